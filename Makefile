@@ -1,0 +1,65 @@
+# The front door; meson and ninja do the work. `make help` lists the targets.
+PYTHON  = /usr/bin/python3
+PREFIX ?= /usr/local
+SOAK_MINUTES ?= 60
+
+# Command lines set these too; tools/configure reads them.
+export PREFIX
+
+.PHONY: all demo test check bench soak install golden format format-check clean help
+
+all:
+	@tools/configure build
+	@ninja -C build --quiet
+
+demo:
+	@tools/install-packages build demo
+	@$(MAKE) --no-print-directory all
+	@build/examples/classifier
+
+test:
+	@tools/install-packages
+	@$(PYTHON) tools/run-tests
+
+check:
+	@$(PYTHON) tools/run-tests build
+
+bench:
+	@tools/install-packages
+	@$(MAKE) --no-print-directory all
+	@$(PYTHON) bench/run.py
+
+soak:
+	@tools/install-packages
+	@$(PYTHON) tools/run-tests --minutes $(SOAK_MINUTES) build build-asan build-tsan
+
+install:
+	@tools/install-packages build
+	@$(MAKE) --no-print-directory all
+	@meson install -C build --quiet --no-rebuild $(if $(DESTDIR),--destdir '$(abspath $(DESTDIR))')
+	@if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
+
+golden:
+	@TS_GOLDEN_UPDATE=1 $(PYTHON) tools/run-tests build python
+	@git --no-pager diff --stat
+
+format:
+	@tools/format
+
+format-check:
+	@tools/format --check
+
+clean:
+	@rm -rf build build-asan build-tsan build-clang
+
+help:
+	@echo 'make                build the library and the examples in build/'
+	@echo 'make demo           train a classifier on Fashion-MNIST'
+	@echo 'make check          the C tests, one build'
+	@echo 'make test           everything: format, both compilers, sanitizers, Python'
+	@echo 'make bench          measure against PyTorch'
+	@echo 'make soak           repeat the C tests, sanitizers included, for SOAK_MINUTES (60)'
+	@echo 'make install        library, header, manual pages; takes PREFIX and DESTDIR'
+	@echo 'make golden         rewrite the golden files from what the code does now; review the diff'
+	@echo 'make format         lay out all C files; format-check only looks'
+	@echo 'make clean          remove the build folders'
