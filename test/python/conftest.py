@@ -1,0 +1,36 @@
+"""What every Python test can ask for."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def root():
+    """The top of the source tree."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def build_dir():
+    """The build to test: TS_BUILD_ROOT, or build/."""
+    path = ROOT / os.environ.get("TS_BUILD_ROOT", "build")
+    assert path.is_dir(), f"{path} is not there; run make first"
+    return path
+
+
+def shared_path(name):
+    """A file or folder of the data kept beside the source tree; skips the test, naming it, when absent."""
+    path = ROOT.parent / "shared" / name
+    if not path.exists():
+        pytest.skip(f"needs ../shared/{name}, which is not there")
+    return path
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """shared("data/mnist") is the path of that folder, or skips the test."""
+    return shared_path
