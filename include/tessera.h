@@ -1,0 +1,484 @@
+/* tessera.h - compile a neural network's whole training step ahead of time and run it.
+ *
+ *   ts_graph *g = ts_graph_new("net");
+ *   ts_value *x = ts_input(g, "x", TS_F32, 16, 784);
+ *   ts_value *t = ts_input(g, "labels", TS_I32, 16);
+ *   ts_value *y = ts_linear(x, "fc", 10);
+ *   ts_output(y, "y");
+ *   ts_loss(ts_cross_entropy(y, t));
+ *
+ *   ts_optimizer sgd = ts_sgd(0.01);
+ *   ts_executable *exe;
+ *   ts_engine *e;
+ *   if (ts_compile(g, &(ts_options){.optimizer = &sgd}, &exe) || ts_engine_new(exe, NULL, &e))
+ *       fputs(ts_error_text(), stderr);
+ *   ts_engine_run(e, (const void *[]){images, labels}, (void *[]){y_out, loss_out});
+ *
+ * Building never fails halfway: a call that cannot be done returns NULL, remembers why, and every
+ * later call on a NULL value returns NULL; ts_compile() reports the first error with the line of
+ * the program that caused it. Every other call that can fail returns a ts_status; the words are in
+ * ts_last_error() of the calling thread.
+ *
+ * What _new, _load and ts_compile give you, you free. Anything else belongs to its owner: a value
+ * to its graph, an error to its thread.
+ */
+#ifndef TESSERA_H
+#define TESSERA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TS_VERSION  "0.1.0"
+#define TS_API      __attribute__((visibility("default")))
+#define TS_MAX_RANK 8
+
+/* --- status and errors ------------------------------------------------------------------------ */
+
+typedef enum ts_status {
+    TS_OK = 0,
+    TS_ERR_ARG,         /* a wrong argument                                    */
+    TS_ERR_SHAPE,       /* shapes that do not fit together                     */
+    TS_ERR_TYPE,        /* dtypes that do not fit together                     */
+    TS_ERR_GRAD,        /* a gradient that does not exist                      */
+    TS_ERR_UNSUPPORTED, /* a thing we know and cannot do                       */
+    TS_ERR_PARSE,       /* IR text or a file that does not read                */
+    TS_ERR_MEMORY,      /* not enough memory for the user's tensors            */
+    TS_ERR_FILE,        /* a file that cannot be opened, read or written       */
+    TS_ERR_COMPILER,    /* the C compiler failed                               */
+    TS_ERR_CORRUPT,     /* a file whose checksum, owner or version is wrong    */
+    TS_ERR_INTERNAL,    /* our bug: the verifier or an invariant says so       */
+} ts_status;
+
+typedef struct ts_error {
+    ts_status code;
+    char message[1024]; /* what, with the offending values        */
+    char where[512];    /* the layer and the user's line, or ""   */
+    char doing[256];    /* what was being done, or ""             */
+    char hint[512];     /* what to do about it, or ""             */
+} ts_error;
+
+/* The calling thread's last error. Valid until its next failing call. */
+TS_API const ts_error *ts_last_error(void);
+/* The same as text: "shape error: ...\n  at ...\n  while ...\n  hint ...\n". */
+TS_API const char *ts_error_text(void);
+/* "shape error" for TS_ERR_SHAPE, and so on. */
+TS_API const char *ts_status_name(ts_status code);
+TS_API const char *ts_version(void);
+
+/* --- graphs ----------------------------------------------------------------------------------- */
+
+typedef enum ts_dtype {
+    TS_F32,
+    TS_F16,
+    TS_BF16,
+    TS_F64,
+    TS_I8,
+    TS_U8,
+    TS_I32,
+    TS_I64,
+    TS_BOOL
+} ts_dtype;
+
+typedef struct ts_graph ts_graph; /* a network; owns its values                        */
+typedef struct ts_value ts_value; /* one tensor in it: static shape and dtype          */
+
+TS_API ts_graph *ts_graph_new(const char *name);
+TS_API void ts_graph_free(ts_graph *g);
+/* The error that stopped the building of g, or TS_OK; also sets the thread's error. */
+TS_API ts_status ts_graph_check(const ts_graph *g);
+/* The text form; free() it. It reads back with ts_graph_parse to the same graph. */
+TS_API char *ts_graph_text(const ts_graph *g);
+TS_API ts_status ts_graph_parse(const char *text, ts_graph **out);
+
+TS_API int ts_rank(const ts_value *v);
+TS_API int64_t ts_dim(const ts_value *v, int i); /* negative i counts from the end */
+TS_API ts_dtype ts_dtype_of(const ts_value *v);
+TS_API size_t ts_dtype_size(ts_dtype t);
+TS_API const char *ts_dtype_name(ts_dtype t);
+
+/* ts_input(g, "x", TS_F32, 16, 1, 28, 28): what a run feeds, in the order of these calls.
+ * ts_const(g, TS_F32, data, 3, 4): a constant tensor, copied. ts_scalar: one number, rank 0. */
+TS_API ts_value *ts_input_n(ts_graph *g, const char *name, ts_dtype t, int rank,
+                            const int64_t *dims);
+TS_API ts_value *ts_const_n(ts_graph *g, ts_dtype t, const void *data, int rank,
+                            const int64_t *dims);
+TS_API ts_value *ts_full_n(ts_graph *g, ts_dtype t, double value, int rank, const int64_t *dims);
+TS_API ts_value *ts_scalar(ts_graph *g, ts_dtype t, double value);
+
+/* How a parameter starts. The numbers depend on the engine's seed and the parameter's name only. */
+typedef enum ts_init_kind { TS_INIT_FULL, TS_INIT_UNIFORM, TS_INIT_NORMAL } ts_init_kind;
+typedef struct ts_init {
+    ts_init_kind kind;
+    double a, b; /* FULL: a; UNIFORM: a..b; NORMAL: mean a, deviation b */
+} ts_init;
+/* A tensor that lives across runs: a weight (trained) or a buffer (written by ts_assign only). */
+TS_API ts_value *ts_param_n(ts_graph *g, const char *name, ts_dtype t, ts_init init, int rank,
+                            const int64_t *dims);
+TS_API ts_value *ts_buffer_n(ts_graph *g, const char *name, ts_dtype t, ts_init init, int rank,
+                             const int64_t *dims);
+TS_API void ts_assign(ts_value *buffer,
+                      ts_value *next);  /* buffer's value for the next micro-batch */
+TS_API void ts_freeze(ts_value *param); /* requires_grad = False                */
+
+TS_API void ts_output(ts_value *v, const char *name); /* returned by a run, in the order of calls */
+TS_API void
+ts_loss(ts_value *v); /* what training minimises; summed when not scalar; an output too */
+
+/* Names and places. Nodes made between begin and end belong to the block (pipeline stage) or have
+ * their layer name prefixed. ts_here is what the TS_LOCATIONS macros below call. */
+TS_API void ts_block_begin(ts_graph *g, const char *block);
+TS_API void ts_block_end(ts_graph *g);
+TS_API void ts_scope_begin(ts_graph *g, const char *name);
+TS_API void ts_scope_end(ts_graph *g);
+TS_API void ts_here(const char *file, int line);
+
+#define TS_DIMS_(...)                                                                              \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[])                   \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+#define ts_input(g, name, t, ...)        ts_input_n(g, name, t, TS_DIMS_(__VA_ARGS__))
+#define ts_const(g, t, data, ...)        ts_const_n(g, t, data, TS_DIMS_(__VA_ARGS__))
+#define ts_full(g, t, value, ...)        ts_full_n(g, t, value, TS_DIMS_(__VA_ARGS__))
+#define ts_param(g, name, t, init, ...)  ts_param_n(g, name, t, init, TS_DIMS_(__VA_ARGS__))
+#define ts_buffer(g, name, t, init, ...) ts_buffer_n(g, name, t, init, TS_DIMS_(__VA_ARGS__))
+
+/* --- ops --------------------------------------------------------------------------------------
+ * Every op of doc/ops.md can be made by name: the inputs, then attributes as "key", value pairs
+ * described by a format, one letter each: i int64_t, f double, s const char *, l a list (int count,
+ * const int64_t *):
+ *     ts_apply(g, "sum", 1, (ts_value *[]){x}, "dims:l keepdim:i", 2, (int64_t[]){2, 3},
+ * (int64_t)1) The rest of this section is the same ops with C signatures. Names and meaning are
+ * PyTorch's; pointwise ops broadcast and promote like PyTorch's. */
+TS_API ts_value *ts_apply(ts_graph *g, const char *op, int nin, ts_value *const *in,
+                          const char *attrs, ...);
+/* Output i of the node that made v (max_pool has 2: values and indices). */
+TS_API ts_value *ts_result(ts_value *v, int i);
+
+TS_API ts_value *ts_add(ts_value *x, ts_value *y);
+TS_API ts_value *ts_sub(ts_value *x, ts_value *y);
+TS_API ts_value *ts_mul(ts_value *x, ts_value *y);
+TS_API ts_value *ts_div(ts_value *x, ts_value *y);
+TS_API ts_value *ts_pow(ts_value *x, ts_value *y);
+TS_API ts_value *ts_maximum(ts_value *x, ts_value *y);
+TS_API ts_value *ts_minimum(ts_value *x, ts_value *y);
+TS_API ts_value *ts_add_scalar(ts_value *x, double s);
+TS_API ts_value *ts_mul_scalar(ts_value *x, double s);
+TS_API ts_value *ts_neg(ts_value *x);
+TS_API ts_value *ts_abs(ts_value *x);
+TS_API ts_value *ts_exp(ts_value *x);
+TS_API ts_value *ts_log(ts_value *x);
+TS_API ts_value *ts_sqrt(ts_value *x);
+TS_API ts_value *ts_rsqrt(ts_value *x);
+TS_API ts_value *ts_square(ts_value *x);
+TS_API ts_value *ts_reciprocal(ts_value *x);
+TS_API ts_value *ts_tanh(ts_value *x);
+TS_API ts_value *ts_erf(ts_value *x);
+TS_API ts_value *ts_sigmoid(ts_value *x);
+TS_API ts_value *ts_relu(ts_value *x);
+TS_API ts_value *ts_leaky_relu(ts_value *x, double negative_slope);
+TS_API ts_value *ts_gelu(ts_value *x);
+TS_API ts_value *ts_silu(ts_value *x);
+TS_API ts_value *ts_elu(ts_value *x, double alpha);
+TS_API ts_value *ts_softplus(ts_value *x);
+TS_API ts_value *ts_clamp(ts_value *x, double lo, double hi);
+TS_API ts_value *ts_eq(ts_value *x, ts_value *y);
+TS_API ts_value *ts_ne(ts_value *x, ts_value *y);
+TS_API ts_value *ts_lt(ts_value *x, ts_value *y);
+TS_API ts_value *ts_le(ts_value *x, ts_value *y);
+TS_API ts_value *ts_gt(ts_value *x, ts_value *y);
+TS_API ts_value *ts_ge(ts_value *x, ts_value *y);
+TS_API ts_value *ts_where(ts_value *c, ts_value *x, ts_value *y);
+TS_API ts_value *ts_cast(ts_value *x, ts_dtype t);
+TS_API ts_value *ts_detach(ts_value *x);
+
+/* Reductions over ndims dimensions (none given: all). */
+TS_API ts_value *ts_sum(ts_value *x, int ndims, const int64_t *dims, bool keepdim);
+TS_API ts_value *ts_mean(ts_value *x, int ndims, const int64_t *dims, bool keepdim);
+TS_API ts_value *ts_amax(ts_value *x, int ndims, const int64_t *dims, bool keepdim);
+TS_API ts_value *ts_argmax(ts_value *x, int dim, bool keepdim);
+TS_API ts_value *ts_logsumexp(ts_value *x, int ndims, const int64_t *dims, bool keepdim);
+
+TS_API ts_value *ts_reshape_n(ts_value *x, int rank, const int64_t *dims); /* one dim may be -1 */
+TS_API ts_value *ts_permute_n(ts_value *x, int rank, const int64_t *dims);
+TS_API ts_value *ts_expand_n(ts_value *x, int rank, const int64_t *dims);
+#define ts_reshape(x, ...) ts_reshape_n(x, TS_DIMS_(__VA_ARGS__))
+#define ts_permute(x, ...) ts_permute_n(x, TS_DIMS_(__VA_ARGS__))
+#define ts_expand(x, ...)  ts_expand_n(x, TS_DIMS_(__VA_ARGS__))
+TS_API ts_value *ts_flatten(ts_value *x, int start_dim);
+TS_API ts_value *ts_transpose(ts_value *x, int a, int b);
+TS_API ts_value *ts_slice(ts_value *x, int dim, int64_t start, int64_t end, int64_t step);
+TS_API ts_value *ts_concat(int n, ts_value *const *xs, int dim);
+TS_API ts_value *ts_stack(int n, ts_value *const *xs, int dim);
+/* Splits like torch.chunk: writes at most n values to out and returns how many, 0 on error. */
+TS_API int ts_chunk(ts_value *x, int n, int dim, ts_value **out);
+TS_API ts_value *ts_pad(ts_value *x, int rank, const int64_t *lo, const int64_t *hi, double value);
+
+TS_API ts_value *ts_matmul(ts_value *x, ts_value *y);
+TS_API ts_value *ts_gather(ts_value *x, int dim, ts_value *index);
+TS_API ts_value *ts_embedding(ts_value *index, ts_value *weight);
+TS_API ts_value *ts_one_hot(ts_value *index, int64_t classes, ts_dtype t);
+TS_API ts_value *ts_softmax(ts_value *x, int dim);
+TS_API ts_value *ts_log_softmax(ts_value *x, int dim);
+TS_API ts_value *ts_dropout(ts_value *x, double p, bool training);
+/* softmax(q k^T / sqrt(d) + mask) v over the last two dims; mask may be NULL. */
+TS_API ts_value *ts_attention(ts_value *q, ts_value *k, ts_value *v, ts_value *mask);
+
+/* Uniform in [0,1) and standard normal; numbers depend on the seed, the node and the element only.
+ */
+TS_API ts_value *ts_rand_n(ts_graph *g, ts_dtype t, int rank, const int64_t *dims);
+TS_API ts_value *ts_randn_n(ts_graph *g, ts_dtype t, int rank, const int64_t *dims);
+#define ts_rand(g, t, ...)  ts_rand_n(g, t, TS_DIMS_(__VA_ARGS__))
+#define ts_randn(g, t, ...) ts_randn_n(g, t, TS_DIMS_(__VA_ARGS__))
+
+/* --- layers: ops with named parameters and PyTorch's default initialisation --------------------
+ */
+
+typedef struct ts_conv_options {
+    int stride, padding, dilation, groups; /* 0 means PyTorch's default: 1, 0, 1, 1 */
+    int output_padding;                    /* transposed only                       */
+    bool no_bias;
+} ts_conv_options;
+typedef struct ts_pool_options {
+    int stride, padding; /* stride 0: the kernel */
+    bool ceil_mode, exclude_pad;
+} ts_pool_options;
+typedef struct ts_norm_options {
+    double eps, momentum; /* 0: 1e-5 and 0.1 */
+    bool no_affine;
+    bool inference; /* batch norm: use the running statistics and do not update them */
+} ts_norm_options;
+
+#define TS_OPT_(type, ...) (&(type){__VA_ARGS__})
+/* ts_conv2d(x, "conv1", 32, 3, .padding = 1): x is [N, C, H, W]; weight and bias are conv1.weight,
+ * conv1.bias. The 1-d form takes [N, C, L], the 3-d one [N, C, D, H, W]. */
+#define ts_conv1d(x, name, out, k, ...)                                                            \
+    ts_conv_layer(x, name, 1, out, k, TS_OPT_(ts_conv_options, __VA_ARGS__))
+#define ts_conv2d(x, name, out, k, ...)                                                            \
+    ts_conv_layer(x, name, 2, out, k, TS_OPT_(ts_conv_options, __VA_ARGS__))
+#define ts_conv3d(x, name, out, k, ...)                                                            \
+    ts_conv_layer(x, name, 3, out, k, TS_OPT_(ts_conv_options, __VA_ARGS__))
+#define ts_conv_transpose2d(x, name, out, k, ...)                                                  \
+    ts_conv_transpose_layer(x, name, 2, out, k, TS_OPT_(ts_conv_options, __VA_ARGS__))
+#define ts_max_pool2d(x, k, ...) ts_max_pool(x, 2, k, TS_OPT_(ts_pool_options, __VA_ARGS__))
+#define ts_avg_pool2d(x, k, ...) ts_avg_pool(x, 2, k, TS_OPT_(ts_pool_options, __VA_ARGS__))
+#define ts_batch_norm(x, name, ...)                                                                \
+    ts_batch_norm_layer(x, name, TS_OPT_(ts_norm_options, __VA_ARGS__))
+#define ts_group_norm(x, name, groups, ...)                                                        \
+    ts_group_norm_layer(x, name, groups, TS_OPT_(ts_norm_options, __VA_ARGS__))
+#define ts_layer_norm(x, name, ...)                                                                \
+    ts_layer_norm_layer(x, name, TS_OPT_(ts_norm_options, __VA_ARGS__))
+
+TS_API ts_value *ts_linear(ts_value *x, const char *name, int64_t out);
+TS_API ts_value *ts_linear_no_bias(ts_value *x, const char *name, int64_t out);
+TS_API ts_value *ts_conv_layer(ts_value *x, const char *name, int spatial, int64_t out,
+                               int64_t kernel, const ts_conv_options *o);
+TS_API ts_value *ts_conv_transpose_layer(ts_value *x, const char *name, int spatial, int64_t out,
+                                         int64_t kernel, const ts_conv_options *o);
+TS_API ts_value *ts_max_pool(ts_value *x, int spatial, int64_t kernel, const ts_pool_options *o);
+TS_API ts_value *ts_avg_pool(ts_value *x, int spatial, int64_t kernel, const ts_pool_options *o);
+TS_API ts_value *ts_adaptive_avg_pool2d(ts_value *x, int64_t h, int64_t w);
+TS_API ts_value *ts_upsample_nearest2d(ts_value *x, int64_t h, int64_t w);
+TS_API ts_value *ts_upsample_bilinear2d(ts_value *x, int64_t h, int64_t w, bool align_corners);
+TS_API ts_value *ts_batch_norm_layer(ts_value *x, const char *name, const ts_norm_options *o);
+TS_API ts_value *ts_group_norm_layer(ts_value *x, const char *name, int groups,
+                                     const ts_norm_options *o);
+TS_API ts_value *ts_layer_norm_layer(ts_value *x, const char *name, const ts_norm_options *o);
+TS_API ts_value *ts_embedding_layer(ts_value *index, const char *name, int64_t rows, int64_t cols);
+
+/* --- losses ------------------------------------------------------------------------------------
+ */
+
+typedef enum ts_reduction { TS_MEAN, TS_SUM, TS_NONE } ts_reduction;
+typedef struct ts_loss_options {
+    ts_reduction reduction;
+    ts_value *weight;     /* nll, cross-entropy: per class; bce: per element      */
+    ts_value *pos_weight; /* bce_with_logits                                      */
+    bool has_ignore;      /* nll, cross-entropy: rows labelled ignore_index count nothing */
+    int64_t ignore_index;
+    double label_smoothing; /* cross-entropy */
+    double beta;            /* smooth_l1; 0 means 1 */
+    bool log_target;        /* kl_div */
+} ts_loss_options;
+#define ts_nll_loss(x, t, ...)      ts_nll_loss_o(x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
+#define ts_cross_entropy(x, t, ...) ts_cross_entropy_o(x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
+#define ts_mse_loss(x, t, ...)      ts_loss_o("mse_loss", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
+#define ts_l1_loss(x, t, ...)       ts_loss_o("l1_loss", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
+#define ts_smooth_l1_loss(x, t, ...)                                                               \
+    ts_loss_o("smooth_l1_loss", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
+#define ts_bce_loss(x, t, ...)                                                                     \
+    ts_loss_o("binary_cross_entropy", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
+#define ts_bce_with_logits(x, t, ...)                                                              \
+    ts_loss_o("binary_cross_entropy_with_logits", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
+#define ts_kl_div(x, t, ...) ts_loss_o("kl_div", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
+TS_API ts_value *ts_nll_loss_o(ts_value *logp, ts_value *target, const ts_loss_options *o);
+TS_API ts_value *ts_cross_entropy_o(ts_value *logits, ts_value *target, const ts_loss_options *o);
+TS_API ts_value *ts_loss_o(const char *op, ts_value *x, ts_value *target, const ts_loss_options *o);
+TS_API ts_value *ts_identity_loss(ts_value *x, ts_reduction r);
+
+/* --- optimisers --------------------------------------------------------------------------------
+ */
+
+typedef enum ts_optimizer_kind { TS_SGD, TS_ADAM, TS_ADAMW, TS_RMSPROP, TS_LAMB } ts_optimizer_kind;
+
+/* Hyper-parameters of a group of parameters. Those that `variable` marks (one bit each, TS_HYPER_*)
+ * can be changed between runs with ts_engine_set; the others are compiled in. */
+typedef struct ts_hyper {
+    double lr, momentum, dampening, weight_decay;
+    double beta1, beta2, eps, alpha, max_weight_norm, velocity_scaling;
+    bool nesterov;
+} ts_hyper;
+enum {
+    TS_HYPER_LR = 1,
+    TS_HYPER_MOMENTUM = 2,
+    TS_HYPER_DAMPENING = 4,
+    TS_HYPER_WEIGHT_DECAY = 8,
+    TS_HYPER_BETAS = 16,
+    TS_HYPER_EPS = 32,
+    TS_HYPER_ALPHA = 64,
+    TS_HYPER_MAX_WEIGHT_NORM = 128,
+    TS_HYPER_LOSS_SCALING = 256,
+    TS_HYPER_VELOCITY_SCALING = 512
+};
+typedef struct ts_group {
+    const char *const *params; /* names; a name ending in '*' is a prefix                         */
+    int nparams;
+    ts_hyper hyper;
+} ts_group;
+typedef struct ts_optimizer {
+    ts_optimizer_kind kind;
+    ts_hyper hyper;         /* of every parameter in no group                     */
+    const ts_group *groups; /* group i's variables are named like "lr.i" (from 1) */
+    int ngroups;
+    unsigned variable;     /* TS_HYPER_* bits; the constructors below mark lr    */
+    double loss_scaling;   /* 1 */
+    double max_grad_norm;  /* global L2 norm; 0: no clipping                      */
+    double max_grad_value; /* clamp each element to +-value first; 0: no clipping */
+    bool bias_correction, centered, tf_variant, combined_accum;
+    ts_dtype accum_type, first_type, second_type; /* f32 or f16 storage of the state */
+} ts_optimizer;
+TS_API ts_optimizer ts_sgd(double lr);
+TS_API ts_optimizer ts_adam(double lr);
+TS_API ts_optimizer ts_adamw(double lr);
+TS_API ts_optimizer ts_rmsprop(double lr);
+TS_API ts_optimizer ts_lamb(double lr);
+
+/* --- compile -----------------------------------------------------------------------------------
+ */
+
+typedef enum ts_output_mode {
+    TS_OUT_DEFAULT,
+    TS_OUT_FINAL,
+    TS_OUT_ALL,
+    TS_OUT_SUM,
+    TS_OUT_EVERY_N
+} ts_output_mode;
+typedef enum ts_executor { TS_EXEC_AUTO, TS_EXEC_NATIVE, TS_EXEC_REFERENCE } ts_executor;
+
+/* All zero is a good default: inference, or with an optimizer, training. */
+typedef struct ts_options {
+    const ts_optimizer *optimizer; /* NULL: inference, the loss is an ordinary output       */
+    int device_iterations;         /* D, 0 means 1                                          */
+    int gradient_accumulation;     /* A, 0 means 1                                          */
+    bool accumulate_sum;           /* reduce the A gradients by sum instead of mean         */
+    bool accumulate_running;       /* keep a running mean: safe in half precision           */
+    ts_output_mode output_mode;    /* default: Final for training, All for inference        */
+    int output_period;             /* N of EveryN, counted in device iterations             */
+    ts_executor executor;          /* AUTO: native, or reference where there is no compiler */
+    const char *cache_dir;         /* NULL: $TESSERA_CACHE_DIR, $POPTORCH_CACHE_DIR, or the
+                                      user's cache folder; "" turns the cache off           */
+    int64_t cache_limit;           /* bytes, 0: 1 GiB                                       */
+    const char *cc;                /* NULL: $TESSERA_CC, $CC or cc                          */
+    const char *isa;               /* NULL: this machine; or "x86-64-v3", "portable", ...   */
+    const char *skip;              /* passes not to run, by name: "fuse,layout"             */
+    const char *dump_dir;          /* write the graph after each pass there                 */
+    bool no_winograd;              /* exact convolution only                                */
+    void (*progress)(void *arg, int percent); /* of the compilation, 0..100                 */
+    void *progress_arg;
+} ts_options;
+
+typedef struct ts_executable ts_executable;
+
+TS_API ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **out);
+TS_API void ts_executable_free(ts_executable *x);
+TS_API ts_status ts_executable_save(const ts_executable *x, const char *path);
+TS_API ts_status ts_executable_load(const char *path, ts_executable **out);
+/* What is inside: one line a fact (versions, ISA, inputs, outputs, parameters, memory plan,
+ * kernels). Borrowed from x. */
+TS_API const char *ts_executable_inspect(const ts_executable *x);
+/* The generated C, or NULL for the reference executor. Borrowed. */
+TS_API const char *ts_executable_source(const ts_executable *x);
+
+typedef struct ts_tensor_info {
+    const char *name;
+    ts_dtype dtype;
+    int rank;
+    int64_t dims[TS_MAX_RANK]; /* inputs, outputs: of one micro-batch */
+    size_t bytes;
+} ts_tensor_info;
+typedef enum ts_role { TS_ROLE_INPUT, TS_ROLE_OUTPUT, TS_ROLE_STATE } ts_role;
+/* The i-th input, output or state (weights, buffers, optimiser state, hyper-parameters); NULL past
+ * the last. */
+TS_API const ts_tensor_info *ts_executable_tensor(const ts_executable *x, ts_role role, int i);
+
+typedef struct ts_stats {
+    double compile_seconds; /* of ts_compile, whole           */
+    bool from_cache;
+    bool native;        /* false: the reference executor  */
+    size_t state_bytes; /* always live                    */
+    size_t peak_bytes;  /* the plan's block, state included */
+    double flops;       /* of one micro-batch             */
+    int kernels;
+} ts_stats;
+TS_API ts_stats ts_executable_stats(const ts_executable *x);
+
+/* --- run ---------------------------------------------------------------------------------------
+ */
+
+typedef struct ts_engine ts_engine;
+typedef struct ts_run_options {
+    int threads; /* 0: $OMP_NUM_THREADS, else the cores this process may use */
+    uint64_t seed;
+} ts_run_options;
+
+/* Makes the device block and the initial parameters; needs nothing else of x but that it lives on.
+ */
+TS_API ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_engine **out);
+TS_API void ts_engine_free(ts_engine *e);
+/* One call: D device iterations of A micro-batches. in[i] points to D*A micro-batches of input i,
+ * out[i] takes what the output mode returns of output i (NULL: not wanted). The loss, if any,
+ * is the last output. Allocates nothing. */
+TS_API ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out);
+/* How many micro-batch results a run returns for each output. */
+TS_API int ts_engine_slots(const ts_engine *e);
+/* State by name, in PyTorch's layout: weights, buffers, "fc.weight.momentum", "lr", ... */
+TS_API ts_status ts_engine_read(const ts_engine *e, const char *name, void *data, size_t bytes);
+TS_API ts_status ts_engine_write(ts_engine *e, const char *name, const void *data, size_t bytes);
+TS_API ts_status ts_engine_set(ts_engine *e, const char *hyper, double value);
+/* The random generator: seed, and how many micro-batches it has served. */
+TS_API void ts_engine_rng(const ts_engine *e, uint64_t *seed, uint64_t *step);
+TS_API void ts_engine_set_rng(ts_engine *e, uint64_t seed, uint64_t step);
+TS_API int ts_engine_threads(const ts_engine *e);
+
+/* One call for the usual case: n samples in memory, shuffled by the seed, trained for some epochs.
+ */
+typedef struct ts_train_options {
+    int epochs;
+    ts_run_options run;
+    bool no_shuffle;
+    /* after each call of the engine; return false to stop */
+    bool (*report)(void *arg, int epoch, int64_t step, int64_t steps, double loss);
+    void *arg;
+} ts_train_options;
+TS_API ts_status ts_train(ts_engine *e, int64_t n, const void *const *data,
+                          const ts_train_options *opt, double *last_loss);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

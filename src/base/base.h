@@ -1,0 +1,74 @@
+/* base.h - arena, text, errors, files. Knows nothing of tensors. */
+#ifndef TS_BASE_H
+#define TS_BASE_H
+
+#include "tessera.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TS_TRY(call)                                                                               \
+    do {                                                                                           \
+        ts_status try_status_ = (call);                                                            \
+        if (try_status_ != TS_OK)                                                                  \
+            return try_status_;                                                                    \
+    } while (0)
+#define TS_COUNT(array)   ((int)(sizeof(array) / sizeof((array)[0])))
+#define TS_PRINTF(f, a)   __attribute__((format(printf, f, a)))
+#define TS_MIN(a, b)      ((a) < (b) ? (a) : (b))
+#define TS_MAX(a, b)      ((a) > (b) ? (a) : (b))
+#define TS_ROUND_UP(n, m) (((n) + (m)-1) / (m) * (m))
+
+/* arena.c: memory that lives as long as one compile. Allocation never returns NULL. */
+typedef struct ts_arena ts_arena;
+ts_arena *ts_arena_new(void);
+void ts_arena_free(ts_arena *a);
+void *ts_arena_alloc(ts_arena *a, size_t bytes); /* zeroed */
+void *ts_arena_copy(ts_arena *a, const void *p, size_t bytes);
+char *ts_arena_strdup(ts_arena *a, const char *s);
+char *ts_arena_printf(ts_arena *a, const char *fmt, ...) TS_PRINTF(2, 3);
+char *ts_arena_vprintf(ts_arena *a, const char *fmt, va_list ap);
+#define TS_NEW(a, type)     ((type *)ts_arena_alloc(a, sizeof(type)))
+#define TS_NEWS(a, type, n) ((type *)ts_arena_alloc(a, sizeof(type) * (size_t)((n) ? (n) : 1)))
+/* Appends to an arena-owned array: TS_PUSH(a, g->nodes, g->nnodes, n). Capacity is the next power
+ * of 2. */
+void *ts_arena_grow(ts_arena *a, void *array, int count, size_t item);
+#define TS_PUSH(a, array, count, item)                                                             \
+    ((array) = ts_arena_grow(a, array, count, sizeof(*(array))), (array)[(count)++] = (item))
+
+/* text.c: a growing string */
+typedef struct ts_text {
+    char *s;
+    size_t len, cap;
+} ts_text;
+void ts_text_printf(ts_text *t, const char *fmt, ...) TS_PRINTF(2, 3);
+void ts_text_add(ts_text *t, const char *s, size_t len);
+void ts_text_free(ts_text *t);
+
+/* error.c */
+ts_status ts_fail(ts_status code, const char *fmt, ...) TS_PRINTF(2, 3);
+ts_status ts_fail_loc(const char *where, ts_status code, const char *fmt, ...) TS_PRINTF(3, 4);
+void ts_error_hint(const char *fmt, ...) TS_PRINTF(1, 2);  /* on the last error */
+void ts_error_doing(const char *fmt, ...) TS_PRINTF(1, 2); /* unless it already has one */
+void ts_error_set(const ts_error *e);
+
+/* fault.c: test builds make the n-th allocation, file operation or compiler call fail. */
+bool ts_fault(const char *what);
+void ts_fault_arm(const char *what, int nth); /* nth < 0: off */
+int ts_fault_count(void);                     /* points passed since the last arm */
+
+/* alloc sized by the user's data: checked, aligned to 64, zeroed; fails with TS_ERR_MEMORY */
+ts_status ts_alloc(size_t bytes, const char *what, void **out);
+
+/* file.c */
+ts_status ts_file_read(const char *path, char **data, size_t *len); /* free(*data); NUL added */
+ts_status ts_file_write(const char *path, const void *data, size_t len); /* temp, fsync, rename */
+ts_status ts_file_mkdirs(const char *path);
+
+/* log.c: one line on stderr when TESSERA_LOG allows (default: warnings) */
+typedef enum ts_log_level { TS_LOG_ERROR, TS_LOG_WARN, TS_LOG_INFO, TS_LOG_DEBUG } ts_log_level;
+void ts_note(ts_log_level level, const char *fmt, ...) TS_PRINTF(2, 3);
+double ts_now(void); /* seconds, monotonic */
+
+#endif

@@ -1,0 +1,49 @@
+/* fault.c - failing on demand, so that tests reach every error path.
+ *
+ * Each place that can fail because of the world (an allocation sized by the user's data, a file
+ * operation, the compiler) asks ts_fault("what") first. Armed with n, the n-th such place fails.
+ */
+#include "base/base.h"
+#include <errno.h>
+#include <stdatomic.h>
+
+static atomic_int armed = -1, passed;
+static char only[64];
+
+void ts_fault_arm(const char *what, int nth)
+{
+    snprintf(only, sizeof(only), "%s", what ? what : "");
+    atomic_store(&passed, 0);
+    atomic_store(&armed, nth);
+}
+
+int ts_fault_count(void)
+{
+    return atomic_load(&passed);
+}
+
+bool ts_fault(const char *what)
+{
+    int nth = atomic_load_explicit(&armed, memory_order_relaxed);
+
+    if (nth < 0 || (only[0] && !strstr(what, only)))
+        return false;
+    if (atomic_fetch_add(&passed, 1) != nth)
+        return false;
+    errno = ENOSPC;
+    return true;
+}
+
+ts_status ts_alloc(size_t bytes, const char *what, void **out)
+{
+    size_t size = TS_ROUND_UP(bytes ? bytes : 1, 64);
+
+    *out = ts_fault("alloc") || size < bytes ? NULL : aligned_alloc(64, size);
+    if (!*out) {
+        ts_fail(TS_ERR_MEMORY, "cannot allocate %zu bytes for %s", bytes, what);
+        ts_error_hint("use a smaller batch, half precision or a machine with more memory");
+        return TS_ERR_MEMORY;
+    }
+    memset(*out, 0, size);
+    return TS_OK;
+}

@@ -1,0 +1,120 @@
+/* file.c - whole files, written so that a reader never sees half of one. */
+#include "base/base.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+ts_status ts_file_read(const char *path, char **data, size_t *len)
+{
+    struct stat st;
+    int fd = ts_fault("open") ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    size_t n = 0;
+    void *buf = NULL;
+
+    if (fd < 0)
+        return ts_fail(TS_ERR_FILE, "cannot open %s: %s", path, strerror(errno));
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+        close(fd);
+        return ts_fail(TS_ERR_FILE, "%s is not a regular file", path);
+    }
+    if (ts_alloc((size_t)st.st_size + 1, path, &buf)) {
+        close(fd);
+        return TS_ERR_MEMORY;
+    }
+    while (n < (size_t)st.st_size) {
+        ssize_t got = ts_fault("read") ? -1 : read(fd, (char *)buf + n, (size_t)st.st_size - n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            ts_fail(TS_ERR_FILE, "cannot read %s: %s", path, got ? strerror(errno) : "it shrank");
+            close(fd);
+            free(buf);
+            return TS_ERR_FILE;
+        }
+        n += (size_t)got;
+    }
+    close(fd);
+    ((char *)buf)[n] = 0;
+    *data = buf;
+    *len = n;
+    return TS_OK;
+}
+
+static ts_status write_all(int fd, const char *data, size_t len, const char *path)
+{
+    while (len) {
+        ssize_t put = ts_fault("write") ? -1 : write(fd, data, len);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return ts_fail(TS_ERR_FILE, "cannot write %s: %s", path, strerror(errno));
+        data += put;
+        len -= (size_t)put;
+    }
+    if (ts_fault("fsync") || fsync(fd))
+        return ts_fail(TS_ERR_FILE, "cannot flush %s to disk: %s", path, strerror(errno));
+    return TS_OK;
+}
+
+/* The folder entry itself must be on disk too, or a crash can lose the whole file. */
+static void sync_folder(const char *path)
+{
+    char folder[PATH_MAX];
+    char *slash;
+    int fd;
+
+    snprintf(folder, sizeof(folder), "%s", path);
+    slash = strrchr(folder, '/');
+    if (slash)
+        *(slash == folder ? slash + 1 : slash) = 0;
+    fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fsync(fd);
+        close(fd);
+    }
+}
+
+ts_status ts_file_write(const char *path, const void *data, size_t len)
+{
+    char temp[PATH_MAX];
+    int fd;
+    ts_status s;
+
+    if ((size_t)snprintf(temp, sizeof(temp), "%s.%ld.XXXXXX", path, (long)getpid()) >= sizeof(temp))
+        return ts_fail(TS_ERR_FILE, "the path %.60s... is too long", path);
+    fd = ts_fault("create") ? -1 : mkostemp(temp, O_CLOEXEC);
+    if (fd < 0)
+        return ts_fail(TS_ERR_FILE, "cannot create a file beside %s: %s", path, strerror(errno));
+    s = write_all(fd, data, len, path);
+    if (!s && fchmod(fd, 0644))
+        s = ts_fail(TS_ERR_FILE, "cannot set the mode of %s: %s", path, strerror(errno));
+    if (close(fd) && !s)
+        s = ts_fail(TS_ERR_FILE, "cannot close %s: %s", path, strerror(errno));
+    if (!s && (ts_fault("rename") || rename(temp, path)))
+        s = ts_fail(TS_ERR_FILE, "cannot rename to %s: %s", path, strerror(errno));
+    if (s)
+        unlink(temp);
+    else
+        sync_folder(path);
+    return s;
+}
+
+ts_status ts_file_mkdirs(const char *path)
+{
+    char part[PATH_MAX];
+    size_t n = strlen(path);
+
+    if (!n || n >= sizeof(part))
+        return ts_fail(TS_ERR_FILE, "cannot create the folder '%.60s'", path);
+    for (size_t i = 1; i <= n; i++) {
+        if (path[i] && path[i] != '/')
+            continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        if ((ts_fault("mkdir") || mkdir(part, 0700)) && errno != EEXIST)
+            return ts_fail(TS_ERR_FILE, "cannot create the folder %s: %s", part, strerror(errno));
+    }
+    return TS_OK;
+}

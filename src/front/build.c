@@ -1,0 +1,712 @@
+/* build.c - the C builder: the ops and graph calls of tessera.h. */
+#include "op/op.h"
+#include <math.h>
+
+ts_graph *ts_graph_new(const char *name)
+{
+    ts_graph *g = ts_graph_in(ts_arena_new(), name);
+
+    g->owns_arena = true;
+    return g;
+}
+
+void ts_graph_free(ts_graph *g)
+{
+    if (g && g->owns_arena)
+        ts_arena_free(g->arena);
+}
+
+ts_status ts_graph_check(const ts_graph *g)
+{
+    if (g->status)
+        ts_error_set(&g->error);
+    return g->status;
+}
+
+static void give_up(ts_graph *g, ts_status s)
+{
+    if (g && !g->status) {
+        g->status = s;
+        g->error = *ts_last_error();
+    }
+}
+
+char *ts_graph_text(const ts_graph *g)
+{
+    ts_text t = {0};
+
+    ts_graph_print(g, &t);
+    return t.s;
+}
+
+int ts_rank(const ts_value *v)
+{
+    return v ? v->type.rank : 0;
+}
+
+int64_t ts_dim(const ts_value *v, int i)
+{
+    if (!v || i < -v->type.rank || i >= v->type.rank)
+        return 0;
+    return v->type.dim[i < 0 ? i + v->type.rank : i];
+}
+
+ts_dtype ts_dtype_of(const ts_value *v)
+{
+    return v ? v->type.dtype : TS_F32;
+}
+
+/* --- inputs, constants, states --- */
+
+static bool usable(ts_graph *g, const char *what, const char *name, int rank, const int64_t *dims)
+{
+    double count = 1;
+
+    if (!g || g->status)
+        return false;
+    if (rank < 0 || rank > TS_MAX_RANK) {
+        give_up(g, ts_fail(TS_ERR_SHAPE, "%s %s has rank %d; at most %d", what, name, rank,
+                           TS_MAX_RANK));
+        return false;
+    }
+    for (int i = 0; i < rank; i++) {
+        count *= (double)dims[i];
+        if (dims[i] < 1 || count > 0x1p47) {
+            give_up(g, ts_fail(TS_ERR_SHAPE, "%s %s: dim %d is %ld, which no tensor can have", what,
+                               name, i, (long)dims[i]));
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool unique_name(ts_graph *g, const char *name)
+{
+    bool taken = ts_graph_find_state(g, name) != NULL;
+
+    for (int i = 0; i < g->ninputs; i++)
+        taken = taken || !strcmp(g->inputs[i]->name, name);
+    if (taken)
+        give_up(g, ts_fail(TS_ERR_ARG, "the name '%s' is already taken", name));
+    return !taken;
+}
+
+ts_value *ts_input_n(ts_graph *g, const char *name, ts_dtype t, int rank, const int64_t *dims)
+{
+    if (!usable(g, "input", name, rank, dims) || !unique_name(g, name))
+        return NULL;
+    return ts_graph_add_input(g, name, ts_type_of(t, rank, dims));
+}
+
+ts_value *ts_param_n(ts_graph *g, const char *name, ts_dtype t, ts_init init, int rank,
+                     const int64_t *dims)
+{
+    if (!usable(g, "parameter", name, rank, dims) || !unique_name(g, name))
+        return NULL;
+    return ts_graph_add_state(g, name, ts_type_of(t, rank, dims), init, true);
+}
+
+ts_value *ts_buffer_n(ts_graph *g, const char *name, ts_dtype t, ts_init init, int rank,
+                      const int64_t *dims)
+{
+    if (!usable(g, "buffer", name, rank, dims) || !unique_name(g, name))
+        return NULL;
+    return ts_graph_add_state(g, name, ts_type_of(t, rank, dims), init, false);
+}
+
+void ts_freeze(ts_value *param)
+{
+    if (param && param->kind == TS_VALUE_STATE)
+        param->graph->states[param->index].trained = false;
+}
+
+void ts_assign(ts_value *buffer, ts_value *next)
+{
+    if (!buffer || !next)
+        return;
+    if (buffer->kind != TS_VALUE_STATE || !ts_type_same(&buffer->type, &next->type)) {
+        give_up(buffer->graph,
+                ts_fail(TS_ERR_ARG, "ts_assign needs a buffer and a value of its type"));
+        return;
+    }
+    ts_graph_add_update(buffer->graph, buffer, next, 0);
+}
+
+void ts_output(ts_value *v, const char *name)
+{
+    if (v && !v->graph->status)
+        ts_graph_add_output(v->graph, v, name);
+}
+
+void ts_loss(ts_value *v)
+{
+    if (!v || v->graph->status)
+        return;
+    if (v->graph->loss) {
+        give_up(v->graph, ts_fail(TS_ERR_ARG, "the graph already has a loss"));
+        return;
+    }
+    v->graph->loss = v;
+}
+
+static ts_value *make0(ts_graph *g, const char *op, ts_dtype t, int rank, const int64_t *dims,
+                       ts_attr extra)
+{
+    ts_attr attr[] = {ts_attr_s("dtype", ts_dtype_name(t)), ts_attr_l("shape", rank, dims), extra};
+
+    return ts_node_out(ts_node_make(g, ts_op_find(op), 0, NULL, extra.name ? 3 : 2, attr));
+}
+
+ts_value *ts_full_n(ts_graph *g, ts_dtype t, double value, int rank, const int64_t *dims)
+{
+    return usable(g, "tensor", "", rank, dims)
+               ? make0(g, "full", t, rank, dims, ts_attr_f("value", value))
+               : NULL;
+}
+
+ts_value *ts_scalar(ts_graph *g, ts_dtype t, double value)
+{
+    return ts_full_n(g, t, value, 0, NULL);
+}
+
+ts_value *ts_const_n(ts_graph *g, ts_dtype t, const void *data, int rank, const int64_t *dims)
+{
+    ts_value *v;
+
+    if (!usable(g, "constant", "", rank, dims))
+        return NULL;
+    v = make0(g, "const", t, rank, dims, (ts_attr){0});
+    if (v)
+        v->node->data = ts_arena_copy(g->arena, data, ts_type_bytes(&v->type));
+    return v;
+}
+
+/* Each random node gets a stream of its own: the count of those before it. */
+static int64_t next_stream(const ts_graph *g)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < g->nnodes; i++)
+        n += ts_attr_find(g->nodes[i], "stream") != NULL;
+    return n;
+}
+
+ts_value *ts_rand_n(ts_graph *g, ts_dtype t, int rank, const int64_t *dims)
+{
+    return usable(g, "tensor", "", rank, dims)
+               ? make0(g, "rand", t, rank, dims, ts_attr_i("stream", next_stream(g)))
+               : NULL;
+}
+
+ts_value *ts_randn_n(ts_graph *g, ts_dtype t, int rank, const int64_t *dims)
+{
+    return usable(g, "tensor", "", rank, dims)
+               ? make0(g, "randn", t, rank, dims, ts_attr_i("stream", next_stream(g)))
+               : NULL;
+}
+
+/* --- scopes --- */
+
+static void push(ts_graph *g, ts_scope **top, const char *name)
+{
+    ts_scope *s = TS_NEW(g->arena, ts_scope);
+
+    s->name = ts_arena_strdup(g->arena, name);
+    s->up = *top;
+    *top = s;
+}
+
+static void pop(ts_scope **top)
+{
+    if (*top)
+        *top = (*top)->up;
+}
+
+void ts_block_begin(ts_graph *g, const char *block)
+{
+    push(g, &g->block, block);
+}
+
+void ts_block_end(ts_graph *g)
+{
+    pop(&g->block);
+}
+
+void ts_scope_begin(ts_graph *g, const char *name)
+{
+    push(g, &g->scope, name);
+}
+
+void ts_scope_end(ts_graph *g)
+{
+    pop(&g->scope);
+}
+
+/* --- any op by name --- */
+
+/* Reads "dims:l keepdim:i" and the arguments it describes. */
+static int read_attrs(ts_arena *a, const char *format, va_list ap, ts_attr *attr, int room)
+{
+    int n = 0;
+
+    while (format && *format) {
+        size_t len = strcspn(format, ":");
+        char kind = format[len] ? format[len + 1] : 0;
+        char *name = ts_arena_printf(a, "%.*s", (int)len, format);
+        if (n == room)
+            return -1;
+        if (kind == 'i')
+            attr[n++] = ts_attr_i(name, va_arg(ap, int64_t));
+        else if (kind == 'f')
+            attr[n++] = ts_attr_f(name, va_arg(ap, double));
+        else if (kind == 's')
+            attr[n++] = ts_attr_s(name, va_arg(ap, const char *));
+        else if (kind == 'l') {
+            int count = va_arg(ap, int);
+            attr[n++] = ts_attr_l(name, count, va_arg(ap, const int64_t *));
+        } else
+            return -1;
+        format += len + 2;
+        format += strspn(format, " ");
+    }
+    return n;
+}
+
+ts_value *ts_apply(ts_graph *g, const char *name, int nin, ts_value *const *in, const char *attrs,
+                   ...)
+{
+    const ts_op *op = ts_op_find(name);
+    ts_attr attr[16];
+    va_list ap;
+    int n;
+
+    if (!g || g->status)
+        return NULL;
+    if (!op) {
+        give_up(g, ts_fail(TS_ERR_UNSUPPORTED, "there is no op '%s'", name));
+        return NULL;
+    }
+    va_start(ap, attrs);
+    n = read_attrs(g->arena, attrs, ap, attr, TS_COUNT(attr) - 1);
+    va_end(ap);
+    if (n < 0) {
+        give_up(g,
+                ts_fail(TS_ERR_ARG, "the attribute format '%s' is not 'name:letter ...'", attrs));
+        return NULL;
+    }
+    if ((op->flags & TS_RANDOM || !strcmp(name, "dropout") || !strcmp(name, "randn")) &&
+        n < TS_COUNT(attr))
+        attr[n++] = ts_attr_i("stream", next_stream(g));
+    return ts_node_out(ts_node_make(g, op, nin, in, n, attr));
+}
+
+ts_value *ts_result(ts_value *v, int i)
+{
+    return v && v->node && i >= 0 && i < v->node->nout ? v->node->out[i] : NULL;
+}
+
+/* --- pointwise --- */
+
+#define UNARY(name)                                                                                \
+    ts_value *ts_##name(ts_value *x)                                                               \
+    {                                                                                              \
+        return ts_point1(#name, x);                                                                \
+    }
+#define BINARY(name)                                                                               \
+    ts_value *ts_##name(ts_value *x, ts_value *y)                                                  \
+    {                                                                                              \
+        return ts_point2(#name, x, y);                                                             \
+    }
+UNARY(neg)
+UNARY(abs)
+UNARY(exp)
+UNARY(log)
+UNARY(sqrt)
+UNARY(rsqrt)
+UNARY(square)
+UNARY(reciprocal)
+UNARY(tanh)
+UNARY(erf)
+UNARY(sigmoid)
+UNARY(relu)
+UNARY(gelu)
+UNARY(silu)
+UNARY(softplus)
+UNARY(detach)
+BINARY(add)
+BINARY(sub)
+BINARY(mul)
+BINARY(pow)
+BINARY(maximum)
+BINARY(minimum)
+BINARY(eq)
+BINARY(ne)
+BINARY(lt)
+BINARY(le)
+BINARY(gt)
+BINARY(ge)
+
+/* True division: integers become floats first. */
+ts_value *ts_div(ts_value *x, ts_value *y)
+{
+    if (x && y && !ts_dtype_is_float(ts_dtype_promote(&x->type, &y->type)))
+        x = ts_cast(x, TS_F32);
+    return ts_point2("div", x, y);
+}
+
+ts_value *ts_add_scalar(ts_value *x, double s)
+{
+    return ts_add(x, ts_full_like(x, s));
+}
+
+ts_value *ts_mul_scalar(ts_value *x, double s)
+{
+    return ts_mul(x, ts_full_like(x, s));
+}
+
+ts_value *ts_where(ts_value *c, ts_value *x, ts_value *y)
+{
+    ts_dtype t;
+
+    if (!c || !x || !y)
+        return NULL;
+    t = ts_dtype_promote(&x->type, &y->type);
+    return ts_point3("where", c, ts_cast(x, t), ts_cast(y, t));
+}
+
+ts_value *ts_cast(ts_value *x, ts_dtype t)
+{
+    ts_attr attr[] = {ts_attr_s("dtype", ts_dtype_name(t))};
+
+    if (!x || x->type.dtype == t)
+        return x;
+    return ts_make1(TS_OP(cast), x, 1, attr);
+}
+
+static ts_value *with_float(const char *op, ts_value *x, const char *name, double v)
+{
+    ts_attr attr[] = {ts_attr_f(name, v)};
+
+    return ts_make1(ts_op_find(op), x, 1, attr);
+}
+
+ts_value *ts_leaky_relu(ts_value *x, double negative_slope)
+{
+    return with_float("leaky_relu", x, "negative_slope", negative_slope);
+}
+
+ts_value *ts_elu(ts_value *x, double alpha)
+{
+    return with_float("elu", x, "alpha", alpha);
+}
+
+ts_value *ts_clamp(ts_value *x, double lo, double hi)
+{
+    ts_attr attr[] = {ts_attr_f("min", lo), ts_attr_f("max", hi)};
+
+    return ts_make1(TS_OP(clamp), x, 2, attr);
+}
+
+/* --- reductions --- */
+
+static ts_value *reduce(const char *op, ts_value *x, int ndims, const int64_t *dims, bool keepdim)
+{
+    ts_attr attr[2];
+    int n = 0;
+
+    if (ndims)
+        attr[n++] = ts_attr_l("dims", ndims, dims);
+    if (keepdim)
+        attr[n++] = ts_attr_i("keepdim", 1);
+    return ts_make1(ts_op_find(op), x, n, attr);
+}
+
+ts_value *ts_sum(ts_value *x, int ndims, const int64_t *dims, bool keepdim)
+{
+    return reduce("sum", x, ndims, dims, keepdim);
+}
+
+ts_value *ts_mean(ts_value *x, int ndims, const int64_t *dims, bool keepdim)
+{
+    return reduce("mean", x, ndims, dims, keepdim);
+}
+
+ts_value *ts_amax(ts_value *x, int ndims, const int64_t *dims, bool keepdim)
+{
+    return reduce("amax", x, ndims, dims, keepdim);
+}
+
+ts_value *ts_argmax(ts_value *x, int dim, bool keepdim)
+{
+    return reduce("argmax", x, 1, (int64_t[]){dim}, keepdim);
+}
+
+ts_value *ts_logsumexp(ts_value *x, int ndims, const int64_t *dims, bool keepdim)
+{
+    return reduce("logsumexp", x, ndims, dims, keepdim);
+}
+
+/* --- views --- */
+
+ts_value *ts_reshape_n(ts_value *x, int rank, const int64_t *dims)
+{
+    ts_attr attr[] = {ts_attr_l("shape", rank, dims)};
+
+    if (x && x->type.rank == rank && !memcmp(x->type.dim, dims, sizeof(*dims) * (size_t)rank))
+        return x;
+    return ts_make1(TS_OP(reshape), x, 1, attr);
+}
+
+ts_value *ts_permute_n(ts_value *x, int rank, const int64_t *dims)
+{
+    ts_attr attr[] = {ts_attr_l("dims", rank, dims)};
+
+    return ts_make1(TS_OP(permute), x, 1, attr);
+}
+
+ts_value *ts_expand_n(ts_value *x, int rank, const int64_t *dims)
+{
+    ts_attr attr[] = {ts_attr_l("shape", rank, dims)};
+
+    return ts_make1(TS_OP(expand), x, 1, attr);
+}
+
+ts_value *ts_flatten(ts_value *x, int start_dim)
+{
+    int64_t dims[TS_MAX_RANK];
+
+    if (!x || start_dim < 0 || start_dim >= x->type.rank)
+        return x;
+    memcpy(dims, x->type.dim, sizeof(dims));
+    dims[start_dim] = 1;
+    for (int i = start_dim; i < x->type.rank; i++)
+        dims[start_dim] *= x->type.dim[i];
+    return ts_reshape_n(x, start_dim + 1, dims);
+}
+
+ts_value *ts_transpose(ts_value *x, int a, int b)
+{
+    int64_t dims[TS_MAX_RANK];
+    int rank = ts_rank(x);
+
+    a = a < 0 ? a + rank : a;
+    b = b < 0 ? b + rank : b;
+    if (!x || a < 0 || b < 0 || a >= rank || b >= rank) {
+        if (x)
+            give_up(x->graph,
+                    ts_fail(TS_ERR_ARG, "transpose of dims %d and %d in a tensor of rank %d", a, b,
+                            rank));
+        return NULL;
+    }
+    for (int i = 0; i < rank; i++)
+        dims[i] = i == a ? b : i == b ? a : i;
+    return ts_permute_n(x, rank, dims);
+}
+
+ts_value *ts_slice(ts_value *x, int dim, int64_t start, int64_t end, int64_t step)
+{
+    ts_attr attr[] = {ts_attr_i("dim", dim), ts_attr_i("start", start), ts_attr_i("end", end),
+                      ts_attr_i("step", step)};
+
+    return ts_make1(TS_OP(slice), x, step == 1 ? 3 : 4, attr);
+}
+
+ts_value *ts_concat(int n, ts_value *const *xs, int dim)
+{
+    ts_attr attr[] = {ts_attr_i("dim", dim)};
+
+    return n > 0 && xs[0] ? ts_node_out(ts_node_make(xs[0]->graph, TS_OP(concat), n, xs, 1, attr))
+                          : NULL;
+}
+
+ts_value *ts_stack(int n, ts_value *const *xs, int dim)
+{
+    ts_value **rows;
+
+    if (n < 1 || !xs[0])
+        return NULL;
+    rows = TS_NEWS(xs[0]->graph->arena, ts_value *, n);
+    for (int i = 0; i < n; i++) {
+        int64_t dims[TS_MAX_RANK];
+        int rank = ts_rank(xs[i]), at = dim < 0 ? dim + rank + 1 : dim;
+        if (rank >= TS_MAX_RANK || at < 0 || at > rank)
+            return NULL;
+        for (int d = 0; d <= rank; d++)
+            dims[d] = d < at ? xs[i]->type.dim[d] : d == at ? 1 : xs[i]->type.dim[d - 1];
+        rows[i] = ts_reshape_n(xs[i], rank + 1, dims);
+    }
+    return ts_concat(n, rows, dim);
+}
+
+int ts_chunk(ts_value *x, int n, int dim, ts_value **out)
+{
+    int64_t size = ts_dim(x, dim), each = n > 0 ? (size + n - 1) / n : 0;
+    int count = 0;
+
+    if (!each)
+        return 0;
+    dim = dim < 0 ? dim + ts_rank(x) : dim;
+    for (int64_t from = 0; from < size; from += each)
+        if (!(out[count++] = ts_slice(x, dim, from, TS_MIN(from + each, size), 1)))
+            return 0;
+    return count;
+}
+
+ts_value *ts_pad(ts_value *x, int rank, const int64_t *lo, const int64_t *hi, double value)
+{
+    ts_attr attr[] = {ts_attr_l("lo", rank, lo), ts_attr_l("hi", rank, hi),
+                      ts_attr_f("value", value)};
+
+    return ts_make1(TS_OP(pad), x, 3, attr);
+}
+
+/* --- products, indexing --- */
+
+/* Leading dims of x fold into its rows when y is one matrix. Vectors are matrices with one row or
+ * column. */
+ts_value *ts_matmul(ts_value *x, ts_value *y)
+{
+    ts_type t;
+    ts_value *z;
+    ts_dtype dt;
+
+    if (!x || !y)
+        return NULL;
+    dt = ts_dtype_promote(&x->type, &y->type);
+    x = ts_cast(x, dt);
+    y = ts_cast(y, dt);
+    t = x->type;
+    if (t.rank == 1 && y->type.rank >= 1) {
+        z = ts_matmul(ts_reshape(x, 1, t.dim[0]), y);
+        if (!z || y->type.rank == 1)
+            return z;
+        ts_type o = z->type;
+        o.dim[o.rank - 2] = o.dim[o.rank - 1];
+        return ts_reshape_n(z, o.rank - 1, o.dim);
+    }
+    if (y->type.rank == 1) {
+        z = ts_matmul(x, ts_reshape(y, y->type.dim[0], 1));
+        return z ? ts_reshape_n(z, z->type.rank - 1, z->type.dim) : NULL;
+    }
+    if (t.rank > 2 && y->type.rank == 2) {
+        z = ts_make2(TS_OP(matmul),
+                     ts_reshape(x, ts_type_count(&t) / t.dim[t.rank - 1], t.dim[t.rank - 1]), y, 0,
+                     NULL);
+        t.dim[t.rank - 1] = y->type.dim[1];
+        return z ? ts_reshape_n(z, t.rank, t.dim) : NULL;
+    }
+    return ts_make2(TS_OP(matmul), x, y, 0, NULL);
+}
+
+ts_value *ts_gather(ts_value *x, int dim, ts_value *index)
+{
+    ts_attr attr[] = {ts_attr_i("dim", dim)};
+
+    return ts_make2(TS_OP(gather), x, index, 1, attr);
+}
+
+ts_value *ts_embedding(ts_value *index, ts_value *weight)
+{
+    return ts_make2(TS_OP(embedding), index, weight, 0, NULL);
+}
+
+ts_value *ts_one_hot(ts_value *index, int64_t classes, ts_dtype t)
+{
+    ts_attr attr[] = {ts_attr_i("classes", classes), ts_attr_s("dtype", ts_dtype_name(t))};
+
+    return ts_make1(TS_OP(one_hot), index, 2, attr);
+}
+
+static ts_value *with_dim(const char *op, ts_value *x, int dim)
+{
+    ts_attr attr[] = {ts_attr_i("dim", dim)};
+
+    return ts_make1(ts_op_find(op), x, 1, attr);
+}
+
+ts_value *ts_softmax(ts_value *x, int dim)
+{
+    return with_dim("softmax", x, dim);
+}
+
+ts_value *ts_log_softmax(ts_value *x, int dim)
+{
+    return with_dim("log_softmax", x, dim);
+}
+
+ts_value *ts_dropout(ts_value *x, double p, bool training)
+{
+    ts_attr attr[] = {ts_attr_f("p", p), ts_attr_i("training", training), {0}};
+
+    if (!x)
+        return NULL;
+    attr[2] = ts_attr_i("stream", next_stream(x->graph));
+    return ts_make1(TS_OP(dropout), x, 3, attr);
+}
+
+ts_value *ts_attention(ts_value *q, ts_value *k, ts_value *v, ts_value *mask)
+{
+    ts_value *in[] = {q, k, v, mask};
+
+    return q ? ts_node_out(ts_node_make(q->graph, TS_OP(attention), mask ? 4 : 3, in, 0, NULL))
+             : NULL;
+}
+
+/* --- losses --- */
+
+static const char *const reductions[] = {"mean", "sum", "none"};
+
+static ts_value *class_loss(const char *op, ts_value *x, ts_value *t, const ts_loss_options *o)
+{
+    ts_value *in[] = {x, t, o->weight};
+    ts_attr attr[3];
+    int n = 0;
+
+    if (!x)
+        return NULL;
+    attr[n++] = ts_attr_s("reduction", reductions[o->reduction]);
+    if (o->has_ignore)
+        attr[n++] = ts_attr_i("ignore_index", o->ignore_index);
+    if (o->label_smoothing > 0)
+        attr[n++] = ts_attr_f("label_smoothing", o->label_smoothing);
+    return ts_node_out(ts_node_make(x->graph, ts_op_find(op), o->weight ? 3 : 2, in, n, attr));
+}
+
+ts_value *ts_nll_loss_o(ts_value *logp, ts_value *target, const ts_loss_options *o)
+{
+    return class_loss("nll_loss", logp, target, o);
+}
+
+ts_value *ts_cross_entropy_o(ts_value *logits, ts_value *target, const ts_loss_options *o)
+{
+    return class_loss("cross_entropy", logits, target, o);
+}
+
+ts_value *ts_loss_o(const char *op, ts_value *x, ts_value *target, const ts_loss_options *o)
+{
+    ts_value *in[4] = {x, target};
+    ts_attr attr[4];
+    int n = 0, nin = 2;
+
+    if (!x)
+        return NULL;
+    attr[n++] = ts_attr_s("reduction", reductions[o->reduction]);
+    if (o->beta > 0)
+        attr[n++] = ts_attr_f("beta", o->beta);
+    if (o->log_target)
+        attr[n++] = ts_attr_i("log_target", 1);
+    if (o->weight) {
+        in[nin++] = o->weight;
+        attr[n++] = ts_attr_i("has_weight", 1);
+    }
+    if (o->pos_weight)
+        in[nin++] = o->pos_weight;
+    return ts_node_out(ts_node_make(x->graph, ts_op_find(op), nin, in, n, attr));
+}
+
+ts_value *ts_identity_loss(ts_value *x, ts_reduction r)
+{
+    ts_attr attr[] = {ts_attr_s("reduction", reductions[r])};
+
+    return ts_make1(TS_OP(identity_loss), x, 1, attr);
+}

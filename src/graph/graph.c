@@ -1,0 +1,380 @@
+/* graph.c - making and copying graphs: values, nodes, states, attributes. */
+#include "graph/graph.h"
+#include "op/op.h"
+
+ts_graph *ts_graph_in(ts_arena *a, const char *name)
+{
+    ts_graph *g = TS_NEW(a, ts_graph);
+
+    g->arena = a;
+    g->name = ts_arena_strdup(a, name ? name : "graph");
+    return g;
+}
+
+static ts_value *new_value(ts_graph *g, ts_value_kind kind, int index, const char *name, ts_type t)
+{
+    ts_value *v = TS_NEW(g->arena, ts_value);
+
+    v->graph = g;
+    v->id = g->nvalues;
+    v->kind = kind;
+    v->index = index;
+    v->name = name ? ts_arena_strdup(g->arena, name) : NULL;
+    v->type = t;
+    TS_PUSH(g->arena, g->values, g->nvalues, v);
+    return v;
+}
+
+ts_value *ts_graph_add_input(ts_graph *g, const char *name, ts_type t)
+{
+    ts_value *v = new_value(g, TS_VALUE_INPUT, g->ninputs, name, t);
+
+    TS_PUSH(g->arena, g->inputs, g->ninputs, v);
+    return v;
+}
+
+ts_value *ts_graph_add_state(ts_graph *g, const char *name, ts_type t, ts_init init, bool trained)
+{
+    ts_value *v = new_value(g, TS_VALUE_STATE, g->nstates, name, t);
+    ts_state s = {v, init, trained};
+
+    TS_PUSH(g->arena, g->states, g->nstates, s);
+    return v;
+}
+
+void ts_graph_add_update(ts_graph *g, ts_value *state, ts_value *next, int phase)
+{
+    ts_update u = {state, next, phase};
+
+    TS_PUSH(g->arena, g->updates, g->nupdates, u);
+}
+
+void ts_graph_add_output(ts_graph *g, ts_value *v, const char *name)
+{
+    int n = g->noutputs;
+
+    TS_PUSH(g->arena, g->output_names, n, ts_arena_strdup(g->arena, name));
+    TS_PUSH(g->arena, g->outputs, g->noutputs, v);
+}
+
+ts_value *ts_graph_find_state(const ts_graph *g, const char *name)
+{
+    for (int i = 0; i < g->nstates; i++)
+        if (!strcmp(g->states[i].value->name, name))
+            return g->states[i].value;
+    return NULL;
+}
+
+const ts_state *ts_graph_state_of(const ts_graph *g, const ts_value *v)
+{
+    return v->kind == TS_VALUE_STATE ? &g->states[v->index] : NULL;
+}
+
+static _Thread_local const char *here_file;
+static _Thread_local int here_line;
+
+void ts_here(const char *file, int line)
+{
+    here_file = file;
+    here_line = line;
+}
+
+/* "encoder" and "fc1" open: "encoder.fc1" */
+static const char *scope_path(ts_graph *g, const ts_scope *s)
+{
+    if (!s)
+        return "";
+    if (!s->up)
+        return s->name;
+    return ts_arena_printf(g->arena, "%s.%s", scope_path(g, s->up), s->name);
+}
+
+static void place(ts_graph *g, ts_node *n)
+{
+    if (g->like) {
+        n->layer = g->like->layer;
+        n->block = g->like->block;
+        n->file = g->like->file;
+        n->line = g->like->line;
+        n->backward = g->like->backward || g->backward;
+        n->phase = TS_MAX(g->like->phase, g->phase);
+        return;
+    }
+    n->layer = scope_path(g, g->scope);
+    n->block = g->block ? g->block->name : "";
+    n->file = here_file ? ts_arena_strdup(g->arena, here_file) : NULL;
+    n->line = here_line;
+    n->backward = g->backward;
+    n->phase = g->phase;
+}
+
+static void copy_attrs(ts_arena *a, ts_node *n, int nattr, const ts_attr *attr)
+{
+    n->nattr = nattr;
+    n->attr = TS_NEWS(a, ts_attr, nattr);
+    for (int i = 0; i < nattr; i++) {
+        n->attr[i] = attr[i];
+        n->attr[i].name = ts_arena_strdup(a, attr[i].name);
+        if (attr[i].kind == 's')
+            n->attr[i].s = ts_arena_strdup(a, attr[i].s);
+        if (attr[i].kind == 'l')
+            n->attr[i].l = ts_arena_copy(a, attr[i].l, sizeof(int64_t) * (size_t)attr[i].n);
+    }
+}
+
+static ts_node *new_node(ts_graph *g, const ts_op *op, int nin, ts_value *const *in)
+{
+    ts_node *n = TS_NEW(g->arena, ts_node);
+
+    n->op = op;
+    n->nin = nin;
+    n->in = ts_arena_copy(g->arena, in, sizeof(*in) * (size_t)nin);
+    return n;
+}
+
+static void add_node(ts_graph *g, ts_node *n)
+{
+    n->id = g->nnodes;
+    for (int i = 0; i < n->nout; i++)
+        n->out[i]->node = n;
+    TS_PUSH(g->arena, g->nodes, g->nnodes, n);
+}
+
+/* An op's shape rule gives its outputs with this. */
+void ts_node_set_out(ts_node *n, int nout, const ts_type *types)
+{
+    ts_graph *g = n->in && n->nin ? n->in[0]->graph : n->sub ? n->sub[0] : NULL;
+
+    g = g ? g : (ts_graph *)n->data; /* a node without inputs finds its graph here while inferred */
+    n->nout = nout;
+    n->out = TS_NEWS(g->arena, ts_value *, nout);
+    for (int i = 0; i < nout; i++)
+        n->out[i] = new_value(g, TS_VALUE_NODE, i, NULL, types[i]);
+}
+
+static ts_status give_up(ts_graph *g, ts_status s)
+{
+    if (!g->status) {
+        g->status = s;
+        g->error = *ts_last_error();
+    }
+    return s;
+}
+
+ts_node *ts_node_make(ts_graph *g, const ts_op *op, int nin, ts_value *const *in, int nattr,
+                      const ts_attr *attr)
+{
+    ts_node *n;
+    ts_status s;
+
+    if (!g || g->status)
+        return NULL;
+    for (int i = 0; i < nin; i++)
+        if (!in[i]) {
+            give_up(g, ts_fail(TS_ERR_ARG, "input %d of %s is NULL", i, op->name));
+            return NULL;
+        }
+    n = new_node(g, op, nin, in);
+    copy_attrs(g->arena, n, nattr, attr);
+    place(g, n);
+    for (int i = 0; i < nin; i++)
+        if (in[i]->graph != g) {
+            give_up(g, ts_fail_at(n, TS_ERR_ARG, "input %d belongs to another graph", i));
+            return NULL;
+        }
+    if (op->nin >= 0 && nin != op->nin) {
+        give_up(g, ts_fail_at(n, TS_ERR_ARG, "%s takes %d inputs, got %d", op->name, op->nin, nin));
+        return NULL;
+    }
+    if (!nin)
+        n->data = g;
+    s = op->infer(n);
+    if (!nin)
+        n->data = NULL;
+    if (s) {
+        ts_error_doing("inferring shapes");
+        give_up(g, s);
+        return NULL;
+    }
+    add_node(g, n);
+    return n;
+}
+
+ts_value *ts_node_out(ts_node *n)
+{
+    return n ? n->out[0] : NULL;
+}
+
+ts_node *ts_node_clone(ts_graph *g, const ts_node *n, ts_value *const *in)
+{
+    ts_node *c = new_node(g, n->op, n->nin, in);
+
+    c->nattr = n->nattr;
+    c->attr = n->attr;
+    c->data = n->data;
+    c->layer = n->layer;
+    c->block = n->block;
+    c->file = n->file;
+    c->line = n->line;
+    c->backward = n->backward;
+    c->phase = n->phase;
+    c->nsub = n->nsub;
+    c->sub = n->sub;
+    c->nout = n->nout;
+    c->out = TS_NEWS(g->arena, ts_value *, n->nout);
+    for (int i = 0; i < n->nout; i++) {
+        c->out[i] = new_value(g, TS_VALUE_NODE, i, n->out[i]->name, n->out[i]->type);
+        c->out[i]->layout = n->out[i]->layout;
+    }
+    add_node(g, c);
+    return c;
+}
+
+ts_graph *ts_graph_begin_copy(ts_arena *a, const ts_graph *g, ts_value ***map)
+{
+    ts_graph *out = ts_graph_in(a, g->name);
+
+    *map = TS_NEWS(a, ts_value *, g->nvalues);
+    for (int i = 0; i < g->ninputs; i++) {
+        ts_value *v = ts_graph_add_input(out, g->inputs[i]->name, g->inputs[i]->type);
+        v->layout = g->inputs[i]->layout;
+        (*map)[g->inputs[i]->id] = v;
+    }
+    for (int i = 0; i < g->nstates; i++) {
+        const ts_state *s = &g->states[i];
+        ts_value *v = ts_graph_add_state(out, s->value->name, s->value->type, s->init, s->trained);
+        v->layout = s->value->layout;
+        (*map)[s->value->id] = v;
+    }
+    return out;
+}
+
+void ts_graph_finish_copy(ts_graph *out, const ts_graph *g, ts_value *const *map)
+{
+    for (int i = 0; i < g->noutputs; i++)
+        ts_graph_add_output(out, map[g->outputs[i]->id], g->output_names[i]);
+    for (int i = 0; i < g->nupdates; i++)
+        ts_graph_add_update(out, map[g->updates[i].state->id], map[g->updates[i].next->id],
+                            g->updates[i].phase);
+    for (int i = 0; i < g->ngrads; i++) {
+        ts_grad d = {map[g->grads[i].param->id], map[g->grads[i].grad->id]};
+        TS_PUSH(out->arena, out->grads, out->ngrads, d);
+    }
+    out->loss = g->loss ? map[g->loss->id] : NULL;
+    out->loss_is_output = g->loss_is_output;
+    out->like = NULL;
+}
+
+ts_node *ts_graph_copy_node(ts_graph *out, const ts_node *n, ts_value **map)
+{
+    ts_value **in = TS_NEWS(out->arena, ts_value *, n->nin);
+    ts_node *c;
+
+    for (int i = 0; i < n->nin; i++)
+        in[i] = map[n->in[i]->id];
+    c = ts_node_clone(out, n, in);
+    for (int i = 0; i < n->nout; i++)
+        map[n->out[i]->id] = c->out[i];
+    return c;
+}
+
+int *ts_graph_uses(ts_arena *a, const ts_graph *g)
+{
+    int *uses = TS_NEWS(a, int, g->nvalues);
+
+    for (int i = 0; i < g->nnodes; i++)
+        for (int k = 0; k < g->nodes[i]->nin; k++)
+            uses[g->nodes[i]->in[k]->id]++;
+    for (int i = 0; i < g->noutputs; i++)
+        uses[g->outputs[i]->id]++;
+    for (int i = 0; i < g->nupdates; i++)
+        uses[g->updates[i].next->id]++;
+    for (int i = 0; i < g->ngrads; i++)
+        uses[g->grads[i].grad->id]++;
+    if (g->loss)
+        uses[g->loss->id]++;
+    return uses;
+}
+
+/* "fc1 (matmul, backward), model.c:41" */
+const char *ts_node_where(ts_arena *a, const ts_node *n)
+{
+    const char *s = ts_arena_printf(a, "%s%s(%s%s)", n->layer ? n->layer : "",
+                                    n->layer && n->layer[0] ? " " : "", n->op->name,
+                                    n->backward ? ", backward" : "");
+
+    return n->file ? ts_arena_printf(a, "%s, %s:%d", s, n->file, n->line) : s;
+}
+
+ts_status ts_fail_at(const ts_node *n, ts_status code, const char *fmt, ...)
+{
+    ts_arena *a = ts_arena_new();
+    va_list ap;
+
+    va_start(ap, fmt);
+    ts_fail_loc(ts_node_where(a, n), code, "%s", ts_arena_vprintf(a, fmt, ap));
+    va_end(ap);
+    ts_arena_free(a);
+    return code;
+}
+
+/* --- attributes --- */
+
+const ts_attr *ts_attr_find(const ts_node *n, const char *name)
+{
+    for (int i = 0; i < n->nattr; i++)
+        if (!strcmp(n->attr[i].name, name))
+            return &n->attr[i];
+    return NULL;
+}
+
+int64_t ts_attr_int(const ts_node *n, const char *name, int64_t missing)
+{
+    const ts_attr *x = ts_attr_find(n, name);
+
+    return x && x->kind == 'i' ? x->i : missing;
+}
+
+double ts_attr_float(const ts_node *n, const char *name, double missing)
+{
+    const ts_attr *x = ts_attr_find(n, name);
+
+    if (!x)
+        return missing;
+    return x->kind == 'f' ? x->f : x->kind == 'i' ? (double)x->i : missing;
+}
+
+const char *ts_attr_str(const ts_node *n, const char *name, const char *missing)
+{
+    const ts_attr *x = ts_attr_find(n, name);
+
+    return x && x->kind == 's' ? x->s : missing;
+}
+
+int ts_attr_list(const ts_node *n, const char *name, const int64_t **l)
+{
+    const ts_attr *x = ts_attr_find(n, name);
+
+    *l = x && x->kind == 'l' ? x->l : NULL;
+    return *l ? x->n : 0;
+}
+
+ts_attr ts_attr_i(const char *name, int64_t i)
+{
+    return (ts_attr){.name = name, .kind = 'i', .i = i};
+}
+
+ts_attr ts_attr_f(const char *name, double f)
+{
+    return (ts_attr){.name = name, .kind = 'f', .f = f};
+}
+
+ts_attr ts_attr_s(const char *name, const char *s)
+{
+    return (ts_attr){.name = name, .kind = 's', .s = s};
+}
+
+ts_attr ts_attr_l(const char *name, int n, const int64_t *l)
+{
+    return (ts_attr){.name = name, .kind = 'l', .n = n, .l = l};
+}

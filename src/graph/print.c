@@ -1,0 +1,175 @@
+/* print.c - a graph as text; doc/ir.md is its grammar, front/text.c reads it back.
+ *
+ *   graph classifier
+ *   input %x : f32[16,1,28,28]
+ *   state %fc.weight : f32[10,784] uniform(-0.1, 0.1) trained
+ *   %4 : f32[16,10] = linear(%x, %fc.weight) @layer "fc" @at "net.c":12
+ *   output y = %4
+ *   update %fc.weight = %9 phase 1
+ *   grad %fc.weight = %8
+ *   loss %7
+ */
+#include "graph/graph.h"
+#include "op/op.h"
+#include <inttypes.h>
+
+/* %name for inputs and states, %id for nodes' values */
+static void value(ts_text *t, const ts_value *v)
+{
+    if (v->kind == TS_VALUE_NODE)
+        ts_text_printf(t, "%%%d", v->id);
+    else
+        ts_text_printf(t, "%%%s", v->name);
+}
+
+static void type(ts_text *t, const ts_type *x)
+{
+    ts_text_printf(t, "%s[", ts_dtype_name(x->dtype));
+    for (int i = 0; i < x->rank; i++)
+        ts_text_printf(t, "%s%" PRId64, i ? "," : "", x->dim[i]);
+    ts_text_printf(t, "]");
+}
+
+/* @layout 0231 or 0123/0x8 (lanes of 8 in dim 0) */
+static void layout(ts_text *t, const ts_value *v)
+{
+    if (!v->layout.set)
+        return;
+    ts_text_printf(t, " @layout ");
+    for (int i = 0; i < v->type.rank; i++)
+        ts_text_printf(t, "%d", v->layout.order[i]);
+    if (v->layout.lanes > 1)
+        ts_text_printf(t, "/%dx%d", v->layout.lane_dim, v->layout.lanes);
+}
+
+static void quoted(ts_text *t, const char *s)
+{
+    ts_text_printf(t, "\"");
+    for (; *s; s++)
+        ts_text_printf(t, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
+    ts_text_printf(t, "\"");
+}
+
+static void attribute(ts_text *t, const ts_attr *x)
+{
+    ts_text_printf(t, " %s=", x->name);
+    switch (x->kind) {
+    case 'i':
+        ts_text_printf(t, "%" PRId64, x->i);
+        return;
+    case 'f':
+        ts_text_printf(t, "%.17g%s", x->f,
+                       x->f == (double)(int64_t)x->f && x->f < 1e15 && x->f > -1e15 ? ".0" : "");
+        return;
+    case 's':
+        quoted(t, x->s);
+        return;
+    default:
+        ts_text_printf(t, "[");
+        for (int i = 0; i < x->n; i++)
+            ts_text_printf(t, "%s%" PRId64, i ? "," : "", x->l[i]);
+        ts_text_printf(t, "]");
+    }
+}
+
+/* A const's elements, exact: hexadecimal bytes. */
+static void data(ts_text *t, const ts_node *n)
+{
+    const unsigned char *p = n->data;
+    size_t bytes = ts_type_bytes(&n->out[0]->type);
+
+    ts_text_printf(t, " data=");
+    for (size_t i = 0; i < bytes; i++)
+        ts_text_printf(t, "%02x", p[i]);
+}
+
+static void node(ts_text *t, const ts_node *n)
+{
+    for (int i = 0; i < n->nout; i++) {
+        ts_text_printf(t, "%s", i ? ", " : "");
+        value(t, n->out[i]);
+        ts_text_printf(t, " : ");
+        type(t, &n->out[i]->type);
+        layout(t, n->out[i]);
+    }
+    ts_text_printf(t, " = %s(", n->op->name);
+    for (int i = 0; i < n->nin; i++) {
+        ts_text_printf(t, "%s", i ? ", " : "");
+        value(t, n->in[i]);
+    }
+    ts_text_printf(t, ")");
+    for (int i = 0; i < n->nattr; i++)
+        attribute(t, &n->attr[i]);
+    if (n->data)
+        data(t, n);
+    if (n->layer && n->layer[0]) {
+        ts_text_printf(t, " @layer ");
+        quoted(t, n->layer);
+    }
+    if (n->block && n->block[0]) {
+        ts_text_printf(t, " @block ");
+        quoted(t, n->block);
+    }
+    if (n->file) {
+        ts_text_printf(t, " @at ");
+        quoted(t, n->file);
+        ts_text_printf(t, ":%d", n->line);
+    }
+    if (n->backward)
+        ts_text_printf(t, " @backward");
+    if (n->phase)
+        ts_text_printf(t, " @phase %d", n->phase);
+    for (int i = 0; i < n->nsub; i++) {
+        ts_text_printf(t, " {\n");
+        ts_graph_print(n->sub[i], t);
+        ts_text_printf(t, "}");
+    }
+    ts_text_printf(t, "\n");
+}
+
+void ts_graph_print(const ts_graph *g, ts_text *t)
+{
+    static const char *const inits[] = {"full", "uniform", "normal"};
+
+    ts_text_printf(t, "graph %s\n", g->name);
+    for (int i = 0; i < g->ninputs; i++) {
+        ts_text_printf(t, "input %%%s : ", g->inputs[i]->name);
+        type(t, &g->inputs[i]->type);
+        layout(t, g->inputs[i]);
+        ts_text_printf(t, "\n");
+    }
+    for (int i = 0; i < g->nstates; i++) {
+        const ts_state *s = &g->states[i];
+        ts_text_printf(t, "state %%%s : ", s->value->name);
+        type(t, &s->value->type);
+        layout(t, s->value);
+        ts_text_printf(t, " %s(%.17g, %.17g)%s\n", inits[s->init.kind], s->init.a, s->init.b,
+                       s->trained ? " trained" : "");
+    }
+    for (int i = 0; i < g->nnodes; i++)
+        node(t, g->nodes[i]);
+    for (int i = 0; i < g->noutputs; i++) {
+        ts_text_printf(t, "output %s = ", g->output_names[i]);
+        value(t, g->outputs[i]);
+        ts_text_printf(t, "\n");
+    }
+    for (int i = 0; i < g->nupdates; i++) {
+        ts_text_printf(t, "update ");
+        value(t, g->updates[i].state);
+        ts_text_printf(t, " = ");
+        value(t, g->updates[i].next);
+        ts_text_printf(t, " phase %d\n", g->updates[i].phase);
+    }
+    for (int i = 0; i < g->ngrads; i++) {
+        ts_text_printf(t, "grad ");
+        value(t, g->grads[i].param);
+        ts_text_printf(t, " = ");
+        value(t, g->grads[i].grad);
+        ts_text_printf(t, "\n");
+    }
+    if (g->loss) {
+        ts_text_printf(t, "loss ");
+        value(t, g->loss);
+        ts_text_printf(t, "%s\n", g->loss_is_output ? " output" : "");
+    }
+}

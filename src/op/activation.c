@@ -1,0 +1,186 @@
+/* activation.c - activations and other small compositions of pointwise ops and reductions. */
+#include "op/op.h"
+
+#define S(v) ts_full_like(x, v)
+#define MACRO_RULE(name, ...)                                                                      \
+    ts_status ts_expand_##name(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out) \
+    {                                                                                              \
+        ts_value *x = in[0];                                                                       \
+        (void)n;                                                                                   \
+        __VA_ARGS__;                                                                               \
+        return g->status;                                                                          \
+    }
+
+MACRO_RULE(leaky_relu, out[0] = ts_where(ts_gt(x, S(0)), x,
+                                         ts_mul(x, S(ts_attr_float(n, "negative_slope", 0.01)))))
+MACRO_RULE(silu, out[0] = ts_mul(x, ts_sigmoid(x)))
+MACRO_RULE(elu, double alpha = ts_attr_float(n, "alpha", 1);
+           ts_value *below = ts_mul(S(alpha), ts_point1("expm1", ts_minimum(x, S(0))));
+           out[0] = ts_where(ts_gt(x, S(0)), x, below))
+/* log(1 + e^(beta x)) / beta, written so that e^ never overflows; linear above the threshold as
+ * PyTorch has it */
+MACRO_RULE(softplus, double beta = ts_attr_float(n, "beta", 1); ts_value *z = ts_mul(x, S(beta));
+           ts_value *soft = ts_add(ts_maximum(z, S(0)),
+                                   ts_point1("log1p", ts_exp(ts_neg(ts_abs(z)))));
+           out[0] = ts_where(ts_gt(z, S(ts_attr_float(n, "threshold", 20))), x,
+                             ts_mul(soft, S(1 / beta))))
+
+ts_status ts_expand_gelu(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
+{
+    ts_value *x = in[0], *t;
+
+    if (!strcmp(ts_attr_str(n, "approximate", "none"), "tanh")) {
+        t = ts_mul(S(0.7978845608028654), ts_add(x, ts_mul(S(0.044715), ts_mul(x, ts_mul(x, x)))));
+        t = ts_tanh(t);
+    } else
+        t = ts_erf(ts_mul(x, S(0.7071067811865476)));
+    out[0] = ts_mul(ts_mul(S(0.5), x), ts_add(S(1), t));
+    return g->status;
+}
+
+/* Both ends optional; the gradient passes where lo <= x <= hi. */
+ts_status ts_expand_clamp(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
+{
+    ts_value *x = in[0], *y = x;
+
+    if (ts_attr_find(n, "min"))
+        y = ts_where(ts_lt(x, S(ts_attr_float(n, "min", 0))), S(ts_attr_float(n, "min", 0)), y);
+    if (ts_attr_find(n, "max"))
+        y = ts_where(ts_gt(x, S(ts_attr_float(n, "max", 0))), S(ts_attr_float(n, "max", 0)), y);
+    out[0] = y == x ? ts_point1("nop", x) : y;
+    return g->status;
+}
+
+/* --- reductions --- */
+
+static double reduced_count(const ts_value *x, const ts_value *y)
+{
+    return (double)ts_type_count(&x->type) / (double)ts_type_count(&y->type);
+}
+
+/* f16 and bf16 are summed in f32 */
+ts_status ts_expand_mean(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
+{
+    ts_value *x = in[0], *s;
+
+    if (!ts_dtype_is_float(x->type.dtype))
+        return ts_fail_at(n, TS_ERR_TYPE, "mean needs floats, got %s",
+                          ts_dtype_name(x->type.dtype));
+    s = ts_make1(TS_OP(sum), x, n->nattr, n->attr);
+    if (s)
+        out[0] = ts_mul_scalar(s, 1 / reduced_count(x, s));
+    return g->status;
+}
+
+/* m + log(sum(exp(x - m))): m only keeps exp in range, so no gradient goes through it. An infinite
+ * m would give inf - inf, and is left out. */
+static void logsumexp_parts(ts_value *x, int nattr, const ts_attr *attr, ts_value **max,
+                            ts_value **sum)
+{
+    ts_attr keep[8];
+    int n = 0;
+
+    for (int i = 0; i < nattr; i++)
+        if (!strcmp(attr[i].name, "dims"))
+            keep[n++] = attr[i];
+    keep[n++] = ts_attr_i("keepdim", 1);
+    *max = ts_detach(ts_make1(TS_OP(amax), x, n, keep));
+    *max = ts_where(ts_eq(ts_abs(*max), ts_full_like(*max, __builtin_inf())), ts_full_like(*max, 0),
+                    *max);
+    *sum = ts_make1(TS_OP(sum), ts_exp(ts_sub(x, *max)), n, keep);
+}
+
+ts_status ts_expand_logsumexp(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
+{
+    ts_value *max, *sum, *y;
+    const int64_t *dims;
+    ts_type t = in[0]->type;
+    int count = ts_attr_list(n, "dims", &dims), rank = 0;
+
+    logsumexp_parts(in[0], n->nattr, n->attr, &max, &sum);
+    y = ts_add(max, ts_log(sum));
+    if (!y)
+        return g->status;
+    if (!ts_attr_int(n, "keepdim", 0)) {
+        for (int d = 0; d < t.rank; d++) {
+            bool gone = !count;
+            for (int i = 0; i < count; i++)
+                gone = gone || (dims[i] < 0 ? dims[i] + t.rank : dims[i]) == d;
+            if (!gone)
+                t.dim[rank++] = t.dim[d];
+        }
+        y = ts_reshape_n(y, rank, t.dim);
+    }
+    out[0] = y;
+    return g->status;
+}
+
+ts_status ts_expand_softmax(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
+{
+    int64_t dim = ts_attr_int(n, "dim", -1);
+    ts_attr keep[] = {ts_attr_l("dims", 1, &dim), ts_attr_i("keepdim", 1)};
+    ts_value *max, *e;
+
+    if (ts_norm_dim(n, dim, in[0]->type.rank) < 0)
+        return TS_ERR_ARG;
+    max = ts_detach(ts_make1(TS_OP(amax), in[0], 2, keep));
+    e = ts_exp(ts_sub(in[0], max));
+    out[0] = ts_div(e, ts_make1(TS_OP(sum), e, 2, keep));
+    return g->status;
+}
+
+ts_status ts_expand_log_softmax(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
+{
+    int64_t dim = ts_attr_int(n, "dim", -1);
+    ts_attr keep[] = {ts_attr_l("dims", 1, &dim), ts_attr_i("keepdim", 1)};
+    ts_value *z;
+
+    if (ts_norm_dim(n, dim, in[0]->type.rank) < 0)
+        return TS_ERR_ARG;
+    z = ts_sub(in[0], ts_detach(ts_make1(TS_OP(amax), in[0], 2, keep)));
+    out[0] = ts_sub(z, ts_log(ts_make1(TS_OP(sum), ts_exp(z), 2, keep)));
+    return g->status;
+}
+
+/* --- random --- */
+
+/* Box and Muller: sqrt(-2 log(1 - u)) cos(2 pi v) */
+ts_status ts_expand_randn(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
+{
+    int64_t stream = ts_attr_int(n, "stream", 0);
+    const int64_t *shape;
+    int rank = ts_attr_list(n, "shape", &shape);
+    ts_attr attr[] = {ts_attr_s("dtype", "f32"), ts_attr_l("shape", rank, shape),
+                      ts_attr_i("stream", 2 * stream)};
+    const char *dtype = ts_attr_str(n, "dtype", "f32");
+    ts_value *u, *v;
+    ts_dtype t;
+
+    (void)in;
+    TS_TRY(ts_dtype_parse(dtype, strlen(dtype), &t));
+    u = ts_node_out(ts_node_make(g, TS_OP(rand), 0, NULL, 3, attr));
+    attr[2].i = (int64_t)((uint64_t)stream * 2 + (1ull << 40));
+    v = ts_node_out(ts_node_make(g, TS_OP(rand), 0, NULL, 3, attr));
+    u = ts_sqrt(ts_mul_scalar(ts_log(ts_sub(ts_full_like(u, 1), u)), -2));
+    out[0] = ts_cast(ts_mul(u, ts_point1("cos", ts_mul_scalar(v, 6.283185307179586))), t);
+    return g->status;
+}
+
+ts_status ts_expand_dropout(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
+{
+    double p = ts_attr_float(n, "p", 0.5);
+    ts_value *x = in[0], *u, *keep;
+    ts_attr attr[] = {ts_attr_s("dtype", "f32"), ts_attr_l("shape", x->type.rank, x->type.dim),
+                      ts_attr_i("stream", ts_attr_int(n, "stream", 0))};
+
+    if (p < 0 || p > 1)
+        return ts_fail_at(n, TS_ERR_ARG, "dropout probability %g is not in 0..1", p);
+    if (!ts_attr_int(n, "training", 1) || p == 0) {
+        out[0] = ts_point1("nop", x);
+        return g->status;
+    }
+    u = ts_node_out(ts_node_make(g, TS_OP(rand), 0, NULL, 3, attr));
+    keep = ts_cast(ts_ge(u, ts_full_like(u, p)), x->type.dtype);
+    out[0] = ts_mul(x, ts_mul(keep, S(p < 1 ? 1 / (1 - p) : 0)));
+    return g->status;
+}

@@ -1,0 +1,397 @@
+/* index.c - reading and adding where an integer tensor says.
+ *
+ *   gather(x, i) dim         y[a,j,b] = x[a, i[a,j,b], b]             torch.gather
+ *   scatter_add(i, s) dim    y[a,k,b] = sum of s[a,j,b] with i[a,j,b] == k; `size` is y's size in
+ * dim index_select(x, i) dim   y[a,J,b] = x[a, i[J], b], J as many dims as i has (embedding: dim 0)
+ *   index_add(i, s) dim      y[a,k,b] = sum of s[a,J,b] with i[J] == k
+ *
+ * Each pair is one another's gradient. An index outside reads NaN (0 for integers) and adds
+ * nothing: a wrong label must show, not crash. The adds are gathers too (every output element looks
+ * for its terms, in order), so the bits do not depend on the threads.
+ */
+#include "op/op.h"
+#include "render/emit.h"
+#include <math.h>
+
+static ts_status check_index(const ts_node *n, const ts_value *i)
+{
+    if (ts_dtype_is_float(i->type.dtype) || i->type.dtype == TS_BOOL)
+        return ts_fail_at(n, TS_ERR_TYPE, "%s needs an integer index, got %s", n->op->name,
+                          ts_dtype_name(i->type.dtype));
+    return TS_OK;
+}
+
+static int dim_of(const ts_node *n, int rank)
+{
+    return ts_norm_dim(n, ts_attr_int(n, "dim", 0), rank);
+}
+
+ts_status ts_infer_gather(ts_node *n)
+{
+    const ts_type *x = &n->in[0]->type;
+    ts_type t = n->in[1]->type;
+    int dim = dim_of(n, x->rank);
+
+    TS_TRY(check_index(n, n->in[1]));
+    if (dim < 0)
+        return TS_ERR_ARG;
+    if (x->rank != t.rank)
+        return ts_fail_at(n, TS_ERR_SHAPE, "gather needs an index of rank %d, got %d", x->rank,
+                          t.rank);
+    for (int d = 0; d < t.rank; d++)
+        if (d != dim && t.dim[d] > x->dim[d])
+            return ts_fail_at(n, TS_ERR_SHAPE,
+                              "gather: the index has size %ld in dim %d, the tensor %ld",
+                              (long)t.dim[d], d, (long)x->dim[d]);
+    t.dtype = x->dtype;
+    return ts_node_set_out1(n, t);
+}
+
+ts_status ts_infer_scatter_add(ts_node *n)
+{
+    ts_type t = n->in[1]->type;
+    const int64_t *shape;
+    int dim = dim_of(n, t.rank);
+
+    TS_TRY(check_index(n, n->in[0]));
+    if (dim < 0)
+        return TS_ERR_ARG;
+    if (!ts_type_same_shape(&n->in[0]->type, &t))
+        return ts_fail_at(n, TS_ERR_SHAPE,
+                          "scatter_add needs an index and a source of the same shape");
+    if (ts_attr_list(n, "shape", &shape) != t.rank)
+        return ts_fail_at(n, TS_ERR_ARG, "scatter_add needs a shape of rank %d", t.rank);
+    for (int d = 0; d < t.rank; d++) {
+        if (d != dim && shape[d] < t.dim[d])
+            return ts_fail_at(n, TS_ERR_SHAPE, "scatter_add into size %ld from %ld in dim %d",
+                              (long)shape[d], (long)t.dim[d], d);
+        t.dim[d] = shape[d];
+    }
+    return ts_node_set_out1(n, t);
+}
+
+ts_status ts_infer_index_select(ts_node *n)
+{
+    const ts_type *x = &n->in[0]->type, *i = &n->in[1]->type;
+    int dim = dim_of(n, x->rank);
+    ts_type t = {.dtype = x->dtype, .rank = x->rank - 1 + i->rank};
+
+    TS_TRY(check_index(n, n->in[1]));
+    if (dim < 0)
+        return TS_ERR_ARG;
+    if (t.rank > TS_MAX_RANK)
+        return ts_fail_at(n, TS_ERR_SHAPE, "index_select gives rank %d; at most %d", t.rank,
+                          TS_MAX_RANK);
+    for (int d = 0; d < t.rank; d++)
+        t.dim[d] = d < dim             ? x->dim[d]
+                   : d < dim + i->rank ? i->dim[d - dim]
+                                       : x->dim[d - i->rank + 1];
+    return ts_node_set_out1(n, t);
+}
+
+ts_status ts_infer_index_add(ts_node *n)
+{
+    const ts_type *i = &n->in[0]->type, *s = &n->in[1]->type;
+    ts_type t = {.dtype = s->dtype, .rank = s->rank + 1 - i->rank};
+    int64_t size = ts_attr_int(n, "size", 0);
+    int dim = dim_of(n, t.rank);
+
+    TS_TRY(check_index(n, n->in[0]));
+    if (dim < 0 || size < 1)
+        return ts_fail_at(n, TS_ERR_ARG, "index_add needs a size");
+    for (int d = 0; d < t.rank; d++)
+        t.dim[d] = d < dim ? s->dim[d] : d == dim ? size : s->dim[d + i->rank - 1];
+    for (int d = 0; d < i->rank; d++)
+        if (s->dim[dim + d] != i->dim[d])
+            return ts_fail_at(n, TS_ERR_SHAPE, "index_add: index size %ld, source size %ld",
+                              (long)i->dim[d], (long)s->dim[dim + d]);
+    return ts_node_set_out1(n, t);
+}
+
+/* --- reference --- */
+
+static int64_t index_at(const ts_tensor *t, int64_t flat)
+{
+    return (int64_t)ts_dtype_get(t->type.dtype, t->data, flat);
+}
+
+static void add_to(ts_tensor *t, int64_t i, double x)
+{
+    ts_dtype_set(t->type.dtype, t->data, i, ts_dtype_get(t->type.dtype, t->data, i) + x);
+}
+
+ts_status ts_eval_gather(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                         ts_tensor *out)
+{
+    int dim = dim_of(n, out->type.rank);
+    int64_t at[TS_MAX_RANK];
+
+    (void)c;
+    for (ts_each it = ts_each_of(&out->type); it.more; ts_each_next(&it)) {
+        int64_t i = index_at(&in[1], it.flat);
+        bool ok = i >= 0 && i < in[0].type.dim[dim];
+        memcpy(at, it.at, sizeof(at));
+        at[dim] = ok ? i : 0;
+        ts_dtype_set(out->type.dtype, out->data, it.flat,
+                     ok ? ts_dtype_get(in[0].type.dtype, in[0].data, ts_flat(&in[0].type, at))
+                        : NAN);
+    }
+    return TS_OK;
+}
+
+ts_status ts_eval_scatter_add(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                              ts_tensor *out)
+{
+    int dim = dim_of(n, out->type.rank);
+    int64_t at[TS_MAX_RANK];
+
+    (void)c;
+    memset(out->data, 0, ts_type_bytes(&out->type));
+    for (ts_each it = ts_each_of(&in[1].type); it.more; ts_each_next(&it)) {
+        int64_t i = index_at(&in[0], it.flat);
+        if (i < 0 || i >= out->type.dim[dim])
+            continue;
+        memcpy(at, it.at, sizeof(at));
+        at[dim] = i;
+        add_to(out, ts_flat(&out->type, at), ts_dtype_get(in[1].type.dtype, in[1].data, it.flat));
+    }
+    return TS_OK;
+}
+
+/* (a, J, b) of the long side to (a, k, b) of the short one */
+static void squeeze_at(const int64_t *from, int dim, int irank, int rank, int64_t k, int64_t *to)
+{
+    for (int d = 0; d < rank; d++)
+        to[d] = d < dim ? from[d] : d == dim ? k : from[d + irank - 1];
+}
+
+ts_status ts_eval_index_select(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                               ts_tensor *out)
+{
+    int rank = in[0].type.rank, dim = dim_of(n, rank);
+    int64_t at[TS_MAX_RANK];
+
+    (void)c;
+    for (ts_each it = ts_each_of(&out->type); it.more; ts_each_next(&it)) {
+        int64_t i = index_at(&in[1], ts_flat(&in[1].type, it.at + dim));
+        bool ok = i >= 0 && i < in[0].type.dim[dim];
+        squeeze_at(it.at, dim, in[1].type.rank, rank, ok ? i : 0, at);
+        ts_dtype_set(out->type.dtype, out->data, it.flat,
+                     ok ? ts_dtype_get(in[0].type.dtype, in[0].data, ts_flat(&in[0].type, at))
+                        : NAN);
+    }
+    return TS_OK;
+}
+
+ts_status ts_eval_index_add(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                            ts_tensor *out)
+{
+    int rank = out->type.rank, dim = dim_of(n, rank);
+    int64_t at[TS_MAX_RANK];
+
+    (void)c;
+    memset(out->data, 0, ts_type_bytes(&out->type));
+    for (ts_each it = ts_each_of(&in[1].type); it.more; ts_each_next(&it)) {
+        int64_t i = index_at(&in[0], ts_flat(&in[0].type, it.at + dim));
+        if (i < 0 || i >= out->type.dim[dim])
+            continue;
+        squeeze_at(it.at, dim, in[0].type.rank, rank, i, at);
+        add_to(out, ts_flat(&out->type, at), ts_dtype_get(in[1].type.dtype, in[1].data, it.flat));
+    }
+    return TS_OK;
+}
+
+/* --- generated code --- */
+
+typedef struct read_arg {
+    const ts_node *n;
+    const ts_ix *const *at;
+} read_arg;
+
+typedef struct at_arg {
+    const ts_value *v;
+    const ts_ix *x[TS_MAX_RANK];
+} at_arg;
+
+static const char *at_body(ts_emit *e, void *arg)
+{
+    at_arg *t = arg;
+
+    return ts_emit_at(e, t->v, t->x);
+}
+
+/* x at an index that is a C variable */
+static const char *read(ts_emit *e, const ts_value *v, const ts_ix **x, int dim, const char *index)
+{
+    int64_t size = v->type.dim[dim];
+    at_arg t = {.v = v};
+
+    for (int d = 0; d < v->type.rank; d++)
+        t.x[d] = x[d];
+    t.x[dim] = ts_ix_var(e->a, ts_atom_var(e->a, index, 0, size - 1));
+    if (size == 1)
+        t.x[dim] = ts_ix_const(e->a, 0);
+    return ts_emit_guard(e, ts_arena_printf(e->a, "%s >= 0 && %s < %ld", index, index, (long)size),
+                         false, v->type.dtype, ts_dtype_is_float(v->type.dtype) ? NAN : 0, at_body,
+                         &t);
+}
+
+static const char *gather_body(ts_emit *e, void *arg)
+{
+    const read_arg *r = arg;
+    int rank = r->n->in[0]->type.rank;
+    const ts_ix *x[TS_MAX_RANK];
+
+    for (int d = 0; d < rank; d++)
+        x[d] = r->at[d];
+    return read(e, r->n->in[0], x, dim_of(r->n, rank), ts_emit_at(e, r->n->in[1], r->at));
+}
+
+const char *ts_emit_gather(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    read_arg r = {n, at};
+
+    (void)out;
+    return e->lanes ? ts_emit_lanes(e, n->out[0]->type.dtype, gather_body, &r) : gather_body(e, &r);
+}
+
+static const char *select_body(ts_emit *e, void *arg)
+{
+    const read_arg *r = arg;
+    const ts_type *t = &r->n->in[0]->type;
+    int dim = dim_of(r->n, t->rank), irank = r->n->in[1]->type.rank;
+    const ts_ix *x[TS_MAX_RANK];
+
+    for (int d = 0; d < t->rank; d++)
+        x[d] = d <= dim ? r->at[d] : r->at[d + irank - 1];
+    return read(e, r->n->in[0], x, dim, ts_emit_at(e, r->n->in[1], r->at + dim));
+}
+
+const char *ts_emit_index_select(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    read_arg r = {n, at};
+    int dim = dim_of(n, n->in[0]->type.rank);
+    bool by_lane = ts_emit_cond_by_lane(e, n->in[1]->type.rank, at + dim);
+    int lanes = e->lanes;
+    const char *index, *v;
+
+    (void)out;
+    if (by_lane)
+        return ts_emit_lanes(e, n->out[0]->type.dtype, select_body, &r);
+    if (!lanes)
+        return select_body(e, &r);
+    /* the lanes share the index: read it once, then a vector */
+    e->lanes = 0;
+    index = ts_emit_at(e, n->in[1], at + dim);
+    e->lanes = lanes;
+    const ts_ix *x[TS_MAX_RANK];
+    for (int d = 0; d < n->in[0]->type.rank; d++)
+        x[d] = d <= dim ? at[d] : at[d + n->in[1]->type.rank - 1];
+    v = read(e, n->in[0], x, dim, index);
+    return v;
+}
+
+/* s = 0; for (j in index) if (index[j] == k) s += source[j]; */
+static const char *add_body(ts_emit *e, void *arg)
+{
+    const read_arg *r = arg;
+    const ts_value *index = r->n->in[0], *src = r->n->in[1];
+    bool scatter = !strcmp(r->n->op->name, "scatter_add");
+    int dim = dim_of(r->n, r->n->out[0]->type.rank), irank = index->type.rank, marks[TS_MAX_RANK],
+        depth = 0, mark;
+    const ts_ix *i[TS_MAX_RANK], *s[TS_MAX_RANK];
+    const char *acc = ts_emit_name(e, "s"), *cond = "", *at;
+    int lanes = e->lanes;
+
+    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, src->type.dtype), acc,
+                 ts_emit_literal(e, src->type.dtype, 0));
+    for (int d = 0; d < irank; d++) {
+        if (scatter && d != dim) {
+            i[d] = r->at[d];
+            continue;
+        }
+        i[d] = ts_ix_var(e->a, ts_emit_loop(e, "j", 0, index->type.dim[d]));
+        ts_emit_open(e, &marks[depth++]);
+    }
+    for (int d = 0; d < src->type.rank; d++)
+        s[d] = scatter           ? i[d]
+               : d < dim         ? r->at[d]
+               : d < dim + irank ? i[d - dim]
+                                 : r->at[d - irank + 1];
+    if (scatter) /* a source smaller than the output reaches only part of it */
+        cond = ts_emit_inside_all(e, irank, i, index->type.dim);
+    if (cond) {
+        e->lanes = 0;
+        if (cond[0]) {
+            ts_emit_line(e, "if (%s) {", cond);
+            ts_emit_open(e, &mark);
+        }
+        at = ts_emit_at(e, index, i);
+        ts_emit_line(e, "if (%s == %s) {", at, ts_ix_text(e->a, r->at[dim]));
+        e->lanes = lanes;
+        int inner;
+        ts_emit_open(e, &inner);
+        ts_emit_line(e, "%s += %s;", acc, ts_emit_at(e, src, s));
+        ts_emit_close(e, inner);
+        if (cond[0])
+            ts_emit_close(e, mark);
+    }
+    while (depth--)
+        ts_emit_close(e, marks[depth]);
+    return acc;
+}
+
+static const char *emit_add(ts_emit *e, const ts_node *n, const ts_ix *const *at, bool by_lane)
+{
+    read_arg r = {n, at};
+
+    return e->lanes && by_lane ? ts_emit_lanes(e, n->out[0]->type.dtype, add_body, &r)
+                               : add_body(e, &r);
+}
+
+const char *ts_emit_scatter_add(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    (void)out;
+    return emit_add(e, n, at, true);
+}
+
+const char *ts_emit_index_add(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    (void)out;
+    return emit_add(e, n, at, ts_emit_cond_by_lane(e, 1, at + dim_of(n, n->out[0]->type.rank)));
+}
+
+/* --- gradients --- */
+
+ts_status ts_grad_gather(ts_node *n, ts_value *const *dy, ts_value **dx)
+{
+    const ts_type *t = &n->in[0]->type;
+    ts_attr attr[] = {ts_attr_i("dim", ts_attr_int(n, "dim", 0)),
+                      ts_attr_l("shape", t->rank, t->dim)};
+
+    dx[0] = ts_make2(TS_OP(scatter_add), n->in[1], dy[0], 2, attr);
+    return TS_OK;
+}
+
+ts_status ts_grad_scatter_add(ts_node *n, ts_value *const *dy, ts_value **dx)
+{
+    dx[1] = ts_gather(dy[0], (int)ts_attr_int(n, "dim", 0), n->in[0]);
+    return TS_OK;
+}
+
+ts_status ts_grad_index_select(ts_node *n, ts_value *const *dy, ts_value **dx)
+{
+    int dim = dim_of(n, n->in[0]->type.rank);
+    ts_attr attr[] = {ts_attr_i("dim", dim), ts_attr_i("size", n->in[0]->type.dim[dim])};
+
+    dx[0] = ts_make2(TS_OP(index_add), n->in[1], dy[0], 2, attr);
+    return TS_OK;
+}
+
+ts_status ts_grad_index_add(ts_node *n, ts_value *const *dy, ts_value **dx)
+{
+    ts_attr attr[] = {ts_attr_i("dim", dim_of(n, n->out[0]->type.rank))};
+
+    dx[1] = ts_make2(TS_OP(index_select), dy[0], n->in[0], 1, attr);
+    return TS_OK;
+}

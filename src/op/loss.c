@@ -1,0 +1,230 @@
+/* loss.c - losses as compositions. `reduction`: mean, sum or none, as in PyTorch. */
+#include "op/op.h"
+
+static ts_value *reduce(const ts_node *n, ts_value *v)
+{
+    const char *r = ts_attr_str(n, "reduction", "mean");
+
+    if (!strcmp(r, "none"))
+        return v;
+    return !strcmp(r, "sum") ? ts_sum(v, 0, NULL, false) : ts_mean(v, 0, NULL, false);
+}
+
+static ts_status check_reduction(const ts_node *n)
+{
+    const char *r = ts_attr_str(n, "reduction", "mean");
+
+    if (strcmp(r, "mean") && strcmp(r, "sum") && strcmp(r, "none"))
+        return ts_fail_at(n, TS_ERR_ARG, "%s: reduction '%s' is not mean, sum or none", n->op->name,
+                          r);
+    return TS_OK;
+}
+
+static ts_status check_same(const ts_node *n, ts_value *const *in)
+{
+    TS_TRY(check_reduction(n));
+    if (!ts_type_same_shape(&in[0]->type, &in[1]->type))
+        return ts_fail_at(n, TS_ERR_SHAPE, "%s needs an input and a target of the same shape",
+                          n->op->name);
+    if (!ts_dtype_is_float(in[0]->type.dtype))
+        return ts_fail_at(n, TS_ERR_TYPE, "%s needs floats, got %s", n->op->name,
+                          ts_dtype_name(in[0]->type.dtype));
+    return TS_OK;
+}
+
+#define S(v) ts_full_like(x, v)
+
+/* -w[t] logp[t] over classes in dim 1 (or dim 0 of a vector), 0 where t is ignore_index. The mean
+ * divides by the sum of the weights that counted. inputs: logp [N, C, ...], target [N, ...] [,
+ * weight [C]] */
+static ts_status nll(const ts_node *n, ts_value *x, ts_value *t, ts_value *weight, double smoothing,
+                     ts_value **out)
+{
+    const char *red = ts_attr_str(n, "reduction", "mean");
+    int cdim = x->type.rank > 1 ? 1 : 0;
+    ts_type shape = x->type, tt = t->type;
+    bool ignores = ts_attr_find(n, "ignore_index") != NULL;
+    ts_value *index, *picked, *w = NULL, *keep = NULL, *loss, *total, *smooth = NULL;
+    int64_t classes = x->type.dim[cdim], cd = cdim;
+    ts_attr dims[] = {ts_attr_l("dims", 1, &cd)};
+
+    shape.dim[cdim] = 1;
+    if (ts_dtype_is_float(tt.dtype) || ts_type_count(&shape) != ts_type_count(&tt) ||
+        tt.rank != x->type.rank - 1)
+        return ts_fail_at(
+            n, TS_ERR_SHAPE,
+            "%s: the target must be integers shaped like the input without its classes",
+            n->op->name);
+    if (weight && (weight->type.rank != 1 || weight->type.dim[0] != classes))
+        return ts_fail_at(n, TS_ERR_SHAPE, "%s: the weight must have %ld elements, one a class",
+                          n->op->name, (long)classes);
+    index = t;
+    if (ignores) {
+        ts_value *ignored = ts_full_like(t, (double)ts_attr_int(n, "ignore_index", -100));
+        index = ts_where(ts_eq(t, ignored), ts_full_like(t, 0), t);
+        keep = ts_cast(ts_ne(t, ignored), x->type.dtype);
+    }
+    picked = ts_reshape_n(ts_gather(x, cdim, ts_reshape_n(index, shape.rank, shape.dim)), tt.rank,
+                          tt.dim);
+    if (weight) {
+        ts_attr sel[] = {ts_attr_i("dim", 0)};
+        w = ts_make2(TS_OP(index_select), ts_cast(weight, x->type.dtype), index, 1, sel);
+    }
+    if (keep)
+        w = w ? ts_mul(w, keep) : keep;
+    loss = ts_neg(w ? ts_mul(w, picked) : picked);
+    if (ignores) /* a NaN or infinity in an ignored row must not leak: 0 * inf is NaN */
+        loss = ts_where(ts_ne(keep, ts_full_like(keep, 0)), loss, ts_full_like(loss, 0));
+    if (smoothing > 0) {
+        /* -eps/C sum_c w[c] logp[c], with the row's own keep */
+        ts_value *all = x;
+        int64_t wd[TS_MAX_RANK];
+        for (int i = 0; i < x->type.rank; i++)
+            wd[i] = i == cdim ? classes : 1;
+        if (weight)
+            all = ts_mul(all, ts_reshape_n(ts_cast(weight, x->type.dtype), x->type.rank, wd));
+        smooth = ts_neg(ts_make1(TS_OP(sum), all, 1, dims));
+        if (keep)
+            smooth = ts_where(ts_ne(keep, ts_full_like(keep, 0)), smooth, ts_full_like(smooth, 0));
+    }
+    if (!strcmp(red, "none")) {
+        *out = smooth ? ts_add(ts_mul_scalar(loss, 1 - smoothing),
+                               ts_mul_scalar(smooth, smoothing / (double)classes))
+                      : loss;
+        return TS_OK;
+    }
+    loss = ts_sum(loss, 0, NULL, false);
+    if (smooth)
+        smooth = ts_sum(smooth, 0, NULL, false);
+    if (!strcmp(red, "mean")) {
+        total = w ? ts_sum(w, 0, NULL, false) : ts_full_like(x, (double)ts_type_count(&tt));
+        loss = ts_div(loss, total);
+        if (smooth)
+            smooth = ts_div(smooth, total);
+    }
+    *out = smooth ? ts_add(ts_mul_scalar(loss, 1 - smoothing),
+                           ts_mul_scalar(smooth, smoothing / (double)classes))
+                  : loss;
+    return TS_OK;
+}
+
+ts_status ts_expand_nll_loss(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
+{
+    TS_TRY(check_reduction(n));
+    if (n->nin < 2)
+        return ts_fail_at(n, TS_ERR_ARG, "nll_loss needs an input and a target");
+    TS_TRY(nll(n, in[0], in[1], n->nin > 2 ? in[2] : NULL, 0, out));
+    return g->status;
+}
+
+ts_status ts_expand_cross_entropy(ts_graph *g, const ts_node *n, ts_value *const *in,
+                                  ts_value **out)
+{
+    int cdim;
+
+    TS_TRY(check_reduction(n));
+    if (n->nin < 2 || in[0]->type.rank < 1)
+        return ts_fail_at(n, TS_ERR_ARG, "cross_entropy needs an input and a target");
+    cdim = in[0]->type.rank > 1 ? 1 : 0;
+    TS_TRY(nll(n, ts_log_softmax(in[0], cdim), in[1], n->nin > 2 ? in[2] : NULL,
+               ts_attr_float(n, "label_smoothing", 0), out));
+    return g->status;
+}
+
+ts_status ts_expand_mse_loss(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
+{
+    TS_TRY(check_same(n, in));
+    out[0] = reduce(n, ts_square(ts_sub(in[0], in[1])));
+    return g->status;
+}
+
+ts_status ts_expand_l1_loss(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
+{
+    TS_TRY(check_same(n, in));
+    out[0] = reduce(n, ts_abs(ts_sub(in[0], in[1])));
+    return g->status;
+}
+
+/* d^2 / (2 beta) below beta, |d| - beta/2 above */
+ts_status ts_expand_smooth_l1_loss(ts_graph *g, const ts_node *n, ts_value *const *in,
+                                   ts_value **out)
+{
+    double beta = ts_attr_float(n, "beta", 1);
+    ts_value *x, *near, *far;
+
+    TS_TRY(check_same(n, in));
+    if (beta <= 0)
+        return ts_expand_l1_loss(g, n, in, out);
+    x = ts_abs(ts_sub(in[0], in[1]));
+    near = ts_mul(ts_square(x), S(0.5 / beta));
+    far = ts_sub(x, S(0.5 * beta));
+    out[0] = reduce(n, ts_where(ts_lt(x, S(beta)), near, far));
+    return g->status;
+}
+
+/* -(t log x + (1-t) log(1-x)), the logs not below -100 */
+ts_status ts_expand_bce(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
+{
+    ts_value *x = in[0], *t, *one, *p, *q, *l;
+
+    TS_TRY(check_same(n, in));
+    t = in[1];
+    one = S(1);
+    p = ts_maximum(ts_log(x), S(-100));
+    q = ts_maximum(ts_log(ts_sub(one, x)), S(-100));
+    l = ts_neg(ts_add(ts_mul(t, p), ts_mul(ts_sub(one, t), q)));
+    if (n->nin > 2)
+        l = ts_mul(l, in[2]);
+    out[0] = reduce(n, l);
+    return g->status;
+}
+
+/* (1-t) x + k (log(1 + e^-|x|) + max(-x, 0)), k = 1 + (pos_weight - 1) t. inputs x, t [, weight [,
+ * pos_weight]]; has_weight tells which the third is */
+ts_status ts_expand_bce_logits(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
+{
+    ts_value *x = in[0], *t, *soft, *l;
+    bool has_weight = ts_attr_int(n, "has_weight", 0);
+    int pos = has_weight ? 3 : 2;
+
+    TS_TRY(check_same(n, in));
+    t = in[1];
+    soft = ts_add(ts_point1("log1p", ts_exp(ts_neg(ts_abs(x)))), ts_maximum(ts_neg(x), S(0)));
+    if (n->nin > pos)
+        soft = ts_mul(soft, ts_add(S(1), ts_mul(ts_sub(in[pos], S(1)), t)));
+    l = ts_add(ts_mul(ts_sub(S(1), t), x), soft);
+    if (has_weight)
+        l = ts_mul(l, in[2]);
+    out[0] = reduce(n, l);
+    return g->status;
+}
+
+/* t (log t - x), 0 where t is 0; or e^t (t - x). batchmean divides the sum by the rows. */
+ts_status ts_expand_kl_div(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
+{
+    ts_value *x = in[0], *t, *l;
+    bool batchmean = !strcmp(ts_attr_str(n, "reduction", "mean"), "batchmean");
+
+    if (!batchmean)
+        TS_TRY(check_same(n, in));
+    t = in[1];
+    if (ts_attr_int(n, "log_target", 0))
+        l = ts_mul(ts_exp(t), ts_sub(t, x));
+    else {
+        ts_value *positive = ts_gt(t, S(0)), *safe = ts_where(positive, t, S(1));
+        l = ts_where(positive, ts_mul(t, ts_sub(ts_log(safe), x)), S(0));
+    }
+    out[0] = batchmean ? ts_mul_scalar(ts_sum(l, 0, NULL, false), 1 / (double)x->type.dim[0])
+                       : reduce(n, l);
+    return g->status;
+}
+
+ts_status ts_expand_identity_loss(ts_graph *g, const ts_node *n, ts_value *const *in,
+                                  ts_value **out)
+{
+    TS_TRY(check_reduction(n));
+    out[0] = reduce(n, in[0]);
+    if (out[0] == in[0])
+        out[0] = ts_point1("nop", in[0]);
+    return g->status;
+}

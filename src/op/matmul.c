@@ -1,0 +1,275 @@
+/* matmul.c - [.., m, k] x [.., k, n], leading dims broadcast; and what all contractions share. */
+#include "op/op.h"
+#include "render/emit.h"
+
+ts_status ts_infer_matmul(ts_node *n)
+{
+    const ts_type *a = &n->in[0]->type, *b = &n->in[1]->type;
+    ts_type t = {.dtype = a->dtype, .rank = TS_MAX(a->rank, b->rank)};
+
+    if (a->rank < 2 || b->rank < 2)
+        return ts_fail_at(n, TS_ERR_SHAPE, "matmul needs matrices, got rank %d and %d", a->rank,
+                          b->rank);
+    if (a->dtype != b->dtype)
+        return ts_fail_at(n, TS_ERR_TYPE, "matmul needs equal dtypes, got %s and %s",
+                          ts_dtype_name(a->dtype), ts_dtype_name(b->dtype));
+    if (a->dim[a->rank - 1] != b->dim[b->rank - 2])
+        return ts_fail_at(n, TS_ERR_SHAPE, "matmul needs equal inner sizes, got %ld and %ld",
+                          (long)a->dim[a->rank - 1], (long)b->dim[b->rank - 2]);
+    for (int d = 0; d < t.rank - 2; d++) {
+        int i = d - (t.rank - a->rank), j = d - (t.rank - b->rank);
+        int64_t p = i < 0 ? 1 : a->dim[i], q = j < 0 ? 1 : b->dim[j];
+        if (p != q && p != 1 && q != 1)
+            return ts_fail_at(n, TS_ERR_SHAPE, "matmul cannot broadcast batch sizes %ld and %ld",
+                              (long)p, (long)q);
+        t.dim[d] = TS_MAX(p, q);
+    }
+    t.dim[t.rank - 2] = a->dim[a->rank - 2];
+    t.dim[t.rank - 1] = b->dim[b->rank - 1];
+    return ts_node_set_out1(n, t);
+}
+
+/* batch..., m, n | k */
+void ts_spec_matmul(ts_arena *arena, const ts_node *node, ts_spec *s)
+{
+    const ts_type *a = &node->in[0]->type, *b = &node->in[1]->type, *o = &node->out[0]->type;
+    int r = o->rank, k = r;
+
+    (void)arena;
+    *s = (ts_spec){.naxes = r + 1, .nout = r};
+    for (int i = 0; i < TS_MAX_RANK; i++)
+        s->a[i].div = s->b[i].div = s->out[i].div = 1;
+    for (int d = 0; d < r; d++) {
+        s->extent[d] = o->dim[d];
+        s->axis[d] = d == r - 2 ? "m" : d == r - 1 ? "n" : "b";
+        s->out[d].k[d] = 1;
+    }
+    s->extent[k] = a->dim[a->rank - 1];
+    s->axis[k] = "k";
+    for (int d = 0; d < r - 2; d++) {
+        int i = d - (r - a->rank), j = d - (r - b->rank);
+        if (i >= 0 && a->dim[i] != 1)
+            s->a[i].k[d] = 1;
+        if (j >= 0 && b->dim[j] != 1)
+            s->b[j].k[d] = 1;
+    }
+    s->a[a->rank - 2].k[r - 2] = 1;
+    s->a[a->rank - 1].k[k] = 1;
+    s->b[b->rank - 2].k[k] = 1;
+    s->b[b->rank - 1].k[r - 1] = 1;
+}
+
+static ts_value *swap_last(ts_value *v)
+{
+    return v ? ts_transpose(v, v->type.rank - 2, v->type.rank - 1) : NULL;
+}
+
+ts_status ts_grad_matmul(ts_node *n, ts_value *const *dy, ts_value **dx)
+{
+    dx[0] = ts_sum_to(ts_matmul(dy[0], swap_last(n->in[1])), &n->in[0]->type);
+    dx[1] = ts_sum_to(ts_matmul(swap_last(n->in[0]), dy[0]), &n->in[1]->type);
+    return TS_OK;
+}
+
+/* --- any contraction, from its spec --- */
+
+/* The index in one dim, or -1 when this term does not exist. */
+static int64_t place(const ts_affine *f, int naxes, const int64_t *at, int64_t size)
+{
+    int64_t x = f->c;
+
+    for (int i = 0; i < naxes; i++)
+        x += f->k[i] * at[i];
+    if (x < 0 || x % f->div)
+        return -1;
+    x /= f->div;
+    return x < size ? x : -1;
+}
+
+static int64_t flat_place(const ts_affine *f, int naxes, const int64_t *at, const ts_type *t)
+{
+    int64_t flat = 0;
+
+    for (int d = 0; d < t->rank; d++) {
+        int64_t i = place(&f[d], naxes, at, t->dim[d]);
+        if (i < 0)
+            return -1;
+        flat = flat * t->dim[d] + i;
+    }
+    return flat;
+}
+
+static ts_status eval(const ts_node *n, const ts_tensor *in, ts_tensor *out)
+{
+    ts_arena *a = ts_arena_new();
+    ts_spec s;
+    int64_t at[TS_AXES], size[TS_AXES];
+
+    n->op->spec(a, n, &s);
+    ts_arena_free(a);
+    memcpy(size, s.extent, sizeof(size));
+    memset(at, 0, sizeof(at));
+    for (bool more = true; more;) {
+        double sum = 0;
+        for (int i = s.nout; i < s.naxes; i++)
+            at[i] = 0;
+        for (bool again = true; again;) {
+            int64_t p = flat_place(s.a, s.naxes, at, &in[0].type),
+                    q = flat_place(s.b, s.naxes, at, &in[1].type);
+            if (p >= 0 && q >= 0)
+                sum += ts_dtype_get(in[0].type.dtype, in[0].data, p) *
+                       ts_dtype_get(in[1].type.dtype, in[1].data, q);
+            again = false;
+            for (int i = s.naxes - 1; i >= s.nout; i--) {
+                if (++at[i] < size[i]) {
+                    again = true;
+                    break;
+                }
+                at[i] = 0;
+            }
+        }
+        ts_dtype_set(out->type.dtype, out->data, flat_place(s.out, s.naxes, at, &out->type), sum);
+        more = false;
+        for (int i = s.nout - 1; i >= 0; i--) {
+            if (++at[i] < size[i]) {
+                more = true;
+                break;
+            }
+            at[i] = 0;
+        }
+    }
+    return TS_OK;
+}
+
+ts_status ts_eval_matmul(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                         ts_tensor *out)
+{
+    (void)c;
+    return eval(n, in, out);
+}
+
+ts_status ts_eval_conv(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in, ts_tensor *out)
+{
+    (void)c;
+    return eval(n, in, out);
+}
+
+ts_status ts_eval_conv_input(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                             ts_tensor *out)
+{
+    (void)c;
+    return eval(n, in, out);
+}
+
+ts_status ts_eval_conv_weight(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                              ts_tensor *out)
+{
+    (void)c;
+    return eval(n, in, out);
+}
+
+double ts_contract_flops(const ts_node *n)
+{
+    ts_arena *a = ts_arena_new();
+    ts_spec s;
+    double f = 2;
+
+    n->op->spec(a, n, &s);
+    ts_arena_free(a);
+    for (int i = 0; i < s.naxes; i++)
+        f *= (double)s.extent[i];
+    return f;
+}
+
+double ts_node_flops(const ts_node *n)
+{
+    if (n->op->flags & TS_CONTRACT)
+        return ts_contract_flops(n);
+    if (n->op->flags & (TS_VIEW | TS_SOURCE))
+        return 0;
+    if (n->op->flags & TS_REDUCE)
+        return (double)ts_type_count(&n->in[0]->type);
+    return (double)ts_type_count(&n->out[0]->type);
+}
+
+typedef struct term_arg {
+    const ts_node *n;
+    const ts_ix *a[TS_MAX_RANK], *b[TS_MAX_RANK];
+} term_arg;
+
+static const char *term_body(ts_emit *e, void *arg)
+{
+    term_arg *t = arg;
+    const char *x = ts_emit_at(e, t->n->in[0], t->a), *y = ts_emit_at(e, t->n->in[1], t->b);
+
+    return ts_emit_temp(e, t->n->in[0]->type.dtype, "%s * %s", x, y);
+}
+
+/* "and" of "inside" and "divisible" for every dim of an operand; fills in the coordinates. */
+static const char *operand(ts_emit *e, const ts_affine *f, int naxes, const ts_ix *const *axes,
+                           const ts_type *t, const ts_ix **x, const char *cond, bool *by_lane)
+{
+    for (int d = 0; d < t->rank && cond; d++) {
+        const ts_ix *i = ts_spec_ix(e->a, &f[d], naxes, axes);
+        const char *in;
+        bool lane = e->lanes && ts_ix_uses(i, e->lane), tests = false;
+        if (f[d].div > 1) {
+            const char *s = ts_ix_text(e->a, i);
+            cond = ts_arena_printf(e->a, "%s%s(%s) >= 0 && (%s) %% %ld == 0", cond,
+                                   cond[0] ? " && " : "", s, s, (long)f[d].div);
+            i = ts_ix_div(e->a, i, f[d].div);
+            tests = true;
+        }
+        in = ts_emit_inside(e, i, t->dim[d]);
+        if (!in)
+            return NULL;
+        if (in[0])
+            cond = ts_arena_printf(e->a, "%s%s%s", cond, cond[0] ? " && " : "", in);
+        if (lane && (tests || in[0]))
+            *by_lane = true;
+        x[d] = i;
+    }
+    return cond;
+}
+
+/* The plain nest, for what the blocked template does not take: sums one output element. */
+const char *ts_emit_contract(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    ts_spec s;
+    const ts_ix *axes[TS_AXES];
+    int marks[TS_AXES], depth = 0;
+    const char *acc = ts_emit_name(e, "s"), *cond = "";
+    ts_dtype t = n->out[0]->type.dtype;
+    bool by_lane = false;
+    term_arg arg = {.n = n};
+
+    (void)out;
+    n->op->spec(e->a, n, &s);
+    /* An output dim is one axis, or group * size + rest. */
+    for (int d = 0; d < n->out[0]->type.rank; d++) {
+        const ts_ix *rest = at[d];
+        for (int i = 0; i < s.nout; i++)
+            if (s.out[d].k[i] > 1) {
+                axes[i] = ts_ix_div(e->a, rest, s.out[d].k[i]);
+                rest = ts_ix_mod(e->a, rest, s.out[d].k[i]);
+            }
+        for (int i = 0; i < s.nout; i++)
+            if (s.out[d].k[i] == 1)
+                axes[i] = rest;
+    }
+    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), acc, ts_emit_literal(e, t, 0));
+    for (int i = s.nout; i < s.naxes; i++) {
+        if (s.extent[i] == 1) {
+            axes[i] = ts_ix_const(e->a, 0);
+            continue;
+        }
+        axes[i] = ts_ix_var(e->a, ts_emit_loop(e, s.axis[i], 0, s.extent[i]));
+        ts_emit_open(e, &marks[depth++]);
+    }
+    cond = operand(e, s.a, s.naxes, axes, &n->in[0]->type, arg.a, cond, &by_lane);
+    cond = operand(e, s.b, s.naxes, axes, &n->in[1]->type, arg.b, cond, &by_lane);
+    ts_emit_line(e, "%s += %s;", acc, ts_emit_guard(e, cond, by_lane, t, 0, term_body, &arg));
+    while (depth--)
+        ts_emit_close(e, marks[depth]);
+    return acc;
+}

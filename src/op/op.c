@@ -1,0 +1,271 @@
+/* op.c - the table as data, and helpers the rules share. */
+#include "op/op.h"
+#include <math.h>
+
+/* The first meaning of a formula: the reference, in double. */
+#define SEL(c, a, b)    ((c) ? (a) : (b))
+#define CMP(c)          ((c) ? 1 : 0)
+#define ONE(x)          1.0
+#define ZERO(x)         0.0
+#define ABS             fabs
+#define SQRT            sqrt
+#define EXP             exp
+#define EXPM1           expm1
+#define LOG             log
+#define LOG1P           log1p
+#define SIN             sin
+#define COS             cos
+#define TANH            tanh
+#define ERF             erf
+#define FLOOR           floor
+#define CEIL            ceil
+#define RINT            rint
+#define TRUNC           trunc
+#define POW             pow
+#define ATAN2           atan2
+#define FMOD            fmod
+#define FLOORDIV(x, y)  floor((x) / (y))
+#define REMAINDER(x, y) ((x) - (y)*floor((x) / (y)))
+
+#define POINT(name, nin, res, grad, ...)                                                           \
+    static double ref_##name(double x, double y, double z)                                         \
+    {                                                                                              \
+        (void)x;                                                                                   \
+        (void)y;                                                                                   \
+        (void)z;                                                                                   \
+        return __VA_ARGS__;                                                                        \
+    }
+#define OP(...)
+#define MACRO(...)
+#include "op/ops.h"
+#undef POINT
+#undef OP
+#undef MACRO
+
+/* `none` in a row: the rule is absent. */
+#define ts_grad_none NULL
+#define ts_emit_none NULL
+#define ts_spec_none NULL
+
+#define s_ 's'
+#define b_ 'b'
+static const ts_op table[] = {
+#define POINT(op, ins, res, gradient, ...)                                                         \
+    {.name = #op,                                                                                  \
+     .nin = ins,                                                                                   \
+     .nout = 1,                                                                                    \
+     .flags = TS_POINT,                                                                            \
+     .infer = ts_infer_point,                                                                      \
+     .grad = ts_grad_##gradient,                                                                   \
+     .eval = ts_eval_point,                                                                        \
+     .emit = ts_emit_point,                                                                        \
+     .ref = ref_##op,                                                                              \
+     .formula = #__VA_ARGS__,                                                                      \
+     .result = res##_},
+#define OP(op, ins, outs, bits, inf, gradient, ev, em, sp)                                         \
+    {.name = #op,                                                                                  \
+     .nin = ins,                                                                                   \
+     .nout = outs,                                                                                 \
+     .flags = bits,                                                                                \
+     .infer = ts_infer_##inf,                                                                      \
+     .grad = ts_grad_##gradient,                                                                   \
+     .eval = ts_eval_##ev,                                                                         \
+     .emit = ts_emit_##em,                                                                         \
+     .spec = ts_spec_##sp},
+#define MACRO(op, ins, outs, ex)                                                                   \
+    {.name = #op,                                                                                  \
+     .nin = ins,                                                                                   \
+     .nout = outs,                                                                                 \
+     .flags = TS_COMPOSITE,                                                                        \
+     .infer = ts_infer_composite,                                                                  \
+     .expand = ts_expand_##ex},
+#include "op/ops.h"
+#undef POINT
+#undef OP
+#undef MACRO
+};
+
+const ts_op *ts_op_at(int i)
+{
+    return i >= 0 && i < TS_COUNT(table) ? &table[i] : NULL;
+}
+
+const ts_op *ts_op_find(const char *name)
+{
+    for (int i = 0; i < TS_COUNT(table); i++)
+        if (!strcmp(table[i].name, name))
+            return &table[i];
+    return NULL;
+}
+
+double ts_node_bytes(const ts_node *n)
+{
+    double bytes = 0;
+
+    if (n->op->flags & TS_SOURCE)
+        return 0;
+    for (int i = 0; i < n->nin; i++)
+        bytes += (double)ts_type_bytes(&n->in[i]->type);
+    for (int i = 0; i < n->nout; i++)
+        bytes += (double)ts_type_bytes(&n->out[i]->type);
+    return bytes;
+}
+
+ts_status ts_node_set_out1(ts_node *n, ts_type t)
+{
+    ts_node_set_out(n, 1, &t);
+    return TS_OK;
+}
+
+/* A composite's shape rule is its expansion, made in a graph that is thrown away. */
+ts_status ts_infer_composite(ts_node *n)
+{
+    ts_arena *a = ts_arena_new();
+    ts_graph *g = ts_graph_in(a, "expansion");
+    ts_value *in[64], *out[8] = {0};
+    ts_type types[8];
+    ts_status s;
+
+    if (n->nin > TS_COUNT(in)) {
+        ts_arena_free(a);
+        return ts_fail_at(n, TS_ERR_ARG, "%s takes at most %d inputs", n->op->name, TS_COUNT(in));
+    }
+    g->like = n;
+    for (int i = 0; i < n->nin; i++)
+        in[i] = ts_graph_add_input(g, "in", n->in[i]->type);
+    s = n->op->expand(g, n, in, out);
+    if (!s && g->status) {
+        s = g->status;
+        ts_error_set(&g->error);
+    }
+    for (int i = 0; i < n->op->nout && !s; i++)
+        types[i] = out[i]->type;
+    ts_arena_free(a);
+    if (!s)
+        ts_node_set_out(n, n->op->nout, types);
+    return s;
+}
+
+/* --- helpers --- */
+
+ts_value *ts_make1(const ts_op *op, ts_value *x, int nattr, const ts_attr *attr)
+{
+    return x ? ts_node_out(ts_node_make(x->graph, op, 1, &x, nattr, attr)) : NULL;
+}
+
+ts_value *ts_make2(const ts_op *op, ts_value *x, ts_value *y, int nattr, const ts_attr *attr)
+{
+    ts_value *in[] = {x, y};
+    ts_graph *g = x ? x->graph : y ? y->graph : NULL;
+
+    return ts_node_out(ts_node_make(g, op, 2, in, nattr, attr));
+}
+
+ts_value *ts_full_like(ts_value *x, double value)
+{
+    return x ? ts_scalar(x->graph, x->type.dtype, value) : NULL;
+}
+
+ts_value *ts_zeros(ts_value *x)
+{
+    return x ? ts_full_n(x->graph, x->type.dtype, 0, x->type.rank, x->type.dim) : NULL;
+}
+
+ts_value *ts_point1(const char *op, ts_value *x)
+{
+    return ts_make1(ts_op_find(op), x, 0, NULL);
+}
+
+ts_value *ts_point2(const char *op, ts_value *x, ts_value *y)
+{
+    ts_dtype t;
+
+    if (!x || !y)
+        return ts_make2(ts_op_find(op), x, y, 0, NULL);
+    t = ts_dtype_promote(&x->type, &y->type);
+    return ts_make2(ts_op_find(op), ts_cast(x, t), ts_cast(y, t), 0, NULL);
+}
+
+ts_value *ts_point3(const char *op, ts_value *x, ts_value *y, ts_value *z)
+{
+    ts_value *in[] = {x, y, z};
+
+    if (!x || !y || !z)
+        return NULL;
+    return ts_node_out(ts_node_make(x->graph, ts_op_find(op), 3, in, 0, NULL));
+}
+
+ts_value *ts_sum_to(ts_value *v, const ts_type *t)
+{
+    int64_t dims[TS_MAX_RANK];
+    int n = 0, extra;
+
+    if (!v || ts_type_same_shape(&v->type, t))
+        return v;
+    extra = v->type.rank - t->rank;
+    for (int i = 0; i < v->type.rank; i++)
+        if (i < extra || (t->dim[i - extra] == 1 && v->type.dim[i] != 1))
+            dims[n++] = i;
+    if (n)
+        v = ts_sum(v, n, dims, true);
+    return ts_reshape_n(v, t->rank, t->dim);
+}
+
+int ts_norm_dim(const ts_node *n, int64_t dim, int rank)
+{
+    if (dim < -rank || dim >= rank) {
+        ts_fail_at(n, TS_ERR_ARG, "dim %ld is out of range for a tensor of rank %d", (long)dim,
+                   rank);
+        return -1;
+    }
+    return (int)(dim < 0 ? dim + rank : dim);
+}
+
+ts_status ts_broadcast(const ts_node *n, int nin, ts_value *const *in, ts_type *out)
+{
+    out->rank = 0;
+    for (int i = 0; i < nin; i++)
+        out->rank = TS_MAX(out->rank, in[i]->type.rank);
+    for (int d = 0; d < out->rank; d++) {
+        out->dim[d] = 1;
+        for (int i = 0; i < nin; i++) {
+            const ts_type *t = &in[i]->type;
+            int k = d - (out->rank - t->rank);
+            if (k < 0 || t->dim[k] == 1)
+                continue;
+            if (out->dim[d] != 1 && out->dim[d] != t->dim[k])
+                return ts_fail_at(n, TS_ERR_SHAPE,
+                                  "%s cannot broadcast sizes %ld and %ld in dim %d", n->op->name,
+                                  (long)out->dim[d], (long)t->dim[k], d);
+            out->dim[d] = t->dim[k];
+        }
+    }
+    return TS_OK;
+}
+
+ts_each ts_each_of(const ts_type *t)
+{
+    ts_each it = {.t = *t, .more = ts_type_count(t) > 0};
+
+    return it;
+}
+
+void ts_each_next(ts_each *it)
+{
+    it->flat++;
+    for (int d = it->t.rank - 1; d >= 0; d--) {
+        if (++it->at[d] < it->t.dim[d])
+            return;
+        it->at[d] = 0;
+    }
+    it->more = false;
+}
+
+int64_t ts_flat(const ts_type *t, const int64_t *at)
+{
+    int64_t i = 0;
+
+    for (int d = 0; d < t->rank; d++)
+        i = i * t->dim[d] + at[d];
+    return i;
+}

@@ -1,0 +1,121 @@
+/* op.h - what an op is: one row of ops.h, its rules in the family's file.
+ *
+ *   infer   the outputs' types from the inputs' (and attributes)
+ *   grad    builds the gradient: dy[i] per output (NULL: none came), dx[i] per input (NULL: none
+ * goes) eval    the reference kernel: plain loops in double, obviously right emit    the generated
+ * code: the C text of one element (or one vector of lanes) of an output spec    contractions only:
+ * the loop nest, for the register-blocked template expand  composites only: the same thing in
+ * smaller ops; then they need no other rule
+ */
+#ifndef TS_OP_H
+#define TS_OP_H
+
+#include "graph/graph.h"
+
+typedef struct ts_emit ts_emit;
+typedef struct ts_ix ts_ix;
+typedef struct ts_spec ts_spec;
+
+/* A tensor of the reference executor: row-major. */
+typedef struct ts_tensor {
+    ts_type type;
+    void *data;
+} ts_tensor;
+
+typedef struct ts_eval_ctx {
+    uint64_t seed, step; /* for random ops */
+} ts_eval_ctx;
+
+enum {
+    TS_POINT = 1,    /* element i of the output needs element i of the inputs (broadcast)        */
+    TS_VIEW = 2,     /* moves elements, computes nothing                                        */
+    TS_REDUCE = 4,   /* folds dims                                                              */
+    TS_CONTRACT = 8, /* sums products: matmul, convolution                                      */
+    TS_WINDOW = 16,  /* each output reads a window of elements                                  */
+    TS_RANDOM = 32,  /* never merged with an equal node                                         */
+    TS_COMPOSITE = 64, /* expanded before autodiff                                                */
+    TS_NODIFF = 128,   /* no gradient goes through, and that is right (comparison, argmax, round) */
+    TS_SOURCE = 256,   /* no inputs: constants                                                    */
+    TS_CONTROL = 512,  /* has sub-graphs                                                          */
+    TS_INDEX = 1024,   /* reads where another input says                                          */
+    TS_COMMUTES = 2048, /* x op y is y op x */
+};
+
+struct ts_op {
+    const char *name;
+    int nin; /* -1: any */
+    int nout;
+    unsigned flags;
+    ts_status (*infer)(ts_node *n);
+    ts_status (*grad)(ts_node *n, ts_value *const *dy, ts_value **dx);
+    ts_status (*eval)(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in, ts_tensor *out);
+    const char *(*emit)(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at);
+    void (*spec)(ts_arena *a, const ts_node *n, ts_spec *spec);
+    ts_status (*expand)(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out);
+    double (*flops)(const ts_node *n); /* NULL: one per output element */
+    double (*ref)(double x, double y, double z);
+    const char *formula;
+    char result; /* pointwise: s same dtype as x, b bool */
+};
+
+/* op.c */
+const ts_op *ts_op_find(const char *name); /* NULL when there is none */
+const ts_op *ts_op_at(int i);              /* the i-th row, NULL past the last */
+double ts_node_flops(const ts_node *n);
+double ts_node_bytes(const ts_node *n);
+/* The row itself: TS_OP(relu) */
+#define TS_OP(name) ts_op_find(#name)
+
+/* graph.c: a shape rule ends with this */
+void ts_node_set_out(ts_node *n, int nout, const ts_type *types);
+ts_status ts_node_set_out1(ts_node *n, ts_type t);
+
+/* helpers for rules; the builders of tessera.h are used as well */
+ts_value *ts_make1(const ts_op *op, ts_value *x, int nattr, const ts_attr *attr);
+ts_value *ts_make2(const ts_op *op, ts_value *x, ts_value *y, int nattr, const ts_attr *attr);
+ts_value *ts_full_like(ts_value *x, double value);  /* rank 0, broadcasts */
+ts_value *ts_zeros(ts_value *x);                    /* x's shape */
+ts_value *ts_sum_to(ts_value *v, const ts_type *t); /* undoes a broadcast */
+ts_value *ts_point1(const char *op, ts_value *x);
+ts_value *ts_point2(const char *op, ts_value *x, ts_value *y); /* promotes */
+ts_value *ts_point3(const char *op, ts_value *x, ts_value *y, ts_value *z);
+int ts_norm_dim(const ts_node *n, int64_t dim,
+                int rank); /* -1 counts from the end; -1 when out of range */
+ts_status ts_broadcast(const ts_node *n, int nin, ts_value *const *in, ts_type *out);
+
+/* Counts through an index space: for (ts_each it = ts_each_of(&t); it.more; ts_each_next(&it)) */
+typedef struct ts_each {
+    ts_type t;
+    int64_t at[TS_MAX_RANK];
+    int64_t flat;
+    bool more;
+} ts_each;
+ts_each ts_each_of(const ts_type *t);
+void ts_each_next(ts_each *it);
+int64_t ts_flat(const ts_type *t, const int64_t *at); /* row-major index */
+
+/* random.c: the counter-based generator; the same text is in the generated code's prelude */
+double ts_random_unit(uint64_t seed, uint64_t stream, uint64_t step, uint64_t i);
+
+/* Rule prototypes come from the table: a row whose rule is missing does not link. */
+#define POINT(name, nin, res, grad, ...)                                                           \
+    ts_status ts_grad_##grad(ts_node *, ts_value *const *, ts_value **);
+#define OP(name, nin, nout, flags, infer, grad, eval, emit, spec)                                  \
+    ts_status ts_infer_##infer(ts_node *);                                                         \
+    ts_status ts_grad_##grad(ts_node *, ts_value *const *, ts_value **);                           \
+    ts_status ts_eval_##eval(const ts_node *, const ts_eval_ctx *, const ts_tensor *,              \
+                             ts_tensor *);                                                         \
+    const char *ts_emit_##emit(ts_emit *, const ts_node *, int, const ts_ix *const *);             \
+    void ts_spec_##spec(ts_arena *, const ts_node *, ts_spec *);
+#define MACRO(name, nin, nout, expand)                                                             \
+    ts_status ts_expand_##expand(ts_graph *, const ts_node *, ts_value *const *, ts_value **);
+#include "op/ops.h"
+#undef POINT
+#undef OP
+#undef MACRO
+ts_status ts_infer_point(ts_node *n);
+ts_status ts_infer_composite(ts_node *n);
+ts_status ts_eval_point(const ts_node *, const ts_eval_ctx *, const ts_tensor *, ts_tensor *);
+const char *ts_emit_point(ts_emit *, const ts_node *, int, const ts_ix *const *);
+
+#endif

@@ -1,0 +1,183 @@
+/* point.c - pointwise ops: one formula each (ops.h), one rule for shape, reference and code. */
+#include "op/op.h"
+#include "render/emit.h"
+
+/* Same dtype in, that or bool out; `where` has its condition in front. */
+ts_status ts_infer_point(ts_node *n)
+{
+    ts_type t = {.dtype = n->in[n->nin - 1]->type.dtype};
+    int first = n->nin == 3 ? 1 : 0;
+
+    for (int i = first; i < n->nin; i++)
+        if (n->in[i]->type.dtype != t.dtype)
+            return ts_fail_at(n, TS_ERR_TYPE, "%s needs equal dtypes, got %s and %s", n->op->name,
+                              ts_dtype_name(n->in[i]->type.dtype), ts_dtype_name(t.dtype));
+    TS_TRY(ts_broadcast(n, n->nin, n->in, &t));
+    if (n->op->result == 'b')
+        t.dtype = TS_BOOL;
+    return ts_node_set_out1(n, t);
+}
+
+/* The element of a broadcast input that belongs to output element `at`. */
+static int64_t broadcast_flat(const ts_type *t, const ts_each *it)
+{
+    int64_t i = 0;
+
+    for (int d = 0; d < t->rank; d++) {
+        int64_t c = it->at[d + it->t.rank - t->rank];
+        i = i * t->dim[d] + (t->dim[d] == 1 ? 0 : c);
+    }
+    return i;
+}
+
+ts_status ts_eval_point(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in, ts_tensor *out)
+{
+    (void)c;
+    for (ts_each it = ts_each_of(&out->type); it.more; ts_each_next(&it)) {
+        double x[3] = {0};
+        for (int i = 0; i < n->nin; i++)
+            x[i] = ts_dtype_get(in[i].type.dtype, in[i].data, broadcast_flat(&in[i].type, &it));
+        ts_dtype_set(out->type.dtype, out->data, it.flat, n->op->ref(x[0], x[1], x[2]));
+    }
+    return TS_OK;
+}
+
+/* Coordinates of a broadcast input. */
+static const ts_ix *const *broadcast_at(ts_emit *e, const ts_value *v, int rank,
+                                        const ts_ix *const *at)
+{
+    const ts_ix **x = TS_NEWS(e->a, const ts_ix *, v->type.rank);
+
+    for (int d = 0; d < v->type.rank; d++)
+        x[d] = v->type.dim[d] == 1 ? ts_ix_const(e->a, 0) : at[d + rank - v->type.rank];
+    return x;
+}
+
+const char *ts_emit_point(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    const char *x[3] = {"", "", ""};
+    int rank = n->out[0]->type.rank;
+    ts_dtype t = n->in[n->nin - 1]->type.dtype;
+
+    (void)out;
+    for (int i = 0; i < n->nin; i++)
+        x[i] = ts_emit_at(e, n->in[i], broadcast_at(e, n->in[i], rank, at));
+    e->need(e->where, ts_arena_printf(e->a, "op %s %s", n->op->name, ts_emit_suffix(e, t)));
+    return ts_emit_temp(e, n->out[0]->type.dtype, "%s_%s(%s%s%s%s%s)", n->op->name,
+                        ts_emit_suffix(e, t), x[0], n->nin > 1 ? ", " : "", x[1],
+                        n->nin > 2 ? ", " : "", x[2]);
+}
+
+/* --- cast --- */
+
+ts_status ts_infer_cast(ts_node *n)
+{
+    ts_type t = n->in[0]->type;
+    const char *name = ts_attr_str(n, "dtype", "");
+
+    TS_TRY(ts_dtype_parse(name, strlen(name), &t.dtype));
+    return ts_node_set_out1(n, t);
+}
+
+ts_status ts_eval_cast(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in, ts_tensor *out)
+{
+    int64_t count = ts_type_count(&out->type);
+
+    (void)n, (void)c;
+    for (int64_t i = 0; i < count; i++)
+        ts_dtype_set(out->type.dtype, out->data, i, ts_dtype_get(in->type.dtype, in->data, i));
+    return TS_OK;
+}
+
+const char *ts_emit_cast(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    const char *x = ts_emit_at(e, n->in[0], at);
+    ts_dtype from = n->in[0]->type.dtype, to = n->out[0]->type.dtype;
+    const char *t = ts_emit_ctype(e, to);
+
+    (void)out;
+    if (to == TS_BOOL)
+        return ts_emit_temp(e, to, e->lanes ? "-(%s != 0)" : "%s != 0", x);
+    if (to == TS_F16 || to == TS_BF16) {
+        e->need(e->where, "half");
+        if (!ts_dtype_is_float(from) || from == TS_F64)
+            x = e->lanes ? ts_arena_printf(e->a, "__builtin_convertvector(%s, %s)", x, t)
+                         : ts_arena_printf(e->a, "(float)%s", x);
+        return ts_emit_temp(e, to, "round_%s_%s(%s)", ts_dtype_name(to), ts_emit_suffix(e, to), x);
+    }
+    if (to == TS_I8 || to == TS_U8) {
+        e->need(e->where, "narrow");
+        x = e->lanes ? ts_arena_printf(e->a, "__builtin_convertvector(%s, %s)", x, t)
+                     : ts_arena_printf(e->a, "(int32_t)%s", x);
+        return ts_emit_temp(e, to, to == TS_I8 ? "(%s << 24) >> 24" : "%s & 255", x);
+    }
+    if (e->lanes)
+        return ts_emit_temp(e, to, "__builtin_convertvector(%s, %s)", x, t);
+    return ts_emit_temp(e, to, "(%s)%s", t, x);
+}
+
+ts_status ts_grad_cast(ts_node *n, ts_value *const *dy, ts_value **dx)
+{
+    if (ts_dtype_is_float(n->in[0]->type.dtype))
+        dx[0] = ts_cast(dy[0], n->in[0]->type.dtype);
+    return TS_OK;
+}
+
+/* --- gradients: x, y the inputs, o the output, d the gradient that comes in --- */
+
+#define RULE(name, ...)                                                                            \
+    ts_status ts_grad_##name(ts_node *n, ts_value *const *dy, ts_value **dx)                       \
+    {                                                                                              \
+        ts_value *x = n->in[0], *y = n->nin > 1 ? n->in[1] : NULL, *o = n->out[0], *d = dy[0];     \
+        (void)x, (void)y, (void)o, (void)d;                                                        \
+        __VA_ARGS__;                                                                               \
+        for (int i = 0; i < n->nin; i++)                                                           \
+            dx[i] = ts_sum_to(dx[i], &n->in[i]->type);                                             \
+        return TS_OK;                                                                              \
+    }
+
+#define S(v) ts_full_like(x, v)
+
+RULE(neg, dx[0] = ts_neg(d))
+RULE(abs, dx[0] = ts_mul(d, ts_point1("sign", x)))
+RULE(square, dx[0] = ts_mul(d, ts_mul(S(2), x)))
+RULE(reciprocal, dx[0] = ts_neg(ts_mul(d, ts_mul(o, o))))
+RULE(sqrt, dx[0] = ts_div(ts_mul(d, S(0.5)), o))
+RULE(rsqrt, dx[0] = ts_mul(ts_mul(d, S(-0.5)), ts_mul(o, ts_mul(o, o))))
+RULE(exp, dx[0] = ts_mul(d, o))
+RULE(expm1, dx[0] = ts_mul(d, ts_add(o, S(1))))
+RULE(log, dx[0] = ts_div(d, x))
+RULE(log1p, dx[0] = ts_div(d, ts_add(x, S(1))))
+RULE(log2, dx[0] = ts_div(d, ts_mul(x, S(0.6931471805599453))))
+RULE(log10, dx[0] = ts_div(d, ts_mul(x, S(2.302585092994046))))
+RULE(sin, dx[0] = ts_mul(d, ts_point1("cos", x)))
+RULE(cos, dx[0] = ts_neg(ts_mul(d, ts_point1("sin", x))))
+RULE(tanh, dx[0] = ts_mul(d, ts_sub(S(1), ts_mul(o, o))))
+/* 2/sqrt(pi) exp(-x^2) */
+RULE(erf, dx[0] = ts_mul(d, ts_mul(S(1.1283791670955126), ts_exp(ts_neg(ts_mul(x, x))))))
+RULE(sigmoid, dx[0] = ts_mul(d, ts_mul(o, ts_sub(S(1), o))))
+/* Asks the output rather than x: the next layer keeps it alive anyway. */
+RULE(relu, dx[0] = ts_mul(d, ts_point1("step", o)))
+RULE(nop, dx[0] = d)
+RULE(add, dx[0] = d; dx[1] = d)
+RULE(sub, dx[0] = d; dx[1] = ts_neg(d))
+RULE(mul, dx[0] = ts_mul(d, y); dx[1] = ts_mul(d, x))
+RULE(div, dx[0] = ts_div(d, y); dx[1] = ts_neg(ts_div(ts_mul(d, o), y)))
+/* x - y*floor(x/y), x - y*trunc(x/y) */
+RULE(remainder, dx[0] = d; dx[1] = ts_neg(ts_mul(d, ts_point1("floor", ts_div(x, y)))))
+RULE(fmod, dx[0] = d; dx[1] = ts_neg(ts_mul(d, ts_point1("trunc", ts_div(x, y)))))
+RULE(atan2, ts_value *s = ts_add(ts_mul(x, x), ts_mul(y, y)); dx[0] = ts_mul(d, ts_div(y, s));
+     dx[1] = ts_neg(ts_mul(d, ts_div(x, s))))
+/* PyTorch: y == 0 gives 0 for x; x == 0 with y >= 0 gives 0 for y. */
+RULE(pow, ts_value *zero = S(0);
+     dx[0] = ts_mul(d, ts_where(ts_eq(y, zero), zero, ts_mul(y, ts_pow(x, ts_sub(y, S(1))))));
+     dx[1] = ts_mul(d, ts_where(ts_eq(x, zero), zero, ts_mul(o, ts_log(x)))))
+/* Equal elements share the gradient. */
+RULE(maximum, ts_value *half = ts_mul(d, S(0.5)); ts_value *zero = S(0);
+     dx[0] = ts_where(ts_eq(x, y), half, ts_where(ts_gt(x, y), d, zero));
+     dx[1] = ts_where(ts_eq(x, y), half, ts_where(ts_lt(x, y), d, zero)))
+RULE(minimum, ts_value *half = ts_mul(d, S(0.5)); ts_value *zero = S(0);
+     dx[0] = ts_where(ts_eq(x, y), half, ts_where(ts_lt(x, y), d, zero));
+     dx[1] = ts_where(ts_eq(x, y), half, ts_where(ts_gt(x, y), d, zero)))
+RULE(where, ts_value *zero = ts_full_like(d, 0); dx[1] = ts_where(x, d, zero);
+     dx[2] = ts_where(x, zero, d))

@@ -1,0 +1,500 @@
+/* pool.c - max and sum pooling over 1 to 3 spatial dims, and their gradients; the average is a
+ * composition.
+ *
+ * max_pool has two outputs: the maximum and its place in the window (0 .. taps-1; the first maximum
+ * wins, NaN beats all). The gradients are written as gathers: an input element asks every window
+ * that covers it, so elements can be computed in any order by any thread. Attributes: kernel,
+ * stride, padding (lists over the spatial dims), ceil_mode; avg_pool: exclude_pad.
+ */
+#include "op/op.h"
+#include "render/emit.h"
+#include <math.h>
+
+typedef struct pool {
+    int spatial;
+    int64_t kernel[3], stride[3], padding[3];
+} pool;
+
+static ts_status attrs(const ts_node *n, pool *p)
+{
+    const int64_t *k, *s, *pad;
+
+    p->spatial = ts_attr_list(n, "kernel", &k);
+    if (p->spatial < 1 || p->spatial > 3 || n->in[0]->type.rank != p->spatial + 2)
+        return ts_fail_at(n, TS_ERR_SHAPE, "%s over %d dims needs an input of rank %d, got %d",
+                          n->op->name, p->spatial, p->spatial + 2, n->in[0]->type.rank);
+    if ((ts_attr_list(n, "stride", &s) && ts_attr_list(n, "stride", &s) != p->spatial) ||
+        (ts_attr_list(n, "padding", &pad) && ts_attr_list(n, "padding", &pad) != p->spatial))
+        return ts_fail_at(n, TS_ERR_ARG, "%s needs %d strides and paddings", n->op->name,
+                          p->spatial);
+    for (int d = 0; d < p->spatial; d++) {
+        p->kernel[d] = k[d];
+        p->stride[d] = s ? s[d] : k[d];
+        p->padding[d] = pad ? pad[d] : 0;
+        if (k[d] < 1 || p->stride[d] < 1 || p->padding[d] < 0 || p->padding[d] * 2 > k[d])
+            return ts_fail_at(n, TS_ERR_ARG,
+                              "%s: kernel %ld, stride %ld, padding %ld (at most half the kernel)",
+                              n->op->name, (long)k[d], (long)p->stride[d], (long)p->padding[d]);
+    }
+    return TS_OK;
+}
+
+static ts_status out_type(const ts_node *n, const pool *p, ts_type *t)
+{
+    bool ceil_mode = ts_attr_int(n, "ceil_mode", 0);
+
+    *t = n->in[0]->type;
+    for (int d = 0; d < p->spatial; d++) {
+        int64_t x = t->dim[2 + d], room = x + 2 * p->padding[d] - p->kernel[d], s = p->stride[d];
+        if (room < 0)
+            return ts_fail_at(n, TS_ERR_SHAPE,
+                              "%s: the kernel (%ld) is larger than the padded input (%ld)",
+                              n->op->name, (long)p->kernel[d], (long)(x + 2 * p->padding[d]));
+        t->dim[2 + d] = room / s + 1;
+        /* a window more in ceil mode, unless it would start in the padding on the right */
+        if (ceil_mode && room % s && t->dim[2 + d] * s < x + p->padding[d])
+            t->dim[2 + d]++;
+    }
+    return TS_OK;
+}
+
+ts_status ts_infer_max_pool(ts_node *n)
+{
+    pool p;
+    ts_type t[2];
+    int64_t taps = 1;
+
+    TS_TRY(attrs(n, &p));
+    TS_TRY(out_type(n, &p, &t[0]));
+    for (int d = 0; d < p.spatial; d++)
+        taps *= p.kernel[d];
+    t[1] = t[0];
+    t[1].dtype = taps <= 256 ? TS_U8 : TS_I32;
+    ts_node_set_out(n, 2, t);
+    return TS_OK;
+}
+
+ts_status ts_infer_sum_pool(ts_node *n)
+{
+    pool p;
+    ts_type t;
+
+    TS_TRY(attrs(n, &p));
+    TS_TRY(out_type(n, &p, &t));
+    return ts_node_set_out1(n, t);
+}
+
+/* `shape`: the spatial sizes of the pooled input */
+static ts_status infer_grad(ts_node *n)
+{
+    pool p;
+    const int64_t *shape;
+    ts_type t = n->in[0]->type;
+
+    TS_TRY(attrs(n, &p));
+    if (ts_attr_list(n, "shape", &shape) != p.spatial)
+        return ts_fail_at(n, TS_ERR_ARG, "%s needs %d sizes in shape", n->op->name, p.spatial);
+    for (int d = 0; d < p.spatial; d++)
+        t.dim[2 + d] = shape[d];
+    return ts_node_set_out1(n, t);
+}
+
+ts_status ts_infer_max_pool_grad(ts_node *n)
+{
+    return infer_grad(n);
+}
+
+ts_status ts_infer_sum_pool_grad(ts_node *n)
+{
+    return infer_grad(n);
+}
+
+/* --- reference --- */
+
+/* Tap k of window `o`: its input coordinates; false outside. */
+static bool tap_at(const pool *p, const ts_type *x, const int64_t *o, int64_t k, int64_t *at)
+{
+    at[0] = o[0];
+    at[1] = o[1];
+    for (int d = p->spatial - 1; d >= 0; d--) {
+        at[2 + d] = o[2 + d] * p->stride[d] - p->padding[d] + k % p->kernel[d];
+        k /= p->kernel[d];
+        if (at[2 + d] < 0 || at[2 + d] >= x->dim[2 + d])
+            return false;
+    }
+    return true;
+}
+
+static int64_t taps_of(const pool *p)
+{
+    int64_t taps = 1;
+
+    for (int d = 0; d < p->spatial; d++)
+        taps *= p->kernel[d];
+    return taps;
+}
+
+ts_status ts_eval_max_pool(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                           ts_tensor *out)
+{
+    pool p;
+    int64_t at[TS_MAX_RANK];
+
+    (void)c;
+    TS_TRY(attrs(n, &p));
+    for (ts_each it = ts_each_of(&out->type); it.more; ts_each_next(&it)) {
+        double best = 0;
+        int64_t where = -1;
+        for (int64_t k = 0; k < taps_of(&p); k++) {
+            double x;
+            if (!tap_at(&p, &in->type, it.at, k, at))
+                continue;
+            x = ts_dtype_get(in->type.dtype, in->data, ts_flat(&in->type, at));
+            if (where < 0 || (best == best && !(x <= best))) {
+                best = x;
+                where = k;
+            }
+        }
+        ts_dtype_set(out[0].type.dtype, out[0].data, it.flat, best);
+        ts_dtype_set(out[1].type.dtype, out[1].data, it.flat, (double)where);
+    }
+    return TS_OK;
+}
+
+ts_status ts_eval_max_pool_grad(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                                ts_tensor *out)
+{
+    pool p;
+    int64_t at[TS_MAX_RANK];
+
+    (void)c;
+    TS_TRY(attrs(n, &p));
+    memset(out->data, 0, ts_type_bytes(&out->type));
+    for (ts_each it = ts_each_of(&in[0].type); it.more; ts_each_next(&it)) {
+        int64_t k = (int64_t)ts_dtype_get(in[1].type.dtype, in[1].data, it.flat), i;
+        if (!tap_at(&p, &out->type, it.at, k, at))
+            continue;
+        i = ts_flat(&out->type, at);
+        ts_dtype_set(out->type.dtype, out->data, i,
+                     ts_dtype_get(out->type.dtype, out->data, i) +
+                         ts_dtype_get(in[0].type.dtype, in[0].data, it.flat));
+    }
+    return TS_OK;
+}
+
+ts_status ts_eval_sum_pool(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                           ts_tensor *out)
+{
+    pool p;
+    int64_t at[TS_MAX_RANK];
+
+    (void)c;
+    TS_TRY(attrs(n, &p));
+    for (ts_each it = ts_each_of(&out->type); it.more; ts_each_next(&it)) {
+        double sum = 0;
+        for (int64_t k = 0; k < taps_of(&p); k++)
+            if (tap_at(&p, &in->type, it.at, k, at))
+                sum += ts_dtype_get(in->type.dtype, in->data, ts_flat(&in->type, at));
+        ts_dtype_set(out->type.dtype, out->data, it.flat, sum);
+    }
+    return TS_OK;
+}
+
+ts_status ts_eval_sum_pool_grad(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                                ts_tensor *out)
+{
+    pool p;
+    int64_t at[TS_MAX_RANK];
+
+    (void)c;
+    TS_TRY(attrs(n, &p));
+    memset(out->data, 0, ts_type_bytes(&out->type));
+    for (ts_each it = ts_each_of(&in->type); it.more; ts_each_next(&it))
+        for (int64_t k = 0; k < taps_of(&p); k++) {
+            int64_t i;
+            if (!tap_at(&p, &out->type, it.at, k, at))
+                continue;
+            i = ts_flat(&out->type, at);
+            ts_dtype_set(out->type.dtype, out->data, i,
+                         ts_dtype_get(out->type.dtype, out->data, i) +
+                             ts_dtype_get(in->type.dtype, in->data, it.flat));
+        }
+    return TS_OK;
+}
+
+/* --- generated code --- */
+
+/* The coordinates of tap k (unrolled) of the window at `at`. */
+static void tap_ix(ts_emit *e, const pool *p, const ts_ix *const *at, int64_t k, const ts_ix **x)
+{
+    x[0] = at[0];
+    x[1] = at[1];
+    for (int d = p->spatial - 1; d >= 0; d--) {
+        x[2 + d] = ts_ix_addc(e->a, ts_ix_mul(e->a, at[2 + d], p->stride[d]),
+                              k % p->kernel[d] - p->padding[d]);
+        k /= p->kernel[d];
+    }
+}
+
+typedef struct tap_arg {
+    const ts_value *v;
+    const ts_ix *x[TS_MAX_RANK];
+} tap_arg;
+
+static const char *tap_body(ts_emit *e, void *arg)
+{
+    tap_arg *t = arg;
+
+    return ts_emit_at(e, t->v, t->x);
+}
+
+/* Tap k, or `other` where it is outside. *never: it always is. */
+static const char *tap(ts_emit *e, const ts_node *n, const pool *p, const ts_ix *const *at,
+                       int64_t k, double other, bool *never)
+{
+    tap_arg t = {.v = n->in[0]};
+    const char *cond;
+
+    tap_ix(e, p, at, k, t.x);
+    cond = ts_emit_inside_all(e, p->spatial, t.x + 2, n->in[0]->type.dim + 2);
+    *never = !cond;
+    if (!cond)
+        return NULL;
+    return ts_emit_guard(e, cond, ts_emit_cond_by_lane(e, p->spatial, t.x + 2),
+                         n->in[0]->type.dtype, other, tap_body, &t);
+}
+
+/* Both outputs come from one pass over the window; whichever is asked first leaves the other in the
+ * memo. */
+const char *ts_emit_max_pool(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    pool p;
+    ts_dtype t = n->in[0]->type.dtype, ti = n->out[1]->type.dtype;
+    const char *best = NULL, *where = NULL;
+
+    attrs(n, &p);
+    for (int64_t k = 0; k < taps_of(&p); k++) {
+        bool never;
+        const char *x = tap(e, n, &p, at, k, -INFINITY, &never);
+        if (never)
+            continue;
+        if (!best) {
+            best = ts_emit_name(e, "b");
+            where = ts_emit_name(e, "w");
+            ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), best, x);
+            ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, ti), where,
+                         ts_emit_literal(e, ti, (double)k));
+            continue;
+        }
+        e->need(e->where, ts_arena_printf(e->a, "beats %s", ts_emit_suffix(e, t)));
+        ts_emit_line(e, "PICK(%s, %s, %s, %s, %ld);", e->lanes ? ts_emit_suffix(e, t) : "scalar",
+                     best, where, x, (long)k);
+    }
+    ts_emit_bind(e, n->out[1 - out], at, out ? best : where);
+    return out ? where : best;
+}
+
+typedef struct cover {
+    const ts_node *n;
+    const pool *p;
+    const char *acc;
+    const ts_ix *o[TS_MAX_RANK]; /* the window asked */
+    int64_t k;                   /* which tap of it we would be */
+} cover;
+
+static const char *cover_body(ts_emit *e, void *arg)
+{
+    cover *c = arg;
+    ts_dtype t = c->n->in[0]->type.dtype;
+    const char *d = ts_emit_at(e, c->n->in[0], c->o), *w;
+
+    if (c->n->nin == 1)
+        return d;
+    w = ts_emit_at(e, c->n->in[1], c->o);
+    if (e->lanes) {
+        e->need(e->where, ts_arena_printf(e->a, "lanes %d", e->lanes));
+        return ts_emit_temp(e, t, "(%s)((%s == %ld) & (i32x%d)%s)", ts_emit_ctype(e, t), w,
+                            (long)c->k, e->lanes, d);
+    }
+    return ts_emit_temp(e, t, "%s == %ld ? %s : 0", w, (long)c->k, d);
+}
+
+/* Window offsets j: o = floor(x / stride) - j covers x with tap x%stride + j*stride. When x %
+ * stride is not known, the tap is not either; so the element's phase is peeled by testing each
+ * (tap, window) pair: for each tap k: if (x + padding - k) % stride == 0, window (x + padding - k)
+ * / stride. */
+static const char *emit_grad(ts_emit *e, const ts_node *n, const ts_ix *const *at)
+{
+    pool p;
+    ts_dtype t = n->in[0]->type.dtype;
+    const char *acc = ts_emit_name(e, "s");
+
+    attrs(n, &p);
+    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), acc, ts_emit_literal(e, t, 0));
+    for (int64_t k = 0; k < taps_of(&p); k++) {
+        cover c = {.n = n, .p = &p, .acc = acc, .k = k};
+        const char *cond = "";
+        bool by_lane = false;
+        int64_t rest = k;
+
+        c.o[0] = at[0];
+        c.o[1] = at[1];
+        for (int d = p.spatial - 1; d >= 0 && cond; d--) {
+            int64_t kd = rest % p.kernel[d], zero;
+            const ts_ix *top = ts_ix_addc(e->a, at[2 + d], p.padding[d] - kd);
+            const ts_ix *phase =
+                ts_ix_mod(e->a, ts_ix_addc(e->a, top, p.kernel[d] * p.stride[d]), p.stride[d]);
+            const char *in;
+            rest /= p.kernel[d];
+            if (ts_ix_is_const(phase, &zero)) {
+                if (zero) {
+                    cond = NULL;
+                    break;
+                }
+            } else {
+                cond = ts_arena_printf(e->a, "%s%s%s == 0", cond, cond[0] ? " && " : "",
+                                       ts_ix_text(e->a, phase));
+                by_lane = by_lane || (e->lanes && ts_ix_uses(phase, e->lane));
+            }
+            c.o[2 + d] = ts_ix_addc(
+                e->a,
+                ts_ix_div(e->a, ts_ix_addc(e->a, top, p.kernel[d] * p.stride[d]), p.stride[d]),
+                -p.kernel[d]);
+            in = ts_emit_inside(e, c.o[2 + d], n->in[0]->type.dim[2 + d]);
+            if (!in) {
+                cond = NULL;
+                break;
+            }
+            if (in[0]) {
+                cond = ts_arena_printf(e->a, "%s%s%s", cond, cond[0] ? " && " : "", in);
+                by_lane = by_lane || (e->lanes && ts_ix_uses(c.o[2 + d], e->lane));
+            }
+        }
+        if (!cond)
+            continue;
+        ts_emit_line(e, "%s += %s;", acc, ts_emit_guard(e, cond, by_lane, t, 0, cover_body, &c));
+    }
+    return acc;
+}
+
+const char *ts_emit_max_pool_grad(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    (void)out;
+    return emit_grad(e, n, at);
+}
+
+const char *ts_emit_sum_pool(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    pool p;
+    ts_dtype t = n->in[0]->type.dtype;
+    const char *acc = ts_emit_name(e, "s");
+
+    (void)out;
+    attrs(n, &p);
+    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), acc, ts_emit_literal(e, t, 0));
+    for (int64_t k = 0; k < taps_of(&p); k++) {
+        bool never;
+        const char *x = tap(e, n, &p, at, k, 0, &never);
+        if (!never)
+            ts_emit_line(e, "%s += %s;", acc, x);
+    }
+    return acc;
+}
+
+const char *ts_emit_sum_pool_grad(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    (void)out;
+    return emit_grad(e, n, at);
+}
+
+/* --- gradients --- */
+
+static ts_value *grad_op(ts_node *n, const char *op, int nin, ts_value *const *in)
+{
+    const ts_type *x = &n->in[0]->type;
+    ts_attr attr[6];
+    int count = 0;
+
+    for (int i = 0; i < n->nattr; i++)
+        if (strcmp(n->attr[i].name, "shape"))
+            attr[count++] = n->attr[i];
+    attr[count++] = ts_attr_l("shape", x->rank - 2, x->dim + 2);
+    return ts_node_out(
+        ts_node_make(in[0] ? in[0]->graph : NULL, ts_op_find(op), nin, in, count, attr));
+}
+
+ts_status ts_grad_max_pool(ts_node *n, ts_value *const *dy, ts_value **dx)
+{
+    if (dy[0])
+        dx[0] = grad_op(n, "max_pool_grad", 2, (ts_value *[]){dy[0], n->out[1]});
+    return TS_OK;
+}
+
+ts_status ts_grad_sum_pool(ts_node *n, ts_value *const *dy, ts_value **dx)
+{
+    dx[0] = grad_op(n, "sum_pool_grad", 1, dy);
+    return TS_OK;
+}
+
+/* The adjoint of the adjoint. */
+ts_status ts_grad_sum_pool_grad(ts_node *n, ts_value *const *dy, ts_value **dx)
+{
+    ts_attr attr[6];
+    int count = 0;
+
+    for (int i = 0; i < n->nattr; i++)
+        if (strcmp(n->attr[i].name, "shape"))
+            attr[count++] = n->attr[i];
+    dx[0] = ts_make1(TS_OP(sum_pool), dy[0], count, attr);
+    return TS_OK;
+}
+
+/* --- average: the sum over what the window counts --- */
+
+/* What a window counts in one dim: PyTorch counts padding, but nothing beyond it (ceil mode). */
+static int64_t counted(const ts_node *n, const pool *p, int d, int64_t o, int64_t size)
+{
+    int64_t from = o * p->stride[d] - p->padding[d];
+    int64_t to = TS_MIN(from + p->kernel[d], size + p->padding[d]);
+
+    if (ts_attr_int(n, "exclude_pad", 0))
+        return TS_MIN(to, size) - TS_MAX(from, 0);
+    return to - from;
+}
+
+/* avg_pool(x) = sum_pool(x) * [1 / count of each window] */
+ts_status ts_expand_avg_pool(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
+{
+    pool p;
+    ts_attr attr[6];
+    ts_value *sum;
+    ts_type t;
+    int count = 0;
+    double *inverse, first;
+    bool uneven = false;
+
+    TS_TRY(attrs(n, &p));
+    for (int i = 0; i < n->nattr; i++)
+        if (strcmp(n->attr[i].name, "exclude_pad"))
+            attr[count++] = n->attr[i];
+    sum = ts_make1(TS_OP(sum_pool), in[0], count, attr);
+    if (!sum)
+        return g->status;
+    t = sum->type;
+    t.dim[0] = t.dim[1] = 1;
+    t.dtype = TS_F64;
+    inverse = TS_NEWS(g->arena, double, ts_type_count(&t));
+    for (ts_each it = ts_each_of(&t); it.more; ts_each_next(&it)) {
+        double windows = 1;
+        for (int d = 0; d < p.spatial; d++)
+            windows *= (double)counted(n, &p, d, it.at[2 + d], in[0]->type.dim[2 + d]);
+        inverse[it.flat] = 1 / windows;
+        uneven = uneven || inverse[it.flat] != inverse[0];
+    }
+    first = inverse[0];
+    out[0] =
+        uneven
+            ? ts_mul(sum, ts_cast(ts_const_n(g, TS_F64, inverse, t.rank, t.dim), sum->type.dtype))
+            : ts_mul_scalar(sum, first);
+    return g->status;
+}

@@ -1,0 +1,65 @@
+/* random.c - random numbers from a counter: the value of element i depends on the engine's seed,
+ * the node's stream, the micro-batch and i only, so any thread may make it at any time.
+ *
+ * Two rounds of the splitmix64 finaliser (Steele, Lea, Flood 2014) over the mixed key and the
+ * counter.
+ */
+#include "op/op.h"
+#include "render/emit.h"
+
+static uint64_t mix(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* 24 bits, so that the same number is exact in f32 */
+double ts_random_unit(uint64_t seed, uint64_t stream, uint64_t step, uint64_t i)
+{
+    uint64_t key = mix(seed + 0x9e3779b97f4a7c15u * (stream + 1)) + 0x9e3779b97f4a7c15u * step;
+
+    return (double)(mix(mix(key) + 0x9e3779b97f4a7c15u * (i + 1)) >> 40) * 0x1p-24;
+}
+
+ts_status ts_infer_rand(ts_node *n)
+{
+    return ts_infer_full(n);
+}
+
+ts_status ts_eval_rand(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in, ts_tensor *out)
+{
+    uint64_t stream = (uint64_t)ts_attr_int(n, "stream", 0);
+    int64_t count = ts_type_count(&out->type);
+
+    (void)in;
+    for (int64_t i = 0; i < count; i++)
+        ts_dtype_set(out->type.dtype, out->data, i,
+                     ts_random_unit(c->seed, stream, c->step, (uint64_t)i));
+    return TS_OK;
+}
+
+typedef struct rand_arg {
+    const ts_node *n;
+    const ts_ix *flat;
+} rand_arg;
+
+static const char *rand_body(ts_emit *e, void *arg)
+{
+    const rand_arg *r = arg;
+
+    return ts_emit_temp(e, r->n->out[0]->type.dtype, "random_unit(c, %ld, %s)",
+                        (long)ts_attr_int(r->n, "stream", 0), ts_ix_text(e->a, r->flat));
+}
+
+const char *ts_emit_rand(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    const ts_type *t = &n->out[0]->type;
+    rand_arg r = {n, ts_ix_const(e->a, 0)};
+
+    (void)out;
+    for (int d = 0; d < t->rank; d++)
+        r.flat = ts_ix_add(e->a, ts_ix_mul(e->a, r.flat, t->dim[d]), at[d]);
+    e->need(e->where, "random");
+    return e->lanes ? ts_emit_lanes(e, t->dtype, rand_body, &r) : rand_body(e, &r);
+}

@@ -1,0 +1,346 @@
+/* reduce.c - sum, amax, amin, prod over any dims; argmax and argmin over one.
+ *
+ * In the generated code the terms are added in row-major order of the reduced dims, in one of two
+ * ways: lanes are outputs:     one accumulator a lane                        (batch or channels in
+ * the lanes) lanes are summed:      4 vector accumulators, then across the lanes  (the reduced dim
+ * lies innermost) Both orders depend on the shape only.
+ */
+#include "op/op.h"
+#include "render/emit.h"
+#include <math.h>
+
+static bool reduced(const ts_node *n, int dim)
+{
+    const int64_t *dims;
+    int count = ts_attr_list(n, "dims", &dims), rank = n->in[0]->type.rank;
+
+    if (!count)
+        return true;
+    for (int i = 0; i < count; i++)
+        if ((dims[i] < 0 ? dims[i] + rank : dims[i]) == dim)
+            return true;
+    return false;
+}
+
+static ts_status infer(ts_node *n, ts_dtype t)
+{
+    const int64_t *dims;
+    int count = ts_attr_list(n, "dims", &dims);
+    const ts_type *in = &n->in[0]->type;
+    ts_type out = {.dtype = t};
+
+    for (int i = 0; i < count; i++)
+        if (ts_norm_dim(n, dims[i], in->rank) < 0)
+            return TS_ERR_ARG;
+    for (int d = 0; d < in->rank; d++) {
+        if (!reduced(n, d))
+            out.dim[out.rank++] = in->dim[d];
+        else if (ts_attr_int(n, "keepdim", 0))
+            out.dim[out.rank++] = 1;
+    }
+    return ts_node_set_out1(n, out);
+}
+
+ts_status ts_infer_reduce(ts_node *n)
+{
+    ts_dtype t = n->in[0]->type.dtype;
+    bool adds = !strcmp(n->op->name, "sum") || !strcmp(n->op->name, "prod");
+
+    if (adds && !ts_dtype_is_float(t))
+        t = TS_I64;
+    return infer(n, t);
+}
+
+ts_status ts_infer_argreduce(ts_node *n)
+{
+    const int64_t *dims;
+
+    if (ts_attr_list(n, "dims", &dims) > 1)
+        return ts_fail_at(n, TS_ERR_ARG, "%s takes one dim or none", n->op->name);
+    return infer(n, TS_I64);
+}
+
+/* Which output element an input element belongs to. */
+static int64_t out_flat(const ts_node *n, const ts_each *it)
+{
+    int64_t at[TS_MAX_RANK];
+    int k = 0, keep = (int)ts_attr_int(n, "keepdim", 0);
+
+    for (int d = 0; d < it->t.rank; d++) {
+        if (!reduced(n, d))
+            at[k++] = it->at[d];
+        else if (keep)
+            at[k++] = 0;
+    }
+    return ts_flat(&n->out[0]->type, at);
+}
+
+/* The reference gathers in double even for f32 sums: its error is one rounding. */
+ts_status ts_eval_reduce(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                         ts_tensor *out)
+{
+    int64_t count = ts_type_count(&out->type);
+    char kind = n->op->name[n->op->name[0] == 'a' ? 2 : 0]; /* s p, amax: a, amin: i */
+    double first = kind == 's' ? 0 : kind == 'p' ? 1 : kind == 'a' ? -INFINITY : INFINITY;
+    double *acc = malloc(sizeof(double) * (size_t)count);
+
+    (void)c;
+    if (!acc)
+        return ts_fail(TS_ERR_MEMORY, "cannot allocate %ld sums", (long)count);
+    for (int64_t i = 0; i < count; i++)
+        acc[i] = first;
+    for (ts_each it = ts_each_of(&in->type); it.more; ts_each_next(&it)) {
+        double x = ts_dtype_get(in->type.dtype, in->data, it.flat);
+        double *a = &acc[out_flat(n, &it)];
+        if (kind == 's')
+            *a += x;
+        else if (kind == 'p')
+            *a *= x;
+        else if (kind == 'a' ? x > *a : x < *a)
+            *a = x;
+        else if (x != x)
+            *a = x;
+    }
+    for (int64_t i = 0; i < count; i++)
+        ts_dtype_set(out->type.dtype, out->data, i, acc[i]);
+    free(acc);
+    return TS_OK;
+}
+
+/* The place along dim, or in the flat tensor when all dims go. The first of equals wins; NaN beats
+ * all. */
+ts_status ts_eval_argreduce(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                            ts_tensor *out)
+{
+    const int64_t *dims;
+    int dim = ts_attr_list(n, "dims", &dims) ? ts_norm_dim(n, dims[0], in->type.rank) : -1;
+    int64_t count = ts_type_count(&out->type), *where = out->data;
+    bool max = !strcmp(n->op->name, "argmax");
+    double *best = malloc(sizeof(double) * (size_t)count);
+
+    (void)c;
+    if (!best)
+        return ts_fail(TS_ERR_MEMORY, "cannot allocate %ld maxima", (long)count);
+    for (int64_t i = 0; i < count; i++)
+        where[i] = -1;
+    for (ts_each it = ts_each_of(&in->type); it.more; ts_each_next(&it)) {
+        double x = ts_dtype_get(in->type.dtype, in->data, it.flat);
+        int64_t o = out_flat(n, &it);
+        bool better =
+            where[o] < 0 || (best[o] == best[o] && (x != x || (max ? x > best[o] : x < best[o])));
+        if (better) {
+            best[o] = x;
+            where[o] = dim < 0 ? it.flat : it.at[dim];
+        }
+    }
+    free(best);
+    return TS_OK;
+}
+
+/* Opens a loop for each reduced dim and fills in the input's coordinates. */
+static int open_loops(ts_emit *e, const ts_node *n, const ts_ix *const *at, const ts_ix **x,
+                      int *marks, int skip)
+{
+    int k = 0, depth = 0, keep = (int)ts_attr_int(n, "keepdim", 0);
+
+    for (int d = 0; d < n->in[0]->type.rank; d++) {
+        if (!reduced(n, d)) {
+            x[d] = at[k++];
+            continue;
+        }
+        k += keep;
+        if (d == skip)
+            continue;
+        if (n->in[0]->type.dim[d] == 1) {
+            x[d] = ts_ix_const(e->a, 0);
+            continue;
+        }
+        x[d] = ts_ix_var(e->a, ts_emit_loop(e, "r", 0, n->in[0]->type.dim[d]));
+        ts_emit_open(e, &marks[depth++]);
+    }
+    return depth;
+}
+
+static void close_loops(ts_emit *e, int depth, const int *marks)
+{
+    while (depth--)
+        ts_emit_close(e, marks[depth]);
+}
+
+static const char *first_value(ts_emit *e, const ts_node *n, ts_dtype t)
+{
+    char kind = n->op->name[n->op->name[0] == 'a' ? 2 : 0];
+
+    if (kind == 's' || kind == 'p')
+        return ts_emit_literal(e, t, kind == 'p');
+    if (ts_dtype_is_float(t))
+        return ts_emit_literal(e, t, kind == 'a' ? -INFINITY : INFINITY);
+    if (t == TS_I64)
+        return kind == 'a' ? "INT64_MIN" : "INT64_MAX";
+    return ts_emit_literal(e, t, kind == 'a' ? INT32_MIN : INT32_MAX);
+}
+
+/* acc = acc op x */
+static void combine(ts_emit *e, const ts_node *n, ts_dtype t, const char *acc, const char *x)
+{
+    char kind = n->op->name[n->op->name[0] == 'a' ? 2 : 0];
+    const char *f = kind == 'a' ? "maximum" : "minimum";
+
+    if (kind == 's' || kind == 'p') {
+        ts_emit_line(e, "%s %s= %s;", acc, kind == 's' ? "+" : "*", x);
+        return;
+    }
+    e->need(e->where, ts_arena_printf(e->a, "op %s %s", f, ts_emit_suffix(e, t)));
+    ts_emit_line(e, "%s = %s_%s(%s, %s);", acc, f, ts_emit_suffix(e, t), acc, x);
+}
+
+/* The reduced dim that lies innermost in the input's memory, if it is long enough to be the lanes.
+ */
+static int lane_dim(const ts_node *n, int lanes)
+{
+    const ts_value *v = n->in[0];
+    int d = v->layout.set ? (v->layout.lanes > 1 ? -1 : v->layout.order[v->type.rank - 1])
+                          : v->type.rank - 1;
+
+    return d >= 0 && reduced(n, d) && v->type.dim[d] >= lanes ? d : -1;
+}
+
+enum { WIDTH = 8, WAYS = 4 };
+
+/* Scalar mode, innermost dim reduced: WAYS vectors run along it, then the tail, then across.
+ *   for (r ...) { a0 += x[r..r+8); a1 += x[r+8..r+16); ... }  for (tail) s += x[r];  s += sum of
+ * lanes */
+static const char *emit_across(ts_emit *e, const ts_node *n, const ts_ix *const *at, int dim)
+{
+    ts_dtype t = n->out[0]->type.dtype;
+    const ts_ix *x[TS_MAX_RANK];
+    int marks[TS_MAX_RANK], depth, mark;
+    int64_t size = n->in[0]->type.dim[dim], ways = size >= WIDTH * WAYS ? WAYS : 1;
+    int64_t block = WIDTH * ways, main_part = size / block * block;
+    const char *s = ts_emit_name(e, "s"), *acc[WAYS], *vec = ts_arena_printf(e->a, "f32x%d", WIDTH),
+               *lane, *r;
+
+    ts_emit_line(e, "float %s = %s;", s, first_value(e, n, t));
+    for (int w = 0; w < ways; w++) {
+        acc[w] = ts_emit_name(e, "a");
+        e->lanes = WIDTH;
+        ts_emit_line(e, "%s %s = %s;", vec, acc[w], first_value(e, n, t));
+        e->lanes = 0;
+    }
+    depth = open_loops(e, n, at, x, marks, dim);
+    r = ts_emit_name(e, "r");
+    ts_emit_line(e, "for (int64_t %s = 0; %s < %ld; %s += %ld) {", r, r, (long)main_part, r,
+                 (long)block);
+    ts_emit_open(e, &mark);
+    lane = ts_emit_name(e, "l");
+    const ts_atom *var = ts_atom_var(e->a, r, 0, main_part - block), *outer = e->lane;
+    e->lane = ts_atom_var(e->a, lane, 0, WIDTH - 1);
+    e->lanes = WIDTH;
+    for (int w = 0; w < ways; w++) {
+        x[dim] = ts_ix_addc(e->a, ts_ix_add(e->a, ts_ix_var(e->a, var), ts_ix_var(e->a, e->lane)),
+                            w * WIDTH);
+        combine(e, n, t, acc[w], ts_emit_at(e, n->in[0], x));
+    }
+    e->lanes = 0;
+    e->lane = outer;
+    ts_emit_close(e, mark);
+    if (main_part < size) {
+        x[dim] = ts_ix_var(e->a, ts_emit_loop(e, "r", main_part, size));
+        ts_emit_open(e, &mark);
+        combine(e, n, t, s, ts_emit_at(e, n->in[0], x));
+        ts_emit_close(e, mark);
+    }
+    close_loops(e, depth, marks);
+    e->lanes = WIDTH;
+    for (int w = 1; w < ways; w++)
+        combine(e, n, t, acc[0], acc[w]);
+    e->lanes = 0;
+    ts_emit_line(e, "for (int l = 0; l < %d; l++)", WIDTH);
+    combine(e, n, t, s, ts_arena_printf(e->a, "%s[l]", acc[0]));
+    return s;
+}
+
+const char *ts_emit_reduce(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    ts_dtype t = n->out[0]->type.dtype, in = n->in[0]->type.dtype;
+    const ts_ix *x[TS_MAX_RANK];
+    int marks[TS_MAX_RANK], depth, dim = lane_dim(n, WIDTH);
+    const char *acc;
+
+    (void)out;
+    if (!e->lanes && dim >= 0 && (in == TS_F32 || in == TS_F16 || in == TS_BF16)) {
+        e->need(e->where, ts_arena_printf(e->a, "lanes %d", WIDTH));
+        return emit_across(e, n, at, dim);
+    }
+    acc = ts_emit_name(e, "s");
+    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), acc, first_value(e, n, t));
+    depth = open_loops(e, n, at, x, marks, -1);
+    combine(e, n, t, acc, ts_emit_at(e, n->in[0], x));
+    close_loops(e, depth, marks);
+    return acc;
+}
+
+const char *ts_emit_argreduce(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    const int64_t *dims;
+    int has_dim = ts_attr_list(n, "dims", &dims), marks[TS_MAX_RANK], depth;
+    const ts_type *t = &n->in[0]->type;
+    const ts_ix *x[TS_MAX_RANK], *place = ts_ix_const(e->a, 0);
+    const char *best = ts_emit_name(e, "b"), *where = ts_emit_name(e, "w"), *v;
+
+    (void)out;
+    ts_emit_line(e, "%s %s = 0;", ts_emit_ctype(e, t->dtype), best);
+    ts_emit_line(e, "int64_t %s = -1;", where);
+    depth = open_loops(e, n, at, x, marks, -1);
+    v = ts_emit_at(e, n->in[0], x);
+    if (has_dim)
+        place = x[ts_norm_dim(n, dims[0], t->rank)];
+    else
+        for (int d = 0; d < t->rank; d++)
+            place = ts_ix_add(e->a, ts_ix_mul(e->a, place, t->dim[d]), x[d]);
+    ts_emit_line(e, "if (%s < 0 || (%s == %s && (%s != %s || %s %c %s))) {", where, best, best, v,
+                 v, v, strcmp(n->op->name, "argmax") ? '<' : '>', best);
+    ts_emit_line(e, "    %s = %s;", best, v);
+    ts_emit_line(e, "    %s = %s;", where, ts_ix_text(e->a, place));
+    ts_emit_line(e, "}");
+    close_loops(e, depth, marks);
+    return where;
+}
+
+/* --- gradients --- */
+
+/* v of the reduced shape, with the reduced dims back as 1, so that it broadcasts. */
+static ts_value *unreduce(const ts_node *n, ts_value *v)
+{
+    ts_type t = n->in[0]->type;
+
+    for (int d = 0; d < t.rank; d++)
+        if (reduced(n, d))
+            t.dim[d] = 1;
+    return ts_reshape_n(v, t.rank, t.dim);
+}
+
+ts_status ts_grad_sum(ts_node *n, ts_value *const *dy, ts_value **dx)
+{
+    if (ts_dtype_is_float(n->in[0]->type.dtype))
+        dx[0] = ts_expand_n(unreduce(n, dy[0]), n->in[0]->type.rank, n->in[0]->type.dim);
+    return TS_OK;
+}
+
+/* Equal extremes share the gradient, as PyTorch's amax does. */
+ts_status ts_grad_amax(ts_node *n, ts_value *const *dy, ts_value **dx)
+{
+    ts_value *x = n->in[0];
+    ts_value *hit = ts_cast(ts_eq(x, unreduce(n, n->out[0])), x->type.dtype);
+    ts_value *count = ts_make1(TS_OP(sum), hit, n->nattr, n->attr);
+
+    dx[0] = ts_mul(hit, unreduce(n, ts_div(dy[0], count)));
+    return TS_OK;
+}
+
+/* dy * product / x: wrong where x is 0, as documented in doc/ops.md. */
+ts_status ts_grad_prod(ts_node *n, ts_value *const *dy, ts_value **dx)
+{
+    dx[0] = ts_div(unreduce(n, ts_mul(dy[0], n->out[0])), n->in[0]);
+    return TS_OK;
+}

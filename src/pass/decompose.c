@@ -1,0 +1,65 @@
+/* decompose.c - replace composites by what they are made of.
+ *
+ *   before                          after
+ *     %3 = silu %1                    %3 = sigmoid %1
+ *                                     %4 = mul %1, %3
+ *
+ * keeps   names, lines and blocks: made nodes inherit them from the composite
+ * leaves  no composite op
+ */
+#include "pass/pass.h"
+
+static ts_status expand(ts_graph *out, const ts_node *n, ts_value **map);
+
+/* An expansion may contain composites: they are nodes of `out` already, so it is made in a scratch
+ * graph whose inputs stand for the node's, and copied over with the composites expanded in turn. */
+static ts_status copy_expanded(ts_graph *out, const ts_graph *body, ts_value **map)
+{
+    for (int i = 0; i < body->nnodes; i++)
+        TS_TRY(expand(out, body->nodes[i], map));
+    return TS_OK;
+}
+
+static ts_status expand(ts_graph *out, const ts_node *n, ts_value **map)
+{
+    ts_arena *a = out->arena;
+    ts_graph *body;
+    ts_value *in[64], *made[8] = {0}, **inner;
+    ts_status s;
+
+    if (!(n->op->flags & TS_COMPOSITE)) {
+        ts_graph_copy_node(out, n, map);
+        return TS_OK;
+    }
+    body = ts_graph_in(a, n->op->name);
+    body->like = n;
+    for (int i = 0; i < n->nin; i++)
+        in[i] = ts_graph_add_input(body, "in", n->in[i]->type);
+    s = n->op->expand(body, n, in, made);
+    if (!s && body->status) {
+        ts_error_set(&body->error);
+        s = body->status;
+    }
+    TS_TRY(s);
+    inner = TS_NEWS(a, ts_value *, body->nvalues);
+    for (int i = 0; i < n->nin; i++)
+        inner[in[i]->id] = map[n->in[i]->id];
+    TS_TRY(copy_expanded(out, body, inner));
+    for (int i = 0; i < n->nout; i++)
+        map[n->out[i]->id] = inner[made[i]->id];
+    return TS_OK;
+}
+
+ts_status ts_pass_decompose(ts_arena *a, const ts_graph *in, const ts_options *opt,
+                            const ts_graph **out)
+{
+    ts_value **map;
+    ts_graph *g = ts_graph_begin_copy(a, in, &map);
+
+    (void)opt;
+    for (int i = 0; i < in->nnodes; i++)
+        TS_TRY(expand(g, in->nodes[i], map));
+    ts_graph_finish_copy(g, in, map);
+    *out = g;
+    return TS_OK;
+}

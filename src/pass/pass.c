@@ -1,0 +1,84 @@
+/* pass.c - the passes in order, and the one loop that runs, verifies, dumps and times them. */
+#include "pass/pass.h"
+
+static const struct {
+    const char *name;
+    ts_pass_fn *run;
+} passes[] = {
+    {"decompose", ts_pass_decompose}, /* composites become primitives                        */
+    {"autodiff", ts_pass_autodiff},   /* the backward graph; inherits place and line         */
+    {"optimizer", ts_pass_optimizer}, /* accumulation, scaling, clipping, the weight update  */
+    {"simplify", ts_pass_simplify},   /* fold, algebra, common subexpressions, dead code     */
+};
+
+const char *ts_pass_name(int i)
+{
+    return i >= 0 && i < TS_COUNT(passes) ? passes[i].name : NULL;
+}
+
+/* Is `name` in "a,b,c"? */
+static bool listed(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (const char *p = list; p && *p; p += strspn(p, ", ")) {
+        size_t len = strcspn(p, ", ");
+        if (len == n && !memcmp(p, name, n))
+            return true;
+        p += len;
+    }
+    return false;
+}
+
+static ts_status dump(const ts_graph *g, const char *folder, int i, const char *name)
+{
+    ts_text t = {0};
+    ts_arena *a = ts_arena_new();
+    ts_status s = ts_file_mkdirs(folder);
+
+    ts_graph_print(g, &t);
+    if (!s)
+        s = ts_file_write(ts_arena_printf(a, "%s/%02d-%s.ir", folder, i, name), t.s, t.len);
+    ts_text_free(&t);
+    ts_arena_free(a);
+    return s;
+}
+
+static ts_status run(ts_arena *a, int i, const ts_graph *in, const ts_options *opt,
+                     const ts_graph **out)
+{
+    double start = ts_now();
+    ts_status s = passes[i].run(a, in, opt, out);
+
+    if (!s)
+        s = ts_graph_verify(*out);
+    if (s) {
+        ts_error_doing("running pass %s", passes[i].name);
+        return s;
+    }
+    ts_note(TS_LOG_DEBUG, "pass %s: %d nodes, %.2f ms", passes[i].name, (*out)->nnodes,
+            1e3 * (ts_now() - start));
+    return opt->dump_dir ? dump(*out, opt->dump_dir, i, passes[i].name) : TS_OK;
+}
+
+ts_status ts_pass_run(ts_arena *a, const char *name, const ts_graph *in, const ts_options *opt,
+                      const ts_graph **out)
+{
+    for (int i = 0; i < TS_COUNT(passes); i++)
+        if (!strcmp(passes[i].name, name))
+            return run(a, i, in, opt, out);
+    return ts_fail(TS_ERR_ARG, "there is no pass '%s'", name);
+}
+
+ts_status ts_pass_all(ts_arena *a, const ts_graph *model, const ts_options *opt,
+                      const ts_graph **out)
+{
+    const ts_graph *g = model;
+
+    TS_TRY(ts_graph_verify(g));
+    for (int i = 0; i < TS_COUNT(passes); i++)
+        if (!listed(opt->skip, passes[i].name))
+            TS_TRY(run(a, i, g, opt, &g));
+    *out = g;
+    return TS_OK;
+}

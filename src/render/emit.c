@@ -1,0 +1,421 @@
+/* emit.c - turns "the element of v at these coordinates" into C.
+ *
+ *   ts_emit_at(v, at)
+ *     already computed here?      -> its variable (the memo; scoped by braces)
+ *     v lies in memory?           -> a load: vector, scalar, or lane by lane, as its address allows
+ *     otherwise                   -> its op's emit rule, which asks for the inputs the same way
+ */
+#include "render/emit.h"
+#include <inttypes.h>
+#include <math.h>
+
+static bool wide(ts_dtype t)
+{
+    return t == TS_F64 || t == TS_I64;
+}
+
+static const char *scalar_type(ts_dtype t)
+{
+    switch (t) {
+    case TS_F64:
+        return "double";
+    case TS_I64:
+        return "int64_t";
+    case TS_I8:
+    case TS_U8:
+    case TS_I32:
+    case TS_BOOL:
+        return "int32_t";
+    default:
+        return "float";
+    }
+}
+
+const char *ts_emit_ctype(ts_emit *e, ts_dtype t)
+{
+    if (!e->lanes)
+        return scalar_type(t);
+    return ts_arena_printf(e->a, "%sx%d", ts_dtype_is_float(t) ? "f32" : "i32", e->lanes);
+}
+
+const char *ts_emit_suffix(ts_emit *e, ts_dtype t)
+{
+    if (e->lanes)
+        return ts_emit_ctype(e, t);
+    return t == TS_F64 ? "f64" : t == TS_I64 ? "i64" : ts_dtype_is_float(t) ? "f32" : "i32";
+}
+
+void ts_emit_line(ts_emit *e, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    ts_text_printf(e->out, "%*s%s\n", 4 * e->indent, "", ts_arena_vprintf(e->a, fmt, ap));
+    va_end(ap);
+}
+
+const char *ts_emit_name(ts_emit *e, const char *prefix)
+{
+    return ts_arena_printf(e->a, "%s%d", prefix, (*e->next)++);
+}
+
+const char *ts_emit_temp(ts_emit *e, ts_dtype t, const char *fmt, ...)
+{
+    const char *name = ts_emit_name(e, "t"), *text;
+    va_list ap;
+
+    va_start(ap, fmt);
+    text = ts_arena_vprintf(e->a, fmt, ap);
+    va_end(ap);
+    ts_emit_line(e, "const %s %s = %s;", ts_emit_ctype(e, t), name, text);
+    return name;
+}
+
+void ts_emit_open(ts_emit *e, int *mark)
+{
+    *mark = e->nmemo;
+    e->indent++;
+}
+
+void ts_emit_close(ts_emit *e, int mark)
+{
+    e->nmemo = mark;
+    e->indent--;
+    ts_emit_line(e, "}");
+}
+
+const ts_atom *ts_emit_loop(ts_emit *e, const char *prefix, int64_t lo, int64_t hi)
+{
+    const char *name = ts_emit_name(e, prefix);
+
+    ts_emit_line(e, "for (int64_t %s = %ld; %s < %ld; %s++) {", name, (long)lo, name, (long)hi,
+                 name);
+    return ts_atom_var(e->a, name, lo, hi - 1);
+}
+
+/* --- memo --- */
+
+static const char *key_of(ts_emit *e, const ts_value *v, const ts_ix *const *at)
+{
+    const char *key = "";
+
+    for (int i = 0; i < v->type.rank; i++)
+        key = ts_arena_printf(e->a, "%s%s,", key, ts_ix_text(e->a, at[i]));
+    return key;
+}
+
+static void remember(ts_emit *e, const ts_value *v, const char *key, const char *name)
+{
+    ts_memo m = {.v = v, .key = key, .name = name, .scalar = !e->lanes};
+
+    TS_PUSH(e->a, e->memo, e->nmemo, m);
+}
+
+void ts_emit_bind(ts_emit *e, const ts_value *v, const ts_ix *const *at, const char *name)
+{
+    remember(e, v, key_of(e, v, at), name);
+}
+
+static const char *recall(ts_emit *e, const ts_value *v, const char *key)
+{
+    for (int i = e->nmemo - 1; i >= 0; i--)
+        if (e->memo[i].v == v && e->memo[i].scalar == !e->lanes && !strcmp(e->memo[i].key, key))
+            return e->memo[i].name;
+    return NULL;
+}
+
+/* --- addresses --- */
+
+const ts_ix *ts_emit_address(ts_arena *a, const ts_value *v, const ts_ix *const *at)
+{
+    const ts_layout *l = &v->layout;
+    const ts_ix *x = ts_ix_const(a, 0);
+
+    for (int i = 0; i < v->type.rank; i++) {
+        int d = l->set ? l->order[i] : i;
+        int64_t n = v->type.dim[d];
+        const ts_ix *c = at[d];
+        if (n == 1)
+            continue;
+        if (l->set && l->lanes > 1 && d == l->lane_dim) {
+            c = ts_ix_div(a, c, l->lanes);
+            n = (n + l->lanes - 1) / l->lanes;
+        }
+        x = ts_ix_add(a, ts_ix_mul(a, x, n), c);
+    }
+    if (l->set && l->lanes > 1)
+        x = ts_ix_add(a, ts_ix_mul(a, x, l->lanes), ts_ix_mod(a, at[l->lane_dim], l->lanes));
+    return x;
+}
+
+size_t ts_layout_bytes(const ts_value *v)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < v->type.rank; i++) {
+        int64_t d = v->type.dim[i];
+        n *= v->layout.set && v->layout.lanes > 1 && i == v->layout.lane_dim
+                 ? TS_ROUND_UP(d, v->layout.lanes)
+                 : d;
+    }
+    return (size_t)n * ts_dtype_size(v->type.dtype);
+}
+
+/* --- loads and stores --- */
+
+static const char *scalar_load(ts_emit *e, const ts_value *v, const char *address)
+{
+    const char *p = e->pointer(e->where, v);
+
+    switch (v->type.dtype) {
+    case TS_F16:
+        e->need(e->where, "half");
+        return ts_arena_printf(e->a, "f16_to_f32(%s[%s])", p, address);
+    case TS_BF16:
+        e->need(e->where, "half");
+        return ts_arena_printf(e->a, "bf16_to_f32(%s[%s])", p, address);
+    default:
+        return ts_arena_printf(e->a, "%s[%s]", p, address);
+    }
+}
+
+/* 8 or 16 elements side by side: f32 and i32 as they are, narrower ones widened */
+static const char *vector_load(ts_emit *e, const ts_value *v, const char *address)
+{
+    const char *p = e->pointer(e->where, v), *t = ts_dtype_name(v->type.dtype);
+    int n = e->lanes;
+
+    if (v->type.dtype == TS_F32 || v->type.dtype == TS_I32)
+        return ts_arena_printf(e->a, "*(const %sx%du *)(%s + %s)", t, n, p, address);
+    e->need(e->where, v->type.dtype == TS_F16 || v->type.dtype == TS_BF16 ? "half" : "narrow");
+    return ts_arena_printf(e->a, "load_%sx%d(%s + %s)", t, n, p, address);
+}
+
+typedef struct at_arg {
+    const ts_value *v;
+    const ts_ix *const *at;
+} at_arg;
+
+static const char *at_body(ts_emit *e, void *arg)
+{
+    const at_arg *x = arg;
+
+    return ts_emit_at(e, x->v, x->at);
+}
+
+/* The address of lane 0. */
+static const char *first_lane(ts_emit *e, const ts_ix *x)
+{
+    return ts_ix_text(e->a, ts_ix_add(e->a, x, ts_ix_mul(e->a, ts_ix_var(e->a, e->lane), -1)));
+}
+
+static const char *load(ts_emit *e, const ts_value *v, const ts_ix *const *at)
+{
+    const ts_ix *x = ts_emit_address(e->a, v, at);
+    const char *text = ts_ix_text(e->a, x);
+
+    if (!e->lanes)
+        return ts_emit_temp(e, v->type.dtype, "%s", scalar_load(e, v, text));
+    if (!ts_ix_uses(x, e->lane))
+        return ts_emit_temp(e, v->type.dtype, "%s - (%s){0}", scalar_load(e, v, text),
+                            ts_emit_ctype(e, v->type.dtype));
+    if (ts_ix_linear(x, e->lane) && ts_ix_coef(x, e->lane) == 1)
+        return ts_emit_temp(e, v->type.dtype, "%s", vector_load(e, v, first_lane(e, x)));
+    return ts_emit_lanes(e, v->type.dtype, at_body, &(at_arg){v, at});
+}
+
+void ts_emit_store(ts_emit *e, const ts_value *v, const ts_ix *const *at, const char *name)
+{
+    const ts_ix *x = ts_emit_address(e->a, v, at);
+    const char *p = e->pointer(e->where, v), *t = ts_dtype_name(v->type.dtype);
+    const char *text = ts_ix_text(e->a, x);
+
+    if (e->lanes && ts_ix_linear(x, e->lane) && ts_ix_coef(x, e->lane) == 1) {
+        text = first_lane(e, x);
+        if (v->type.dtype == TS_F32 || v->type.dtype == TS_I32) {
+            ts_emit_line(e, "*(%sx%du *)(%s + %s) = %s;", t, e->lanes, p, text, name);
+            return;
+        }
+        e->need(e->where, v->type.dtype == TS_F16 || v->type.dtype == TS_BF16 ? "half" : "narrow");
+        ts_emit_line(e, "store_%sx%d(%s + %s, %s);", t, e->lanes, p, text, name);
+        return;
+    }
+    if (e->lanes) {
+        ts_emit_line(e, "for (int %s = 0; %s < %d; %s++)", e->lane->name, e->lane->name, e->lanes,
+                     e->lane->name);
+        name = ts_arena_printf(e->a, "%s[%s]", name, e->lane->name);
+        e->indent++;
+    }
+    switch (v->type.dtype) {
+    case TS_F16:
+    case TS_BF16:
+        e->need(e->where, "half");
+        ts_emit_line(e, "%s[%s] = f32_to_%s(%s);", p, text, t, name);
+        break;
+    case TS_BOOL:
+        ts_emit_line(e, "%s[%s] = %s != 0;", p, text, name);
+        break;
+    default:
+        ts_emit_line(e, "%s[%s] = %s;", p, text, name);
+    }
+    if (e->lanes)
+        e->indent--;
+}
+
+/* --- evaluation --- */
+
+static const char *node_body(ts_emit *e, void *arg)
+{
+    const at_arg *x = arg;
+
+    return x->v->node->op->emit(e, x->v->node, x->v->index, x->at);
+}
+
+const char *ts_emit_lanes(ts_emit *e, ts_dtype t, const char *(*body)(ts_emit *, void *), void *arg)
+{
+    const char *name = ts_emit_name(e, "t"), *one;
+    const ts_atom *lane = e->lane;
+    int lanes = e->lanes, mark;
+
+    ts_emit_line(e, "%s %s;", ts_emit_ctype(e, t), name);
+    ts_emit_line(e, "for (int %s = 0; %s < %d; %s++) {", lane->name, lane->name, lanes, lane->name);
+    ts_emit_open(e, &mark);
+    e->lanes = 0;
+    one = body(e, arg);
+    ts_emit_line(e, "%s[%s] = %s;", name, lane->name, one);
+    e->lanes = lanes;
+    ts_emit_close(e, mark);
+    return name;
+}
+
+static bool touches_wide(const ts_node *n)
+{
+    for (int i = 0; i < n->nin; i++)
+        if (wide(n->in[i]->type.dtype))
+            return true;
+    return false;
+}
+
+const char *ts_emit_at(ts_emit *e, const ts_value *v, const ts_ix *const *at)
+{
+    const char *key = key_of(e, v, at), *name = recall(e, v, key);
+
+    if (name)
+        return name;
+    if (e->stored(e->where, v))
+        name = load(e, v, at);
+    else if (e->lanes && touches_wide(v->node))
+        name = ts_emit_lanes(e, v->type.dtype, node_body, &(at_arg){v, at});
+    else
+        name = v->node->op->emit(e, v->node, v->index, at);
+    remember(e, v, key, name);
+    return name;
+}
+
+/* --- conditions --- */
+
+const char *ts_emit_inside(ts_emit *e, const ts_ix *x, int64_t n)
+{
+    int64_t lo, hi;
+    const char *t = ts_ix_text(e->a, x);
+
+    ts_ix_range(x, &lo, &hi);
+    if (lo >= 0 && hi < n)
+        return "";
+    if (hi < 0 || lo >= n)
+        return NULL;
+    if (lo >= 0)
+        return ts_arena_printf(e->a, "%s < %ld", t, (long)n);
+    if (hi < n)
+        return ts_arena_printf(e->a, "%s >= 0", t);
+    return ts_arena_printf(e->a, "%s >= 0 && %s < %ld", t, t, (long)n);
+}
+
+const char *ts_emit_inside_all(ts_emit *e, int rank, const ts_ix *const *x, const int64_t *n)
+{
+    const char *all = "";
+
+    for (int i = 0; i < rank; i++) {
+        const char *one = ts_emit_inside(e, x[i], n[i]);
+        if (!one)
+            return NULL;
+        if (one[0])
+            all = all[0] ? ts_arena_printf(e->a, "%s && %s", all, one) : one;
+    }
+    return all;
+}
+
+bool ts_emit_cond_by_lane(ts_emit *e, int rank, const ts_ix *const *x)
+{
+    for (int i = 0; i < rank && e->lanes; i++)
+        if (ts_ix_uses(x[i], e->lane))
+            return true;
+    return false;
+}
+
+typedef struct guard_arg {
+    const char *cond;
+    ts_dtype t;
+    double other;
+    const char *(*body)(ts_emit *, void *);
+    void *arg;
+} guard_arg;
+
+static const char *guard_body(ts_emit *e, void *arg)
+{
+    const guard_arg *g = arg;
+
+    return ts_emit_guard(e, g->cond, false, g->t, g->other, g->body, g->arg);
+}
+
+const char *ts_emit_guard(ts_emit *e, const char *cond, bool by_lane, ts_dtype t, double other,
+                          const char *(*body)(ts_emit *, void *), void *arg)
+{
+    const char *name, *in;
+    int mark;
+
+    if (!cond)
+        return ts_emit_temp(e, t, "%s", ts_emit_literal(e, t, other));
+    if (!cond[0])
+        return body(e, arg);
+    if (e->lanes && by_lane)
+        return ts_emit_lanes(e, t, guard_body, &(guard_arg){cond, t, other, body, arg});
+    name = ts_emit_name(e, "t");
+    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), name, ts_emit_literal(e, t, other));
+    ts_emit_line(e, "if (%s) {", cond);
+    ts_emit_open(e, &mark);
+    in = body(e, arg);
+    ts_emit_line(e, "%s = %s;", name, in);
+    ts_emit_close(e, mark);
+    return name;
+}
+
+const char *ts_emit_literal(ts_emit *e, ts_dtype t, double x)
+{
+    const char *s;
+
+    if (!ts_dtype_is_float(t))
+        s = ts_arena_printf(e->a, "%" PRId64, (int64_t)x);
+    else if (isnan(x))
+        s = "__builtin_nanf(\"\")";
+    else if (isinf(x))
+        s = x > 0 ? "__builtin_inff()" : "-__builtin_inff()";
+    else if (t == TS_F64)
+        s = ts_arena_printf(e->a, "%a /* %g */", x, x);
+    else {
+        s = ts_arena_printf(e->a, "%.9g", (double)(float)x);
+        s = ts_arena_printf(e->a, strpbrk(s, ".en") ? "%sf" : "%s.0f", s);
+    }
+    /* a scalar becomes a vector by subtracting zero, which keeps -0 */
+    return e->lanes ? ts_arena_printf(e->a, "%s - (%s){0}", s, ts_emit_ctype(e, t)) : s;
+}
+
+const ts_ix *ts_spec_ix(ts_arena *a, const ts_affine *f, int naxes, const ts_ix *const *axes)
+{
+    const ts_ix *x = ts_ix_const(a, f->c);
+
+    for (int i = 0; i < naxes; i++)
+        if (f->k[i])
+            x = ts_ix_add(a, x, ts_ix_mul(a, axes[i], f->k[i]));
+    return x;
+}
