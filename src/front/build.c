@@ -371,7 +371,7 @@ ts_value *ts_where(ts_value *c, ts_value *x, ts_value *y)
     if (!c || !x || !y)
         return NULL;
     t = ts_dtype_promote(&x->type, &y->type);
-    return ts_point3("where", c, ts_cast(x, t), ts_cast(y, t));
+    return ts_point3("where", ts_cast(c, TS_BOOL), ts_cast(x, t), ts_cast(y, t));
 }
 
 ts_value *ts_cast(ts_value *x, ts_dtype t)

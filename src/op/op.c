@@ -7,6 +7,7 @@
 #define CMP(c)          ((c) ? 1 : 0)
 #define ONE(x)          1.0
 #define ZERO(x)         0.0
+#define NUM(v)          (v)
 #define ABS             fabs
 #define SQRT            sqrt
 #define EXP             exp

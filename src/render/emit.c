@@ -124,6 +124,11 @@ static const char *recall(ts_emit *e, const ts_value *v, const char *key)
     return NULL;
 }
 
+const char *ts_emit_recall(ts_emit *e, const ts_value *v, const ts_ix *const *at)
+{
+    return recall(e, v, key_of(e, v, at));
+}
+
 /* --- addresses --- */
 
 const ts_ix *ts_emit_address(ts_arena *a, const ts_value *v, const ts_ix *const *at)
@@ -296,6 +301,13 @@ static bool touches_wide(const ts_node *n)
     return false;
 }
 
+const char *ts_emit_node(ts_emit *e, const ts_value *v, const ts_ix *const *at)
+{
+    if (e->lanes && touches_wide(v->node))
+        return ts_emit_lanes(e, v->type.dtype, node_body, &(at_arg){v, at});
+    return v->node->op->emit(e, v->node, v->index, at);
+}
+
 const char *ts_emit_at(ts_emit *e, const ts_value *v, const ts_ix *const *at)
 {
     const char *key = key_of(e, v, at), *name = recall(e, v, key);
@@ -304,10 +316,8 @@ const char *ts_emit_at(ts_emit *e, const ts_value *v, const ts_ix *const *at)
         return name;
     if (e->stored(e->where, v))
         name = load(e, v, at);
-    else if (e->lanes && touches_wide(v->node))
-        name = ts_emit_lanes(e, v->type.dtype, node_body, &(at_arg){v, at});
     else
-        name = v->node->op->emit(e, v->node, v->index, at);
+        name = ts_emit_node(e, v, at);
     remember(e, v, key, name);
     return name;
 }

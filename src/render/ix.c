@@ -76,18 +76,27 @@ static void add_term(ts_ix *x, const ts_atom *atom, int64_t k)
     x->n++;
 }
 
+/* Is q the quotient that goes with remainder r: x/by with x%by, or x/(m*by) with (x/m)%by? */
+static bool goes_with(const ts_atom *q, const ts_atom *r)
+{
+    const ts_ix *of = r->of;
+
+    if (q->kind != TS_ATOM_DIV || r->kind != TS_ATOM_MOD)
+        return false;
+    if (r->by == q->by && ts_ix_same(of, q->of))
+        return true;
+    return !of->c && of->n == 1 && of->t[0].k == 1 && of->t[0].atom->kind == TS_ATOM_DIV &&
+           of->t[0].atom->by * r->by == q->by && ts_ix_same(of->t[0].atom->of, q->of);
+}
+
 /* k*by*(x/by) + k*(x%by) is k*x. */
 static const ts_ix *rejoin(ts_arena *a, const ts_ix *x)
 {
-    for (int i = 0; i < x->n; i++) {
-        const ts_atom *q = x->t[i].atom;
-        if (q->kind != TS_ATOM_DIV)
-            continue;
+    for (int i = 0; i < x->n; i++)
         for (int j = 0; j < x->n; j++) {
             const ts_atom *r = x->t[j].atom;
             ts_ix *rest;
-            if (r->kind != TS_ATOM_MOD || r->by != q->by || x->t[i].k != x->t[j].k * q->by ||
-                !ts_ix_same(r->of, q->of))
+            if (!goes_with(x->t[i].atom, r) || x->t[i].k != x->t[j].k * r->by)
                 continue;
             rest = TS_NEW(a, ts_ix);
             rest->c = x->c;
@@ -95,9 +104,8 @@ static const ts_ix *rejoin(ts_arena *a, const ts_ix *x)
             for (int m = 0; m < x->n; m++)
                 if (m != i && m != j)
                     rest->t[rest->n++] = x->t[m];
-            return ts_ix_add(a, rest, ts_ix_mul(a, q->of, x->t[j].k));
+            return ts_ix_add(a, rest, ts_ix_mul(a, r->of, x->t[j].k));
         }
-    }
     return x;
 }
 

@@ -19,4 +19,36 @@ ts_status ts_ref_fold(ts_arena *a, const ts_node *n, void **data);
 void ts_init_fill(const ts_init *init, const char *name, uint64_t seed, ts_dtype t, int64_t count,
                   void *data);
 
+/* threads.c: a team that runs a function together */
+typedef struct ts_team ts_team;
+typedef void ts_team_fn(void *arg, int member, int size);
+ts_status ts_team_new(int size, ts_team **out);
+void ts_team_free(ts_team *t);
+void ts_team_run(ts_team *t, ts_team_fn *fn, void *arg); /* returns when every member has */
+void ts_team_wait(ts_team *t);                           /* inside fn: the barrier */
+int ts_team_default_size(void); /* affinity, control group and OMP_NUM_THREADS */
+
+/* executable.h's types */
+typedef struct ts_slot { /* an input, output or state as the engine sees it */
+    ts_tensor_info info;
+    ts_layout layout;
+    size_t offset; /* in the block */
+    ts_init init;
+    int value; /* its id in the graph, for the reference executor */
+} ts_slot;
+
+struct ts_executable {
+    ts_arena *arena;
+    ts_slot *inputs, *outputs, *states;
+    int ninputs, noutputs, nstates;
+    int device_iterations, gradient_accumulation, output_period;
+    ts_output_mode mode;
+    size_t block_bytes;
+    ts_stats stats;
+    const char *isa, *source, *inspect;
+    void *library;                 /* dlopen's */
+    const struct ts_module *module; /* NULL: the reference executor runs `graph` */
+    const ts_graph *graph;
+};
+
 #endif

@@ -1,0 +1,353 @@
+/* fuse.c - decide what is stored, and group what is computed together into kernels.
+ *
+ *   before                        after
+ *     %3 = conv %1, %2              kernel anchored at %3: stores %5, inlines %3 %4
+ *     %4 = add  %3, %b              kernel: stores %7, inlines %6
+ *     %5 = relu %4
+ *     %6 = exp  %5
+ *     %7 = mul  %6, %s
+ *
+ * needs   a topological order
+ * leaves  every value stored or inlined; a stored value belongs to exactly one kernel
+ *
+ * 1. What must be stored: outputs, next values of states, what is read more than once in a way that recomputing would
+ *    cost (operands of contractions, of windows that overlap, broadcast results), and anchors.
+ * 2. A kernel for every stored value, in topological order.
+ * 3. A kernel whose values all lie at the same places as another's roots joins it: an epilogue. What nobody outside
+ *    needs is then not stored any more. Greedy, from the first kernel to the last.
+ */
+#include "plan/plan.h"
+
+enum { CHEAP = 3 }; /* pointwise nodes that may be computed again instead of stored */
+
+typedef struct fuse {
+    ts_arena *a;
+    const ts_graph *g;
+    ts_program *p;
+    int *uses;
+    bool *keep;   /* value must be stored: somebody reads it again and again, or it leaves the kernel */
+    bool *result; /* an output or a state's next value: stored even if nobody reads it */
+    int *weight; /* inlined pointwise nodes behind a value */
+    int *leaves; /* big stored values behind it */
+} fuse;
+
+static bool is_anchor(const ts_node *n)
+{
+    if (n->op->flags & (TS_CONTRACT | TS_REDUCE))
+        return true;
+    return !strcmp(n->op->name, "scatter_add") || !strcmp(n->op->name, "index_add");
+}
+
+bool ts_same_layout(const ts_value *x, const ts_value *y)
+{
+    const ts_layout *p = &x->layout, *q = &y->layout;
+    static const int8_t plain[TS_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    int lp = p->set && p->lanes > 1 ? p->lanes : 0, lq = q->set && q->lanes > 1 ? q->lanes : 0;
+
+    if (x->type.rank != y->type.rank || lp != lq || (lp && p->lane_dim != q->lane_dim))
+        return false;
+    return !memcmp(p->set ? p->order : plain, q->set ? q->order : plain, (size_t)x->type.rank);
+}
+
+/* Does user `n` read each element of its input k about once, in pointwise fashion or not? */
+static bool reads_once(const ts_node *n, int k)
+{
+    int64_t in = ts_type_count(&n->in[k]->type), out = ts_type_count(&n->out[0]->type);
+
+    if (n->op->flags & TS_CONTRACT)
+        return false;
+    if (n->op->flags & TS_WINDOW)
+        return false;
+    if (n->op->flags & TS_INDEX)
+        return !strcmp(n->op->name, "gather") || !strcmp(n->op->name, "index_select") ? out <= in : k == 1;
+    if (n->op->flags & (TS_REDUCE | TS_VIEW))
+        return out <= in || !strcmp(n->op->name, "pad") || !strcmp(n->op->name, "concat");
+    return out <= in;
+}
+
+static bool small(const ts_value *v)
+{
+    return ts_type_count(&v->type) <= 1;
+}
+
+/* What is behind an inlined value: how many pointwise nodes, how many stored tensors. */
+static void weigh(fuse *f, const ts_node *n)
+{
+    int w = n->op->flags & TS_POINT ? 1 : 0, l = 0;
+
+    for (int i = 0; i < n->nin; i++) {
+        const ts_value *v = n->in[i];
+        if (f->p->place[v->id].home != TS_HOME_NONE)
+            l += !small(v);
+        else {
+            w += f->weight[v->id];
+            l += f->leaves[v->id];
+        }
+    }
+    if (n->op->flags & (TS_WINDOW | TS_INDEX | TS_RANDOM))
+        w += 2 * CHEAP;
+    if (n->op->flags & TS_POINT && n->op->formula && strpbrk(n->op->formula, "EXLTPQRSI") &&
+        (strstr(n->op->formula, "EXP") || strstr(n->op->formula, "LOG") || strstr(n->op->formula, "TANH") ||
+         strstr(n->op->formula, "ERF") || strstr(n->op->formula, "POW") || strstr(n->op->formula, "SIN") ||
+         strstr(n->op->formula, "COS")))
+        w += CHEAP;
+    for (int i = 0; i < n->nout; i++) {
+        f->weight[n->out[i]->id] = w;
+        f->leaves[n->out[i]->id] = l;
+    }
+}
+
+static bool must_store(fuse *f, const ts_node *n, int k)
+{
+    const ts_value *v = n->out[k];
+
+    if (f->keep[v->id] || is_anchor(n) || !strcmp(n->op->name, "const"))
+        return true;
+    if (n->op->flags & TS_SOURCE && !(n->op->flags & TS_RANDOM))
+        return false;
+    if (n->op->flags & TS_VIEW && strcmp(n->op->name, "pad") && strcmp(n->op->name, "concat"))
+        return f->weight[v->id] > CHEAP && f->uses[v->id] > 1;
+    if (n->op->flags & TS_WINDOW)
+        return true;
+    if (f->uses[v->id] > 1)
+        return f->weight[v->id] > CHEAP || f->leaves[v->id] > 2;
+    return false;
+}
+
+/* A value must be stored when one of its users reads it again and again: then the nearest node that computes something
+ * is stored, views in between stay inlined. */
+static void store_operand(fuse *f, ts_value *v)
+{
+    while (v->kind == TS_VALUE_NODE && v->node->op->flags & TS_VIEW && strcmp(v->node->op->name, "pad") &&
+           strcmp(v->node->op->name, "concat"))
+        v = v->node->in[0];
+    if (v->kind == TS_VALUE_NODE && !(v->node->op->flags & TS_SOURCE && !(v->node->op->flags & TS_RANDOM)))
+        f->keep[v->id] = true;
+}
+
+static void find_kept(fuse *f)
+{
+    const ts_graph *g = f->g;
+
+    for (int i = 0; i < g->noutputs; i++)
+        f->keep[g->outputs[i]->id] = f->result[g->outputs[i]->id] = true;
+    for (int i = 0; i < g->nupdates; i++)
+        f->keep[g->updates[i].next->id] = f->result[g->updates[i].next->id] = true;
+    for (int i = 0; i < g->nnodes; i++) {
+        const ts_node *n = g->nodes[i];
+        for (int k = 0; k < n->nin; k++) {
+            const ts_value *v = n->in[k];
+            if (!reads_once(n, k))
+                store_operand(f, n->in[k]);
+            /* what crosses from phase 0 to phase 1 */
+            if (v->kind == TS_VALUE_NODE && v->node->phase != n->phase && !(v->node->op->flags & TS_SOURCE))
+                f->keep[v->id] = true;
+        }
+    }
+}
+
+/* --- kernels --- */
+
+static void add_read(fuse *f, ts_kernel *k, ts_value *v)
+{
+    for (int i = 0; i < k->nreads; i++)
+        if (k->reads[i] == v)
+            return;
+    TS_PUSH(f->a, k->reads, k->nreads, v);
+}
+
+/* Collects what is behind v: the stored values it loads. *elementwise: v is reached with unchanged coordinates. */
+static void collect(fuse *f, ts_kernel *k, ts_value *v, bool *seen)
+{
+    if (seen[v->id])
+        return;
+    seen[v->id] = true;
+    if (f->p->place[v->id].home != TS_HOME_NONE) {
+        add_read(f, k, v);
+        return;
+    }
+    k->nodes++;
+    k->flops += ts_node_flops(v->node);
+    for (int i = 0; i < v->node->nin; i++)
+        collect(f, k, v->node->in[i], seen);
+}
+
+static void collect_kernel(fuse *f, ts_kernel *k)
+{
+    bool *seen = TS_NEWS(f->a, bool, f->g->nvalues);
+
+    k->nreads = 0;
+    k->reads = NULL;
+    k->nodes = 0;
+    k->flops = 0;
+    for (int r = 0; r < k->nroots; r++)
+        seen[k->roots[r]->id] = true;
+    if (k->anchor)
+        seen[k->anchor->out[0]->id] = true;
+    for (int r = 0; r < k->nroots; r++) {
+        const ts_node *n = k->roots[r]->node;
+        if (r && n == k->roots[r - 1]->node)
+            continue;
+        k->nodes++;
+        k->flops += ts_node_flops(n);
+        for (int i = 0; i < n->nin; i++)
+            collect(f, k, n->in[i], seen);
+    }
+    if (k->anchor) {
+        bool root = false;
+        for (int r = 0; r < k->nroots; r++)
+            root = root || k->roots[r]->node == k->anchor;
+        k->nodes += !root;
+        k->flops += root ? 0 : ts_node_flops(k->anchor);
+        for (int i = 0; i < k->anchor->nin; i++)
+            collect(f, k, k->anchor->in[i], seen);
+    }
+}
+
+static ts_kernel *new_kernel(fuse *f, ts_node *n)
+{
+    ts_kernel *k = TS_NEW(f->a, ts_kernel);
+
+    k->anchor = is_anchor(n) ? n : NULL;
+    k->phase = n->phase;
+    for (int i = 0; i < n->nout; i++)
+        if (f->p->place[n->out[i]->id].home != TS_HOME_NONE) {
+            TS_PUSH(f->a, k->roots, k->nroots, n->out[i]);
+            f->p->place[n->out[i]->id].kernel = f->p->nkernels;
+        }
+    TS_PUSH(f->a, f->p->kernels, f->p->nkernels, k);
+    return k;
+}
+
+/* Is `goal` reached from v only through pointwise nodes of v's shape? 1 yes, 0 goal is not behind v, -1 otherwise too */
+static int pointwise_path(fuse *f, const ts_value *v, const ts_kernel *goal, const ts_type *shape)
+{
+    int found = 0;
+
+    for (int r = 0; r < goal->nroots; r++)
+        if (goal->roots[r] == v)
+            return ts_type_same_shape(&v->type, shape) ? 1 : -1;
+    if (f->p->place[v->id].home != TS_HOME_NONE)
+        return 0;
+    for (int i = 0; i < v->node->nin; i++) {
+        int one = pointwise_path(f, v->node->in[i], goal, shape);
+        if (one < 0 || (one && !(v->node->op->flags & TS_POINT && ts_type_same_shape(&v->type, shape))))
+            return -1;
+        found = found || one;
+    }
+    return found;
+}
+
+/* May kernel k, whose producers are known, be computed in the loops of kernel t? */
+static bool joins(fuse *f, const ts_kernel *k, int t)
+{
+    const ts_kernel *into = f->p->kernels[t];
+
+    if (k->anchor || into->phase != k->phase || !into->nroots || !ts_type_same_shape(&into->roots[0]->type, &k->roots[0]->type) ||
+        !ts_same_layout(into->roots[0], k->roots[0]))
+        return false;
+    for (int i = 0; i < k->nreads; i++)
+        if (f->p->place[k->reads[i]->id].kernel > t)
+            return false;
+    for (int r = 0; r < k->nroots; r++) {
+        const ts_node *n = k->roots[r]->node;
+        if (!(n->op->flags & TS_POINT))
+            return false;
+        for (int i = 0; i < n->nin; i++) {
+            int path = pointwise_path(f, n->in[i], into, &k->roots[0]->type);
+            if (path < 0)
+                return false;
+        }
+    }
+    return true;
+}
+
+static void join(fuse *f, int from, int t)
+{
+    ts_kernel *k = f->p->kernels[from], *into = f->p->kernels[t];
+
+    for (int r = 0; r < k->nroots; r++) {
+        TS_PUSH(f->a, into->roots, into->nroots, k->roots[r]);
+        f->p->place[k->roots[r]->id].kernel = t;
+    }
+    k->nroots = 0;
+    collect_kernel(f, into);
+}
+
+/* A root that only its own kernel reads, and that nobody must have, needs no memory. */
+static void drop_private_roots(fuse *f)
+{
+    int n = 0;
+    int *readers = TS_NEWS(f->a, int, f->g->nvalues);
+
+    for (int i = 0; i < f->p->nkernels; i++)
+        for (int r = 0; r < f->p->kernels[i]->nreads; r++)
+            readers[f->p->kernels[i]->reads[r]->id]++;
+    for (int i = 0; i < f->p->nkernels; i++) {
+        ts_kernel *k = f->p->kernels[i];
+        int kept = 0;
+        for (int r = 0; r < k->nroots; r++) {
+            ts_value *v = k->roots[r];
+            if (k->nroots > 1 && !readers[v->id] && !f->result[v->id])
+                f->p->place[v->id].home = TS_HOME_NONE;
+            else
+                k->roots[kept++] = v;
+        }
+        k->nroots = kept;
+        if (!kept)
+            continue;
+        for (int r = 0; r < kept; r++)
+            f->p->place[k->roots[r]->id].kernel = n;
+        f->p->kernels[n++] = k;
+    }
+    f->p->nkernels = n;
+    for (int i = 0; i < n; i++)
+        collect_kernel(f, f->p->kernels[i]);
+}
+
+ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts_program *p)
+{
+    fuse f = {.a = a,
+              .g = g,
+              .p = p,
+              .uses = ts_graph_uses(a, g),
+              .keep = TS_NEWS(a, bool, g->nvalues),
+              .result = TS_NEWS(a, bool, g->nvalues),
+              .weight = TS_NEWS(a, int, g->nvalues),
+              .leaves = TS_NEWS(a, int, g->nvalues)};
+    bool fusing = !(opt->skip && strstr(opt->skip, "fuse"));
+
+    for (int i = 0; i < g->nvalues; i++)
+        p->place[i].kernel = -1;
+    for (int i = 0; i < g->ninputs; i++)
+        p->place[g->inputs[i]->id].home = TS_HOME_INPUT;
+    for (int i = 0; i < g->nstates; i++)
+        p->place[g->states[i].value->id].home = TS_HOME_BLOCK;
+    find_kept(&f);
+    for (int i = 0; i < g->nnodes; i++) {
+        ts_node *n = g->nodes[i];
+        bool any = false;
+        weigh(&f, n);
+        for (int k = 0; k < n->nout; k++) {
+            bool used = f.uses[n->out[k]->id] > 0;
+            if (used && (must_store(&f, n, k) || (!fusing && !(n->op->flags & TS_SOURCE)))) {
+                p->place[n->out[k]->id].home = strcmp(n->op->name, "const") ? TS_HOME_BLOCK : TS_HOME_CONST;
+                any = any || strcmp(n->op->name, "const");
+            }
+        }
+        if (any)
+            collect_kernel(&f, new_kernel(&f, n));
+    }
+    for (int i = 0; i < p->nkernels && fusing; i++) {
+        int last = -1;
+        ts_kernel *k = p->kernels[i];
+        for (int r = 0; r < k->nreads; r++)
+            last = TS_MAX(last, p->place[k->reads[r]->id].kernel);
+        while (last >= 0 && !p->kernels[last]->nroots)
+            last--;
+        if (last >= 0 && last < i && joins(&f, k, last))
+            join(&f, i, last);
+    }
+    drop_private_roots(&f);
+    return TS_OK;
+}

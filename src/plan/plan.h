@@ -1,0 +1,56 @@
+/* plan.h - graph to program: which values are kept in memory, which kernels make them, in what order and where.
+ *
+ *   fuse.c      stored values and kernels: a kernel writes its roots, and whatever else it needs is inlined
+ *   schedule.c  the kernels' order, and where threads must wait for each other
+ *   memory.c    an offset in the device block for every stored value
+ */
+#ifndef TS_PLAN_H
+#define TS_PLAN_H
+
+#include "op/op.h"
+
+typedef struct ts_kernel {
+    const ts_node *anchor; /* the contraction or reduction it is built around, or NULL: pointwise */
+    ts_value **roots;      /* stored by it; same shape and layout */
+    int nroots;
+    ts_value **reads; /* stored values its body loads */
+    int nreads;
+    ts_value *copy;   /* a kernel of its own: roots[0] is a state, this its next value */
+    int phase;
+    bool wait;      /* all threads must have finished what comes before */
+    double flops;   /* of its body */
+    int nodes;      /* how many it holds */
+} ts_kernel;
+
+typedef enum ts_home { TS_HOME_NONE, TS_HOME_BLOCK, TS_HOME_INPUT, TS_HOME_CONST } ts_home;
+
+typedef struct ts_place {
+    ts_home home; /* NONE: inlined, has no memory */
+    size_t offset, bytes;
+    int kernel;            /* its maker, -1 for none */
+    const ts_value *alias; /* lies in this state's memory: an update in place */
+} ts_place;
+
+/* A program's text, parsed by nobody: for golden tests and people. */
+typedef struct ts_program {
+    const ts_graph *g;
+    ts_place *place; /* by value id */
+    ts_kernel **kernels;
+    int nkernels;
+    size_t state_bytes, peak_bytes;
+    double flops;
+} ts_program;
+
+ts_status ts_plan(ts_arena *a, const ts_graph *g, const ts_options *opt, const ts_program **out);
+
+/* fuse.c */
+ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts_program *p);
+bool ts_same_layout(const ts_value *x, const ts_value *y);
+/* schedule.c */
+ts_status ts_plan_schedule(ts_arena *a, ts_program *p);
+/* memory.c */
+ts_status ts_plan_memory(ts_arena *a, ts_program *p);
+/* print.c */
+void ts_program_print(const ts_program *p, ts_text *out);
+
+#endif

@@ -1,0 +1,286 @@
+/* kernel.c - a loop kernel: loops over the roots' elements in the order they lie in memory, one emitted body.
+ *
+ *   static void k3(const ctx *c, int64_t lo, int64_t hi)
+ *   {
+ *       for (int64_t i = lo; i < hi; i++) {            the outer dims, flattened; cut among the threads
+ *           for (int64_t x = 0; x < 24; x += 8) {      the innermost dim, a vector at a time
+ *               const f32x8 t1 = *(const f32x8u *)(v12 + 26 * i + x);
+ *               ...
+ *           }
+ *           for (int64_t x = 24; x < 26; x++) { ... }  what is left
+ *       }
+ *   }
+ */
+#include "render/render.h"
+
+enum { WORK = 4096 }; /* flops below which a second thread does not pay for its wake-up */
+
+typedef struct loops {
+    int rank;
+    int dim[TS_MAX_RANK + 1];      /* logical dim of each physical one, outermost first */
+    int64_t size[TS_MAX_RANK + 1];
+    int lanes; /* of the layout: the last physical dim is the low part of lane_dim */
+    int lane_dim;
+} loops;
+
+static void physical(const ts_value *v, loops *l)
+{
+    *l = (loops){.lanes = v->layout.set && v->layout.lanes > 1 ? v->layout.lanes : 0, .lane_dim = v->layout.lane_dim};
+    for (int i = 0; i < v->type.rank; i++) {
+        int d = v->layout.set ? v->layout.order[i] : i;
+        int64_t n = v->type.dim[d];
+        if (l->lanes && d == l->lane_dim)
+            n = (n + l->lanes - 1) / l->lanes;
+        l->dim[l->rank] = d;
+        l->size[l->rank++] = n;
+    }
+}
+
+/* Same shape and layout all the way down, or one number: then the kernel is one flat loop. */
+static bool flat(const ts_render *r, const ts_kernel *k, const ts_value *v, bool *seen)
+{
+    if (seen[v->id])
+        return true;
+    seen[v->id] = true;
+    if (r->p->place[v->id].home != TS_HOME_NONE)
+        return ts_type_count(&v->type) == 1 || (ts_type_same_shape(&v->type, &k->roots[0]->type) && ts_same_layout(v, k->roots[0]));
+    if (!strcmp(v->node->op->name, "full"))
+        return true;
+    if (!(v->node->op->flags & TS_POINT))
+        return false;
+    for (int i = 0; i < v->node->nin; i++)
+        if (!flat(r, k, v->node->in[i], seen))
+            return false;
+    return true;
+}
+
+static bool all_flat(const ts_render *r, const ts_kernel *k)
+{
+    bool *seen = TS_NEWS(r->a, bool, r->p->g->nvalues);
+
+    if (k->copy)
+        return ts_same_layout(k->copy, k->roots[0]);
+    if (k->anchor)
+        return false;
+    for (int i = 0; i < k->nroots; i++) {
+        if (!(k->roots[i]->node->op->flags & TS_POINT))
+            return false;
+        for (int j = 0; j < k->roots[i]->node->nin; j++)
+            if (!flat(r, k, k->roots[i]->node->in[j], seen))
+                return false;
+    }
+    return true;
+}
+
+static bool wide(ts_dtype t)
+{
+    return t == TS_F64 || t == TS_I64;
+}
+
+static bool vector_ok(const ts_kernel *k)
+{
+    for (int i = 0; i < k->nroots; i++)
+        if (wide(k->roots[i]->type.dtype))
+            return false;
+    return !(k->copy && wide(k->copy->type.dtype));
+}
+
+/* A reduction whose innermost dim is summed works across the lanes by itself, one output at a time. */
+static bool reduces_across(const ts_kernel *k)
+{
+    const ts_node *n = k->anchor;
+    const int64_t *dims;
+    int count, last;
+
+    if (!n || !(n->op->flags & TS_REDUCE))
+        return false;
+    const ts_value *v = n->in[0];
+    if (!v->type.rank || (v->layout.set && v->layout.lanes > 1))
+        return false;
+    last = v->layout.set ? v->layout.order[v->type.rank - 1] : v->type.rank - 1;
+    count = ts_attr_list(n, "dims", &dims);
+    if (v->type.dim[last] < 8)
+        return false;
+    for (int i = 0; i < count; i++)
+        if ((dims[i] < 0 ? dims[i] + v->type.rank : dims[i]) == last)
+            return true;
+    return !count;
+}
+
+/* Computes and stores every root at these coordinates. */
+static void body(ts_render *r, ts_emit *e, const ts_kernel *k, const ts_ix *const *at)
+{
+    const char *names[64];
+
+    (void)r;
+    if (k->copy) {
+        ts_emit_store(e, k->roots[0], at, ts_emit_at(e, k->copy, at));
+        return;
+    }
+    for (int i = 0; i < k->nroots; i++) {
+        const ts_value *v = k->roots[i];
+        /* the roots are stored, so ask the node itself, and leave the result where other roots find it */
+        names[i] = ts_emit_recall(e, v, at);
+        if (!names[i]) {
+            names[i] = ts_emit_node(e, v, at);
+            ts_emit_bind(e, v, at, names[i]);
+        }
+    }
+    for (int i = 0; i < k->nroots; i++)
+        ts_emit_store(e, k->roots[i], at, names[i]);
+}
+
+/* Logical coordinates from one index per physical dim and the lane. */
+static void logical(ts_render *r, const loops *l, const ts_ix *const *phys, const ts_ix *lane, const ts_ix **at)
+{
+    for (int i = 0; i < l->rank; i++)
+        at[l->dim[i]] = phys[i];
+    if (l->lanes)
+        at[l->lane_dim] = ts_ix_add(r->a, ts_ix_mul(r->a, at[l->lane_dim], l->lanes), lane);
+}
+
+/* The n-th physical index from a flat one over dims 0..count-1. */
+static void unflatten(ts_render *r, const loops *l, int count, const ts_ix *flat_ix, const ts_ix **phys)
+{
+    for (int i = count - 1; i >= 0; i--) {
+        phys[i] = i ? ts_ix_mod(r->a, flat_ix, l->size[i]) : flat_ix;
+        flat_ix = ts_ix_div(r->a, flat_ix, l->size[i]);
+    }
+}
+
+static void loop_line(ts_emit *e, const char *var, const char *lo, const char *hi, int step)
+{
+    if (step == 1)
+        ts_emit_line(e, "for (int64_t %s = %s; %s < %s; %s++) {", var, lo, var, hi, var);
+    else
+        ts_emit_line(e, "for (int64_t %s = %s; %s < %s; %s += %d) {", var, lo, var, hi, var, step);
+}
+
+/* Everything is one array: vectors of it, then the rest. Cut by vectors; the last piece also does the tail. */
+static void flat_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, ts_cut *cut)
+{
+    int64_t count = l->lanes ? l->lanes : 1, width = vector_ok(k) ? r->isa.width : 1, vectors;
+    const ts_ix *phys[TS_MAX_RANK + 1], *at[TS_MAX_RANK], *flat_ix, *hi;
+    int mark;
+
+    for (int i = 0; i < l->rank; i++)
+        count *= l->size[i];
+    vectors = count / width;
+    cut->count = vectors + (count % width != 0);
+    cut->grain = TS_MAX(1, (int64_t)(WORK * cut->count / (k->flops + (double)count + 1)));
+    if (vectors) {
+        const ts_atom *i = ts_atom_var(r->a, "i", 0, vectors - 1), *lane = ts_atom_var(r->a, "l", 0, width - 1);
+        loop_line(e, "i", "lo", ts_arena_printf(r->a, "(hi < %ld ? hi : %ld)", (long)vectors, (long)vectors), 1);
+        ts_emit_open(e, &mark);
+        flat_ix = ts_ix_add(r->a, ts_ix_mul(r->a, ts_ix_var(r->a, i), width), ts_ix_var(r->a, lane));
+        e->lane = width > 1 ? lane : NULL;
+        e->lanes = width > 1 ? (int)width : 0;
+        hi = l->lanes ? ts_ix_div(r->a, flat_ix, l->lanes) : flat_ix;
+        unflatten(r, l, l->rank, hi, phys);
+        logical(r, l, phys, l->lanes ? ts_ix_mod(r->a, flat_ix, l->lanes) : NULL, at);
+        body(r, e, k, at);
+        e->lanes = 0;
+        ts_emit_close(e, mark);
+    }
+    if (count % width) {
+        const ts_atom *i = ts_atom_var(r->a, "i", vectors * width, count - 1);
+        ts_emit_line(e, "if (hi == %ld)", (long)cut->count);
+        loop_line(e, "i", ts_arena_printf(r->a, "%ld", (long)(vectors * width)), ts_arena_printf(r->a, "%ld", (long)count), 1);
+        ts_emit_open(e, &mark);
+        flat_ix = ts_ix_var(r->a, i);
+        hi = l->lanes ? ts_ix_div(r->a, flat_ix, l->lanes) : flat_ix;
+        unflatten(r, l, l->rank, hi, phys);
+        logical(r, l, phys, l->lanes ? ts_ix_mod(r->a, flat_ix, l->lanes) : NULL, at);
+        body(r, e, k, at);
+        ts_emit_close(e, mark);
+    }
+}
+
+/* Outer dims flattened into the cut, the innermost one in vectors. */
+static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, ts_cut *cut)
+{
+    bool vec = vector_ok(k) && !reduces_across(k);
+    int inner = l->lanes ? l->rank : l->rank - 1; /* dims that are cut */
+    int64_t count = 1, size, width, main_part;
+    const ts_ix *phys[TS_MAX_RANK + 1], *at[TS_MAX_RANK], *outer;
+    int mark, mark2;
+
+    /* one output at a time, or an innermost dim shorter than a vector: cut everything */
+    if (!l->lanes && (l->rank == 0 || !vec || l->size[inner] < 4))
+        inner = l->rank;
+    for (int i = 0; i < inner; i++)
+        count *= l->size[i];
+    cut->count = count;
+    cut->grain = TS_MAX(1, (int64_t)(WORK * (double)count / (k->flops + 1)));
+    loop_line(e, "i", "lo", "hi", 1);
+    ts_emit_open(e, &mark);
+    outer = ts_ix_var(r->a, ts_atom_var(r->a, "i", 0, count - 1));
+    unflatten(r, l, inner, outer, phys);
+    if (l->lanes) {
+        const ts_atom *lane = ts_atom_var(r->a, "l", 0, l->lanes - 1);
+        if (vec) {
+            e->lane = lane;
+            e->lanes = l->lanes;
+        } else {
+            loop_line(e, "l", "0", ts_arena_printf(r->a, "%d", l->lanes), 1);
+            ts_emit_open(e, &mark2);
+        }
+        logical(r, l, phys, ts_ix_var(r->a, lane), at);
+        body(r, e, k, at);
+        e->lanes = 0;
+        if (!vec)
+            ts_emit_close(e, mark2);
+        ts_emit_close(e, mark);
+        return;
+    }
+    if (inner == l->rank) {
+        logical(r, l, phys, NULL, at);
+        body(r, e, k, at);
+        ts_emit_close(e, mark);
+        return;
+    }
+    size = l->size[inner];
+    width = size >= r->isa.width ? r->isa.width : size >= 8 ? 8 : 4;
+    main_part = size / width * width;
+    {
+        const ts_atom *x = ts_atom_var(r->a, "x", 0, main_part - width), *lane = ts_atom_var(r->a, "l", 0, width - 1);
+        /* in units of the vector, so that div and mod by it simplify */
+        const ts_atom *b = ts_atom_var(r->a, "b", 0, main_part / width - 1);
+        (void)x;
+        loop_line(e, "b", "0", ts_arena_printf(r->a, "%ld", (long)(main_part / width)), 1);
+        ts_emit_open(e, &mark2);
+        e->lane = lane;
+        e->lanes = (int)width;
+        phys[inner] = ts_ix_add(r->a, ts_ix_mul(r->a, ts_ix_var(r->a, b), width), ts_ix_var(r->a, lane));
+        logical(r, l, phys, NULL, at);
+        body(r, e, k, at);
+        e->lanes = 0;
+        ts_emit_close(e, mark2);
+    }
+    if (main_part < size) {
+        const ts_atom *x = ts_atom_var(r->a, "x", main_part, size - 1);
+        loop_line(e, "x", ts_arena_printf(r->a, "%ld", (long)main_part), ts_arena_printf(r->a, "%ld", (long)size), 1);
+        ts_emit_open(e, &mark2);
+        phys[inner] = ts_ix_var(r->a, x);
+        logical(r, l, phys, NULL, at);
+        body(r, e, k, at);
+        ts_emit_close(e, mark2);
+    }
+    ts_emit_close(e, mark);
+}
+
+ts_status ts_render_loops(ts_render *r, const ts_kernel *k, ts_cut *cut)
+{
+    ts_emit e;
+    loops l;
+
+    if (k->nroots > 64)
+        return ts_fail(TS_ERR_INTERNAL, "a kernel with %d roots", k->nroots);
+    ts_render_emitter(r, &e);
+    physical(k->roots[0], &l);
+    if (all_flat(r, k))
+        flat_kernel(r, &e, k, &l, cut);
+    else
+        nest_kernel(r, &e, k, &l, cut);
+    return TS_OK;
+}

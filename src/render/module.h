@@ -1,0 +1,30 @@
+/* module.h - what generated code and engine agree on. The prelude repeats these declarations; TS_MODULE_ABI changes with
+ * them. */
+#ifndef TS_MODULE_H
+#define TS_MODULE_H
+
+#include <stdint.h>
+
+enum { TS_MODULE_ABI = 1 };
+
+typedef struct ts_run_ctx {
+    char *m;              /* the device block */
+    const void *const *in; /* this micro-batch's inputs */
+    uint64_t seed, step;   /* of the random generator */
+} ts_run_ctx;
+
+typedef void ts_kernel_fn(const ts_run_ctx *c, int64_t lo, int64_t hi);
+
+typedef struct ts_module_kernel {
+    ts_kernel_fn *run;
+    const char *name;
+    int64_t count, grain;
+    int32_t phase, wait;
+} ts_module_kernel;
+
+typedef struct ts_module {
+    int32_t abi, nkernels;
+    const ts_module_kernel *kernels;
+} ts_module;
+
+#endif

@@ -1,0 +1,221 @@
+/* render.c - the whole source: prelude, constants, kernels with their IR above them, and the table the engine walks. */
+#include "render/render.h"
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+
+void ts_render_need(ts_render *r, const char *what)
+{
+    for (int i = 0; i < r->nneeds; i++)
+        if (!strcmp(r->needs[i], what))
+            return;
+    TS_PUSH(r->a, r->needs, r->nneeds, ts_arena_strdup(r->a, what));
+}
+
+static void need(const void *where, const char *what)
+{
+    ts_render_need((ts_render *)where, what);
+}
+
+static bool stored(const void *where, const ts_value *v)
+{
+    const ts_render *r = where;
+
+    return r->p->place[v->id].home != TS_HOME_NONE;
+}
+
+/* %12 is v12, the state conv1.weight is conv1_weight, the input x is in_x */
+const char *ts_render_pointer(const void *where, const ts_value *v)
+{
+    const ts_render *r = where;
+    char *s;
+
+    if (v->kind == TS_VALUE_NODE)
+        return ts_arena_printf(r->a, r->p->place[v->id].home == TS_HOME_CONST ? "const%d" : "v%d", v->id);
+    s = ts_arena_printf(r->a, "%s_%s_%d", v->kind == TS_VALUE_INPUT ? "in" : "s", v->name, v->index);
+    for (char *p = s; *p; p++)
+        if (!isalnum((unsigned char)*p))
+            *p = '_';
+    return s;
+}
+
+void ts_render_emitter(ts_render *r, ts_emit *e)
+{
+    *e = (ts_emit){.a = r->a,
+                   .out = &r->body,
+                   .indent = 1,
+                   .next = &r->next,
+                   .where = r,
+                   .stored = stored,
+                   .pointer = ts_render_pointer,
+                   .need = need};
+}
+
+static const char *memory_type(ts_dtype t)
+{
+    switch (t) {
+    case TS_F32:
+        return "float";
+    case TS_F64:
+        return "double";
+    case TS_F16:
+    case TS_BF16:
+        return "uint16_t";
+    case TS_I8:
+        return "int8_t";
+    case TS_U8:
+    case TS_BOOL:
+        return "uint8_t";
+    case TS_I32:
+        return "int32_t";
+    default:
+        return "int64_t";
+    }
+}
+
+static void declare(ts_render *r, const ts_value *v, bool written)
+{
+    const ts_place *p = &r->p->place[v->id];
+    const char *t = memory_type(v->type.dtype), *name = ts_render_pointer(r, v);
+
+    if (p->home == TS_HOME_INPUT)
+        ts_text_printf(&r->body, "    const %s *const %s = c->in[%d];\n", t, name, v->index);
+    if (p->home == TS_HOME_BLOCK)
+        ts_text_printf(&r->body, "    %s%s *const %s = (%s%s *)(c->m + %zu);\n", written ? "" : "const ", t, name,
+                       written ? "" : "const ", t, p->offset);
+}
+
+/* The nodes of a kernel as IR, for the reader of the C. */
+static void describe(ts_render *r, const ts_value *v, bool *seen)
+{
+    if (v->kind != TS_VALUE_NODE || seen[v->id])
+        return;
+    seen[v->id] = true;
+    for (int i = 0; i < v->node->nin; i++)
+        if (r->p->place[v->node->in[i]->id].home == TS_HOME_NONE)
+            describe(r, v->node->in[i], seen);
+    ts_text_printf(&r->body, " * %%%d : %s = %s(", v->id, ts_type_text(r->a, &v->type), v->node->op->name);
+    for (int i = 0; i < v->node->nin; i++) {
+        const ts_value *x = v->node->in[i];
+        if (x->kind == TS_VALUE_NODE)
+            ts_text_printf(&r->body, "%s%%%d", i ? ", " : "", x->id);
+        else
+            ts_text_printf(&r->body, "%s%%%s", i ? ", " : "", x->name);
+    }
+    ts_text_printf(&r->body, ")%s%s\n", v->node->layer && v->node->layer[0] ? "  " : "", v->node->layer ? v->node->layer : "");
+}
+
+static void kernel_head(ts_render *r, int i)
+{
+    const ts_kernel *k = r->p->kernels[i];
+    bool *seen = TS_NEWS(r->a, bool, r->p->g->nvalues);
+
+    ts_text_printf(&r->body, "\n/*\n");
+    for (int n = 0; n < k->nroots && !k->copy; n++)
+        describe(r, k->roots[n], seen);
+    if (k->copy)
+        ts_text_printf(&r->body, " * %%%s <- %%%d\n", k->roots[0]->name, k->copy->id);
+    ts_text_printf(&r->body, " */\nstatic void k%d(const ctx *c, int64_t lo, int64_t hi)\n{\n", i);
+    for (int n = 0; n < k->nroots; n++)
+        declare(r, k->roots[n], true);
+    for (int n = 0; n < k->nreads; n++) {
+        bool root = false;
+        for (int m = 0; m < k->nroots; m++)
+            root = root || k->roots[m] == k->reads[n];
+        if (!root)
+            declare(r, k->reads[n], false);
+    }
+    ts_text_printf(&r->body, "\n");
+}
+
+static void element(ts_text *t, ts_dtype type, const void *data, int64_t i)
+{
+    double x = ts_dtype_get(type, data, i);
+
+    if (type == TS_F16 || type == TS_BF16)
+        ts_text_printf(t, "0x%04x", ((const uint16_t *)data)[i]);
+    else if (type == TS_I64)
+        ts_text_printf(t, "%" PRId64, ((const int64_t *)data)[i]);
+    else if (!ts_dtype_is_float(type))
+        ts_text_printf(t, "%ld", (long)x);
+    else if (isnan(x))
+        ts_text_printf(t, "__builtin_nan(\"\")");
+    else if (isinf(x))
+        ts_text_printf(t, "%s__builtin_inf()", x < 0 ? "-" : "");
+    else
+        ts_text_printf(t, type == TS_F32 ? "%af" : "%a", x);
+}
+
+static void constants(ts_render *r, ts_text *out)
+{
+    const ts_graph *g = r->p->g;
+
+    for (int i = 0; i < g->nnodes; i++) {
+        const ts_value *v = g->nodes[i]->nout ? g->nodes[i]->out[0] : NULL;
+        int64_t count;
+        if (!v || r->p->place[v->id].home != TS_HOME_CONST)
+            continue;
+        count = ts_type_count(&v->type);
+        ts_text_printf(out, "\nstatic const %s const%d[%ld] = {", memory_type(v->type.dtype), v->id, (long)count);
+        for (int64_t j = 0; j < count; j++) {
+            ts_text_printf(out, j % 8 ? ", " : j ? ",\n    " : "\n    ");
+            element(out, v->type.dtype, v->node->data, j);
+        }
+        ts_text_printf(out, "\n};\n");
+    }
+}
+
+static ts_status kernels(ts_render *r)
+{
+    ts_text table = {0};
+
+    for (int i = 0; i < r->p->nkernels; i++) {
+        const ts_kernel *k = r->p->kernels[i];
+        ts_cut cut = {1, 1};
+        const ts_node *named = k->anchor ? k->anchor : k->copy ? NULL : k->roots[0]->node;
+        size_t start;
+        r->kernel = k;
+        r->index = i;
+        r->next = 0;
+        kernel_head(r, i);
+        start = r->body.len;
+        if (!ts_render_contract(r, k, &cut)) {
+            r->body.len = start;
+            r->body.s[start] = 0;
+            TS_TRY(ts_render_loops(r, k, &cut));
+        }
+        ts_text_printf(&r->body, "}\n");
+        ts_text_printf(&table, "    {k%d, \"%s%s%s%s\", %ld, %ld, %d, %d},\n", i, named && named->layer ? named->layer : "",
+                       named && named->layer && named->layer[0] ? " " : "", named ? named->op->name : "copy",
+                       named && named->backward ? " backward" : "", (long)cut.count, (long)cut.grain, k->phase, k->wait);
+    }
+    ts_text_printf(&r->body, "\nstatic const kernel table[] = {\n%s    {0},\n};\n", table.s ? table.s : "");
+    ts_text_printf(&r->body, "__attribute__((visibility(\"default\"))) const module tessera_module = {%d, %d, table};\n",
+                   TS_MODULE_ABI, r->p->nkernels);
+    ts_text_free(&table);
+    return TS_OK;
+}
+
+ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt, const ts_source **out)
+{
+    ts_render r = {.a = a, .p = p, .opt = opt};
+    ts_source *s = TS_NEW(a, ts_source);
+    ts_text all = {0};
+    ts_status status;
+
+    TS_TRY(ts_isa_find(opt->isa, &r.isa));
+    status = kernels(&r);
+    if (!status) {
+        ts_prelude(&r, &all);
+        constants(&r, &all);
+        ts_text_add(&all, r.body.s, r.body.len);
+        ts_text_printf(&all, "/* cc %s -shared -fPIC */\n", r.isa.flags);
+        s->text = ts_arena_copy(a, all.s, all.len + 1);
+        s->len = all.len;
+        s->isa = r.isa;
+        *out = s;
+    }
+    ts_text_free(&r.body);
+    ts_text_free(&all);
+    return status;
+}

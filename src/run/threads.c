@@ -1,0 +1,189 @@
+/* threads.c - a fixed team of threads that runs one function together, and the barrier between its steps.
+ *
+ * The caller is member 0. Idle members sleep; inside a run they spin for a moment at the barrier, because the next
+ * step is usually a microsecond away, and then sleep too, because on a shared core spinning would starve the very
+ * thread that is waited for.
+ */
+#include "run/run.h"
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SPINS = 4000 };
+
+struct ts_team {
+    int size;
+    pthread_t *threads;
+    _Alignas(64) atomic_uint arrived;
+    _Alignas(64) atomic_uint turn; /* barrier generation: what members wait for */
+    atomic_uint sleepers;
+    _Alignas(64) atomic_uint job; /* run generation */
+    atomic_bool quit;
+    ts_team_fn *fn;
+    void *arg;
+};
+
+typedef struct member {
+    ts_team *team;
+    int index;
+} member;
+
+static void futex_wait(atomic_uint *word, unsigned seen)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void futex_wake(atomic_uint *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+void ts_team_wait(ts_team *t)
+{
+    unsigned turn = atomic_load_explicit(&t->turn, memory_order_relaxed);
+
+    if (t->size == 1)
+        return;
+    if (atomic_fetch_add_explicit(&t->arrived, 1, memory_order_acq_rel) == (unsigned)t->size - 1) {
+        atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
+        atomic_store(&t->turn, turn + 1);
+        if (atomic_load(&t->sleepers))
+            futex_wake(&t->turn);
+        return;
+    }
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&t->turn, memory_order_acquire) != turn)
+            return;
+        relax();
+    }
+    atomic_fetch_add(&t->sleepers, 1);
+    while (atomic_load(&t->turn) == turn)
+        futex_wait(&t->turn, turn);
+    atomic_fetch_sub(&t->sleepers, 1);
+}
+
+static void *work(void *arg)
+{
+    member m = *(member *)arg;
+    ts_team *t = m.team;
+    unsigned seen = 0;
+
+    free(arg);
+    for (;;) {
+        while (atomic_load(&t->job) == seen)
+            futex_wait(&t->job, seen);
+        seen++;
+        if (atomic_load(&t->quit))
+            return NULL;
+        t->fn(t->arg, m.index, t->size);
+        ts_team_wait(t);
+    }
+}
+
+void ts_team_run(ts_team *t, ts_team_fn *fn, void *arg)
+{
+    t->fn = fn;
+    t->arg = arg;
+    if (t->size > 1) {
+        atomic_fetch_add(&t->job, 1);
+        futex_wake(&t->job);
+    }
+    fn(arg, 0, t->size);
+    ts_team_wait(t);
+}
+
+static void stop(ts_team *t, int started)
+{
+    atomic_store(&t->quit, true);
+    atomic_fetch_add(&t->job, 1);
+    futex_wake(&t->job);
+    for (int i = 1; i < started; i++)
+        pthread_join(t->threads[i], NULL);
+}
+
+void ts_team_free(ts_team *t)
+{
+    if (!t)
+        return;
+    stop(t, t->size);
+    free(t->threads);
+    free(t);
+}
+
+ts_status ts_team_new(int size, ts_team **out)
+{
+    ts_team *t = aligned_alloc(64, TS_ROUND_UP(sizeof(*t), 64));
+
+    if (t) {
+        memset(t, 0, sizeof(*t));
+        t->threads = calloc((size_t)size, sizeof(pthread_t));
+    }
+    if (!t || !t->threads) {
+        free(t);
+        return ts_fail(TS_ERR_MEMORY, "cannot allocate a team of %d threads", size);
+    }
+    t->size = size;
+    for (int i = 1; i < size; i++) {
+        member *m = malloc(sizeof(*m));
+        if (m)
+            *m = (member){t, i};
+        if (!m || ts_fault("thread") || pthread_create(&t->threads[i], NULL, work, m)) {
+            free(m);
+            stop(t, i);
+            free(t->threads);
+            free(t);
+            return ts_fail(TS_ERR_MEMORY, "cannot start thread %d of %d", i, size);
+        }
+    }
+    *out = t;
+    return TS_OK;
+}
+
+/* CPUs' worth of time the control group allows: "max 100000" or "150000 100000"; 0 for no limit. */
+static int cgroup_limit(void)
+{
+    char path[512], group[256] = "";
+    FILE *f = fopen("/proc/self/cgroup", "r");
+    double quota = 0, period = 0;
+
+    if (!f)
+        return 0;
+    while (fgets(path, sizeof(path), f))
+        if (!strncmp(path, "0::", 3)) {
+            path[strcspn(path, "\n")] = 0;
+            snprintf(group, sizeof(group), "%.255s", path + 3);
+        }
+    fclose(f);
+    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/cpu.max", group);
+    f = fopen(path, "r");
+    if (!f)
+        return 0;
+    if (fscanf(f, "%lf %lf", &quota, &period) != 2)
+        quota = 0;
+    fclose(f);
+    return quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
+}
+
+int ts_team_default_size(void)
+{
+    const char *omp = getenv("OMP_NUM_THREADS");
+    cpu_set_t set;
+    int n, limit = cgroup_limit();
+
+    if (omp && atoi(omp) > 0)
+        return TS_MIN(atoi(omp), 256);
+    n = sched_getaffinity(0, sizeof(set), &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
+    n = TS_MAX(1, TS_MIN(n, 256));
+    return limit && limit < n ? limit : n;
+}
