@@ -30,7 +30,10 @@
 #include "pass/pass.h"
 #include <math.h>
 
-/* --- numbers: a tensor, or a constant known now. Constants fold. --- */
+/* --- numbers: a tensor, or a constant known now. Constants fold. ---
+ *
+ * C does not say which argument of a call is computed first, and the graph should not depend on the
+ * compiler: below, at most one argument of a call makes nodes; the others are variables. */
 
 typedef struct num {
     ts_value *v; /* NULL: the constant c */
@@ -432,13 +435,14 @@ static num accumulated(context *c, const param *p)
         return plus(sum, g);
     n = load(p, c->count);
     part = over(constant(1), plus(n, constant(1)));
-    return plus(times(sum, times(n, part)), times(g, part));
+    g = times(g, part);
+    return plus(times(sum, times(n, part)), g);
 }
 
 static void accumulate(context *c, param *p)
 {
-    const rates *r = rates_of(c, p->group, p->math);
-    num factor;
+    const rates *r;
+    num factor, v;
 
     c->g->like = &p->like;
     if (!combined(c->o)) {
@@ -446,9 +450,11 @@ static void accumulate(context *c, param *p)
         store(c, p->accum, accumulated(c, p));
         return;
     }
+    r = rates_of(c, p->group, p->math);
     factor = times(times(r->keep, r->h[SCALING]), r->unscale);
     p->accum = slot(c, p, "momentum", TS_F32, 0);
-    store(c, p->accum, plus(load(p, p->accum), times(load(p, p->dw), factor)));
+    v = load(p, p->accum);
+    store(c, p->accum, plus(v, times(load(p, p->dw), factor)));
 }
 
 static void accumulate_all(context *c, param *p, int n)
@@ -519,11 +525,11 @@ static void find_gradients(context *c, param *p, int n)
 static num sgd_combined(context *c, param *p, const rates *r, num w)
 {
     ts_value *state = p->accum ? p->accum : slot(c, p, "momentum", TS_F32, 0);
-    num s = times(r->h[DECAY], w), v;
+    num s = times(r->h[DECAY], w), v = load(p, state);
 
     if (!p->accum)
         s = plus(p->g, s);
-    v = plus(load(p, state), times(times(r->keep, r->h[SCALING]), s));
+    v = plus(v, times(times(r->keep, r->h[SCALING]), s));
     store(c, state, times(r->h[MOMENTUM], v));
     return minus(w, times(over(r->h[LR], r->h[SCALING]), v));
 }
@@ -548,7 +554,9 @@ static num sgd(context *c, param *p, const rates *r, num w)
 /* beta a + (1 - beta) x */
 static num average(num beta, num a, num x)
 {
-    return plus(times(beta, a), times(minus(constant(1), beta), x));
+    num old = times(beta, a);
+
+    return plus(old, times(minus(constant(1), beta), x));
 }
 
 /* m^ / (sqrt(v^) + eps): which way Adam, AdamW and LAMB go */
@@ -557,11 +565,12 @@ static num adam_direction(context *c, param *p, const rates *r, num s)
     ts_value *first = slot(c, p, "exp_avg", c->o->first_type, 0);
     ts_value *second = slot(c, p, "exp_avg_sq", c->o->second_type, 0);
     num m = average(r->h[BETA1], load(p, first), s);
-    num v = average(r->h[BETA2], load(p, second), square(s));
+    num ss = square(s), v = average(r->h[BETA2], load(p, second), ss);
 
     store(c, first, m);
     store(c, second, v);
-    return over(times(m, r->fix1), plus(root(times(v, r->fix2)), r->h[EPS]));
+    m = times(m, r->fix1);
+    return over(m, plus(root(times(v, r->fix2)), r->h[EPS]));
 }
 
 static num adam(context *c, param *p, const rates *r, num w)
@@ -573,21 +582,26 @@ static num adam(context *c, param *p, const rates *r, num w)
 
 static num adamw(context *c, param *p, const rates *r, num w)
 {
-    num x = plus(adam_direction(c, p, r, p->g), times(r->h[DECAY], w));
+    num x = adam_direction(c, p, r, p->g);
 
+    x = plus(x, times(r->h[DECAY], w));
     return minus(w, times(r->h[LR], x));
 }
 
 /* AdamW's step, made as long as the weights: by min(|w|, max) / |x|, or as it is if either is 0 */
 static num lamb(context *c, param *p, const rates *r, num w)
 {
-    num x = plus(adam_direction(c, p, r, p->g), times(r->h[DECAY], w));
-    num nw = root(sum_squares(w)), nx = root(sum_squares(x));
-    num trust = over(at_most(nw, r->h[MAX_NORM]), nx);
-    num least = at_most(nw, nx);
+    num x = adam_direction(c, p, r, p->g), nw, nx, trust, least;
+    ts_value *one, *both;
 
-    trust = tensor(
-        ts_where(ts_gt(least.v, ts_full_like(least.v, 0)), trust.v, ts_full_like(trust.v, 1)));
+    x = plus(x, times(r->h[DECAY], w));
+    nw = root(sum_squares(w));
+    nx = root(sum_squares(x));
+    trust = over(at_most(nw, r->h[MAX_NORM]), nx);
+    least = at_most(nw, nx);
+    both = ts_gt(least.v, ts_full_like(least.v, 0));
+    one = ts_full_like(trust.v, 1);
+    trust = tensor(ts_where(both, trust.v, one));
     return minus(w, times(times(r->h[LR], trust), x));
 }
 
@@ -596,7 +610,7 @@ static num rmsprop(context *c, param *p, const rates *r, num w)
     bool tf = c->o->tf_variant;
     ts_value *second = slot(c, p, "square_avg", c->o->second_type, tf ? 1 : 0), *state;
     num s = plus(p->g, times(r->h[DECAY], w)), lr = r->h[LR], x, b;
-    num v = average(r->h[ALPHA], load(p, second), square(s));
+    num ss = square(s), v = average(r->h[ALPHA], load(p, second), ss);
 
     store(c, second, v);
     if (c->o->centered) {
@@ -610,7 +624,8 @@ static num rmsprop(context *c, param *p, const rates *r, num w)
     if (is(r->h[MOMENTUM], 0))
         return minus(w, times(lr, x));
     state = slot(c, p, "momentum_buffer", c->o->first_type, 0);
-    b = plus(times(r->h[MOMENTUM], load(p, state)), tf ? times(lr, x) : x);
+    b = times(r->h[MOMENTUM], load(p, state));
+    b = plus(b, tf ? times(lr, x) : x);
     store(c, state, b);
     return minus(w, tf ? b : times(lr, b));
 }
