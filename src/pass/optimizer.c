@@ -4,7 +4,7 @@
  *     %8 = matmul %x, %dy              %8  = matmul %x, %dy
  *     grad %w = %8                     %10 = mul %w.momentum, 0.9
  *                                      %11 = add %10, %8
- *                                      %12 = mul %11, %lr
+ *                                      %12 = mul %lr, %11
  *                                      %13 = sub %w, %12
  *                                      update %w.momentum = %11, %w = %13
  *

@@ -823,6 +823,76 @@ static void state_can_be_stored_in_f16(void **unused)
     rig_free(exact);
 }
 
+/* Weights of norm 0, then a step of norm 0: trust is 1, not 0/0. */
+static void lamb_starts_from_zero_weights(void **unused)
+{
+    ts_optimizer o = ts_lamb(0.25);
+    rig *r;
+
+    (void)unused;
+    o.hyper.weight_decay = 0;
+    o.hyper.eps = 0x1p-40;
+    r = dot_rig(o, (ts_options){0}, TS_F32);
+    dot_micro_batch(r, 1);
+    assert_true(fabs(peek(r, "w", 0) + 0.25) < 1e-6);
+    assert_true(fabs(peek(r, "w", 1) - 0.25) < 1e-6);
+    rig_free(r);
+    r = dot_rig(o, (ts_options){0}, TS_F32);
+    poke(r, "w", 0, 3);
+    dot_micro_batch(r, 0);
+    assert_true(peek(r, "w", 0) == 3 && peek(r, "w", 1) == 0);
+    rig_free(r);
+}
+
+/* The variance of a constant gradient goes to 0, and in f32 a little below. */
+static void a_centered_variance_stays_a_number(void **unused)
+{
+    ts_optimizer o = ts_rmsprop(0x1p-20);
+    rig *r;
+
+    (void)unused;
+    o.centered = true;
+    o.hyper.alpha = 0.5;
+    r = dot_rig(o, (ts_options){0}, TS_F32);
+    for (int i = 0; i < 200; i++) {
+        dot_micro_batch(r, 5.0 / 64);
+        assert_true(isfinite(peek(r, "w", 0)));
+    }
+    rig_free(r);
+}
+
+/* Parameters of several dtypes, one of them frozen, share a norm and a step. */
+static void dtypes_can_be_mixed(void **unused)
+{
+    ts_optimizer o = ts_sgd(0.5);
+    ts_graph *g = ts_graph_new("mixed");
+    ts_value *x = ts_input(g, "x", TS_F32, 2), *y, *z, *frozen;
+    rig *r;
+
+    (void)unused;
+    y = ts_mul(x, ts_param(g, "w", TS_F32, ((ts_init){0}), 2));
+    z = ts_mul(ts_cast(x, TS_F64), ts_param(g, "v", TS_F64, ((ts_init){0}), 2));
+    y = ts_add(y, ts_cast(z, TS_F32));
+    z = ts_mul(ts_cast(x, TS_F16), ts_param(g, "u", TS_F16, ((ts_init){0}), 2));
+    y = ts_add(y, ts_cast(z, TS_F32));
+    frozen = ts_param(g, "f", TS_F32, ((ts_init){0}), 2);
+    y = ts_add(y, ts_mul(x, frozen));
+    ts_freeze(frozen);
+    ts_loss(ts_sum(y, 0, NULL, false));
+    o.max_grad_norm = 1;
+    o.hyper.momentum = 0.5;
+    r = rig_open(g, o, (ts_options){0}, TS_F32, 1);
+    dot_micro_batch(r, 3); /* six elements of 3 or -3: each is clipped to 1 / sqrt(6) */
+    assert_true(fabs(peek(r, "w", 0) + 0.5 / sqrt(6)) < 1e-6);
+    assert_true(fabs(peek(r, "v", 1) - 0.5 / sqrt(6)) < 1e-12);
+    assert_true(fabs(peek(r, "u", 0) + 0.5 / sqrt(6)) < 1e-3);
+    assert_true(peek(r, "f", 0) == 0);
+    assert_null(ts_graph_find_state(r->g, "f.momentum"));
+    assert_int_equal(state(r, "v.momentum")->type.dtype, TS_F64);
+    assert_int_equal(state(r, "u.momentum")->type.dtype, TS_F32);
+    rig_free(r);
+}
+
 /* --- the graph that comes out --- */
 
 static int count_phase(const ts_graph *g, int phase)
@@ -1052,6 +1122,9 @@ int main(void)
         cmocka_unit_test(half_weights_are_updated_in_f32),
         cmocka_unit_test(a_running_mean_does_not_overflow),
         cmocka_unit_test(state_can_be_stored_in_f16),
+        cmocka_unit_test(lamb_starts_from_zero_weights),
+        cmocka_unit_test(a_centered_variance_stays_a_number),
+        cmocka_unit_test(dtypes_can_be_mixed),
         cmocka_unit_test(the_graph_has_no_grads_left),
         cmocka_unit_test(phase_1_reads_states_only),
         cmocka_unit_test(what_is_trivial_is_not_built),
