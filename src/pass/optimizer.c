@@ -1,10 +1,769 @@
-/* optimizer.c - grads become updates. */
+/* optimizer.c - grads become updates of the weights and of the optimiser's state.
+ *
+ *   before                           after, SGD with momentum 0.9
+ *     %8 = matmul %x, %dy              %8  = matmul %x, %dy
+ *     grad %w = %8                     %10 = mul %w.momentum, 0.9
+ *                                      %11 = add %10, %8
+ *                                      %12 = mul %lr, %11
+ *                                      %13 = sub %w, %12
+ *                                      update %w.momentum = %11, %w = %13
+ *
+ *   with gradient accumulation       %10 = add %w.accum, %8          phase 0
+ *                                      update %w.accum = %10         phase 0
+ *                                      ... the update reads %w.accum phase 1
+ *                                      update %w.accum = full 0      phase 1
+ *
+ * needs   grads of the loss times the loss scale (autodiff); no composite op is made here
+ * keeps   every node and update that was there
+ * leaves  no grads; an update for each parameter that had one. Without accumulation all is phase 0,
+ *         so that a gradient and its update can be one kernel
+ *
+ * State is named after its parameter: w.accum, w.momentum (SGD), w.exp_avg and w.exp_avg_sq (Adam,
+ * AdamW, LAMB), w.square_avg, w.grad_avg and w.momentum_buffer (RMSprop). All parameters are
+ * updated together, so they share one `step`. A hyper-parameter marked variable is a rank-0 f32
+ * state ("lr", "lr.1" for the first group); the others are constants, and what they make trivial is
+ * not built: a weight decay of 0 adds no node.
+ *
+ * Arithmetic is in f32 whatever the weights are, and in f64 for f64 weights. Values are rounded to
+ * their storage types when stored, never in between.
+ */
 #include "pass/pass.h"
+#include <math.h>
+
+/* --- numbers: a tensor, or a constant known now. Constants fold. ---
+ *
+ * C does not say which argument of a call is computed first, and the graph should not depend on the
+ * compiler: below, at most one argument of a call makes nodes; the others are variables. */
+
+typedef struct num {
+    ts_value *v; /* NULL: the constant c */
+    double c;
+} num;
+
+static num constant(double c)
+{
+    return (num){NULL, c};
+}
+
+static num tensor(ts_value *v)
+{
+    return (num){v, 0};
+}
+
+static bool is(num x, double c)
+{
+    return !x.v && x.c == c;
+}
+
+/* x as a value, with the dtype of `like` when it is a constant */
+static ts_value *value(num x, num like)
+{
+    return x.v ? x.v : ts_full_like(like.v, x.c);
+}
+
+static num plus(num x, num y)
+{
+    if (!x.v && !y.v)
+        return constant(x.c + y.c);
+    if (is(x, 0))
+        return y;
+    if (is(y, 0))
+        return x;
+    return tensor(ts_add(value(x, y), value(y, x)));
+}
+
+static num minus(num x, num y)
+{
+    if (!x.v && !y.v)
+        return constant(x.c - y.c);
+    if (is(y, 0))
+        return x;
+    return tensor(ts_sub(value(x, y), value(y, x)));
+}
+
+static num times(num x, num y)
+{
+    if (!x.v && !y.v)
+        return constant(x.c * y.c);
+    if (is(x, 0) || is(y, 0))
+        return constant(0);
+    if (is(x, 1))
+        return y;
+    if (is(y, 1))
+        return x;
+    return x.v ? tensor(ts_mul(x.v, value(y, x))) : tensor(ts_mul(y.v, value(x, y)));
+}
+
+static num over(num x, num y)
+{
+    if (!y.v)
+        return times(x, constant(1 / y.c));
+    if (is(x, 0))
+        return x;
+    return tensor(ts_div(value(x, y), y.v));
+}
+
+static num square(num x)
+{
+    return x.v ? tensor(ts_square(x.v)) : constant(x.c * x.c);
+}
+
+static num root(num x)
+{
+    return x.v ? tensor(ts_sqrt(x.v)) : constant(sqrt(x.c));
+}
+
+/* x is a tensor */
+static num at_least(num x, num low)
+{
+    return tensor(ts_maximum(x.v, value(low, x)));
+}
+
+static num at_most(num x, num high)
+{
+    return tensor(ts_minimum(x.v, value(high, x)));
+}
+
+/* The sum of a tensor's squares, of rank 0. */
+static num sum_squares(num x)
+{
+    ts_value *s = ts_square(x.v);
+
+    return tensor(ts_rank(s) ? ts_sum(s, 0, NULL, false) : s);
+}
+
+/* --- hyper-parameters --- */
+
+enum { LR, MOMENTUM, DAMPENING, DECAY, BETA1, BETA2, EPS, ALPHA, MAX_NORM, SCALING, NHYPERS };
+enum { SGD = 1 << TS_SGD, RMSPROP = 1 << TS_RMSPROP, LAMB = 1 << TS_LAMB };
+enum { ADAMS = 1 << TS_ADAM | 1 << TS_ADAMW | LAMB, ALL = SGD | ADAMS | RMSPROP };
+enum { FINITE, NOT_NEGATIVE, FRACTION, POSITIVE };
+
+static const struct {
+    const char *name;
+    unsigned bit;  /* in ts_optimizer.variable */
+    int users;     /* kinds of optimisers */
+    int range;     /* FINITE ... POSITIVE */
+    size_t offset; /* in ts_hyper */
+} hypers[NHYPERS] = {
+#define FIELD(name) offsetof(ts_hyper, name)
+    [LR] = {"lr", TS_HYPER_LR, ALL, NOT_NEGATIVE, FIELD(lr)},
+    [MOMENTUM] = {"momentum", TS_HYPER_MOMENTUM, SGD | RMSPROP, NOT_NEGATIVE, FIELD(momentum)},
+    [DAMPENING] = {"dampening", TS_HYPER_DAMPENING, SGD, FINITE, FIELD(dampening)},
+    [DECAY] = {"weight_decay", TS_HYPER_WEIGHT_DECAY, ALL, NOT_NEGATIVE, FIELD(weight_decay)},
+    [BETA1] = {"beta1", TS_HYPER_BETAS, ADAMS, FRACTION, FIELD(beta1)},
+    [BETA2] = {"beta2", TS_HYPER_BETAS, ADAMS, FRACTION, FIELD(beta2)},
+    [EPS] = {"eps", TS_HYPER_EPS, ADAMS | RMSPROP, NOT_NEGATIVE, FIELD(eps)},
+    [ALPHA] = {"alpha", TS_HYPER_ALPHA, RMSPROP, FRACTION, FIELD(alpha)},
+    [MAX_NORM] = {"max_weight_norm", TS_HYPER_MAX_WEIGHT_NORM, LAMB, POSITIVE,
+                  FIELD(max_weight_norm)},
+    [SCALING] = {"velocity_scaling", TS_HYPER_VELOCITY_SCALING, SGD, POSITIVE,
+                 FIELD(velocity_scaling)},
+};
+
+static double hyper_value(const ts_hyper *h, int i)
+{
+    double x;
+
+    memcpy(&x, (const char *)h + hypers[i].offset, sizeof(x));
+    return x;
+}
+
+static bool combined(const ts_optimizer *o)
+{
+    return o->kind == TS_SGD && o->combined_accum;
+}
+
+static bool uses(const ts_optimizer *o, int i)
+{
+    return hypers[i].users >> o->kind & 1 && (i != SCALING || combined(o));
+}
+
+static const ts_hyper *hyper_of(const ts_optimizer *o, int group)
+{
+    return group ? &o->groups[group - 1].hyper : &o->hyper;
+}
+
+/* "lr", and "lr.1" for the first group */
+static const char *hyper_name(ts_arena *a, int i, int group)
+{
+    return group ? ts_arena_printf(a, "%s.%d", hypers[i].name, group) : hypers[i].name;
+}
+
+/* --- is it possible? --- */
+
+static ts_status check_range(const char *name, int group, double x, int range)
+{
+    static const char *const words[] = {"finite", "at least 0", "at least 0 and below 1",
+                                        "above 0"};
+    bool ok = isfinite(x) && (range == FINITE || x >= 0) && (range != FRACTION || x < 1) &&
+              (range != POSITIVE || x > 0);
+
+    if (ok)
+        return TS_OK;
+    if (group)
+        return ts_fail(TS_ERR_ARG, "%s of parameter group %d is %g; it must be %s", name, group, x,
+                       words[range]);
+    return ts_fail(TS_ERR_ARG, "%s of the optimizer is %g; it must be %s", name, x, words[range]);
+}
+
+static ts_status check_group(const ts_optimizer *o, int group)
+{
+    const ts_hyper *h = hyper_of(o, group);
+
+    for (int i = 0; i < NHYPERS; i++)
+        if (uses(o, i))
+            TS_TRY(check_range(hypers[i].name, group, hyper_value(h, i), hypers[i].range));
+    if (o->kind != TS_SGD || !h->nesterov)
+        return TS_OK;
+    if (h->momentum <= 0 || h->dampening != 0)
+        return ts_fail(TS_ERR_ARG,
+                       "Nesterov momentum needs a momentum and no dampening, got %g and %g",
+                       h->momentum, h->dampening);
+    if (combined(o))
+        return ts_fail(TS_ERR_UNSUPPORTED,
+                       "Nesterov momentum needs a velocity of its own, not a combined one");
+    return TS_OK;
+}
+
+static ts_status check_storage(const char *what, ts_dtype t)
+{
+    if (t == TS_F32 || t == TS_F16)
+        return TS_OK;
+    return ts_fail(TS_ERR_ARG, "%s of the optimizer is %s; it must be f32 or f16", what,
+                   ts_dtype_name(t));
+}
+
+/* The combined velocity is all there is of the gradients: it cannot be clipped or averaged. */
+static ts_status check_combined(const ts_options *opt)
+{
+    const ts_optimizer *o = opt->optimizer;
+
+    if (!combined(o) || opt->gradient_accumulation <= 1)
+        return TS_OK;
+    if (o->max_grad_norm > 0 || o->max_grad_value > 0)
+        return ts_fail(
+            TS_ERR_UNSUPPORTED,
+            "a combined velocity cannot clip gradients accumulated over %d micro-batches",
+            opt->gradient_accumulation);
+    if (opt->accumulate_running && !opt->accumulate_sum)
+        return ts_fail(TS_ERR_UNSUPPORTED, "a combined velocity cannot keep a running mean");
+    return TS_OK;
+}
+
+static ts_status check(const ts_options *opt)
+{
+    const ts_optimizer *o = opt->optimizer;
+
+    if ((unsigned)o->kind > TS_LAMB)
+        return ts_fail(TS_ERR_ARG, "there is no optimizer of kind %d", (int)o->kind);
+    for (int i = 0; i <= o->ngroups; i++)
+        TS_TRY(check_group(o, i));
+    TS_TRY(check_range("loss_scaling", 0, o->loss_scaling, POSITIVE));
+    if (!(o->max_grad_norm >= 0)) /* infinity means no clipping too */
+        return ts_fail(TS_ERR_ARG, "max_grad_norm of the optimizer is %g; it must be at least 0",
+                       o->max_grad_norm);
+    if (!(o->max_grad_value >= 0))
+        return ts_fail(TS_ERR_ARG, "max_grad_value of the optimizer is %g; it must be at least 0",
+                       o->max_grad_value);
+    TS_TRY(check_storage("accum_type", o->accum_type));
+    TS_TRY(check_storage("first_type", o->first_type));
+    TS_TRY(check_storage("second_type", o->second_type));
+    return check_combined(opt);
+}
+
+/* --- what the updates share --- */
+
+/* A group's hyper-parameters, and what follows from them alone, in one dtype and one phase. */
+typedef struct rates {
+    num h[NHYPERS];
+    num keep;       /* 1 - dampening */
+    num fix1, fix2; /* 1 / (1 - beta^t), or 1 without bias correction */
+    num unscale;    /* what a gradient is multiplied with: 1 / (loss scale * A) */
+} rates;
+
+typedef struct context {
+    ts_graph *g;
+    const ts_options *opt;
+    const ts_optimizer *o;
+    int accumulation;        /* A */
+    bool running;            /* accumulators hold the mean so far */
+    ts_value **hyper;        /* [group][NHYPERS]: the state of a variable one, or NULL */
+    ts_value *count;         /* running: micro-batches since the last update */
+    ts_value *step, *next_t; /* Adam's t before and after this update */
+    rates *(*rates)[2][2];   /* [group][is f64][phase], made when first asked */
+    ts_node shared;          /* where nodes of no single parameter say they come from */
+} context;
+
+/* One parameter and what its update needs. */
+typedef struct param {
+    ts_value *w, *dw; /* its state, its gradient as autodiff left it */
+    ts_value *accum;  /* or NULL */
+    ts_dtype math;    /* f32 or f64 */
+    int group;        /* 0: in none */
+    ts_node like;     /* its nodes come from the gradient's layer and line */
+    num g;            /* the gradient to apply: reduced, unscaled, clipped */
+} param;
+
+/* A node that only says where made nodes come from; an update is not part of the backward pass. */
+static ts_node place_of(const ts_node *n)
+{
+    if (!n)
+        return (ts_node){.layer = "optimizer", .block = ""};
+    return (ts_node){.layer = n->layer, .block = n->block, .file = n->file, .line = n->line};
+}
+
+static ts_value *add_state(context *c, const char *name, ts_type t, double start)
+{
+    bool taken = ts_graph_find_state(c->g, name) != NULL;
+
+    for (int i = 0; i < c->g->ninputs; i++)
+        taken = taken || !strcmp(c->g->inputs[i]->name, name);
+    if (taken && !c->g->status) {
+        c->g->status = ts_fail(TS_ERR_ARG,
+                               "the name '%s' is taken, and the optimizer needs it for "
+                               "its own state",
+                               name);
+        ts_error_hint("rename the input, parameter or buffer of that name");
+        c->g->error = *ts_last_error();
+    }
+    return ts_graph_add_state(c->g, name, t, (ts_init){TS_INIT_FULL, start, 0}, false);
+}
+
+static ts_value *add_scalar_state(context *c, const char *name, double start)
+{
+    return add_state(c, name, ts_type_scalar(TS_F32), start);
+}
+
+/* Variable hyper-parameters exist even when no parameter is in their group: whoever sets "lr" finds
+ * it. */
+static void add_hypers(context *c)
+{
+    const ts_optimizer *o = c->o;
+    int n = (o->ngroups + 1) * NHYPERS;
+
+    c->hyper = TS_NEWS(c->g->arena, ts_value *, n);
+    for (int group = 0; group <= o->ngroups; group++)
+        for (int i = 0; i < NHYPERS; i++)
+            if (uses(o, i) && o->variable & hypers[i].bit)
+                c->hyper[group * NHYPERS + i] = add_scalar_state(
+                    c, hyper_name(c->g->arena, i, group), hyper_value(hyper_of(o, group), i));
+}
+
+/* 1 / (1 - beta^t). By expm1: in f32, 1 - 0.999^t loses five digits when t is small. */
+static num bias_fix(num beta, num t)
+{
+    num log_beta = beta.v ? tensor(ts_log(beta.v)) : constant(log(beta.c));
+
+    if (is(beta, 0))
+        return constant(1);
+    return over(constant(-1), tensor(ts_point1("expm1", times(t, log_beta).v)));
+}
+
+/* Undoes the loss scale, and makes the sum of the micro-batches a mean. */
+static num unscale(context *c, ts_dtype math)
+{
+    bool mean = !c->opt->accumulate_sum && !c->running;
+    num scale = constant(c->o->loss_scaling);
+
+    if (c->o->variable & TS_HYPER_LOSS_SCALING)
+        scale = tensor(ts_cast(ts_graph_find_state(c->g, "loss_scaling"), math));
+    return over(constant(mean ? 1.0 / c->accumulation : 1), scale);
+}
+
+static const rates *rates_of(context *c, int group, ts_dtype math)
+{
+    rates **known = &c->rates[group][math == TS_F64][c->g->phase], *r = *known;
+    const ts_node *like = c->g->like;
+
+    if (r)
+        return r;
+    *known = r = TS_NEW(c->g->arena, rates);
+    c->g->like = &c->shared;
+    for (int i = 0; i < NHYPERS; i++) {
+        ts_value *state = c->hyper[group * NHYPERS + i];
+        r->h[i] =
+            state ? tensor(ts_cast(state, math)) : constant(hyper_value(hyper_of(c->o, group), i));
+    }
+    r->keep = minus(constant(1), r->h[DAMPENING]);
+    r->unscale = unscale(c, math);
+    r->fix1 = r->fix2 = constant(1);
+    if (c->next_t && c->o->bias_correction) {
+        num t = tensor(ts_cast(c->next_t, math));
+        r->fix1 = bias_fix(r->h[BETA1], t);
+        r->fix2 = bias_fix(r->h[BETA2], t);
+    }
+    c->g->like = like;
+    return r;
+}
+
+/* --- state of a parameter --- */
+
+/* The default storage of an f64 parameter's state is f64: f32 would lose what f64 was asked for. */
+static ts_value *slot(context *c, const param *p, const char *suffix, ts_dtype storage,
+                      double start)
+{
+    ts_type t = p->w->type;
+
+    t.dtype = p->math == TS_F64 && storage == TS_F32 ? TS_F64 : storage;
+    return add_state(c, ts_arena_printf(c->g->arena, "%s.%s", p->w->name, suffix), t, start);
+}
+
+static num load(const param *p, ts_value *state)
+{
+    return tensor(ts_cast(state, p->math));
+}
+
+static void store(context *c, ts_value *state, num next)
+{
+    ts_value *v =
+        next.v ? ts_cast(next.v, state->type.dtype)
+               : ts_full_n(c->g, state->type.dtype, next.c, state->type.rank, state->type.dim);
+
+    if (v && v != state)
+        ts_graph_add_update(c->g, state, v, c->g->phase);
+}
+
+/* --- gradients: accumulate, reduce, unscale, clip --- */
+
+/* accum + g, or the mean of the n + 1 so far: accum * n/(n+1) + g/(n+1) */
+static num accumulated(context *c, const param *p)
+{
+    num g = load(p, p->dw), sum = load(p, p->accum), n, part;
+
+    if (!c->running)
+        return plus(sum, g);
+    n = load(p, c->count);
+    part = over(constant(1), plus(n, constant(1)));
+    g = times(g, part);
+    return plus(times(sum, times(n, part)), g);
+}
+
+static void accumulate(context *c, param *p)
+{
+    const rates *r;
+    num factor, v;
+
+    c->g->like = &p->like;
+    if (!combined(c->o)) {
+        p->accum = slot(c, p, "accum", c->o->accum_type, 0);
+        store(c, p->accum, accumulated(c, p));
+        return;
+    }
+    r = rates_of(c, p->group, p->math);
+    factor = times(times(r->keep, r->h[SCALING]), r->unscale);
+    p->accum = slot(c, p, "momentum", TS_F32, 0);
+    v = load(p, p->accum);
+    store(c, p->accum, plus(v, times(load(p, p->dw), factor)));
+}
+
+static void accumulate_all(context *c, param *p, int n)
+{
+    if (c->running)
+        c->count = add_scalar_state(c, "micro_batches", 0);
+    for (int i = 0; i < n; i++)
+        accumulate(c, &p[i]);
+    c->g->like = &c->shared;
+    if (c->running)
+        store(c, c->count, plus(tensor(c->count), constant(1)));
+}
+
+/* For the next A micro-batches. A combined velocity is not reset: it lives on. */
+static void reset_all(context *c, param *p, int n)
+{
+    for (int i = 0; i < n; i++) {
+        c->g->like = &p[i].like;
+        if (!combined(c->o))
+            store(c, p[i].accum, constant(0));
+    }
+    c->g->like = &c->shared;
+    if (c->count)
+        store(c, c->count, constant(0));
+}
+
+/* Multiplies every gradient with max / max(norm, max), the norm being that of all of them together.
+ */
+static void clip_norm(context *c, param *p, int n)
+{
+    ts_dtype math = TS_F32;
+    num sum = constant(0), factor;
+    num max = constant(c->o->max_grad_norm);
+
+    for (int i = 0; i < n; i++)
+        math = p[i].math == TS_F64 ? TS_F64 : math;
+    for (int i = 0; i < n; i++) {
+        c->g->like = &p[i].like;
+        sum = plus(sum, tensor(ts_cast(sum_squares(p[i].g).v, math)));
+    }
+    c->g->like = &c->shared;
+    factor = over(max, at_least(root(sum), max));
+    for (int i = 0; i < n; i++) {
+        c->g->like = &p[i].like;
+        p[i].g = times(p[i].g, tensor(ts_cast(factor.v, p[i].math)));
+    }
+}
+
+static void find_gradients(context *c, param *p, int n)
+{
+    double limit = c->o->max_grad_value;
+
+    for (int i = 0; i < n; i++) {
+        const rates *r = rates_of(c, p[i].group, p[i].math);
+        c->g->like = &p[i].like;
+        p[i].g = times(load(&p[i], p[i].accum ? p[i].accum : p[i].dw), r->unscale);
+        if (limit > 0 && isfinite(limit))
+            p[i].g = at_least(at_most(p[i].g, constant(limit)), constant(-limit));
+    }
+    if (c->o->max_grad_norm > 0 && isfinite(c->o->max_grad_norm))
+        clip_norm(c, p, n);
+}
+
+/* --- the rules: w's next value; each stores the state it keeps --- */
+
+/* V = vs * v. The micro-batches have added their gradients to it already, unless there is only one;
+ * the decay follows here, so that the first step has it too. */
+static num sgd_combined(context *c, param *p, const rates *r, num w)
+{
+    ts_value *state = p->accum ? p->accum : slot(c, p, "momentum", TS_F32, 0);
+    num s = times(r->h[DECAY], w), v = load(p, state);
+
+    if (!p->accum)
+        s = plus(p->g, s);
+    v = plus(v, times(times(r->keep, r->h[SCALING]), s));
+    store(c, state, times(r->h[MOMENTUM], v));
+    return minus(w, times(over(r->h[LR], r->h[SCALING]), v));
+}
+
+/* v = mm v + (1 - dm) s; without momentum v needs no memory. Unlike PyTorch's, the first step is
+ * dampened too. */
+static num sgd(context *c, param *p, const rates *r, num w)
+{
+    num s = plus(p->g, times(r->h[DECAY], w)), v = times(r->keep, s);
+    ts_value *state;
+
+    if (is(r->h[MOMENTUM], 0))
+        return minus(w, times(r->h[LR], v));
+    state = slot(c, p, "momentum", c->o->first_type, 0);
+    v = plus(times(r->h[MOMENTUM], load(p, state)), v);
+    store(c, state, v);
+    if (hyper_of(c->o, p->group)->nesterov)
+        v = plus(s, times(r->h[MOMENTUM], v));
+    return minus(w, times(r->h[LR], v));
+}
+
+/* beta a + (1 - beta) x */
+static num average(num beta, num a, num x)
+{
+    num old = times(beta, a);
+
+    return plus(old, times(minus(constant(1), beta), x));
+}
+
+/* m^ / (sqrt(v^) + eps): which way Adam, AdamW and LAMB go */
+static num adam_direction(context *c, param *p, const rates *r, num s)
+{
+    ts_value *first = slot(c, p, "exp_avg", c->o->first_type, 0);
+    ts_value *second = slot(c, p, "exp_avg_sq", c->o->second_type, 0);
+    num m = average(r->h[BETA1], load(p, first), s);
+    num ss = square(s), v = average(r->h[BETA2], load(p, second), ss);
+
+    store(c, first, m);
+    store(c, second, v);
+    m = times(m, r->fix1);
+    return over(m, plus(root(times(v, r->fix2)), r->h[EPS]));
+}
+
+static num adam(context *c, param *p, const rates *r, num w)
+{
+    num s = plus(p->g, times(r->h[DECAY], w));
+
+    return minus(w, times(r->h[LR], adam_direction(c, p, r, s)));
+}
+
+static num adamw(context *c, param *p, const rates *r, num w)
+{
+    num x = adam_direction(c, p, r, p->g);
+
+    x = plus(x, times(r->h[DECAY], w));
+    return minus(w, times(r->h[LR], x));
+}
+
+/* AdamW's step, made as long as the weights: by min(|w|, max) / |x|, or as it is if either is 0 */
+static num lamb(context *c, param *p, const rates *r, num w)
+{
+    num x = adam_direction(c, p, r, p->g), nw, nx, trust, least;
+    ts_value *one, *both;
+
+    x = plus(x, times(r->h[DECAY], w));
+    nw = root(sum_squares(w));
+    nx = root(sum_squares(x));
+    trust = over(at_most(nw, r->h[MAX_NORM]), nx);
+    least = at_most(nw, nx);
+    both = ts_gt(least.v, ts_full_like(least.v, 0));
+    one = ts_full_like(trust.v, 1);
+    trust = tensor(ts_where(both, trust.v, one));
+    return minus(w, times(times(r->h[LR], trust), x));
+}
+
+static num rmsprop(context *c, param *p, const rates *r, num w)
+{
+    bool tf = c->o->tf_variant;
+    ts_value *second = slot(c, p, "square_avg", c->o->second_type, tf ? 1 : 0), *state;
+    num s = plus(p->g, times(r->h[DECAY], w)), lr = r->h[LR], x, b;
+    num ss = square(s), v = average(r->h[ALPHA], load(p, second), ss);
+
+    store(c, second, v);
+    if (c->o->centered) {
+        state = slot(c, p, "grad_avg", c->o->first_type, 0);
+        x = average(r->h[ALPHA], load(p, state), s);
+        store(c, state, x);
+        /* A variance; rounding can put it below 0, and its root would be NaN. */
+        v = at_least(minus(v, square(x)), constant(0));
+    }
+    x = over(s, tf ? root(plus(v, r->h[EPS])) : plus(root(v), r->h[EPS]));
+    if (is(r->h[MOMENTUM], 0))
+        return minus(w, times(lr, x));
+    state = slot(c, p, "momentum_buffer", c->o->first_type, 0);
+    b = times(r->h[MOMENTUM], load(p, state));
+    b = plus(b, tf ? times(lr, x) : x);
+    store(c, state, b);
+    return minus(w, tf ? b : times(lr, b));
+}
+
+static void update(context *c, param *p)
+{
+    static num (*const rules[])(context *, param *, const rates *, num) = {
+        [TS_SGD] = sgd,         [TS_ADAM] = adam, [TS_ADAMW] = adamw,
+        [TS_RMSPROP] = rmsprop, [TS_LAMB] = lamb,
+    };
+    const rates *r = rates_of(c, p->group, p->math);
+
+    c->g->like = &p->like;
+    store(c, p->w, (combined(c->o) ? sgd_combined : rules[c->o->kind])(c, p, r, load(p, p->w)));
+}
+
+/* --- groups --- */
+
+static bool matches(const char *pattern, const char *name)
+{
+    size_t n = strlen(pattern);
+
+    if (n && pattern[n - 1] == '*')
+        return !strncmp(pattern, name, n - 1);
+    return !strcmp(pattern, name);
+}
+
+static bool in_group(const ts_group *group, const char *name)
+{
+    for (int i = 0; i < group->nparams; i++)
+        if (matches(group->params[i], name))
+            return true;
+    return false;
+}
+
+/* Every name of every group must be some parameter's; it may be a frozen one. */
+static ts_status check_names(const ts_graph *g, const ts_optimizer *o)
+{
+    for (int i = 0; i < o->ngroups; i++)
+        for (int k = 0; k < o->groups[i].nparams; k++) {
+            const char *pattern = o->groups[i].params[k];
+            bool found = false;
+            for (int s = 0; s < g->nstates; s++)
+                found = found || matches(pattern, g->states[s].value->name);
+            if (!found)
+                return ts_fail(TS_ERR_ARG,
+                               "parameter group %d names '%s', which the graph does "
+                               "not have",
+                               i + 1, pattern);
+        }
+    return TS_OK;
+}
+
+static ts_status find_group(const ts_optimizer *o, const char *name, int *group)
+{
+    *group = 0;
+    for (int i = 0; i < o->ngroups; i++) {
+        if (!in_group(&o->groups[i], name))
+            continue;
+        if (*group)
+            return ts_fail(TS_ERR_ARG, "parameter '%s' is in the groups %d and %d", name, *group,
+                           i + 1);
+        *group = i + 1;
+    }
+    return TS_OK;
+}
+
+/* --- the pass --- */
+
+static ts_status find_params(context *c, param *p)
+{
+    ts_graph *g = c->g;
+
+    TS_TRY(check_names(g, c->o));
+    for (int i = 0; i < g->ngrads; i++) {
+        const ts_grad *d = &g->grads[i];
+        p[i] = (param){.w = d->param, .dw = d->grad, .like = place_of(d->grad->node)};
+        p[i].math = d->param->type.dtype == TS_F64 ? TS_F64 : TS_F32;
+        TS_TRY(find_group(c->o, p[i].w->name, &p[i].group));
+        for (int k = 0; k < g->nupdates; k++)
+            if (g->updates[k].state == p[i].w)
+                return ts_fail(TS_ERR_ARG, "parameter '%s' is both trained and assigned to",
+                               p[i].w->name);
+    }
+    return TS_OK;
+}
+
+/* All updates, in the order: accumulate, find the gradients, step, reset. */
+static void build(context *c, param *p, int n)
+{
+    ts_graph *g = c->g;
+
+    g->like = &c->shared;
+    add_hypers(c);
+    if (c->accumulation > 1)
+        accumulate_all(c, p, n);
+    g->phase = c->accumulation > 1;
+    g->like = &c->shared;
+    if (1 << c->o->kind & ADAMS) {
+        c->step = add_scalar_state(c, "step", 0);
+        c->next_t = ts_add_scalar(c->step, 1);
+        store(c, c->step, tensor(c->next_t));
+    }
+    if (c->accumulation == 1 || !combined(c->o))
+        find_gradients(c, p, n);
+    for (int i = 0; i < n; i++)
+        update(c, &p[i]);
+    if (c->accumulation > 1)
+        reset_all(c, p, n);
+    g->phase = 0;
+    g->like = NULL;
+}
 
 ts_status ts_pass_optimizer(ts_arena *a, const ts_graph *in, const ts_options *opt,
                             const ts_graph **out)
 {
-    (void)a, (void)opt;
+    context c = {.opt = opt, .o = opt->optimizer};
+    ts_value **map;
+    param *p;
+
     *out = in;
-    return TS_OK;
+    if (!opt->optimizer || !in->ngrads)
+        return TS_OK;
+    TS_TRY(check(opt));
+    c.g = ts_graph_begin_copy(a, in, &map);
+    for (int i = 0; i < in->nnodes; i++)
+        ts_graph_copy_node(c.g, in->nodes[i], map);
+    ts_graph_finish_copy(c.g, in, map);
+    c.accumulation = TS_MAX(opt->gradient_accumulation, 1);
+    c.running = c.accumulation > 1 && opt->accumulate_running && !opt->accumulate_sum;
+    c.rates = ts_arena_alloc(a, sizeof(*c.rates) * (size_t)(c.o->ngroups + 1));
+    c.shared = place_of(NULL);
+    if (c.o->variable & TS_HYPER_LOSS_SCALING && !ts_graph_find_state(c.g, "loss_scaling"))
+        return ts_fail(TS_ERR_INTERNAL, "the gradients come without the state loss_scaling");
+    p = TS_NEWS(a, param, in->ngrads);
+    TS_TRY(find_params(&c, p));
+    build(&c, p, in->ngrads);
+    c.g->ngrads = 0;
+    *out = c.g;
+    return ts_graph_check(c.g);
 }
