@@ -256,7 +256,8 @@ ts_status ts_expand_adaptive_avg_pool(ts_graph *g, const ts_node *n, ts_value *c
     }
     for (int d = 0; d < spatial && x; d++) {
         int64_t from = x->type.dim[2 + d], to = size[d];
-        double *m = TS_NEWS(g->arena, double, (from * to));
+        int64_t cells = from * to;
+        double *m = TS_NEWS(g->arena, double, cells);
         for (int64_t i = 0; i < to; i++) {
             int64_t a = i * from / to, b = ((i + 1) * from + to - 1) / to;
             for (int64_t j = a; j < b; j++)
