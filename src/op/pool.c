@@ -46,13 +46,14 @@ static ts_status out_type(const ts_node *n, const pool *p, ts_type *t)
     *t = n->in[0]->type;
     for (int d = 0; d < p->spatial; d++) {
         int64_t x = t->dim[2 + d], room = x + 2 * p->padding[d] - p->kernel[d], s = p->stride[d];
-        if (room < 0)
+        /* ceil mode takes a window that hangs over on the right, even over a kernel larger than the
+         * input, unless it would start in the padding there */
+        if (room < 0 && (!ceil_mode || room + s - 1 < 0))
             return ts_fail_at(n, TS_ERR_SHAPE,
                               "%s: the kernel (%ld) is larger than the padded input (%ld)",
                               n->op->name, (long)p->kernel[d], (long)(x + 2 * p->padding[d]));
-        t->dim[2 + d] = room / s + 1;
-        /* a window more in ceil mode, unless it would start in the padding on the right */
-        if (ceil_mode && room % s && t->dim[2 + d] * s < x + p->padding[d])
+        t->dim[2 + d] = room < 0 ? 1 : room / s + 1;
+        if (ceil_mode && room > 0 && room % s && t->dim[2 + d] * s < x + p->padding[d])
             t->dim[2 + d]++;
     }
     return TS_OK;
