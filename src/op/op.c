@@ -3,29 +3,46 @@
 #include <math.h>
 
 /* The first meaning of a formula: the reference, in double. */
-#define SEL(c, a, b)    ((c) ? (a) : (b))
-#define CMP(c)          ((c) ? 1 : 0)
-#define ONE(x)          1.0
-#define ZERO(x)         0.0
-#define ABS             fabs
-#define SQRT            sqrt
-#define EXP             exp
-#define EXPM1           expm1
-#define LOG             log
-#define LOG1P           log1p
-#define SIN             sin
-#define COS             cos
-#define TANH            tanh
-#define ERF             erf
-#define FLOOR           floor
-#define CEIL            ceil
-#define RINT            rint
-#define TRUNC           trunc
-#define POW             pow
-#define ATAN2           atan2
-#define FMOD            fmod
-#define FLOORDIV(x, y)  floor((x) / (y))
-#define REMAINDER(x, y) ((x) - (y)*floor((x) / (y)))
+#define SEL(c, a, b) ((c) ? (a) : (b))
+#define CMP(c)       ((c) ? 1 : 0)
+#define ONE(x)       1.0
+#define ZERO(x)      0.0
+#define ABS          fabs
+#define SQRT         sqrt
+#define EXP          exp
+#define EXPM1        expm1
+#define LOG          log
+#define LOG1P        log1p
+#define SIN          sin
+#define COS          cos
+#define TANH         tanh
+#define ERF          erf
+#define FLOOR        floor
+#define CEIL         ceil
+#define RINT         rint
+#define TRUNC        trunc
+#define POW          pow
+#define ATAN2        atan2
+#define FMOD         fmod
+#define FLOORDIV     floor_div
+#define REMAINDER    remainder_of
+
+/* By way of fmod, which is exact: x / y may round up to a whole number (1 / 0.1 is 9.99..). */
+static double remainder_of(double x, double y)
+{
+    double m = fmod(x, y);
+
+    return m != 0 && (m < 0) != (y < 0) ? m + y : m;
+}
+
+static double floor_div(double x, double y)
+{
+    double m = fmod(x, y), q = (x - m) / y;
+
+    if (y == 0)
+        return x / y;
+    return rint(m != 0 && (m < 0) != (y < 0) ? q - 1 : q);
+}
 
 #define POINT(name, nin, res, grad, ...)                                                           \
     static double ref_##name(double x, double y, double z)                                         \

@@ -163,9 +163,9 @@ RULE(add, dx[0] = d; dx[1] = d)
 RULE(sub, dx[0] = d; dx[1] = ts_neg(d))
 RULE(mul, dx[0] = ts_mul(d, y); dx[1] = ts_mul(d, x))
 RULE(div, dx[0] = ts_div(d, y); dx[1] = ts_neg(ts_div(ts_mul(d, o), y)))
-/* x - y*floor(x/y), x - y*trunc(x/y) */
-RULE(remainder, dx[0] = d; dx[1] = ts_neg(ts_mul(d, ts_point1("floor", ts_div(x, y)))))
-RULE(fmod, dx[0] = d; dx[1] = ts_neg(ts_mul(d, ts_point1("trunc", ts_div(x, y)))))
+/* x - y*floor(x/y), x - y*trunc(x/y); the latter's quotient is (x - o)/y up to rounding */
+RULE(remainder, dx[0] = d; dx[1] = ts_neg(ts_mul(d, ts_point2("floor_divide", x, y))))
+RULE(fmod, dx[0] = d; dx[1] = ts_neg(ts_mul(d, ts_point1("round", ts_div(ts_sub(x, o), y)))))
 RULE(atan2, ts_value *s = ts_add(ts_mul(x, x), ts_mul(y, y)); dx[0] = ts_mul(d, ts_div(y, s));
      dx[1] = ts_neg(ts_mul(d, ts_div(x, s))))
 /* PyTorch: y == 0 gives 0 for x; x == 0 with y >= 0 gives 0 for y. */
