@@ -168,10 +168,11 @@ RULE(remainder, dx[0] = d; dx[1] = ts_neg(ts_mul(d, ts_point2("floor_divide", x,
 RULE(fmod, dx[0] = d; dx[1] = ts_neg(ts_mul(d, ts_point1("round", ts_div(ts_sub(x, o), y)))))
 RULE(atan2, ts_value *s = ts_add(ts_mul(x, x), ts_mul(y, y)); dx[0] = ts_mul(d, ts_div(y, s));
      dx[1] = ts_neg(ts_mul(d, ts_div(x, s))))
-/* PyTorch: y == 0 gives 0 for x; x == 0 with y >= 0 gives 0 for y. */
+/* As PyTorch: y == 0 gives 0 for x; x == 0 with y >= 0 gives 0 for y. */
 RULE(pow, ts_value *zero = S(0);
      dx[0] = ts_mul(d, ts_where(ts_eq(y, zero), zero, ts_mul(y, ts_pow(x, ts_sub(y, S(1))))));
-     dx[1] = ts_mul(d, ts_where(ts_eq(x, zero), zero, ts_mul(o, ts_log(x)))))
+     ts_value *flat = ts_point2("logical_and", ts_eq(x, zero), ts_ge(y, zero));
+     dx[1] = ts_mul(d, ts_where(flat, zero, ts_mul(o, ts_log(x)))))
 /* Equal elements share the gradient. */
 RULE(maximum, ts_value *half = ts_mul(d, S(0.5)); ts_value *zero = S(0);
      dx[0] = ts_where(ts_eq(x, y), half, ts_where(ts_gt(x, y), d, zero));
