@@ -173,12 +173,12 @@ RULE(pow, ts_value *zero = S(0);
      dx[0] = ts_mul(d, ts_where(ts_eq(y, zero), zero, ts_mul(y, ts_pow(x, ts_sub(y, S(1))))));
      ts_value *flat = ts_point2("logical_and", ts_eq(x, zero), ts_ge(y, zero));
      dx[1] = ts_mul(d, ts_where(flat, zero, ts_mul(o, ts_log(x)))))
-/* Equal elements share the gradient. */
+/* Equal elements share the gradient; with a NaN both get it. */
 RULE(maximum, ts_value *half = ts_mul(d, S(0.5)); ts_value *zero = S(0);
-     dx[0] = ts_where(ts_eq(x, y), half, ts_where(ts_gt(x, y), d, zero));
-     dx[1] = ts_where(ts_eq(x, y), half, ts_where(ts_lt(x, y), d, zero)))
+     dx[0] = ts_where(ts_eq(x, y), half, ts_where(ts_lt(x, y), zero, d));
+     dx[1] = ts_where(ts_eq(x, y), half, ts_where(ts_gt(x, y), zero, d)))
 RULE(minimum, ts_value *half = ts_mul(d, S(0.5)); ts_value *zero = S(0);
-     dx[0] = ts_where(ts_eq(x, y), half, ts_where(ts_lt(x, y), d, zero));
-     dx[1] = ts_where(ts_eq(x, y), half, ts_where(ts_gt(x, y), d, zero)))
+     dx[0] = ts_where(ts_eq(x, y), half, ts_where(ts_gt(x, y), zero, d));
+     dx[1] = ts_where(ts_eq(x, y), half, ts_where(ts_lt(x, y), zero, d)))
 RULE(where, ts_value *zero = ts_full_like(d, 0); dx[1] = ts_where(x, d, zero);
      dx[2] = ts_where(x, zero, d))
