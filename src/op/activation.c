@@ -14,9 +14,10 @@
 MACRO_RULE(leaky_relu, out[0] = ts_where(ts_gt(x, S(0)), x,
                                          ts_mul(x, S(ts_attr_float(n, "negative_slope", 0.01)))))
 MACRO_RULE(silu, out[0] = ts_mul(x, ts_sigmoid(x)))
-MACRO_RULE(elu, double alpha = ts_attr_float(n, "alpha", 1);
-           ts_value *below = ts_mul(S(alpha), ts_point1("expm1", ts_minimum(x, S(0))));
-           out[0] = ts_where(ts_gt(x, S(0)), x, below))
+/* e^ of the negative part only, so that it never overflows */
+MACRO_RULE(elu, double alpha = ts_attr_float(n, "alpha", 1); ts_value *above = ts_gt(x, S(0));
+           ts_value *below = ts_mul(S(alpha), ts_point1("expm1", ts_where(above, S(0), x)));
+           out[0] = ts_where(above, x, below))
 /* log(1 + e^(beta x)) / beta, written so that e^ never overflows; linear above the threshold as
  * PyTorch has it */
 MACRO_RULE(softplus, double beta = ts_attr_float(n, "beta", 1); ts_value *z = ts_mul(x, S(beta));
