@@ -39,15 +39,19 @@ ts_status ts_expand_gelu(ts_graph *g, const ts_node *n, ts_value *const *in, ts_
     return g->status;
 }
 
-/* Both ends optional; the gradient passes where lo <= x <= hi. */
+/* Both ends optional, max wins; the gradient passes where lo <= x <= hi. */
 ts_status ts_expand_clamp(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
-    ts_value *x = in[0], *y = x;
+    ts_value *x = in[0], *y = x, *end;
 
-    if (ts_attr_find(n, "min"))
-        y = ts_where(ts_lt(x, S(ts_attr_float(n, "min", 0))), S(ts_attr_float(n, "min", 0)), y);
-    if (ts_attr_find(n, "max"))
-        y = ts_where(ts_gt(x, S(ts_attr_float(n, "max", 0))), S(ts_attr_float(n, "max", 0)), y);
+    if (ts_attr_find(n, "min")) {
+        end = S(ts_attr_float(n, "min", 0));
+        y = ts_where(ts_lt(y, end), end, y);
+    }
+    if (ts_attr_find(n, "max")) {
+        end = S(ts_attr_float(n, "max", 0));
+        y = ts_where(ts_gt(y, end), end, y);
+    }
     out[0] = y == x ? ts_point1("nop", x) : y;
     return g->status;
 }
