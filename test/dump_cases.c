@@ -39,6 +39,8 @@ static void print_case(FILE *json, FILE *bin, const op_case *c, ts_dtype t, cons
 {
     const char *comma = "";
 
+    if (t == TS_F32 && c->nin && ts_dtype_is_float(c->in[0].dtype))
+        t = c->in[0].dtype; /* as written */
     fprintf(json,
             "{\"line\": %d, \"op\": \"%s\", \"dtype\": \"%s\", \"text\": \"%s\", \"attrs\": {",
             c->line, c->op->name, ts_dtype_name(t), c->text);

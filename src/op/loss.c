@@ -162,17 +162,25 @@ ts_status ts_expand_smooth_l1_loss(ts_graph *g, const ts_node *n, ts_value *cons
     return g->status;
 }
 
-/* -(t log x + (1-t) log(1-x)), the logs not below -100 */
+/* -(t log x + (1-t) log(1-x)), the logs not below -100. A saturated x (0 or 1) would give 0 * inf
+ * going back, so the gradient by x is PyTorch's (x - t) / max(x (1-x), 1e-12), written as the slope
+ * of a line through the value: l + (x - x') slope with x' = x. In f16 the slope must stay finite.
+ */
 ts_status ts_expand_bce(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
-    ts_value *x = in[0], *t, *one, *p, *q, *l;
+    ts_value *x = in[0], *fixed, *t, *one, *p, *q, *l, *slope;
+    double least = x->type.dtype == TS_F16 ? 0x1p-14 : 1e-12;
 
     TS_TRY(check_same(n, in));
     t = in[1];
     one = S(1);
-    p = ts_maximum(ts_log(x), S(-100));
-    q = ts_maximum(ts_log(ts_sub(one, x)), S(-100));
+    fixed = ts_detach(x);
+    p = ts_maximum(ts_log(fixed), S(-100));
+    q = ts_maximum(ts_log(ts_sub(one, fixed)), S(-100));
     l = ts_neg(ts_add(ts_mul(t, p), ts_mul(ts_sub(one, t), q)));
+    slope = ts_div(ts_sub(fixed, ts_detach(t)),
+                   ts_maximum(ts_mul(fixed, ts_sub(one, fixed)), S(least)));
+    l = ts_add(l, ts_mul(ts_sub(x, fixed), slope));
     if (n->nin > 2)
         l = ts_mul(l, in[2]);
     out[0] = reduce(n, l);
