@@ -149,14 +149,15 @@ ts_status ts_expand_log_softmax(ts_graph *g, const ts_node *n, ts_value *const *
 
 /* --- random --- */
 
-/* Box and Muller: sqrt(-2 log(1 - u)) cos(2 pi v) */
+/* Box and Muller: sqrt(-2 log(1 - u)) cos(2 pi v). u takes the node's stream, which no other random
+ * node has, and v one beyond all that nodes get. */
 ts_status ts_expand_randn(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
     int64_t stream = ts_attr_int(n, "stream", 0);
     const int64_t *shape;
     int rank = ts_attr_list(n, "shape", &shape);
     ts_attr attr[] = {ts_attr_s("dtype", "f32"), ts_attr_l("shape", rank, shape),
-                      ts_attr_i("stream", 2 * stream)};
+                      ts_attr_i("stream", stream)};
     const char *dtype = ts_attr_str(n, "dtype", "f32");
     ts_value *u, *v;
     ts_dtype t;
@@ -164,7 +165,7 @@ ts_status ts_expand_randn(ts_graph *g, const ts_node *n, ts_value *const *in, ts
     (void)in;
     TS_TRY(ts_dtype_parse(dtype, strlen(dtype), &t));
     u = ts_node_out(ts_node_make(g, TS_OP(rand), 0, NULL, 3, attr));
-    attr[2].i = (int64_t)((uint64_t)stream * 2 + (1ull << 40));
+    attr[2].i = (int64_t)((uint64_t)stream + (1ull << 40));
     v = ts_node_out(ts_node_make(g, TS_OP(rand), 0, NULL, 3, attr));
     u = ts_sqrt(ts_mul_scalar(ts_log(ts_sub(ts_full_like(u, 1), u)), -2));
     out[0] = ts_cast(ts_mul(u, ts_point1("cos", ts_mul_scalar(v, 6.283185307179586))), t);
