@@ -127,15 +127,20 @@ ts_status ts_expand_one_hot(ts_graph *g, const ts_node *n, ts_value *const *in, 
     ts_type t = in[0]->type;
     int64_t classes = ts_attr_int(n, "classes", 0);
     const char *name = ts_attr_str(n, "dtype", "i64");
-    ts_attr attr[] = {ts_attr_s("dtype", ts_dtype_name(t.dtype)), ts_attr_l("shape", 1, &classes)};
-    ts_dtype to;
+    ts_dtype to, it = t.dtype == TS_I64 ? TS_I64 : TS_I32; /* bytes cannot count all classes */
+    ts_attr attr[] = {ts_attr_s("dtype", ts_dtype_name(it)), ts_attr_l("shape", 1, &classes)};
 
     TS_TRY(ts_dtype_parse(name, strlen(name), &to));
-    if (classes < 1 || t.rank == TS_MAX_RANK || ts_dtype_is_float(t.dtype))
+    if (ts_dtype_is_float(t.dtype))
+        return ts_fail_at(n, TS_ERR_TYPE, "one_hot needs an integer index, got %s",
+                          ts_dtype_name(t.dtype));
+    if (classes < 1 || t.rank == TS_MAX_RANK)
         return ts_fail_at(n, TS_ERR_ARG,
-                          "one_hot needs an integer index and a class count of at least 1");
+                          "one_hot of %ld classes from an index of rank %d: at least 1 class, rank "
+                          "below %d",
+                          (long)classes, t.rank, TS_MAX_RANK);
     t.dim[t.rank++] = 1;
-    out[0] = ts_cast(ts_eq(ts_reshape_n(in[0], t.rank, t.dim),
+    out[0] = ts_cast(ts_eq(ts_reshape_n(ts_cast(in[0], it), t.rank, t.dim),
                            ts_node_out(ts_node_make(g, TS_OP(iota), 0, NULL, 2, attr))),
                      to);
     return g->status;
