@@ -115,11 +115,6 @@ static int64_t index_at(const ts_tensor *t, int64_t flat)
     return (int64_t)ts_dtype_get(t->type.dtype, t->data, flat);
 }
 
-static void add_to(ts_tensor *t, int64_t i, double x)
-{
-    ts_dtype_set(t->type.dtype, t->data, i, ts_dtype_get(t->type.dtype, t->data, i) + x);
-}
-
 ts_status ts_eval_gather(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
                          ts_tensor *out)
 {
@@ -144,17 +139,19 @@ ts_status ts_eval_scatter_add(const ts_node *n, const ts_eval_ctx *c, const ts_t
 {
     int dim = dim_of(n, out->type.rank);
     int64_t at[TS_MAX_RANK];
+    double *sums;
 
     (void)c;
-    memset(out->data, 0, ts_type_bytes(&out->type));
+    TS_TRY(ts_sums_start(out, &sums));
     for (ts_each it = ts_each_of(&in[1].type); it.more; ts_each_next(&it)) {
         int64_t i = index_at(&in[0], it.flat);
         if (i < 0 || i >= out->type.dim[dim])
             continue;
         memcpy(at, it.at, sizeof(at));
         at[dim] = i;
-        add_to(out, ts_flat(&out->type, at), ts_dtype_get(in[1].type.dtype, in[1].data, it.flat));
+        sums[ts_flat(&out->type, at)] += ts_dtype_get(in[1].type.dtype, in[1].data, it.flat);
     }
+    ts_sums_store(sums, out);
     return TS_OK;
 }
 
@@ -188,16 +185,18 @@ ts_status ts_eval_index_add(const ts_node *n, const ts_eval_ctx *c, const ts_ten
 {
     int rank = out->type.rank, dim = dim_of(n, rank);
     int64_t at[TS_MAX_RANK];
+    double *sums;
 
     (void)c;
-    memset(out->data, 0, ts_type_bytes(&out->type));
+    TS_TRY(ts_sums_start(out, &sums));
     for (ts_each it = ts_each_of(&in[1].type); it.more; ts_each_next(&it)) {
         int64_t i = index_at(&in[0], ts_flat(&in[0].type, it.at + dim));
         if (i < 0 || i >= out->type.dim[dim])
             continue;
         squeeze_at(it.at, dim, in[0].type.rank, rank, i, at);
-        add_to(out, ts_flat(&out->type, at), ts_dtype_get(in[1].type.dtype, in[1].data, it.flat));
+        sums[ts_flat(&out->type, at)] += ts_dtype_get(in[1].type.dtype, in[1].data, it.flat);
     }
+    ts_sums_store(sums, out);
     return TS_OK;
 }
 

@@ -286,3 +286,20 @@ int64_t ts_flat(const ts_type *t, const int64_t *at)
         i = i * t->dim[d] + at[d];
     return i;
 }
+
+ts_status ts_sums_start(const ts_tensor *t, double **sums)
+{
+    int64_t count = ts_type_count(&t->type);
+
+    *sums = calloc((size_t)count, sizeof(double));
+    return *sums ? TS_OK : ts_fail(TS_ERR_MEMORY, "cannot allocate %ld sums", (long)count);
+}
+
+void ts_sums_store(double *sums, ts_tensor *t)
+{
+    int64_t count = ts_type_count(&t->type);
+
+    for (int64_t i = 0; i < count; i++)
+        ts_dtype_set(t->type.dtype, t->data, i, sums[i]);
+    free(sums);
+}

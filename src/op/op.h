@@ -94,6 +94,11 @@ ts_each ts_each_of(const ts_type *t);
 void ts_each_next(ts_each *it);
 int64_t ts_flat(const ts_type *t, const int64_t *at); /* row-major index */
 
+/* Zeros to add up in, so that the reference rounds each element of t once. store() writes them to t
+ * and frees them; start() fails with TS_ERR_MEMORY. */
+ts_status ts_sums_start(const ts_tensor *t, double **sums);
+void ts_sums_store(double *sums, ts_tensor *t);
+
 /* random.c: the counter-based generator; the same text is in the generated code's prelude */
 double ts_random_unit(uint64_t seed, uint64_t stream, uint64_t step, uint64_t i);
 

@@ -1,10 +1,10 @@
 /* ops.h - every op, one row. Included several times with different POINT, OP and MACRO.
  *
  * POINT: a formula over x, y, z, written once: compiled it is the reference, as text it is the
- *        generated code. The capital names (SEL, EXP, ...) are macros with a scalar and a vector meaning.
- *        res: s the inputs' dtype, b bool. grad: the gradient rule, `none` for no gradient.
- * OP:    flags, then the names of its rules; `none` where it has none.
- * MACRO: a composition; only says how to expand.
+ *        generated code. The capital names (SEL, EXP, ...) are macros with a scalar and a vector
+ * meaning. res: s the inputs' dtype, b bool. grad: the gradient rule, `none` for no gradient. OP:
+ * flags, then the names of its rules; `none` where it has none. MACRO: a composition; only says how
+ * to expand.
  */
 /* clang-format off */
 

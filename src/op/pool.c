@@ -167,19 +167,17 @@ ts_status ts_eval_max_pool_grad(const ts_node *n, const ts_eval_ctx *c, const ts
 {
     pool p;
     int64_t at[TS_MAX_RANK];
+    double *sums;
 
     (void)c;
     TS_TRY(attrs(n, &p));
-    memset(out->data, 0, ts_type_bytes(&out->type));
+    TS_TRY(ts_sums_start(out, &sums));
     for (ts_each it = ts_each_of(&in[0].type); it.more; ts_each_next(&it)) {
-        int64_t k = (int64_t)ts_dtype_get(in[1].type.dtype, in[1].data, it.flat), i;
-        if (!tap_at(&p, &out->type, it.at, k, at))
-            continue;
-        i = ts_flat(&out->type, at);
-        ts_dtype_set(out->type.dtype, out->data, i,
-                     ts_dtype_get(out->type.dtype, out->data, i) +
-                         ts_dtype_get(in[0].type.dtype, in[0].data, it.flat));
+        int64_t k = (int64_t)ts_dtype_get(in[1].type.dtype, in[1].data, it.flat);
+        if (tap_at(&p, &out->type, it.at, k, at))
+            sums[ts_flat(&out->type, at)] += ts_dtype_get(in[0].type.dtype, in[0].data, it.flat);
     }
+    ts_sums_store(sums, out);
     return TS_OK;
 }
 
@@ -206,20 +204,16 @@ ts_status ts_eval_sum_pool_grad(const ts_node *n, const ts_eval_ctx *c, const ts
 {
     pool p;
     int64_t at[TS_MAX_RANK];
+    double *sums;
 
     (void)c;
     TS_TRY(attrs(n, &p));
-    memset(out->data, 0, ts_type_bytes(&out->type));
+    TS_TRY(ts_sums_start(out, &sums));
     for (ts_each it = ts_each_of(&in->type); it.more; ts_each_next(&it))
-        for (int64_t k = 0; k < taps_of(&p); k++) {
-            int64_t i;
-            if (!tap_at(&p, &out->type, it.at, k, at))
-                continue;
-            i = ts_flat(&out->type, at);
-            ts_dtype_set(out->type.dtype, out->data, i,
-                         ts_dtype_get(out->type.dtype, out->data, i) +
-                             ts_dtype_get(in->type.dtype, in->data, it.flat));
-        }
+        for (int64_t k = 0; k < taps_of(&p); k++)
+            if (tap_at(&p, &out->type, it.at, k, at))
+                sums[ts_flat(&out->type, at)] += ts_dtype_get(in->type.dtype, in->data, it.flat);
+    ts_sums_store(sums, out);
     return TS_OK;
 }
 
