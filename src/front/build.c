@@ -336,6 +336,7 @@ UNARY(detach)
 BINARY(add)
 BINARY(sub)
 BINARY(mul)
+BINARY(div)
 BINARY(pow)
 BINARY(maximum)
 BINARY(minimum)
@@ -345,14 +346,6 @@ BINARY(lt)
 BINARY(le)
 BINARY(gt)
 BINARY(ge)
-
-/* True division: integers become floats first. */
-ts_value *ts_div(ts_value *x, ts_value *y)
-{
-    if (x && y && !ts_dtype_is_float(ts_dtype_promote(&x->type, &y->type)))
-        x = ts_cast(x, TS_F32);
-    return ts_point2("div", x, y);
-}
 
 ts_value *ts_add_scalar(ts_value *x, double s)
 {

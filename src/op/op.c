@@ -65,6 +65,7 @@ static double floor_div(double x, double y)
 #define ts_spec_none NULL
 
 #define s_ 's'
+#define f_ 'f'
 #define b_ 'b'
 static const ts_op table[] = {
 #define POINT(op, ins, res, gradient, ...)                                                         \
@@ -155,8 +156,17 @@ ts_status ts_infer_composite(ts_node *n)
         s = g->status;
         ts_error_set(&g->error);
     }
-    for (int i = 0; i < n->op->nout && !s; i++)
-        types[i] = out[i]->type;
+    for (int i = 0; i < n->op->nout && !s; i++) {
+        if (!out[i])
+            s = ts_fail_at(n, TS_ERR_INTERNAL, "%s has no output %d", n->op->name, i);
+        else
+            types[i] = out[i]->type;
+    }
+    if (s) { /* the user knows the composite, not the op in it that failed */
+        ts_error e = *ts_last_error();
+        snprintf(e.where, sizeof(e.where), "%s", ts_node_where(a, n));
+        ts_error_set(&e);
+    }
     ts_arena_free(a);
     if (!s)
         ts_node_set_out(n, n->op->nout, types);
@@ -164,6 +174,32 @@ ts_status ts_infer_composite(ts_node *n)
 }
 
 /* --- helpers --- */
+
+ts_status ts_check_inputs(const ts_node *n, int least, int most)
+{
+    if (n->nin < least || n->nin > most)
+        return ts_fail_at(n, TS_ERR_ARG, "%s takes %d to %d inputs, got %d", n->op->name, least,
+                          most, n->nin);
+    return TS_OK;
+}
+
+ts_status ts_check_float(const ts_node *n, const ts_value *v)
+{
+    if (!ts_dtype_is_float(v->type.dtype))
+        return ts_fail_at(n, TS_ERR_TYPE, "%s needs floats, got %s", n->op->name,
+                          ts_dtype_name(v->type.dtype));
+    return TS_OK;
+}
+
+int ts_attrs_but(const ts_node *n, const char *name, ts_attr *attr)
+{
+    int count = 0;
+
+    for (int i = 0; i < n->nattr; i++)
+        if (strcmp(n->attr[i].name, name))
+            attr[count++] = n->attr[i];
+    return count;
+}
 
 ts_value *ts_make1(const ts_op *op, ts_value *x, int nattr, const ts_attr *attr)
 {
@@ -188,9 +224,15 @@ ts_value *ts_zeros(ts_value *x)
     return x ? ts_full_n(x->graph, x->type.dtype, 0, x->type.rank, x->type.dim) : NULL;
 }
 
+/* sqrt and the like make f32 of integers, as PyTorch does. */
+static ts_value *float_for(const ts_op *op, ts_value *x)
+{
+    return x && op->result == 'f' && !ts_dtype_is_float(x->type.dtype) ? ts_cast(x, TS_F32) : x;
+}
+
 ts_value *ts_point1(const char *op, ts_value *x)
 {
-    return ts_make1(ts_op_find(op), x, 0, NULL);
+    return ts_make1(ts_op_find(op), float_for(ts_op_find(op), x), 0, NULL);
 }
 
 ts_value *ts_point2(const char *op, ts_value *x, ts_value *y)
@@ -200,6 +242,8 @@ ts_value *ts_point2(const char *op, ts_value *x, ts_value *y)
     if (!x || !y)
         return ts_make2(ts_op_find(op), x, y, 0, NULL);
     t = ts_dtype_promote(&x->type, &y->type);
+    if (ts_op_find(op)->result == 'f' && !ts_dtype_is_float(t))
+        t = TS_F32;
     return ts_make2(ts_op_find(op), ts_cast(x, t), ts_cast(y, t), 0, NULL);
 }
 

@@ -12,6 +12,8 @@ ts_status ts_infer_point(ts_node *n)
         if (n->in[i]->type.dtype != t.dtype)
             return ts_fail_at(n, TS_ERR_TYPE, "%s needs equal dtypes, got %s and %s", n->op->name,
                               ts_dtype_name(n->in[i]->type.dtype), ts_dtype_name(t.dtype));
+    if (n->op->result == 'f')
+        TS_TRY(ts_check_float(n, n->in[0]));
     TS_TRY(ts_broadcast(n, n->nin, n->in, &t));
     if (n->op->result == 'b')
         t.dtype = TS_BOOL;
