@@ -110,7 +110,7 @@ static ts_status read_hint(op_case *c, char **words, int *word)
     return TS_OK;
 }
 
-static ts_status read_case(ts_arena *a, const char *text, int line, op_case *c)
+ts_status case_read(ts_arena *a, const char *text, int line, op_case *c)
 {
     char *words[128] = {0}, *save = NULL, *copy = ts_arena_strdup(a, text);
     int n = 0;
@@ -160,7 +160,7 @@ ts_status cases_load(ts_arena *a, op_case **cases, int *count)
         p += strspn(p, " ");
         if (!*p || *p == '#')
             continue;
-        if ((s = read_case(a, ts_arena_strdup(a, p), line, &c))) {
+        if ((s = case_read(a, ts_arena_strdup(a, p), line, &c))) {
             free(data);
             return s;
         }

@@ -40,6 +40,8 @@ typedef struct op_case {
 
 /* All cases; fails with TS_ERR_PARSE and the line number. */
 ts_status cases_load(ts_arena *a, op_case **cases, int *count);
+/* One line. */
+ts_status case_read(ts_arena *a, const char *text, int line, op_case *c);
 /* The case with every f32 made t; false where that makes no sense. */
 bool case_in(const op_case *c, ts_dtype t, op_case *out);
 /* The graph as a user builds it, loss included; the caller frees g. */

@@ -191,11 +191,20 @@ static int64_t next_stream(const ts_graph *g)
     return n;
 }
 
+/* Halves get as many bits as they hold exactly, so that they stay below 1. */
 ts_value *ts_rand_n(ts_graph *g, ts_dtype t, int rank, const int64_t *dims)
 {
-    return usable(g, "tensor", "", rank, dims)
-               ? make0(g, "rand", t, rank, dims, ts_attr_i("stream", next_stream(g)))
-               : NULL;
+    bool half = t == TS_F16 || t == TS_BF16;
+    double steps = t == TS_F16 ? 0x1p11 : 0x1p8;
+    ts_value *u;
+
+    if (!usable(g, "tensor", "", rank, dims))
+        return NULL;
+    u = make0(g, "rand", half ? TS_F32 : t, rank, dims, ts_attr_i("stream", next_stream(g)));
+    if (!half)
+        return u;
+    u = ts_point1("floor", ts_mul_scalar(u, steps));
+    return ts_cast(ts_mul_scalar(u, 1 / steps), t);
 }
 
 ts_value *ts_randn_n(ts_graph *g, ts_dtype t, int rank, const int64_t *dims)
@@ -282,8 +291,9 @@ ts_value *ts_apply(ts_graph *g, const char *name, int nin, ts_value *const *in, 
 
     if (!g || g->status)
         return NULL;
-    if (!op) {
-        give_up(g, ts_fail(TS_ERR_UNSUPPORTED, "there is no op '%s'", name));
+    if (!op || !strcmp(name, "const")) {
+        give_up(g, op ? ts_fail(TS_ERR_ARG, "a const needs its data: ts_const_n")
+                      : ts_fail(TS_ERR_UNSUPPORTED, "there is no op '%s'", name));
         return NULL;
     }
     va_start(ap, attrs);
@@ -572,7 +582,7 @@ ts_value *ts_matmul(ts_value *x, ts_value *y)
     if (t.rank == 1 && y->type.rank >= 1) {
         z = ts_matmul(ts_reshape(x, 1, t.dim[0]), y);
         if (!z || y->type.rank == 1)
-            return z;
+            return ts_reshape_n(z, 0, t.dim);
         ts_type o = z->type;
         o.dim[o.rank - 2] = o.dim[o.rank - 1];
         return ts_reshape_n(z, o.rank - 1, o.dim);

@@ -230,6 +230,11 @@ ts_node *ts_node_make(ts_graph *g, const ts_op *op, int nin, ts_value *const *in
     if (!nin)
         n->data = NULL;
     if (s) {
+        ts_error e = *ts_last_error();
+        if (!e.where[0]) {
+            snprintf(e.where, sizeof(e.where), "%s", ts_node_where(g->arena, n));
+            ts_error_set(&e);
+        }
         ts_error_doing("inferring shapes");
         give_up(g, s);
         return NULL;

@@ -102,6 +102,7 @@ ts_status ts_expand_logsumexp(ts_graph *g, const ts_node *n, ts_value *const *in
     ts_type t = in[0]->type;
     int count = ts_attr_list(n, "dims", &dims), rank = 0;
 
+    TS_TRY(ts_check_float(n, in[0]));
     logsumexp_parts(in[0], n->nattr, n->attr, &max, &sum);
     y = ts_add(max, ts_log(sum));
     if (!y)
@@ -126,6 +127,7 @@ ts_status ts_expand_softmax(ts_graph *g, const ts_node *n, ts_value *const *in, 
     ts_attr keep[] = {ts_attr_l("dims", 1, &dim), ts_attr_i("keepdim", 1)};
     ts_value *max, *e;
 
+    TS_TRY(ts_check_float(n, in[0]));
     if (ts_norm_dim(n, dim, in[0]->type.rank) < 0)
         return TS_ERR_ARG;
     max = ts_detach(ts_make1(TS_OP(amax), in[0], 2, keep));
@@ -140,6 +142,7 @@ ts_status ts_expand_log_softmax(ts_graph *g, const ts_node *n, ts_value *const *
     ts_attr keep[] = {ts_attr_l("dims", 1, &dim), ts_attr_i("keepdim", 1)};
     ts_value *z;
 
+    TS_TRY(ts_check_float(n, in[0]));
     if (ts_norm_dim(n, dim, in[0]->type.rank) < 0)
         return TS_ERR_ARG;
     z = ts_sub(in[0], ts_detach(ts_make1(TS_OP(amax), in[0], 2, keep)));
@@ -164,6 +167,8 @@ ts_status ts_expand_randn(ts_graph *g, const ts_node *n, ts_value *const *in, ts
 
     (void)in;
     TS_TRY(ts_dtype_parse(dtype, strlen(dtype), &t));
+    if (!ts_dtype_is_float(t))
+        return ts_fail_at(n, TS_ERR_TYPE, "randn makes floats, not %s", dtype);
     u = ts_node_out(ts_node_make(g, TS_OP(rand), 0, NULL, 3, attr));
     attr[2].i = (int64_t)((uint64_t)stream + (1ull << 40));
     v = ts_node_out(ts_node_make(g, TS_OP(rand), 0, NULL, 3, attr));
@@ -179,8 +184,9 @@ ts_status ts_expand_dropout(ts_graph *g, const ts_node *n, ts_value *const *in, 
     ts_attr attr[] = {ts_attr_s("dtype", "f32"), ts_attr_l("shape", x->type.rank, x->type.dim),
                       ts_attr_i("stream", ts_attr_int(n, "stream", 0))};
 
-    if (p < 0 || p > 1)
+    if (!(p >= 0 && p <= 1))
         return ts_fail_at(n, TS_ERR_ARG, "dropout probability %g is not in 0..1", p);
+    TS_TRY(ts_check_float(n, x));
     if (!ts_attr_int(n, "training", 1) || p == 0) {
         out[0] = ts_point1("nop", x);
         return g->status;

@@ -20,9 +20,23 @@ static ts_status check_reduction(const ts_node *n)
     return TS_OK;
 }
 
+/* Weights may broadcast, but not make the loss larger. */
+static ts_status check_weight(const ts_node *n, ts_value *const *in, int i)
+{
+    ts_value *both[] = {in[0], in[i]};
+    ts_type t = {.dtype = in[0]->type.dtype};
+
+    TS_TRY(ts_broadcast(n, 2, both, &t));
+    if (!ts_type_same_shape(&t, &in[0]->type))
+        return ts_fail_at(n, TS_ERR_SHAPE, "%s: input %d must broadcast to the shape of the first",
+                          n->op->name, i);
+    return TS_OK;
+}
+
 static ts_status check_same(const ts_node *n, ts_value *const *in)
 {
-    TS_TRY(check_reduction(n));
+    for (int i = 2; i < n->nin; i++)
+        TS_TRY(check_weight(n, in, i));
     if (!ts_type_same_shape(&in[0]->type, &in[1]->type))
         return ts_fail_at(n, TS_ERR_SHAPE, "%s needs an input and a target of the same shape",
                           n->op->name);
@@ -111,8 +125,8 @@ static ts_status nll(const ts_node *n, ts_value *x, ts_value *t, ts_value *weigh
 ts_status ts_expand_nll_loss(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
     TS_TRY(check_reduction(n));
-    if (n->nin < 2)
-        return ts_fail_at(n, TS_ERR_ARG, "nll_loss needs an input and a target");
+    TS_TRY(ts_check_inputs(n, 2, 3));
+    TS_TRY(ts_check_float(n, in[0]));
     TS_TRY(nll(n, in[0], in[1], n->nin > 2 ? in[2] : NULL, 0, out));
     return g->status;
 }
@@ -123,8 +137,10 @@ ts_status ts_expand_cross_entropy(ts_graph *g, const ts_node *n, ts_value *const
     int cdim;
 
     TS_TRY(check_reduction(n));
-    if (n->nin < 2 || in[0]->type.rank < 1)
-        return ts_fail_at(n, TS_ERR_ARG, "cross_entropy needs an input and a target");
+    TS_TRY(ts_check_inputs(n, 2, 3));
+    TS_TRY(ts_check_float(n, in[0]));
+    if (in[0]->type.rank < 1)
+        return ts_fail_at(n, TS_ERR_SHAPE, "cross_entropy needs an input of rank 1 or more");
     cdim = in[0]->type.rank > 1 ? 1 : 0;
     TS_TRY(nll(n, ts_log_softmax(in[0], cdim), in[1], n->nin > 2 ? in[2] : NULL,
                ts_attr_float(n, "label_smoothing", 0), out));
@@ -133,6 +149,7 @@ ts_status ts_expand_cross_entropy(ts_graph *g, const ts_node *n, ts_value *const
 
 ts_status ts_expand_mse_loss(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
+    TS_TRY(check_reduction(n));
     TS_TRY(check_same(n, in));
     out[0] = reduce(n, ts_square(ts_sub(in[0], in[1])));
     return g->status;
@@ -140,6 +157,7 @@ ts_status ts_expand_mse_loss(ts_graph *g, const ts_node *n, ts_value *const *in,
 
 ts_status ts_expand_l1_loss(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
+    TS_TRY(check_reduction(n));
     TS_TRY(check_same(n, in));
     out[0] = reduce(n, ts_abs(ts_sub(in[0], in[1])));
     return g->status;
@@ -152,8 +170,11 @@ ts_status ts_expand_smooth_l1_loss(ts_graph *g, const ts_node *n, ts_value *cons
     double beta = ts_attr_float(n, "beta", 1);
     ts_value *x, *near, *far;
 
+    TS_TRY(check_reduction(n));
     TS_TRY(check_same(n, in));
-    if (beta <= 0)
+    if (!(beta >= 0))
+        return ts_fail_at(n, TS_ERR_ARG, "smooth_l1_loss: beta is %g", beta);
+    if (beta == 0)
         return ts_expand_l1_loss(g, n, in, out);
     x = ts_abs(ts_sub(in[0], in[1]));
     near = ts_mul(ts_square(x), S(0.5 / beta));
@@ -168,11 +189,15 @@ ts_status ts_expand_smooth_l1_loss(ts_graph *g, const ts_node *n, ts_value *cons
  */
 ts_status ts_expand_bce(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
-    ts_value *x = in[0], *fixed, *t, *one, *p, *q, *l, *slope;
-    double least = x->type.dtype == TS_F16 ? 0x1p-14 : 1e-12;
+    ts_value *x, *fixed, *t, *one, *p, *q, *l, *slope;
+    double least;
 
+    TS_TRY(check_reduction(n));
+    TS_TRY(ts_check_inputs(n, 2, 3));
     TS_TRY(check_same(n, in));
+    x = in[0];
     t = in[1];
+    least = x->type.dtype == TS_F16 ? 0x1p-14 : 1e-12;
     one = S(1);
     fixed = ts_detach(x);
     p = ts_maximum(ts_log(fixed), S(-100));
@@ -191,11 +216,14 @@ ts_status ts_expand_bce(ts_graph *g, const ts_node *n, ts_value *const *in, ts_v
  * pos_weight]]; has_weight tells which the third is */
 ts_status ts_expand_bce_logits(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
-    ts_value *x = in[0], *t, *soft, *l;
+    ts_value *x, *t, *soft, *l;
     bool has_weight = ts_attr_int(n, "has_weight", 0);
     int pos = has_weight ? 3 : 2;
 
+    TS_TRY(check_reduction(n));
+    TS_TRY(ts_check_inputs(n, pos, pos + 1));
     TS_TRY(check_same(n, in));
+    x = in[0];
     t = in[1];
     soft = ts_add(ts_point1("log1p", ts_exp(ts_neg(ts_abs(x)))), ts_maximum(ts_neg(x), S(0)));
     if (n->nin > pos)
@@ -214,7 +242,10 @@ ts_status ts_expand_kl_div(ts_graph *g, const ts_node *n, ts_value *const *in, t
     bool batchmean = !strcmp(ts_attr_str(n, "reduction", "mean"), "batchmean");
 
     if (!batchmean)
-        TS_TRY(check_same(n, in));
+        TS_TRY(check_reduction(n));
+    TS_TRY(check_same(n, in));
+    if (batchmean && !x->type.rank)
+        return ts_fail_at(n, TS_ERR_SHAPE, "kl_div needs a batch for batchmean, got rank 0");
     t = in[1];
     if (ts_attr_int(n, "log_target", 0))
         l = ts_mul(ts_exp(t), ts_sub(t, x));
@@ -231,6 +262,7 @@ ts_status ts_expand_identity_loss(ts_graph *g, const ts_node *n, ts_value *const
                                   ts_value **out)
 {
     TS_TRY(check_reduction(n));
+    TS_TRY(ts_check_float(n, in[0]));
     out[0] = reduce(n, in[0]);
     if (out[0] == in[0])
         out[0] = ts_point1("nop", in[0]);

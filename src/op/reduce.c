@@ -25,13 +25,18 @@ static bool reduced(const ts_node *n, int dim)
 static ts_status infer(ts_node *n, ts_dtype t)
 {
     const int64_t *dims;
-    int count = ts_attr_list(n, "dims", &dims);
+    int count = ts_attr_list(n, "dims", &dims), seen = 0;
     const ts_type *in = &n->in[0]->type;
     ts_type out = {.dtype = t};
 
-    for (int i = 0; i < count; i++)
-        if (ts_norm_dim(n, dims[i], in->rank) < 0)
+    for (int i = 0; i < count; i++) {
+        int d = ts_norm_dim(n, dims[i], in->rank);
+        if (d < 0)
             return TS_ERR_ARG;
+        if (seen & (1 << d))
+            return ts_fail_at(n, TS_ERR_ARG, "%s names dim %d twice", n->op->name, d);
+        seen |= 1 << d;
+    }
     for (int d = 0; d < in->rank; d++) {
         if (!reduced(n, d))
             out.dim[out.rank++] = in->dim[d];
