@@ -396,6 +396,11 @@ def test_every_op_of_the_table_is_known():
     assert names == TORCH.keys()
 
 
+def test_the_documentation_has_every_op():
+    done = subprocess.run([ROOT / "tools/ops-doc.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_streams_are_different(dumped):
     """Random nodes of a graph must not share numbers: rand of stream 14 and randn of stream 7."""
     drawn = {c["op"]: c["tensors"]["y0"].double().flatten() for cases in dumped.values() for c in cases
