@@ -63,7 +63,7 @@ static double reduced_count(const ts_value *x, const ts_value *y)
     return (double)ts_type_count(&x->type) / (double)ts_type_count(&y->type);
 }
 
-/* f16 and bf16 are summed in f32 */
+/* f16 and bf16 are summed in f32, and rounded after the division */
 ts_status ts_expand_mean(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
     ts_value *x = in[0], *s;
@@ -71,9 +71,9 @@ ts_status ts_expand_mean(ts_graph *g, const ts_node *n, ts_value *const *in, ts_
     if (!ts_dtype_is_float(x->type.dtype))
         return ts_fail_at(n, TS_ERR_TYPE, "mean needs floats, got %s",
                           ts_dtype_name(x->type.dtype));
-    s = ts_make1(TS_OP(sum), x, n->nattr, n->attr);
+    s = ts_make1(TS_OP(sum), ts_wide(x), n->nattr, n->attr);
     if (s)
-        out[0] = ts_mul_scalar(s, 1 / reduced_count(x, s));
+        out[0] = ts_cast(ts_mul_scalar(s, 1 / reduced_count(x, s)), x->type.dtype);
     return g->status;
 }
 

@@ -107,18 +107,20 @@ static ts_status nll(const ts_node *n, ts_value *x, ts_value *t, ts_value *weigh
                       : loss;
         return TS_OK;
     }
-    loss = ts_sum(loss, 0, NULL, false);
+    loss = ts_sum(ts_wide(loss), 0, NULL, false);
     if (smooth)
-        smooth = ts_sum(smooth, 0, NULL, false);
+        smooth = ts_sum(ts_wide(smooth), 0, NULL, false);
     if (!strcmp(red, "mean")) {
-        total = w ? ts_sum(w, 0, NULL, false) : ts_full_like(x, (double)ts_type_count(&tt));
+        total =
+            w ? ts_sum(ts_wide(w), 0, NULL, false) : ts_full_like(loss, (double)ts_type_count(&tt));
         loss = ts_div(loss, total);
         if (smooth)
             smooth = ts_div(smooth, total);
     }
-    *out = smooth ? ts_add(ts_mul_scalar(loss, 1 - smoothing),
-                           ts_mul_scalar(smooth, smoothing / (double)classes))
-                  : loss;
+    if (smooth)
+        loss = ts_add(ts_mul_scalar(loss, 1 - smoothing),
+                      ts_mul_scalar(smooth, smoothing / (double)classes));
+    *out = ts_cast(loss, x->type.dtype);
     return TS_OK;
 }
 

@@ -219,6 +219,13 @@ ts_value *ts_full_like(ts_value *x, double value)
     return x ? ts_scalar(x->graph, x->type.dtype, value) : NULL;
 }
 
+ts_value *ts_wide(ts_value *x)
+{
+    bool half = x && (x->type.dtype == TS_F16 || x->type.dtype == TS_BF16);
+
+    return half ? ts_cast(x, TS_F32) : x;
+}
+
 ts_value *ts_zeros(ts_value *x)
 {
     return x ? ts_full_n(x->graph, x->type.dtype, 0, x->type.rank, x->type.dim) : NULL;

@@ -74,6 +74,7 @@ ts_status ts_node_set_out1(ts_node *n, ts_type t);
 ts_value *ts_make1(const ts_op *op, ts_value *x, int nattr, const ts_attr *attr);
 ts_value *ts_make2(const ts_op *op, ts_value *x, ts_value *y, int nattr, const ts_attr *attr);
 ts_value *ts_full_like(ts_value *x, double value);  /* rank 0, broadcasts */
+ts_value *ts_wide(ts_value *x);                     /* halves as f32: where sums grow */
 ts_value *ts_zeros(ts_value *x);                    /* x's shape */
 ts_value *ts_sum_to(ts_value *v, const ts_type *t); /* undoes a broadcast */
 ts_value *ts_point1(const char *op, ts_value *x);

@@ -488,7 +488,7 @@ ts_status ts_expand_avg_pool(ts_graph *g, const ts_node *n, ts_value *const *in,
 
     TS_TRY(attrs(n, &p));
     TS_TRY(ts_check_float(n, in[0]));
-    sum = ts_make1(TS_OP(sum_pool), in[0], count, attr);
+    sum = ts_make1(TS_OP(sum_pool), ts_wide(in[0]), count, attr);
     if (!sum)
         return g->status;
     t = sum->type;
@@ -510,5 +510,6 @@ ts_status ts_expand_avg_pool(ts_graph *g, const ts_node *n, ts_value *const *in,
         uneven
             ? ts_mul(sum, ts_cast(ts_const_n(g, TS_F64, inverse, t.rank, t.dim), sum->type.dtype))
             : ts_mul_scalar(sum, first);
+    out[0] = ts_cast(out[0], in[0]->type.dtype);
     return g->status;
 }
