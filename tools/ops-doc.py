@@ -91,7 +91,7 @@ NOTES = {
         "pad": ("x", "`lo` [..], `hi` [..], each a value a dim; `value` (0)",
                 "dims in order, where `F.pad` has them from the last; never negative"),
         "flip": ("x", "`dims` [..]", ""),
-        "concat": ("x, ... at most 64", "`dim` (0)", "`torch.cat`; equal dtypes"),
+        "concat": ("x, ... at most 64 (`ts_concat`: any number)", "`dim` (0)", "`torch.cat`; equal dtypes"),
     },
     "Reductions": {
         "sum": ("x", "`dims` [..] (all), `keepdim` (0)", "integers and bool add up in i64, as PyTorch"),

@@ -514,10 +514,20 @@ ts_value *ts_slice(ts_value *x, int dim, int64_t start, int64_t end, int64_t ste
     return ts_make1(TS_OP(slice), x, step == 1 ? 3 : 4, attr);
 }
 
+/* More than a node takes: concat by concat. */
 ts_value *ts_concat(int n, ts_value *const *xs, int dim)
 {
     ts_attr attr[] = {ts_attr_i("dim", dim)};
 
+    while (n > TS_MAX_INPUTS && xs[0]) {
+        int rest = n - TS_MAX_INPUTS + 1;
+        ts_value **fewer = TS_NEWS(xs[0]->graph->arena, ts_value *, rest);
+        fewer[0] = ts_concat(TS_MAX_INPUTS, xs, dim);
+        for (int i = 1; i < rest; i++)
+            fewer[i] = xs[TS_MAX_INPUTS + i - 1];
+        xs = fewer;
+        n = rest;
+    }
     return n > 0 && xs[0] ? ts_node_out(ts_node_make(xs[0]->graph, TS_OP(concat), n, xs, 1, attr))
                           : NULL;
 }

@@ -18,8 +18,9 @@
 typedef struct ts_node ts_node;
 typedef struct ts_op ts_op;
 
-#define TS_MAX_COUNT ((int64_t)1 << 47) /* elements of a tensor; more is a mistake */
-#define TS_MAX_ATTR  16                 /* attributes of a node */
+#define TS_MAX_COUNT  ((int64_t)1 << 47) /* elements of a tensor; more is a mistake */
+#define TS_MAX_ATTR   16                 /* attributes of a node */
+#define TS_MAX_INPUTS 64                 /* inputs of a node */
 
 typedef struct ts_type {
     ts_dtype dtype;

@@ -140,7 +140,7 @@ ts_status ts_infer_composite(ts_node *n)
 {
     ts_arena *a = ts_arena_new();
     ts_graph *g = ts_graph_in(a, "expansion");
-    ts_value *in[64], *out[8] = {0};
+    ts_value *in[TS_MAX_INPUTS], *out[8] = {0};
     ts_type types[8];
     ts_status s;
 

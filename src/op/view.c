@@ -440,8 +440,7 @@ ts_status ts_infer_concat(ts_node *n)
     ts_type t;
     int dim;
 
-    if (!n->nin)
-        return ts_fail_at(n, TS_ERR_ARG, "concat needs at least one tensor");
+    TS_TRY(ts_check_inputs(n, 1, TS_MAX_INPUTS));
     t = n->in[0]->type;
     dim = ts_norm_dim(n, ts_attr_int(n, "dim", 0), t.rank);
     if (dim < 0)
