@@ -357,13 +357,21 @@ BINARY(le)
 BINARY(gt)
 BINARY(ge)
 
+/* A fraction makes f32 of integers, as in PyTorch. */
+static ts_value *for_scalar(ts_value *x, double s)
+{
+    return x && !ts_dtype_is_float(x->type.dtype) && s != rint(s) ? ts_cast(x, TS_F32) : x;
+}
+
 ts_value *ts_add_scalar(ts_value *x, double s)
 {
+    x = for_scalar(x, s);
     return ts_add(x, ts_full_like(x, s));
 }
 
 ts_value *ts_mul_scalar(ts_value *x, double s)
 {
+    x = for_scalar(x, s);
     return ts_mul(x, ts_full_like(x, s));
 }
 
@@ -542,8 +550,13 @@ ts_value *ts_stack(int n, ts_value *const *xs, int dim)
     for (int i = 0; i < n; i++) {
         int64_t dims[TS_MAX_RANK];
         int rank = ts_rank(xs[i]), at = dim < 0 ? dim + rank + 1 : dim;
-        if (rank >= TS_MAX_RANK || at < 0 || at > rank)
+        if (!xs[i])
             return NULL;
+        if (rank >= TS_MAX_RANK || at < 0 || at > rank) {
+            give_up(xs[i]->graph,
+                    ts_fail(TS_ERR_ARG, "stack along dim %d of tensors of rank %d", dim, rank));
+            return NULL;
+        }
         for (int d = 0; d <= rank; d++)
             dims[d] = d < at ? xs[i]->type.dim[d] : d == at ? 1 : xs[i]->type.dim[d - 1];
         rows[i] = ts_reshape_n(xs[i], rank + 1, dims);

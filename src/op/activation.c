@@ -6,7 +6,7 @@
     ts_status ts_expand_##name(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out) \
     {                                                                                              \
         ts_value *x = in[0];                                                                       \
-        (void)n;                                                                                   \
+        TS_TRY(ts_check_float(n, x));                                                              \
         __VA_ARGS__;                                                                               \
         return g->status;                                                                          \
     }
@@ -29,8 +29,12 @@ MACRO_RULE(softplus, double beta = ts_attr_float(n, "beta", 1); ts_value *z = ts
 ts_status ts_expand_gelu(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
     ts_value *x = in[0], *t;
+    const char *approximate = ts_attr_str(n, "approximate", "none");
 
-    if (!strcmp(ts_attr_str(n, "approximate", "none"), "tanh")) {
+    TS_TRY(ts_check_float(n, x));
+    if (strcmp(approximate, "none") && strcmp(approximate, "tanh"))
+        return ts_fail_at(n, TS_ERR_ARG, "gelu: approximate '%s' is not none or tanh", approximate);
+    if (!strcmp(approximate, "tanh")) {
         t = ts_mul(S(0.7978845608028654), ts_add(x, ts_mul(S(0.044715), ts_mul(x, ts_mul(x, x)))));
         t = ts_tanh(t);
     } else

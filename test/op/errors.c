@@ -172,6 +172,13 @@ static const struct {
     {TS_ERR_ARG, "one_hot i64[1,1,1,1,1,1,1,1] classes=2", "rank 8"},
     {TS_ERR_SHAPE, "embedding i64[3] f32[3]", "got 1"},
     {TS_ERR_TYPE, "embedding f32[3] f32[3,4]", "f32"},
+    /* activations */
+    {TS_ERR_TYPE, "leaky_relu i32[2]", "i32"},
+    {TS_ERR_TYPE, "gelu i32[2]", "i32"},
+    {TS_ERR_ARG, "gelu f32[2] approximate=sin", "'sin'"},
+    {TS_ERR_TYPE, "silu u8[2]", "u8"},
+    {TS_ERR_TYPE, "elu i32[2]", "i32"},
+    {TS_ERR_TYPE, "softplus bool[2]", "bool"},
     /* norms */
     {TS_ERR_ARG, "batch_norm f32[2,3] f32[3]", "got 2"},
     {TS_ERR_SHAPE, "batch_norm f32[3] f32[3] f32[3]", "got 1"},
@@ -350,6 +357,36 @@ static ts_value *apply(ts_graph **g, const char *op)
     return ts_apply(*g, op, 1, &x, NULL);
 }
 
+/* What has no gradient says so when one is needed. */
+static void a_missing_gradient_is_named(void **state)
+{
+    ts_arena *a = ts_arena_new();
+    const ts_graph *out;
+    ts_graph *g;
+    op_case c;
+
+    (void)state;
+    assert_int_equal(case_read(a, "max_pool_grad f32[1,2,3] u8[1,2,3] kernel=[2] shape=[6]", 1, &c),
+                     TS_OK);
+    assert_int_equal(case_build(&c, &g), TS_OK);
+    assert_int_equal(case_grad(a, g, &out), TS_ERR_GRAD);
+    assert_non_null(strstr(ts_error_text(), "max_pool_grad has no gradient"));
+    ts_graph_free(g);
+    ts_arena_free(a);
+}
+
+static void stack_says_what_is_wrong(void **state)
+{
+    ts_graph *g = ts_graph_new("g");
+    ts_value *x = ts_input(g, "x", TS_F32, 2, 3);
+
+    (void)state;
+    assert_null(ts_stack(1, &x, 4));
+    assert_int_equal(ts_graph_check(g), TS_ERR_ARG);
+    assert_non_null(strstr(ts_error_text(), "stack along dim 4"));
+    ts_graph_free(g);
+}
+
 static void apply_knows_what_it_cannot_make(void **state)
 {
     ts_graph *g;
@@ -449,6 +486,8 @@ static void builders_choose_dtypes(void **state)
     (void)state;
     assert_int_equal(ts_dtype_of(ts_exp(i)), TS_F32);
     assert_int_equal(ts_dtype_of(ts_div(i, i)), TS_F32);
+    assert_int_equal(ts_dtype_of(ts_mul_scalar(i, 0.5)), TS_F32);
+    assert_int_equal(ts_dtype_of(ts_mul_scalar(i, 2)), TS_I32);
     assert_int_equal(ts_dtype_of(ts_add(i, ts_scalar(g, TS_F16, 1))), TS_F16);
     b = ts_rand(g, TS_BF16, 4999);
     assert_int_equal(ts_graph_check(g), TS_OK);
@@ -467,6 +506,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_are_explained),
         cmocka_unit_test(nonsense_is_survived),
+        cmocka_unit_test(a_missing_gradient_is_named),
+        cmocka_unit_test(stack_says_what_is_wrong),
         cmocka_unit_test(apply_knows_what_it_cannot_make),
         cmocka_unit_test(attributes_are_counted),
         cmocka_unit_test(inputs_must_be_there),
