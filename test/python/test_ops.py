@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LINES = {i: text.strip()
          for i, text in enumerate((ROOT / "test/op/cases.txt").read_text().splitlines(), 1)
          if text.strip() and not text.lstrip().startswith("#")}
-TOLERANCE = {"f64": 1e-10, "f32": 1e-5, "f16": 2e-2, "bf16": 1e-1}
+TOLERANCE = {"f64": 1e-11, "f32": 5e-6, "f16": 2e-2, "bf16": 1e-1}
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": np.uint16, "i8": np.int8,
          "u8": np.uint8, "i32": np.int32, "i64": np.int64, "bool": np.bool_}
 DTYPE = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16,
@@ -378,6 +378,7 @@ RANDOM = {"rand": lambda case: check_uniform(case["tensors"]["y0"]),
           "randn": lambda case: check_normal(case["tensors"]["y0"]), "dropout": check_dropout}
 
 
+@pytest.mark.filterwarnings("ignore:reduction. .mean")
 @pytest.mark.parametrize("line", LINES, ids=lambda i: f"{i}-{LINES[i].split()[0]}")
 def test_case(dumped, line):
     assert dumped[line]
