@@ -116,8 +116,7 @@ NOTES = {
         "linear": ("x [.., in], w [out, in], optional b [out]", "", "w and b are cast to x's dtype"),
         "conv_bias": ("x, w, optional b [O]", "as conv", "w and b are cast to x's dtype"),
         "conv_transpose": ("x [N, C, ..], w [C, O/groups, ..], optional b [O]",
-                           "as conv, and `output_padding` [..] (0)",
-                           "output_padding below stride (PyTorch: below stride or dilation)"),
+                           "as conv, and `output_padding` [..] (0)", ""),
         "attention": ("q [.., T, d], k [.., S, d], v [.., S, e], optional mask added to the scores",
                       "`scale` (1 / sqrt d)", "`scaled_dot_product_attention` without dropout; the mask is added, "
                       "so a mask of bools must be made into 0 and -inf"),

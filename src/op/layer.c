@@ -85,14 +85,29 @@ static ts_status spatial_list(const ts_node *n, const char *name, int spatial, i
     return TS_OK;
 }
 
+/* Output padding of a stride or more, which PyTorch allows below the dilation: no convolution has
+ * such an input, so the whole unpadded result is made, and cut and padded to size. */
+static ts_value *cut(ts_value *y, int spatial, const int64_t *from, const int64_t *shape)
+{
+    int64_t lo[TS_MAX_RANK] = {0}, hi[TS_MAX_RANK] = {0};
+
+    for (int i = 0; i < spatial && y; i++) {
+        int64_t have = y->type.dim[2 + i], to = TS_MIN(from[i] + shape[i], have);
+        hi[2 + i] = from[i] + shape[i] - to;
+        y = ts_slice(y, 2 + i, from[i], to, 1);
+    }
+    return y ? ts_pad(y, y->type.rank, lo, hi, 0) : NULL;
+}
+
 /* weight [in, out/groups, k]; size (i-1)*stride - 2*padding + dilation*(k-1) + output_padding + 1
  */
 ts_status ts_expand_conv_transpose(ts_graph *g, const ts_node *n, ts_value *const *in,
                                    ts_value **out)
 {
-    int64_t s[3], p[3], d[3], extra[3], shape[3];
+    int64_t s[3], p[3], d[3], extra[3], shape[3], whole[3], none[3] = {0};
     ts_attr attr[TS_MAX_ATTR + 1];
     int count, spatial;
+    bool beyond = false;
     ts_value *y;
 
     TS_TRY(ts_check_inputs(n, 2, 3));
@@ -107,15 +122,28 @@ ts_status ts_expand_conv_transpose(ts_graph *g, const ts_node *n, ts_value *cons
     TS_TRY(spatial_list(n, "dilation", spatial, 1, d));
     TS_TRY(spatial_list(n, "output_padding", spatial, 0, extra));
     for (int i = 0; i < spatial; i++) {
-        double size = (double)(in[0]->type.dim[2 + i] - 1) * (double)s[i] - 2 * (double)p[i] +
-                      (double)d[i] * (double)(in[1]->type.dim[2 + i] - 1) + (double)extra[i] + 1;
-        if (size < 1 || size > (double)TS_MAX_COUNT)
+        double full = (double)(in[0]->type.dim[2 + i] - 1) * (double)s[i] +
+                      (double)d[i] * (double)(in[1]->type.dim[2 + i] - 1) + 1;
+        double size = full - 2 * (double)p[i] + (double)extra[i];
+        if (size < 1 || full > (double)TS_MAX_COUNT)
             return ts_fail_at(n, TS_ERR_SHAPE, "conv_transpose would give size %.0f", size);
+        if (extra[i] && extra[i] >= s[i] && extra[i] >= d[i])
+            return ts_fail_at(n, TS_ERR_ARG,
+                              "conv_transpose: output_padding %ld is not below the stride (%ld) or "
+                              "the dilation (%ld)",
+                              (long)extra[i], (long)s[i], (long)d[i]);
         shape[i] = (int64_t)size;
+        whole[i] = (int64_t)full;
+        beyond = beyond || extra[i] >= s[i];
     }
     count = ts_attrs_but(n, "output_padding", attr);
-    attr[count++] = ts_attr_l("shape", spatial, shape);
+    attr[count++] = ts_attr_l("shape", spatial, beyond ? whole : shape);
+    for (int i = 0; i < count && beyond; i++)
+        if (!strcmp(attr[i].name, "padding"))
+            attr[i] = ts_attr_l("padding", spatial, none);
     y = ts_make2(TS_OP(conv_input), in[0], ts_cast(in[1], in[0]->type.dtype), count, attr);
+    if (beyond)
+        y = cut(y, spatial, p, shape);
     if (y && n->nin > 2)
         TS_TRY(add_bias(n, in[2], &y));
     out[0] = y;

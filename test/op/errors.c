@@ -120,6 +120,7 @@ static const struct {
      "2 values for stride, got 1"},
     {TS_ERR_ARG, "conv_transpose f32[1,3,5] f32[3,2,3] output_padding=[-1]", "-1"},
     {TS_ERR_SHAPE, "conv_transpose f32[1,3,5] f32[3,2,3] padding=[9]", "size -11"},
+    {TS_ERR_ARG, "conv_transpose f32[1,3,5] f32[3,2,3] output_padding=[1]", "output_padding 1"},
     {TS_ERR_ARG, "attention f32[2,3] f32[2,3]", "got 2"},
     {TS_ERR_SHAPE, "attention f32[2,3] f32[2,2,3] f32[2,3]", "2, 3, 2"},
     {TS_ERR_SHAPE, "attention f32[2,3] f32[2,4] f32[2,3]", "3 and 4"},
