@@ -191,11 +191,20 @@ static int64_t next_stream(const ts_graph *g)
     return n;
 }
 
+/* Halves get as many bits as they hold exactly, so that they stay below 1. */
 ts_value *ts_rand_n(ts_graph *g, ts_dtype t, int rank, const int64_t *dims)
 {
-    return usable(g, "tensor", "", rank, dims)
-               ? make0(g, "rand", t, rank, dims, ts_attr_i("stream", next_stream(g)))
-               : NULL;
+    bool half = t == TS_F16 || t == TS_BF16;
+    double steps = t == TS_F16 ? 0x1p11 : 0x1p8;
+    ts_value *u;
+
+    if (!usable(g, "tensor", "", rank, dims))
+        return NULL;
+    u = make0(g, "rand", half ? TS_F32 : t, rank, dims, ts_attr_i("stream", next_stream(g)));
+    if (!half)
+        return u;
+    u = ts_point1("floor", ts_mul_scalar(u, steps));
+    return ts_cast(ts_mul_scalar(u, 1 / steps), t);
 }
 
 ts_value *ts_randn_n(ts_graph *g, ts_dtype t, int rank, const int64_t *dims)
@@ -282,8 +291,9 @@ ts_value *ts_apply(ts_graph *g, const char *name, int nin, ts_value *const *in, 
 
     if (!g || g->status)
         return NULL;
-    if (!op) {
-        give_up(g, ts_fail(TS_ERR_UNSUPPORTED, "there is no op '%s'", name));
+    if (!op || !strcmp(name, "const")) {
+        give_up(g, op ? ts_fail(TS_ERR_ARG, "a const needs its data: ts_const_n")
+                      : ts_fail(TS_ERR_UNSUPPORTED, "there is no op '%s'", name));
         return NULL;
     }
     va_start(ap, attrs);
@@ -336,6 +346,7 @@ UNARY(detach)
 BINARY(add)
 BINARY(sub)
 BINARY(mul)
+BINARY(div)
 BINARY(pow)
 BINARY(maximum)
 BINARY(minimum)
@@ -346,21 +357,21 @@ BINARY(le)
 BINARY(gt)
 BINARY(ge)
 
-/* True division: integers become floats first. */
-ts_value *ts_div(ts_value *x, ts_value *y)
+/* A fraction makes f32 of integers, as in PyTorch. */
+static ts_value *for_scalar(ts_value *x, double s)
 {
-    if (x && y && !ts_dtype_is_float(ts_dtype_promote(&x->type, &y->type)))
-        x = ts_cast(x, TS_F32);
-    return ts_point2("div", x, y);
+    return x && !ts_dtype_is_float(x->type.dtype) && s != rint(s) ? ts_cast(x, TS_F32) : x;
 }
 
 ts_value *ts_add_scalar(ts_value *x, double s)
 {
+    x = for_scalar(x, s);
     return ts_add(x, ts_full_like(x, s));
 }
 
 ts_value *ts_mul_scalar(ts_value *x, double s)
 {
+    x = for_scalar(x, s);
     return ts_mul(x, ts_full_like(x, s));
 }
 
@@ -511,10 +522,20 @@ ts_value *ts_slice(ts_value *x, int dim, int64_t start, int64_t end, int64_t ste
     return ts_make1(TS_OP(slice), x, step == 1 ? 3 : 4, attr);
 }
 
+/* More than a node takes: concat by concat. */
 ts_value *ts_concat(int n, ts_value *const *xs, int dim)
 {
     ts_attr attr[] = {ts_attr_i("dim", dim)};
 
+    while (n > TS_MAX_INPUTS && xs[0]) {
+        int rest = n - TS_MAX_INPUTS + 1;
+        ts_value **fewer = TS_NEWS(xs[0]->graph->arena, ts_value *, rest);
+        fewer[0] = ts_concat(TS_MAX_INPUTS, xs, dim);
+        for (int i = 1; i < rest; i++)
+            fewer[i] = xs[TS_MAX_INPUTS + i - 1];
+        xs = fewer;
+        n = rest;
+    }
     return n > 0 && xs[0] ? ts_node_out(ts_node_make(xs[0]->graph, TS_OP(concat), n, xs, 1, attr))
                           : NULL;
 }
@@ -529,8 +550,13 @@ ts_value *ts_stack(int n, ts_value *const *xs, int dim)
     for (int i = 0; i < n; i++) {
         int64_t dims[TS_MAX_RANK];
         int rank = ts_rank(xs[i]), at = dim < 0 ? dim + rank + 1 : dim;
-        if (rank >= TS_MAX_RANK || at < 0 || at > rank)
+        if (!xs[i])
             return NULL;
+        if (rank >= TS_MAX_RANK || at < 0 || at > rank) {
+            give_up(xs[i]->graph,
+                    ts_fail(TS_ERR_ARG, "stack along dim %d of tensors of rank %d", dim, rank));
+            return NULL;
+        }
         for (int d = 0; d <= rank; d++)
             dims[d] = d < at ? xs[i]->type.dim[d] : d == at ? 1 : xs[i]->type.dim[d - 1];
         rows[i] = ts_reshape_n(xs[i], rank + 1, dims);
@@ -579,7 +605,7 @@ ts_value *ts_matmul(ts_value *x, ts_value *y)
     if (t.rank == 1 && y->type.rank >= 1) {
         z = ts_matmul(ts_reshape(x, 1, t.dim[0]), y);
         if (!z || y->type.rank == 1)
-            return z;
+            return ts_reshape_n(z, 0, t.dim);
         ts_type o = z->type;
         o.dim[o.rank - 2] = o.dim[o.rank - 1];
         return ts_reshape_n(z, o.rank - 1, o.dim);

@@ -122,6 +122,38 @@ static void copy_attrs(ts_arena *a, ts_node *n, int nattr, const ts_attr *attr)
     }
 }
 
+/* Rules copy attributes and trust their number; lists come from the user with their length. */
+static ts_status check_attrs(const ts_op *op, int nattr, const ts_attr *attr)
+{
+    if (nattr < 0 || nattr > TS_MAX_ATTR)
+        return ts_fail(TS_ERR_ARG, "%s has %d attributes; at most %d", op->name, nattr,
+                       TS_MAX_ATTR);
+    for (int i = 0; i < nattr; i++) {
+        if (attr[i].kind == 'l' && (attr[i].n < 0 || (attr[i].n && !attr[i].l)))
+            return ts_fail(TS_ERR_ARG, "%s: the list %s has %d elements", op->name, attr[i].name,
+                           attr[i].n);
+        if (attr[i].kind == 's' && !attr[i].s)
+            return ts_fail(TS_ERR_ARG, "%s: the text %s is NULL", op->name, attr[i].name);
+    }
+    return TS_OK;
+}
+
+/* The last word on an inferred type: whatever the rule did with hostile sizes. */
+static ts_status check_outputs(const ts_node *n)
+{
+    ts_arena *a;
+
+    for (int i = 0; i < n->nout; i++)
+        if (!ts_type_possible(&n->out[i]->type)) {
+            a = ts_arena_new();
+            ts_fail_at(n, TS_ERR_SHAPE, "%s would give %s, which no tensor can be", n->op->name,
+                       ts_type_text(a, &n->out[i]->type));
+            ts_arena_free(a);
+            return TS_ERR_SHAPE;
+        }
+    return TS_OK;
+}
+
 static ts_node *new_node(ts_graph *g, const ts_op *op, int nin, ts_value *const *in)
 {
     ts_node *n = TS_NEW(g->arena, ts_node);
@@ -174,6 +206,10 @@ ts_node *ts_node_make(ts_graph *g, const ts_op *op, int nin, ts_value *const *in
             give_up(g, ts_fail(TS_ERR_ARG, "input %d of %s is NULL", i, op->name));
             return NULL;
         }
+    if (check_attrs(op, nattr, attr)) {
+        give_up(g, ts_last_error()->code);
+        return NULL;
+    }
     n = new_node(g, op, nin, in);
     copy_attrs(g->arena, n, nattr, attr);
     place(g, n);
@@ -189,9 +225,16 @@ ts_node *ts_node_make(ts_graph *g, const ts_op *op, int nin, ts_value *const *in
     if (!nin)
         n->data = g;
     s = op->infer(n);
+    if (!s)
+        s = check_outputs(n);
     if (!nin)
         n->data = NULL;
     if (s) {
+        ts_error e = *ts_last_error();
+        if (!e.where[0]) {
+            snprintf(e.where, sizeof(e.where), "%s", ts_node_where(g->arena, n));
+            ts_error_set(&e);
+        }
         ts_error_doing("inferring shapes");
         give_up(g, s);
         return NULL;

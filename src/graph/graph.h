@@ -18,6 +18,10 @@
 typedef struct ts_node ts_node;
 typedef struct ts_op ts_op;
 
+#define TS_MAX_COUNT  ((int64_t)1 << 47) /* elements of a tensor; more is a mistake */
+#define TS_MAX_ATTR   16                 /* attributes of a node */
+#define TS_MAX_INPUTS 64                 /* inputs of a node */
+
 typedef struct ts_type {
     ts_dtype dtype;
     int rank;
@@ -164,6 +168,7 @@ ts_attr ts_attr_l(const char *name, int n, const int64_t *l);
 
 /* type.c */
 int64_t ts_type_count(const ts_type *t); /* elements */
+bool ts_type_possible(const ts_type *t); /* rank, sizes and count that a tensor can have */
 size_t ts_type_bytes(const ts_type *t);
 bool ts_type_same(const ts_type *a, const ts_type *b);
 bool ts_type_same_shape(const ts_type *a, const ts_type *b);

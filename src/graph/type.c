@@ -47,6 +47,20 @@ int64_t ts_type_count(const ts_type *t)
     return n;
 }
 
+bool ts_type_possible(const ts_type *t)
+{
+    double count = 1;
+
+    if (t->rank < 0 || t->rank > TS_MAX_RANK)
+        return false;
+    for (int i = 0; i < t->rank; i++) {
+        count *= (double)t->dim[i];
+        if (t->dim[i] < 1 || count > (double)TS_MAX_COUNT)
+            return false;
+    }
+    return true;
+}
+
 size_t ts_type_bytes(const ts_type *t)
 {
     return (size_t)ts_type_count(t) * dtypes[t->dtype].size;

@@ -70,6 +70,7 @@ struct ts_emit {
     const void *where;
     bool (*stored)(const void *where, const ts_value *v);
     const char *(*pointer)(const void *where, const ts_value *v); /* C name of its first element */
+    void (*loaded)(const void *where, const ts_value *v, const ts_ix *address); /* may be NULL: told of every load */
     void (*need)(const void *where, const char *function);        /* a helper function is used */
 };
 

@@ -439,6 +439,23 @@ static const char pick_vector[] =
     "        where = (m_ & k) | (~m_ & where);                                         \\\n"
     "    } while (0)\n";
 
+static const char clip_text[] =
+    "\n"
+    "static inline int64_t min(int64_t a, int64_t b)\n{\n    return a < b ? a : b;\n}\n"
+    "static inline int64_t max(int64_t a, int64_t b)\n{\n    return a > b ? a : b;\n}\n"
+    "static inline int64_t floor_div(int64_t a, int64_t b)\n{\n    return a / b - (a % b < 0);\n}\n"
+    "static inline int64_t ceil_div(int64_t a, int64_t b)\n{\n    return -floor_div(-a, b);\n}\n";
+
+/* The sum of the lanes, as a tree: halves are added until one is left. */
+static void add_up(ts_text *out, int width)
+{
+    ts_text_printf(out, "\nstatic inline float add_up_f32x%d(f32x%d v)\n{\n    float s[%d];\n    memcpy(s, &v, sizeof(s));\n",
+                   width, width, width);
+    for (int half = width / 2; half; half /= 2)
+        ts_text_printf(out, "    for (int l = 0; l < %d; l++)\n        s[l] += s[l + %d];\n", half, half);
+    ts_text_printf(out, "    return s[0];\n}\n");
+}
+
 void ts_prelude(ts_render *r, ts_text *out)
 {
     static const int widths[] = {4, 8, 16};
@@ -449,6 +466,11 @@ void ts_prelude(ts_render *r, ts_text *out)
         put(out, vector_text, widths[i]);
     if (needs(r, "random"))
         ts_text_printf(out, "%s", random_text);
+    if (needs(r, "clip"))
+        ts_text_printf(out, "%s", clip_text);
+    for (int i = 0; i < TS_COUNT(widths); i++)
+        if (needs(r, ts_arena_printf(r->a, "add up %d", widths[i])))
+            add_up(out, widths[i]);
     if (needs(r, "half"))
         ts_text_printf(out, "%s", half_text);
     for (int i = 0; i < TS_COUNT(widths); i++) {
