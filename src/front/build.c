@@ -71,7 +71,7 @@ static bool usable(ts_graph *g, const char *what, const char *name, int rank, co
     }
     for (int i = 0; i < rank; i++) {
         count *= (double)dims[i];
-        if (dims[i] < 1 || count > 0x1p47) {
+        if (dims[i] < 1 || count > TS_MAX_COUNT) {
             give_up(g, ts_fail(TS_ERR_SHAPE, "%s %s: dim %d is %ld, which no tensor can have", what,
                                name, i, (long)dims[i]));
             return false;
