@@ -82,8 +82,12 @@ static bool layout_is_permutation(checker *c, const ts_value *v)
     (void)c;
     if (!v->layout.set)
         return true;
-    for (int i = 0; i < v->type.rank; i++)
-        seen |= 1u << (v->layout.order[i] & 31);
+    for (int i = 0; i < v->type.rank; i++) {
+        int d = v->layout.order[i];
+        if (d < 0 || d >= v->type.rank)
+            return false;
+        seen |= 1u << d;
+    }
     return seen == (1u << v->type.rank) - 1;
 }
 
