@@ -163,7 +163,8 @@ static ts_status give_up(ts_graph *g, ts_status s)
 }
 
 /* What every shape rule may count on, so that none of them has to check it again: attribute names
- * are words and appear once, lists fit a tensor's rank, and a list's product counts elements. */
+ * are words and appear once, lists fit a tensor's rank, and integers and the products of lists stay
+ * where sums and small products of them cannot overflow. */
 static ts_status check_attrs(const ts_node *n)
 {
     for (int i = 0; i < n->nattr; i++) {
@@ -174,12 +175,13 @@ static ts_status check_attrs(const ts_node *n)
             return ts_fail_at(n, TS_ERR_ARG, "'%s' cannot name an attribute", x->name);
         if (ts_attr_find(n, x->name) != x)
             return ts_fail_at(n, TS_ERR_ARG, "attribute %s is given twice", x->name);
-        if (x->kind != 'l')
-            continue;
-        if (x->n > TS_MAX_RANK)
+        if (x->kind == 'i' && fabs((double)x->i) > TS_MAX_COUNT)
+            return ts_fail_at(n, TS_ERR_ARG, "%s is %ld, which no tensor needs", x->name,
+                              (long)x->i);
+        if (x->kind == 'l' && x->n > TS_MAX_RANK)
             return ts_fail_at(n, TS_ERR_ARG, "%s has %d items; at most %d", x->name, x->n,
                               TS_MAX_RANK);
-        for (int k = 0; k < x->n; k++)
+        for (int k = 0; x->kind == 'l' && k < x->n; k++)
             product *= x->l[k] ? fabs((double)x->l[k]) : 1;
         if (product > TS_MAX_COUNT)
             return ts_fail_at(n, TS_ERR_SHAPE, "%s holds sizes no tensor can have", x->name);
