@@ -53,7 +53,7 @@ static void value(ts_text *t, const ts_value *v)
         name(t, v->name);
 }
 
-/* Exact, and never mistaken for an integer. */
+/* The shortest text that reads back to the same number and is not mistaken for an integer. */
 static void real(ts_text *t, double x)
 {
     char s[40];
@@ -62,7 +62,11 @@ static void real(ts_text *t, double x)
         ts_text_printf(t, "nan");
         return;
     }
-    snprintf(s, sizeof(s), "%.17g", x);
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(s, sizeof(s), "%.*g", digits, x);
+        if (strtod(s, NULL) == x)
+            break;
+    }
     ts_text_printf(t, "%s%s", s, s[strspn(s, "-0123456789")] ? "" : ".0");
 }
 
