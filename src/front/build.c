@@ -499,7 +499,8 @@ ts_value *ts_reshape_n(ts_value *x, int rank, const int64_t *dims)
 {
     ts_attr attr[] = {ts_attr_l("shape", rank, dims)};
 
-    if (x && x->type.rank == rank && !memcmp(x->type.dim, dims, sizeof(*dims) * (size_t)rank))
+    if (x && x->type.rank == rank &&
+        (!rank || !memcmp(x->type.dim, dims, sizeof(*dims) * (size_t)rank)))
         return x;
     return ts_make1(TS_OP(reshape), x, 1, attr);
 }
@@ -635,7 +636,7 @@ ts_value *ts_matmul(ts_value *x, ts_value *y)
     if (t.rank == 1 && y->type.rank >= 1) {
         z = ts_matmul(ts_reshape(x, 1, t.dim[0]), y);
         if (!z || y->type.rank == 1)
-            return z;
+            return ts_reshape_n(z, 0, NULL); /* a dot product */
         ts_type o = z->type;
         o.dim[o.rank - 2] = o.dim[o.rank - 1];
         return ts_reshape_n(z, o.rank - 1, o.dim);

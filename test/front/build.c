@@ -409,7 +409,7 @@ static void shapes_are_as_in_pytorch(void **state)
     ts_value *out[4], *v = ts_full(g, TS_F32, 0, 3), *q = ts_full(g, TS_F32, 0, 5, 2, 3);
 
     (void)state;
-    assert_int_equal(ts_rank(ts_matmul(v, v)), 2 * 0 + ts_rank(ts_matmul(v, v)));
+    assert_int_equal(ts_rank(ts_matmul(v, v)), 0);
     assert_int_equal(ts_rank(ts_matmul(x, v)), 1);
     assert_int_equal(ts_rank(ts_matmul(q, ts_transpose(x, 0, 1))), 3);
     assert_int_equal(ts_dim(ts_flatten(q, 1), -1), 6);
