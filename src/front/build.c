@@ -320,7 +320,7 @@ ts_value *ts_apply(ts_graph *g, const char *name, int nin, ts_value *const *in, 
                    ...)
 {
     const ts_op *op = ts_op_find(name);
-    ts_attr attr[16];
+    ts_attr attr[TS_MAX_ATTRS];
     va_list ap;
     int n;
 

@@ -11,7 +11,6 @@
 #include <math.h>
 
 #define MAX_DEPTH 32 /* sub-graphs inside sub-graphs */
-#define MAX_ATTRS 32
 
 typedef struct reader {
     const char *p;
@@ -483,8 +482,8 @@ static ts_status attribute(reader *r, parts *p)
     TS_TRY(need(r, '='));
     if (!strcmp(x.name, "data"))
         return data(r, p);
-    if (p->nattr == MAX_ATTRS)
-        return wrong(r, "a node has at most %d attributes", MAX_ATTRS);
+    if (p->nattr == TS_MAX_ATTRS)
+        return wrong(r, "a node has at most %d attributes", TS_MAX_ATTRS);
     for (int i = 0; i < p->nattr; i++)
         if (!strcmp(p->attr[i].name, x.name))
             return wrong(r, "attribute %s is given twice", x.name);

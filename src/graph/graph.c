@@ -167,6 +167,9 @@ static ts_status give_up(ts_graph *g, ts_status s)
  * where sums and small products of them cannot overflow. */
 static ts_status check_attrs(const ts_node *n)
 {
+    if (n->nattr > TS_MAX_ATTRS)
+        return ts_fail_at(n, TS_ERR_ARG, "%s has %d attributes; at most %d", n->op->name, n->nattr,
+                          TS_MAX_ATTRS);
     for (int i = 0; i < n->nattr; i++) {
         const ts_attr *x = &n->attr[i];
         double product = 1;

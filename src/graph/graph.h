@@ -49,6 +49,7 @@ struct ts_value {
     ts_layout layout;
 };
 
+#define TS_MAX_ATTRS 16 /* of one node */
 typedef struct ts_attr {
     const char *name;
     char kind; /* i f s l */
