@@ -136,7 +136,9 @@ struct ts_graph {
 ts_graph *ts_graph_in(ts_arena *a, const char *name);
 ts_node *ts_node_make(ts_graph *g, const ts_op *op, int nin, ts_value *const *in, int nattr,
                       const ts_attr *attr); /* inferred; NULL on failure */
-ts_value *ts_node_out(ts_node *n);          /* out[0], or NULL for NULL */
+ts_node *ts_node_make_sub(ts_graph *g, const ts_op *op, int nin, ts_value *const *in, int nattr,
+                          const ts_attr *attr, int nsub, ts_graph *const *sub);
+ts_value *ts_node_out(ts_node *n); /* out[0], or NULL for NULL */
 ts_node *ts_node_clone(ts_graph *g, const ts_node *n, ts_value *const *in); /* same op and place */
 ts_value *ts_graph_add_input(ts_graph *g, const char *name, ts_type t);
 ts_value *ts_graph_add_state(ts_graph *g, const char *name, ts_type t, ts_init init, bool trained);
@@ -189,6 +191,7 @@ float ts_bf16_to_f32(uint16_t x);
 ts_status ts_graph_verify(const ts_graph *g);
 
 /* print.c */
+bool ts_name_is_plain(const char *s); /* reads back without quotes */
 void ts_graph_print(const ts_graph *g, ts_text *out);
 
 #endif

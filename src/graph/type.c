@@ -47,11 +47,16 @@ int64_t ts_type_count(const ts_type *t)
     return n;
 }
 
+size_t ts_type_bytes(const ts_type *t)
+{
+    return (size_t)ts_type_count(t) * dtypes[t->dtype].size;
+}
+
 bool ts_type_possible(const ts_type *t)
 {
     double count = 1;
 
-    if (t->rank < 0 || t->rank > TS_MAX_RANK)
+    if (t->rank < 0 || t->rank > TS_MAX_RANK || (unsigned)t->dtype >= TS_COUNT(dtypes))
         return false;
     for (int i = 0; i < t->rank; i++) {
         count *= (double)t->dim[i];
@@ -59,11 +64,6 @@ bool ts_type_possible(const ts_type *t)
             return false;
     }
     return true;
-}
-
-size_t ts_type_bytes(const ts_type *t)
-{
-    return (size_t)ts_type_count(t) * dtypes[t->dtype].size;
 }
 
 bool ts_type_same_shape(const ts_type *a, const ts_type *b)

@@ -1,7 +1,8 @@
-/* contract.c - matmul and convolution, forward and both gradients, as one register-blocked template.
+/* contract.c - matmul and convolution, forward and both gradients, as one register-blocked
+ * template.
  *
- * A contraction is a nest of output axes and summed axes (its spec). One axis becomes the vector lanes, one or two
- * output axes a tile of accumulators that stay in registers while the sums run:
+ * A contraction is a nest of output axes and summed axes (its spec). One axis becomes the vector
+ * lanes, one or two output axes a tile of accumulators that stay in registers while the sums run:
  *
  *   for each tile (cut among the threads)
  *     acc[t1][t2] = 0
@@ -10,13 +11,13 @@
  *     epilogue: bias, activation, weight update   while the sums are still in registers
  *     store
  *
- * Which axes, and how large a tile: every choice is tried on a small cost model (multiply-adds against loads, tails,
- * balance), see choose(). What makes it work for every layout and op is that an operand's address is found by asking the
- * emitter, views included, and only its factors matter:
- *   lanes      output and operands step by 1 or, an operand, by 0 (a broadcast); or a summed axis in which both
- *              operands step by 1 (then the lanes are added up at the end)
- *   unrolled   a summed axis that shares an index with a tile axis, like the kernel's columns with the output's:
- *              x + kx has few different values, so the loads are shared and padding is known at compile time
+ * Which axes, and how large a tile: every choice is tried on a small cost model (multiply-adds
+ * against loads, tails, balance), see choose(). What makes it work for every layout and op is that
+ * an operand's address is found by asking the emitter, views included, and only its factors matter:
+ *   lanes      output and operands step by 1 or, an operand, by 0 (a broadcast); or a summed axis
+ * in which both operands step by 1 (then the lanes are added up at the end) unrolled   a summed
+ * axis that shares an index with a tile axis, like the kernel's columns with the output's: x + kx
+ * has few different values, so the loads are shared and padding is known at compile time
  */
 #include "render/render.h"
 
@@ -37,11 +38,11 @@ typedef struct nest {
     bound bounds[2 * TS_MAX_RANK];
     int nbounds;
     /* the choice */
-    int lane;          /* axis, -1: scalars */
-    bool across;       /* the lane axis is summed */
+    int lane;    /* axis, -1: scalars */
+    bool across; /* the lane axis is summed */
     int width;
-    int tile[2];       /* axes or -1 */
-    int64_t size[2];   /* of the tile */
+    int tile[2];     /* axes or -1 */
+    int64_t size[2]; /* of the tile */
     bool unroll[TS_AXES];
     double cost;
 } nest;
@@ -81,7 +82,8 @@ static void probe_load(const void *where, const ts_value *v, const ts_ix *addres
     p->loads++;
 }
 
-/* The address of an operand at coordinates that are expressions, or NULL when it is not one plain load. */
+/* The address of an operand at coordinates that are expressions, or NULL when it is not one plain
+ * load. */
 static const ts_ix *operand_address(ts_render *r, const ts_value *v, const ts_ix *const *at)
 {
     ts_text scratch = {0};
@@ -109,7 +111,8 @@ static void axis_vars(nest *x, const ts_atom **atoms, const ts_ix **axes)
     }
 }
 
-static void coordinates(nest *x, const ts_affine *f, int rank, const ts_ix *const *axes, const ts_ix **at)
+static void coordinates(nest *x, const ts_affine *f, int rank, const ts_ix *const *axes,
+                        const ts_ix **at)
 {
     for (int d = 0; d < rank; d++)
         at[d] = ts_spec_ix(x->r->a, &f[d], x->s.naxes, axes);
@@ -231,8 +234,8 @@ static bool lane_ok(const nest *x, int i)
         return false;
     if (i >= x->s.nout)
         return x->step[0][i] == 1 && x->step[1][i] == 1;
-    return x->step[2][i] == 1 && (x->step[0][i] == 0 || x->step[0][i] == 1) && (x->step[1][i] == 0 || x->step[1][i] == 1) &&
-           x->step[0][i] + x->step[1][i] > 0;
+    return x->step[2][i] == 1 && (x->step[0][i] == 0 || x->step[0][i] == 1) &&
+           (x->step[1][i] == 0 || x->step[1][i] == 1) && x->step[0][i] + x->step[1][i] > 0;
 }
 
 /* The summed axis that shares an index of an operand with axis t, if it is short. */
@@ -270,7 +273,9 @@ static int64_t distinct(const nest *x, int o, const int64_t *size)
         if (j == count && count < TS_COUNT(seen))
             seen[count++] = address;
         for (d = n - 1; d >= 0; d--) {
-            int64_t top = x->unroll[axes[d]] ? x->s.extent[axes[d]] : axes[d] == x->tile[0] ? size[0] : size[1];
+            int64_t top = x->unroll[axes[d]]      ? x->s.extent[axes[d]]
+                          : axes[d] == x->tile[0] ? size[0]
+                                                  : size[1];
             if (++at[d] < top)
                 break;
             at[d] = 0;
@@ -280,7 +285,8 @@ static int64_t distinct(const nest *x, int o, const int64_t *size)
     }
 }
 
-/* The share of the unrolled terms that padding does not remove: known only when the tile spans its axis. */
+/* The share of the unrolled terms that padding does not remove: known only when the tile spans its
+ * axis. */
 static double valid_share(const nest *x, const int64_t *size)
 {
     double share = 1;
@@ -289,11 +295,13 @@ static double valid_share(const nest *x, const int64_t *size)
         for (int t = 0; t < 2; t++) {
             int ax = x->tile[t], u = ax < 0 ? -1 : partner(x, ax);
             int64_t good = 0;
-            if (ax < 0 || u < 0 || !x->unroll[u] || !x->bounds[b].f->k[ax] || size[t] != x->s.extent[ax])
+            if (ax < 0 || u < 0 || !x->unroll[u] || !x->bounds[b].f->k[ax] ||
+                size[t] != x->s.extent[ax])
                 continue;
             for (int64_t i = 0; i < size[t]; i++)
                 for (int64_t j = 0; j < x->s.extent[u]; j++) {
-                    int64_t v = x->bounds[b].f->c + i * x->bounds[b].f->k[ax] + j * x->bounds[b].f->k[u];
+                    int64_t v =
+                        x->bounds[b].f->c + i * x->bounds[b].f->k[ax] + j * x->bounds[b].f->k[u];
                     good += v >= 0 && v < x->bounds[b].size;
                 }
             share *= (double)good / (double)(size[t] * x->s.extent[u]);
@@ -352,7 +360,8 @@ static double total_cost(nest *x)
             double count = (double)((p ? 1 : whole[0]) * (q ? 1 : whole[1]));
             if (!size[0] || !size[1] || count == 0)
                 continue;
-            cost += count * (sums * body_cost(x, size) + (double)(size[0] * size[1]) * epilogue + 6);
+            cost +=
+                count * (sums * body_cost(x, size) + (double)(size[0] * size[1]) * epilogue + 6);
         }
     tiles = outputs * (double)((whole[0] + (rest[0] > 0)) * (whole[1] + (rest[1] > 0)));
     cost *= outputs;
@@ -365,7 +374,8 @@ static double total_cost(nest *x)
 
 static void try_tile(nest *x, nest *best, int registers)
 {
-    int64_t e0 = x->tile[0] < 0 ? 1 : x->s.extent[x->tile[0]], e1 = x->tile[1] < 0 ? 1 : x->s.extent[x->tile[1]];
+    int64_t e0 = x->tile[0] < 0 ? 1 : x->s.extent[x->tile[0]],
+            e1 = x->tile[1] < 0 ? 1 : x->s.extent[x->tile[1]];
     int64_t room = registers >= 32 ? 26 : 12;
 
     if (x->tile[0] >= 0 && x->tile[0] == x->lane)
@@ -543,8 +553,9 @@ static void terms(writer *w, int from)
         }
 }
 
-/* The range of summed axis u that stays inside every bound it takes part in, as C text; the other axes of the bound are
- * bound already. With unrolled or tile axes in it, the range in which all of them are inside. */
+/* The range of summed axis u that stays inside every bound it takes part in, as C text; the other
+ * axes of the bound are bound already. With unrolled or tile axes in it, the range in which all of
+ * them are inside. */
 static void clip(writer *w, int u, const char **lo, const char **hi, int64_t *clo, int64_t *chi)
 {
     nest *x = w->x;
@@ -583,7 +594,8 @@ static void clip(writer *w, int u, const char **lo, const char **hi, int64_t *cl
         } else
             ts_ix_range(rest, &rlo, &rhi);
         if (k > 0) { /* rest + k*u in [0, size) for every rest in the range */
-            int64_t first = rlo >= 0 ? 0 : (-rlo + k - 1) / k, end = rhi > q->size - 1 ? 0 : (q->size - 1 - rhi) / k + 1;
+            int64_t first = rlo >= 0 ? 0 : (-rlo + k - 1) / k,
+                    end = rhi > q->size - 1 ? 0 : (q->size - 1 - rhi) / k + 1;
             if (open) {
                 *clo = TS_MAX(*clo, first);
                 *chi = TS_MIN(*chi, end);
@@ -592,18 +604,21 @@ static void clip(writer *w, int u, const char **lo, const char **hi, int64_t *cl
                 if (rlo < 0)
                     *lo = ts_arena_printf(a, "max(%s, ceil_div(-(%s), %ld))", *lo, t, (long)k);
                 if (end < x->s.extent[u])
-                    *hi = ts_arena_printf(a, "min(%s, floor_div(%ld - (%s), %ld) + 1)", *hi, (long)(q->size - 1), t, (long)k);
+                    *hi = ts_arena_printf(a, "min(%s, floor_div(%ld - (%s), %ld) + 1)", *hi,
+                                          (long)(q->size - 1), t, (long)k);
             }
         } else { /* rest - m*u */
             int64_t m = -k;
             if (open) {
-                int64_t first = rhi < q->size ? 0 : (rhi - q->size + 1 + m - 1) / m, end = rlo < 0 ? 0 : rlo / m + 1;
+                int64_t first = rhi < q->size ? 0 : (rhi - q->size + 1 + m - 1) / m,
+                        end = rlo < 0 ? 0 : rlo / m + 1;
                 *clo = TS_MAX(*clo, first);
                 *chi = TS_MIN(*chi, end);
             } else {
                 const char *t = ts_ix_text(a, rest);
                 if (rhi - 0 >= q->size)
-                    *lo = ts_arena_printf(a, "max(%s, ceil_div((%s) - %ld, %ld))", *lo, t, (long)(q->size - 1), (long)m);
+                    *lo = ts_arena_printf(a, "max(%s, ceil_div((%s) - %ld, %ld))", *lo, t,
+                                          (long)(q->size - 1), (long)m);
                 if (rlo < m * (x->s.extent[u] - 1))
                     *hi = ts_arena_printf(a, "min(%s, floor_div(%s, %ld) + 1)", *hi, t, (long)m);
             }
@@ -617,7 +632,8 @@ static bool shares_bound_with_unrolled(const nest *x, int u)
 {
     for (int b = 0; b < x->nbounds; b++)
         for (int i = 0; i < x->s.naxes && x->bounds[b].f->k[u]; i++)
-            if (i != u && x->bounds[b].f->k[i] && (x->unroll[i] || i == x->tile[0] || i == x->tile[1]))
+            if (i != u && x->bounds[b].f->k[i] &&
+                (x->unroll[i] || i == x->tile[0] || i == x->tile[1]))
                 return true;
     return false;
 }
@@ -646,8 +662,9 @@ static void sum_loops(writer *w, int from)
         else {
             ts_emit_line(e, "for (int64_t %s = 0; %s < %ld; %s++) {", v, v, (long)blocks, v);
             ts_emit_open(e, &mark);
-            w->axes[u] = ts_ix_add(a, ts_ix_mul(a, ts_ix_var(a, ts_atom_var(a, v, 0, blocks - 1)), x->width),
-                                   ts_ix_var(a, e->lane));
+            w->axes[u] =
+                ts_ix_add(a, ts_ix_mul(a, ts_ix_var(a, ts_atom_var(a, v, 0, blocks - 1)), x->width),
+                          ts_ix_var(a, e->lane));
         }
         sum_loops(w, u + 1);
         if (blocks > 1)
@@ -695,7 +712,8 @@ static void sum_loops(writer *w, int from)
     ts_emit_close(e, mark);
 }
 
-/* Bias, activation, update: the roots at every element of the tile, with the sums as the contraction's value. */
+/* Bias, activation, update: the roots at every element of the tile, with the sums as the
+ * contraction's value. */
 static void epilogue(writer *w)
 {
     nest *x = w->x;
@@ -715,7 +733,8 @@ static void epilogue(writer *w)
             }
             if (t == TS_F16 || t == TS_BF16) {
                 ts_render_need(x->r, "half");
-                acc = ts_emit_temp(e, t, "round_%s_%s(%s)", ts_dtype_name(t), ts_emit_suffix(e, t), acc);
+                acc = ts_emit_temp(e, t, "round_%s_%s(%s)", ts_dtype_name(t), ts_emit_suffix(e, t),
+                                   acc);
             }
             coordinates(x, x->s.out, x->n->out[0]->type.rank, w->axes, at);
             ts_emit_bind(e, x->n->out[0], at, acc);
@@ -750,8 +769,8 @@ static void tile(writer *w)
     epilogue(w);
 }
 
-/* A tile axis is walked in blocks; its last block may be smaller, and its first and last may touch padding. So block
- * index b is one of: a constant (edge), or a variable over the blocks between. */
+/* A tile axis is walked in blocks; its last block may be smaller, and its first and last may touch
+ * padding. So block index b is one of: a constant (edge), or a variable over the blocks between. */
 static void tile_variants(writer *w, int t, const ts_ix *const *block)
 {
     nest *x = w->x;
@@ -815,7 +834,8 @@ static void tile_variants(writer *w, int t, const ts_ix *const *block)
     }
 }
 
-/* Output axes (tiles counted in blocks), outermost in memory first: they are the pieces the threads share. */
+/* Output axes (tiles counted in blocks), outermost in memory first: they are the pieces the threads
+ * share. */
 static int piece_axes(const writer *w, int *axes, int64_t *counts)
 {
     const nest *x = w->x;
@@ -845,7 +865,8 @@ static int piece_axes(const writer *w, int *axes, int64_t *counts)
     return n;
 }
 
-/* One part of the lane axis: decodes a piece and does its tile. Returns how many pieces there are. */
+/* One part of the lane axis: decodes a piece and does its tile. Returns how many pieces there are.
+ */
 static int64_t write_part(writer *w, int64_t first)
 {
     nest *x = w->x;
@@ -858,8 +879,9 @@ static int64_t write_part(writer *w, int64_t first)
     n = piece_axes(w, axes, counts);
     for (int p = 0; p < n; p++)
         total *= counts[p];
-    ts_emit_line(e, "for (int64_t i = lo > %ld ? lo - %ld : 0; i < (hi < %ld ? hi - %ld : %ld); i++) {", (long)first, (long)first,
-                 (long)(first + total), (long)first, (long)total);
+    ts_emit_line(
+        e, "for (int64_t i = lo > %ld ? lo - %ld : 0; i < (hi < %ld ? hi - %ld : %ld); i++) {",
+        (long)first, (long)first, (long)(first + total), (long)first, (long)total);
     ts_emit_open(e, &mark);
     e->lane = ts_atom_var(a, "l", 0, w->part.width - 1);
     e->lanes = w->part.width > 1 ? w->part.width : 0;
@@ -921,15 +943,15 @@ bool ts_render_contract(ts_render *r, const ts_kernel *k, ts_cut *cut)
     if (!choose(&x))
         return false;
     ts_render_emitter(r, &e);
-    ts_emit_line(&e, "/* lanes %s%s x%d, tile %s %ld x %s %ld */", x.s.axis[x.lane], x.across ? " (summed)" : "", x.width,
-                 x.tile[0] < 0 ? "-" : x.s.axis[x.tile[0]], (long)x.size[0], x.tile[1] < 0 ? "-" : x.s.axis[x.tile[1]],
-                 (long)x.size[1]);
+    ts_emit_line(&e, "/* lanes %s%s x%d, tile %s %ld x %s %ld */", x.s.axis[x.lane],
+                 x.across ? " (summed)" : "", x.width, x.tile[0] < 0 ? "-" : x.s.axis[x.tile[0]],
+                 (long)x.size[0], x.tile[1] < 0 ? "-" : x.s.axis[x.tile[1]], (long)x.size[1]);
     extent = x.s.extent[x.lane];
     if (x.across) {
         w.part = (part){0, 1, x.width};
         pieces = write_part(&w, 0);
     } else {
-        for (int width = x.width; from < extent; width = width > 4 ? width / 2 : 1) {
+        for (int width = x.width; from<extent; width = width> 4 ? width / 2 : 1) {
             int64_t blocks = (extent - from) / width;
             if (!blocks)
                 continue;
