@@ -9,6 +9,8 @@ static const struct {
     {"autodiff", ts_pass_autodiff},   /* the backward graph; inherits place and line         */
     {"optimizer", ts_pass_optimizer}, /* accumulation, scaling, clipping, the weight update  */
     {"simplify", ts_pass_simplify},   /* fold, algebra, common subexpressions, dead code     */
+    {"transpose", ts_pass_transpose}, /* transposed products in their final shape            */
+    {"layout", ts_pass_layout},       /* batch in the lanes, or channels last                */
 };
 
 const char *ts_pass_name(int i)
