@@ -9,11 +9,12 @@
  * leaves  a layout on the activations of a network of convolutions
  *
  * Two ways to fill vector registers, chosen for the whole network:
- *   batch in the lanes   when the batch is a multiple of 8: nothing is wasted at 1, 5 or 10 channels, and weights,
- *                        pooling, norms and softmax need no shuffles. [N,C,H,W] lies as [N/L][C][H][W][L].
- *   channels last        otherwise, when the convolutions' channels are multiples of 8: [N][H][W][C].
- * Weights keep PyTorch's layout with the batch in the lanes (they are broadcast). With channels last they lie as
- * [kh][kw][in][out], and so do their optimiser states; the gradient of the input reads a transposed copy.
+ *   batch in the lanes   when the batch is a multiple of 8: nothing is wasted at 1, 5 or 10
+ * channels, and weights, pooling, norms and softmax need no shuffles. [N,C,H,W] lies as
+ * [N/L][C][H][W][L]. channels last        otherwise, when the convolutions' channels are multiples
+ * of 8: [N][H][W][C]. Weights keep PyTorch's layout with the batch in the lanes (they are
+ * broadcast). With channels last they lie as [kh][kw][in][out], and so do their optimiser states;
+ * the gradient of the input reads a transposed copy.
  */
 #include "pass/pass.h"
 #include "render/render.h"
@@ -29,7 +30,6 @@ typedef struct layouts {
     scheme scheme;
     int lanes;
 } layouts;
-
 
 /* --- which dim is the batch --- */
 
@@ -79,7 +79,9 @@ static int node_batch(const layouts *l, const ts_node *n)
         return -1;
     }
     if (n->op->flags & TS_SOURCE || b < 0)
-        return !strcmp(n->op->name, "gather") || !strcmp(n->op->name, "scatter_add") ? l->batch[n->in[1]->id] : -1;
+        return !strcmp(n->op->name, "gather") || !strcmp(n->op->name, "scatter_add")
+                   ? l->batch[n->in[1]->id]
+                   : -1;
     if (n->op->flags & TS_VIEW)
         return view_batch(n, b);
     if (n->op->flags & TS_REDUCE)
@@ -182,12 +184,14 @@ static ts_value *relaid(layouts *l, ts_value *v, ts_layout to, const ts_node *li
     return y;
 }
 
-/* A copy of the batch's features side by side, for a product that sums over the batch and has them in its lanes. */
+/* A copy of the batch's features side by side, for a product that sums over the batch and has them
+ * in its lanes. */
 static ts_value *rows_for_product(layouts *l, const ts_node *n, ts_value *v)
 {
     int b = l->batch[n->in[1]->id], rank = n->in[1]->type.rank;
 
-    if (strcmp(n->op->name, "matmul") || b != rank - 2 || l->scheme != BATCH_LANES || n->in[1]->kind != TS_VALUE_NODE)
+    if (strcmp(n->op->name, "matmul") || b != rank - 2 || l->scheme != BATCH_LANES ||
+        n->in[1]->kind != TS_VALUE_NODE)
         return v;
     return relaid(l, v, (ts_layout){0}, n);
 }
@@ -213,7 +217,8 @@ static ts_status copy_node(layouts *l, const ts_node *n, ts_value **rows)
     return ts_graph_check(l->g);
 }
 
-ts_status ts_pass_layout(ts_arena *a, const ts_graph *in, const ts_options *opt, const ts_graph **out)
+ts_status ts_pass_layout(ts_arena *a, const ts_graph *in, const ts_options *opt,
+                         const ts_graph **out)
 {
     layouts l = {.a = a, .in = in, .batch = TS_NEWS(a, int, in->nvalues)};
     ts_value **rows = TS_NEWS(a, ts_value *, in->nvalues);

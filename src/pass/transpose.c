@@ -5,8 +5,9 @@
  *     %4 = permute %3  [1,0]          %6 = permute %1
  *                                     %4 = matmul %5, %6
  *
- * A linear layer's weight gradient comes out of autodiff transposed; this way it is made in the weight's own shape, so
- * that the update can be computed while it is in registers. Views of operands cost nothing.
+ * A linear layer's weight gradient comes out of autodiff transposed; this way it is made in the
+ * weight's own shape, so that the update can be computed while it is in registers. Views of
+ * operands cost nothing.
  *
  * keeps   everything else
  */
@@ -32,7 +33,8 @@ static ts_value *swapped(ts_value *v)
     return ts_transpose(v, v->type.rank - 2, v->type.rank - 1);
 }
 
-ts_status ts_pass_transpose(ts_arena *a, const ts_graph *in, const ts_options *opt, const ts_graph **out)
+ts_status ts_pass_transpose(ts_arena *a, const ts_graph *in, const ts_options *opt,
+                            const ts_graph **out)
 {
     ts_value **map;
     ts_graph *g = ts_graph_begin_copy(a, in, &map);
@@ -43,12 +45,13 @@ ts_status ts_pass_transpose(ts_arena *a, const ts_graph *in, const ts_options *o
     for (int i = 0; i < in->nnodes; i++) {
         const ts_node *n = in->nodes[i];
         const ts_value *v = n->nin ? n->in[0] : NULL;
-        if (swaps_last(n) && v->kind == TS_VALUE_NODE && !strcmp(v->node->op->name, "matmul") && uses[v->id] == 1 &&
-            v->node->in[0]->type.rank == v->node->in[1]->type.rank)
+        if (swaps_last(n) && v->kind == TS_VALUE_NODE && !strcmp(v->node->op->name, "matmul") &&
+            uses[v->id] == 1 && v->node->in[0]->type.rank == v->node->in[1]->type.rank)
             turned[v->node->id] = true;
     }
     for (int i = 0; i < in->nnodes; i++) {
-        const ts_node *n = in->nodes[i], *m = n->nin && n->in[0]->kind == TS_VALUE_NODE ? n->in[0]->node : NULL;
+        const ts_node *n = in->nodes[i],
+                      *m = n->nin && n->in[0]->kind == TS_VALUE_NODE ? n->in[0]->node : NULL;
         if (turned[i])
             continue;
         if (!m || !turned[m->id]) {

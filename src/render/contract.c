@@ -21,7 +21,10 @@
  */
 #include "render/render.h"
 
-enum { MAX_UNROLL = 11, MAX_BODY = 160 }; /* steps of one axis, and multiply-adds, that are written out */
+enum {
+    MAX_UNROLL = 11,
+    MAX_BODY = 160
+}; /* steps of one axis, and multiply-adds, that are written out */
 
 typedef struct bound { /* 0 <= index in one dim of an operand < size must be tested */
     const ts_affine *f;
@@ -411,7 +414,8 @@ static void try_lane(nest *x, nest *best)
                 continue;
             x->tile[0] = i;
             x->tile[1] = j;
-            for (int which = 0; which < 4; which++) { /* with neither, either or both partners unrolled */
+            for (int which = 0; which < 4;
+                 which++) { /* with neither, either or both partners unrolled */
                 memset(x->unroll, 0, sizeof(x->unroll));
                 for (int t = 0; t < 2; t++) {
                     int u = x->tile[t] < 0 ? -1 : partner(x, x->tile[t]);

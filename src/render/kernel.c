@@ -92,23 +92,10 @@ static bool vector_ok(const ts_kernel *k)
  */
 static bool reduces_across(const ts_kernel *k)
 {
-    const ts_node *n = k->anchor;
-    const int64_t *dims;
-    int count, last;
+    int dim;
 
-    if (!n || !(n->op->flags & TS_REDUCE))
-        return false;
-    const ts_value *v = n->in[0];
-    if (!v->type.rank || (v->layout.set && v->layout.lanes > 1))
-        return false;
-    last = v->layout.set ? v->layout.order[v->type.rank - 1] : v->type.rank - 1;
-    count = ts_attr_list(n, "dims", &dims);
-    if (v->type.dim[last] < 8)
-        return false;
-    for (int i = 0; i < count; i++)
-        if ((dims[i] < 0 ? dims[i] + v->type.rank : dims[i]) == last)
-            return true;
-    return !count;
+    return k->anchor && k->anchor->op->flags & TS_REDUCE && !(k->anchor->op->flags & TS_NODIFF) &&
+           ts_reduce_lanes(k->anchor, &dim);
 }
 
 /* Computes and stores every root at these coordinates. */
