@@ -36,16 +36,17 @@ bool ts_full_value(const ts_value *v, double *x)
     return true;
 }
 
-/* A full of one element's bits, if a double can say them. */
+/* A full of one element's bits, if a double can say them. NaN is NaN: which one, differs between
+ * machines. */
 static ts_value *full_of(ts_graph *g, const ts_type *t, const void *data)
 {
     uint64_t bits = 0;
     double x = ts_dtype_get(t->dtype, data, 0);
 
     ts_dtype_set(t->dtype, &bits, 0, x);
-    if (memcmp(&bits, data, ts_dtype_size(t->dtype)))
+    if (x == x && memcmp(&bits, data, ts_dtype_size(t->dtype)))
         return NULL;
-    return ts_full_n(g, t->dtype, x, t->rank, t->dim);
+    return ts_full_n(g, t->dtype, x == x ? x : NAN, t->rank, t->dim);
 }
 
 static bool all_same(const ts_type *t, const char *data)

@@ -21,7 +21,8 @@
  *
  * Two things make this less than term rewriting. A state's value depends on when it is read: a rule
  * looks behind a node only within its phase, and what another phase or an update reads never turns
- * into the state itself. Nor do results turn into inputs or consts: they need memory of their own.
+ * into the state itself but into a copy of it (nop). Results that are inputs or consts are copies
+ * as well: they need memory of their own.
  */
 #include "pass/pass.h"
 
@@ -91,9 +92,12 @@ static bool *find_pinned(ts_arena *a, const ts_graph *g)
     return pinned;
 }
 
-static bool may_be_pinned(const ts_value *v)
+/* A result that turned into an input, a state or a const is a copy of it. */
+static ts_value *own_memory(const ts_node *n, ts_value *v)
 {
-    return v->kind == TS_VALUE_NODE && strcmp(v->node->op->name, "const");
+    if (!v || (v->kind == TS_VALUE_NODE && strcmp(v->node->op->name, "const")))
+        return v;
+    return strcmp(n->op->name, "nop") ? ts_point1("nop", v) : NULL;
 }
 
 /* What n becomes: a value of a node before it, or its own after all. */
@@ -107,8 +111,9 @@ static ts_status improve(ts_node *n, bool pinned, ts_value **out)
         ts_value *v;
         g->like = n;
         v = apply(n);
+        v = pinned ? own_memory(n, v) : v;
         g->like = NULL;
-        if (g->status || !v || (pinned && !may_be_pinned(v)))
+        if (!v || g->status)
             return g->status;
         if (!ts_type_same(&v->type, &n->out[0]->type))
             return ts_fail_at(n, TS_ERR_INTERNAL, "simplify gave %s another type", n->op->name);
@@ -120,11 +125,16 @@ static ts_status improve(ts_node *n, bool pinned, ts_value **out)
     return TS_OK;
 }
 
-static void merge(ts_merge *m, const ts_node *n, ts_value **map)
+/* A result from nothing (zeros for an accumulator) stays its own: shared, it would have to be
+ * stored and copied, where alone it is written into place. */
+static void merge(ts_merge *m, const ts_node *n, bool pinned, ts_value **map)
 {
     ts_value *v = map[n->out[0]->id];
-    ts_node *first = v->kind == TS_VALUE_NODE ? ts_merge_find(m, v->node) : NULL;
+    ts_node *first;
 
+    if (v->kind != TS_VALUE_NODE || (pinned && v->node->op->flags & TS_SOURCE))
+        return;
+    first = ts_merge_find(m, v->node);
     if (!first)
         return;
     first->backward = first->backward && v->node->backward;
@@ -144,7 +154,7 @@ static ts_status sweep(ts_arena *a, const ts_graph *in, bool *changed, const ts_
         const ts_node *n = in->nodes[i];
         ts_node *copy = ts_graph_copy_node(g, n, map);
         TS_TRY(improve(copy, pinned[n->out[0]->id], &map[n->out[0]->id]));
-        merge(m, n, map);
+        merge(m, n, pinned[n->out[0]->id], map);
         *changed = *changed || map[n->out[0]->id] != copy->out[0];
     }
     ts_graph_finish_copy(g, in, map);

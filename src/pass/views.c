@@ -37,6 +37,16 @@ static ts_value *reshape_reshape(const ts_node *n)
     return inner ? reshaped(inner->in[0], &n->out[0]->type) : NULL;
 }
 
+/* An expand that adds nothing but dims of size 1. */
+static ts_value *reshape_expand(const ts_node *n)
+{
+    const ts_node *inner = ts_rule_behind(n, 0, "expand");
+
+    if (!inner || ts_type_count(&inner->in[0]->type) != ts_type_count(&n->out[0]->type))
+        return NULL;
+    return reshaped(inner->in[0], &n->out[0]->type);
+}
+
 /* Do the dims that are not 1 keep their order? */
 static ts_value *permute_nothing(const ts_node *n)
 {
@@ -238,13 +248,11 @@ static ts_value *flip_nothing(const ts_node *n)
 }
 
 static const ts_rule view_rules[] = {
-    {"reshape", same_shape},      {"reshape", reshape_reshape},
-    {"permute", permute_nothing}, {"permute", permute_permute},
-    {"expand", same_shape},       {"expand", expand_expand},
-    {"expand", expand_reshape},   {"slice", same_shape},
-    {"slice", slice_slice},       {"slice", slice_expand},
-    {"slice", slice_pad},         {"slice", slice_concat},
-    {"pad", same_shape},          {"pad", pad_pad},
+    {"reshape", same_shape},      {"reshape", reshape_reshape}, {"reshape", reshape_expand},
+    {"permute", permute_nothing}, {"permute", permute_permute}, {"expand", same_shape},
+    {"expand", expand_expand},    {"expand", expand_reshape},   {"slice", same_shape},
+    {"slice", slice_slice},       {"slice", slice_expand},      {"slice", slice_pad},
+    {"slice", slice_concat},      {"pad", same_shape},          {"pad", pad_pad},
     {"concat", concat_one},       {"flip", flip_nothing},
 };
 
