@@ -68,20 +68,51 @@ static void walk_results(order *o, const ts_graph *g)
         walk(o, g->grads[i].grad);
 }
 
+/* Which nodes belong to the forward pass: what outputs, the loss and updates that need no gradient
+ * (running statistics) are made of. The rest comes when the backward graph asks for it, such as an
+ * optimiser's terms of the old weights. */
+static bool *find_forward(const order *o, const ts_graph *g)
+{
+    bool *forward = TS_NEWS(o->a, bool, g->nvalues), *backward = TS_NEWS(o->a, bool, g->nvalues);
+
+    for (int i = 0; i < o->nnodes; i++) {
+        const ts_node *n = o->nodes[i];
+        bool b = n->backward;
+        for (int k = 0; k < n->nin; k++)
+            b = b || backward[n->in[k]->id];
+        for (int k = 0; k < n->nout; k++)
+            backward[n->out[k]->id] = b;
+    }
+    for (int i = 0; i < g->noutputs; i++)
+        forward[g->outputs[i]->id] = true;
+    for (int i = 0; i < g->nupdates; i++)
+        forward[g->updates[i].next->id] |= !backward[g->updates[i].next->id];
+    if (g->loss)
+        forward[g->loss->id] = true;
+    for (int i = o->nnodes - 1; i >= 0; i--)
+        for (int k = 0; k < o->nodes[i]->nout; k++)
+            for (int j = 0; j < o->nodes[i]->nin && forward[o->nodes[i]->out[k]->id]; j++)
+                forward[o->nodes[i]->in[j]->id] = true;
+    return forward;
+}
+
 /* 0 forward, 1 backward, 2 phase 1 and so on; never before what it needs. */
 static int *find_parts(const order *o, const ts_graph *g, int *last)
 {
     int *part = TS_NEWS(o->a, int, g->nnodes);
+    bool *forward = find_forward(o, g);
 
     *last = 0;
     for (int i = 0; i < o->nnodes; i++) {
         const ts_node *n = o->nodes[i];
-        int p = n->phase ? n->phase + 1 : n->backward;
+        bool early = false;
+        for (int k = 0; k < n->nout; k++)
+            early = early || forward[n->out[k]->id];
+        part[n->id] = n->phase ? n->phase + 1 : n->backward || !early;
         for (int k = 0; k < n->nin; k++)
             if (n->in[k]->kind == TS_VALUE_NODE)
-                p = TS_MAX(p, part[n->in[k]->node->id]);
-        part[n->id] = p;
-        *last = TS_MAX(*last, p);
+                part[n->id] = TS_MAX(part[n->id], part[n->in[k]->node->id]);
+        *last = TS_MAX(*last, part[n->id]);
     }
     return part;
 }

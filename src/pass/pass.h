@@ -38,6 +38,10 @@ ts_rule_fn ts_rule_point;  /* algebra.c  pointwise ops                     */
 ts_rule_fn ts_rule_view;   /* views.c    what only moves elements          */
 ts_rule_fn ts_rule_reduce; /* views.c    sums that add nothing             */
 
+/* absorb.c: as a rule, but n is a node of the old graph: uses counts each value's, map has the new
+ * values. Only there is it known that nobody else needs what is in between. */
+ts_value *ts_rule_absorb(const ts_node *n, const int *uses, ts_value *const *map);
+
 /* fold.c */
 bool ts_full_value(const ts_value *v, double *x); /* every element of v is x, as its dtype has it */
 /* simplify.c: helpers of the rules */

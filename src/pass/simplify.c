@@ -15,9 +15,9 @@
  * leaves  the canonical order (order.c) and no dead node; nothing any rule applies to
  *
  * Sweeps in canonical order: each node is copied with its simple inputs, offered to the rules
- * (fold.c, algebra.c, views.c) until none applies, and looked up among the nodes before it
- * (merge.c). What got replaced is dead and goes with the next ordering. Done when a sweep changes
- * nothing.
+ * (absorb.c, fold.c, algebra.c, views.c) until none applies, and looked up among the nodes before
+ * it (merge.c). What got replaced is dead and goes with the next ordering. Done when a sweep
+ * changes nothing.
  *
  * Two things make this less than term rewriting. A state's value depends on when it is read: a rule
  * looks behind a node only within its phase, and what another phase or an update reads never turns
@@ -149,10 +149,20 @@ static ts_status sweep(ts_arena *a, const ts_graph *in, bool *changed, const ts_
     ts_graph *g = ts_graph_begin_copy(a, in, &map);
     ts_merge *m = ts_merge_new(a, in->nnodes);
     bool *pinned = find_pinned(a, in);
+    int *uses = ts_graph_uses(a, in);
 
     for (int i = 0; i < in->nnodes; i++) {
         const ts_node *n = in->nodes[i];
         ts_node *copy = ts_graph_copy_node(g, n, map);
+        ts_value *v;
+        g->like = n;
+        v = ts_rule_absorb(n, uses, map);
+        g->like = NULL;
+        if (v) {
+            map[n->out[0]->id] = v;
+            *changed = true;
+            continue;
+        }
         TS_TRY(improve(copy, pinned[n->out[0]->id], &map[n->out[0]->id]));
         merge(m, n, pinned[n->out[0]->id], map);
         *changed = *changed || map[n->out[0]->id] != copy->out[0];

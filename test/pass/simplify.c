@@ -249,6 +249,9 @@ static ts_value *two_rands(void)
     CASE(amax_ones, BITS, ts_amax(ts_reshape(x, 2, 1, 3), 1, (int64_t[]){1}, false))               \
     CASE(sum_expand, NEAR, ts_sum(ts_expand(x, 4, 2, 3), 1, (int64_t[]){0}, false))                \
     CASE(sum_expand_part, NEAR, ts_sum(ts_expand(x, 5, 2, 3), 2, (int64_t[]){0, 2}, true))         \
+    CASE(absorb_keepdim, BITS,                                                                     \
+         ts_reshape(ts_sum(ts_reshape(x, 1, 2, 3), 2, (int64_t[]){0, -1}, true), 2))               \
+    CASE(absorb_transpose, BITS, ts_permute(ts_matmul(ts_permute(x, 1, 0), y), 1, 0))              \
     CASE(merge, BITS, ts_mul(f1("exp", x), ts_add(f1("exp", x), y)))                               \
     CASE(merge_commuted, BITS, ts_sub(f1("exp", ts_mul(x, y)), ts_mul(y, x)))                      \
     CASE(merge_ordered, BITS, ts_mul(ts_sub(x, y), ts_sub(y, x)))                                  \
@@ -607,6 +610,28 @@ static void random_near(void **state)
     }
 }
 
+/* A sum that is used as it is as well is not computed twice. */
+static void absorb_only_ours(void **state)
+{
+    ts_arena *a = ts_arena_new();
+    const ts_graph *s;
+    ts_value *sum;
+    int sums = 0;
+
+    (void)state;
+    g = ts_graph_new("shared");
+    x = ts_input(g, "x", TS_F32, 2, 3);
+    sum = ts_sum(x, 1, (int64_t[]){1}, true);
+    ts_output(ts_reshape(sum, 2), "flat");
+    ts_output(ts_sub(x, sum), "rest");
+    s = simplify(a, g);
+    for (int i = 0; i < s->nnodes; i++)
+        sums += !strcmp(s->nodes[i]->op->name, "sum");
+    assert_int_equal(sums, 1);
+    ts_graph_free(g);
+    ts_arena_free(a);
+}
+
 /* --- whole training steps --- */
 
 static ts_graph *net(int which, int64_t batch)
@@ -649,7 +674,7 @@ static void training(void **state)
         ts_options opt = {.optimizer = &o};
         ts_arena *a = ts_arena_new();
         const ts_graph *before, *s;
-        g = net(which, 1);
+        g = net(which, 2);
         o.hyper.momentum = which == 1 || which == 4 ? 0.9 : 0;
         ok(ts_pass_run(a, "decompose", g, &opt, &before));
         ok(ts_pass_run(a, "autodiff", before, &opt, &before));
@@ -670,8 +695,9 @@ int main(void)
     const struct CMUnitTest others[] = {
         cmocka_unit_test(order_of_arguments), cmocka_unit_test(order_of_parts),
         cmocka_unit_test(states_keep_time),   cmocka_unit_test(results_from_nothing),
-        cmocka_unit_test(merged_place),       cmocka_unit_test(random_exact),
-        cmocka_unit_test(random_near),        cmocka_unit_test(training),
+        cmocka_unit_test(merged_place),       cmocka_unit_test(absorb_only_ours),
+        cmocka_unit_test(random_exact),       cmocka_unit_test(random_near),
+        cmocka_unit_test(training),
     };
     struct CMUnitTest tests[TS_COUNT(cases) + TS_COUNT(others)];
 
