@@ -669,9 +669,10 @@ static ts_graph *net(int which, int64_t batch)
 static void training(void **state)
 {
     (void)state;
-    for (int which = 1; which <= 4; which++) {
+    for (int i = 0; i < 8; i++) {
+        int which = 1 + i % 4;
         ts_optimizer o = which == 3 ? ts_adamw(0.001) : ts_sgd(0.01);
-        ts_options opt = {.optimizer = &o};
+        ts_options opt = {.optimizer = &o, .gradient_accumulation = 1 + i / 4};
         ts_arena *a = ts_arena_new();
         const ts_graph *before, *s;
         g = net(which, 2);
@@ -680,7 +681,8 @@ static void training(void **state)
         ok(ts_pass_run(a, "autodiff", before, &opt, &before));
         ok(ts_pass_run(a, "optimizer", before, &opt, &before));
         s = simplify(a, before);
-        print_message("# net %d: %d nodes, simplified %d\n", which, before->nnodes, s->nnodes);
+        print_message("# net %d, accumulation %d: %d nodes, simplified %d\n", which, 1 + i / 4,
+                      before->nnodes, s->nnodes);
         check_ordered(s);
         check_idempotent(a, s);
         if (which != 2) /* its convolutions take the reference too long */
