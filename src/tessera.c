@@ -25,12 +25,15 @@ static ts_slot slot(ts_arena *a, const ts_value *v, const char *name, const ts_p
 }
 
 /* What a run needs to know, copied out of the compile. */
-static void describe(ts_executable *x, const ts_graph *g, const ts_program *p, const ts_options *opt)
+static void describe(ts_executable *x, const ts_graph *g, const ts_program *p,
+                     const ts_options *opt)
 {
     for (int i = 0; i < g->ninputs; i++)
-        TS_PUSH(x->arena, x->inputs, x->ninputs, slot(x->arena, g->inputs[i], g->inputs[i]->name, p));
+        TS_PUSH(x->arena, x->inputs, x->ninputs,
+                slot(x->arena, g->inputs[i], g->inputs[i]->name, p));
     for (int i = 0; i < g->noutputs; i++)
-        TS_PUSH(x->arena, x->outputs, x->noutputs, slot(x->arena, g->outputs[i], g->output_names[i], p));
+        TS_PUSH(x->arena, x->outputs, x->noutputs,
+                slot(x->arena, g->outputs[i], g->output_names[i], p));
     for (int i = 0; i < g->nstates; i++) {
         ts_slot s = slot(x->arena, g->states[i].value, g->states[i].value->name, p);
         s.init = g->states[i].init;
@@ -81,7 +84,8 @@ static ts_status build(ts_executable *x, const ts_source *src, const ts_options 
     return s;
 }
 
-static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *opt, ts_executable *x)
+static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *opt,
+                         ts_executable *x)
 {
     const ts_graph *g;
     const ts_program *p;
@@ -93,10 +97,10 @@ static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *o
         describe(x, g, NULL, opt);
         return TS_OK;
     }
-    TS_TRY(ts_plan(a, g, opt, &p));            /* plan/    graph   -> program  */
-    TS_TRY(ts_source_make(a, p, opt, &src));   /* render/  program -> C text   */
+    TS_TRY(ts_plan(a, g, opt, &p));          /* plan/    graph   -> program  */
+    TS_TRY(ts_source_make(a, p, opt, &src)); /* render/  program -> C text   */
     describe(x, g, p, opt);
-    return build(x, src, opt);                 /* render/  C text  -> .so      */
+    return build(x, src, opt); /* render/  C text  -> .so      */
 }
 
 ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **out)
@@ -143,7 +147,9 @@ ts_stats ts_executable_stats(const ts_executable *x)
 
 const ts_tensor_info *ts_executable_tensor(const ts_executable *x, ts_role role, int i)
 {
-    const ts_slot *s = role == TS_ROLE_INPUT ? x->inputs : role == TS_ROLE_OUTPUT ? x->outputs : x->states;
+    const ts_slot *s = role == TS_ROLE_INPUT    ? x->inputs
+                       : role == TS_ROLE_OUTPUT ? x->outputs
+                                                : x->states;
     int n = role == TS_ROLE_INPUT ? x->ninputs : role == TS_ROLE_OUTPUT ? x->noutputs : x->nstates;
 
     return i >= 0 && i < n ? &s[i].info : NULL;

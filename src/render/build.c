@@ -1,8 +1,9 @@
 /* build.c - the system's C compiler as a child process, and which instructions it may use.
  *
- * gcc 12.2 judges a function that stores to arrays of two vector widths in one loop pure and deletes the call;
- * -fno-ipa-pure-const and -fno-ipa-modref together cure it (test/render/miscompile.c). Contraction of a*b+c to one
- * rounding is asked for explicitly, the same with every compiler.
+ * gcc 12.2 judges a function that stores to arrays of two vector widths in one loop pure and
+ * deletes the call; -fno-ipa-pure-const and -fno-ipa-modref together cure it
+ * (test/render/miscompile.c). Contraction of a*b+c to one rounding is asked for explicitly, the
+ * same with every compiler.
  */
 #include "render/render.h"
 #include <errno.h>
@@ -28,8 +29,8 @@ static const char *this_machine(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw"))
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
         return "x86-64-v4";
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         return "x86-64-v3";
@@ -128,10 +129,12 @@ static const char *first_error(ts_arena *a, const char *log_path)
     return line;
 }
 
-ts_status ts_cc_build(const ts_source *src, const ts_options *opt, const char *folder, const char *so_path)
+ts_status ts_cc_build(const ts_source *src, const ts_options *opt, const char *folder,
+                      const char *so_path)
 {
     ts_arena *a = ts_arena_new();
-    const char *c_path = ts_arena_printf(a, "%s/step.c", folder), *log_path = ts_arena_printf(a, "%s/cc.log", folder);
+    const char *c_path = ts_arena_printf(a, "%s/step.c", folder),
+               *log_path = ts_arena_printf(a, "%s/cc.log", folder);
     char **argv = NULL;
     int argc = 0, status;
     ts_status s = ts_file_write(c_path, src->text, src->len);
@@ -151,8 +154,8 @@ ts_status ts_cc_build(const ts_source *src, const ts_options *opt, const char *f
     if (status < 0)
         s = ts_fail(TS_ERR_COMPILER, "cannot run the C compiler '%s'", compiler(opt));
     else if (status) {
-        s = ts_fail(TS_ERR_COMPILER, "the C compiler '%s' failed with status %d: %s", compiler(opt), status,
-                    first_error(a, log_path));
+        s = ts_fail(TS_ERR_COMPILER, "the C compiler '%s' failed with status %d: %s", compiler(opt),
+                    status, first_error(a, log_path));
         ts_error_hint("the source is kept in %s, its messages in %s", c_path, log_path);
     }
     ts_arena_free(a);

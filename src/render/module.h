@@ -1,5 +1,5 @@
-/* module.h - what generated code and engine agree on. The prelude repeats these declarations; TS_MODULE_ABI changes with
- * them. */
+/* module.h - what generated code and engine agree on. The prelude repeats these declarations;
+ * TS_MODULE_ABI changes with them. */
 #ifndef TS_MODULE_H
 #define TS_MODULE_H
 
@@ -8,7 +8,7 @@
 enum { TS_MODULE_ABI = 1 };
 
 typedef struct ts_run_ctx {
-    char *m;              /* the device block */
+    char *m;               /* the device block */
     const void *const *in; /* this micro-batch's inputs */
     uint64_t seed, step;   /* of the random generator */
 } ts_run_ctx;

@@ -46,7 +46,7 @@ struct ts_executable {
     size_t block_bytes;
     ts_stats stats;
     const char *isa, *source, *inspect;
-    void *library;                 /* dlopen's */
+    void *library;                  /* dlopen's */
     const struct ts_module *module; /* NULL: the reference executor runs `graph` */
     const ts_graph *graph;
 };
