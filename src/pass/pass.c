@@ -6,6 +6,7 @@ static const struct {
     ts_pass_fn *run;
 } passes[] = {
     {"decompose", ts_pass_decompose}, /* composites become primitives                        */
+    {"crop", ts_pass_crop},           /* rows and columns that pooling drops                 */
     {"order", ts_pass_order},         /* the same whatever compiler built the builder        */
     {"autodiff", ts_pass_autodiff},   /* the backward graph; inherits place and line         */
     {"optimizer", ts_pass_optimizer}, /* accumulation, scaling, clipping, the weight update  */
