@@ -29,6 +29,8 @@ typedef struct layouts {
     int *batch; /* which dim of each value counts samples, -1 for none */
     scheme scheme;
     int lanes;
+    int *group;   /* values that must lie alike, each under its group's first one */
+    bool *weight; /* by group: convolution weights, their gradients and optimiser states */
 } layouts;
 
 /* --- which dim is the batch --- */
@@ -170,6 +172,58 @@ static ts_layout activation(const layouts *l, const ts_value *v)
     return (ts_layout){0};
 }
 
+/* --- weights, with channels last --- */
+
+static int group_of(layouts *l, int v)
+{
+    while (l->group[v] != v)
+        v = l->group[v] = l->group[l->group[v]];
+    return v;
+}
+
+/* A weight, its gradient and its optimiser states meet in pointwise ops and updates. */
+static void find_weights(layouts *l)
+{
+    const ts_graph *g = l->in;
+
+    for (int i = 0; i < g->nvalues; i++)
+        l->group[i] = i;
+    for (int i = 0; i < g->nnodes; i++) {
+        const ts_node *n = g->nodes[i];
+        for (int k = 0; k < n->nin && n->op->flags & TS_POINT; k++)
+            if (ts_type_same_shape(&n->in[k]->type, &n->out[0]->type))
+                l->group[group_of(l, n->in[k]->id)] = group_of(l, n->out[0]->id);
+    }
+    for (int i = 0; i < g->nupdates; i++)
+        l->group[group_of(l, g->updates[i].state->id)] = group_of(l, g->updates[i].next->id);
+    for (int i = 0; i < g->nnodes; i++) {
+        const ts_node *n = g->nodes[i];
+        if (!strcmp(n->op->name, "conv") || !strcmp(n->op->name, "conv_input"))
+            l->weight[group_of(l, n->in[1]->id)] = true;
+        if (!strcmp(n->op->name, "conv_weight"))
+            l->weight[group_of(l, n->out[0]->id)] = true;
+    }
+}
+
+/* [o, c, kh, kw] as [kh][kw][c][o], or, for the gradient of the input, [kh][kw][o][c] */
+static ts_layout weight_layout(int rank, bool transposed)
+{
+    ts_layout x = {.set = true};
+
+    for (int i = 0; i < rank - 2; i++)
+        x.order[i] = (int8_t)(i + 2);
+    x.order[rank - 2] = !transposed;
+    x.order[rank - 1] = transposed;
+    return x;
+}
+
+static ts_layout layout_of(layouts *l, const ts_value *v)
+{
+    if (l->scheme == CHANNELS_LAST && l->weight[group_of(l, v->id)] && v->type.rank > 2)
+        return weight_layout(v->type.rank, false);
+    return activation(l, v);
+}
+
 /* --- rewriting --- */
 
 static ts_value *relaid(layouts *l, ts_value *v, ts_layout to, const ts_node *like)
@@ -209,9 +263,11 @@ static ts_status copy_node(layouts *l, const ts_node *n, ts_value **rows)
             *made = rows_for_product(l, n, in[1]);
         in[1] = *made;
     }
+    if (!strcmp(n->op->name, "conv_input") && l->scheme == CHANNELS_LAST)
+        in[1] = relaid(l, in[1], weight_layout(in[1]->type.rank, true), n);
     c = ts_node_clone(l->g, n, in);
     for (int i = 0; i < n->nout; i++) {
-        c->out[i]->layout = activation(l, n->out[i]);
+        c->out[i]->layout = layout_of(l, n->out[i]);
         l->map[n->out[i]->id] = c->out[i];
     }
     return ts_graph_check(l->g);
@@ -220,7 +276,11 @@ static ts_status copy_node(layouts *l, const ts_node *n, ts_value **rows)
 ts_status ts_pass_layout(ts_arena *a, const ts_graph *in, const ts_options *opt,
                          const ts_graph **out)
 {
-    layouts l = {.a = a, .in = in, .batch = TS_NEWS(a, int, in->nvalues)};
+    layouts l = {.a = a,
+                 .in = in,
+                 .batch = TS_NEWS(a, int, in->nvalues),
+                 .group = TS_NEWS(a, int, in->nvalues),
+                 .weight = TS_NEWS(a, bool, in->nvalues)};
     ts_value **rows = TS_NEWS(a, ts_value *, in->nvalues);
     const ts_node *first = in->nnodes ? in->nodes[0] : NULL;
 
@@ -229,7 +289,10 @@ ts_status ts_pass_layout(ts_arena *a, const ts_graph *in, const ts_options *opt,
     TS_TRY(choose(&l, opt));
     if (l.scheme == ROWS || !first || opt->executor == TS_EXEC_REFERENCE)
         return TS_OK;
+    find_weights(&l);
     l.g = ts_graph_begin_copy(a, in, &l.map);
+    for (int i = 0; i < in->nstates; i++)
+        l.map[in->states[i].value->id]->layout = layout_of(&l, in->states[i].value);
     for (int i = 0; i < in->ninputs; i++) {
         ts_layout x = activation(&l, in->inputs[i]);
         if (x.set)

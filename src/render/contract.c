@@ -345,10 +345,8 @@ static double total_cost(nest *x)
             sums *= n / x->width;
         else if (i >= x->s.nout)
             sums *= x->unroll[i] ? 1 : n;
-        else if (i == x->lane)
-            outputs *= (double)lane_blocks(x);
         else if (i != x->tile[0] && i != x->tile[1])
-            outputs *= n;
+            outputs *= i == x->lane ? (double)lane_blocks(x) : n;
     }
     for (int t = 0; t < 2; t++) {
         int64_t e = x->tile[t] < 0 ? 1 : x->s.extent[x->tile[t]];

@@ -34,6 +34,8 @@ static void physical(const ts_value *v, loops *l)
         int64_t n = v->type.dim[d];
         if (l->lanes && d == l->lane_dim)
             n = (n + l->lanes - 1) / l->lanes;
+        else if (n == 1)
+            continue;
         l->dim[l->rank] = d;
         l->step[l->rank] = 1;
         l->size[l->rank++] = n;
@@ -132,7 +134,17 @@ static void find_steps(const ts_render *r, const ts_value *v, const ts_type *sha
 {
     const int64_t *stride;
 
-    if (!v->node || !ts_type_same_shape(&v->type, shape))
+    if (!v->node)
+        return;
+    if (!strcmp(v->node->op->name, "mix")) { /* a matrix's rows share its columns' loads */
+        for (int i = 0; i < l->rank; i++)
+            if (l->dim[i] == ts_attr_int(v->node, "dim", 0))
+                l->step[i] = l->size[i];
+        if (r->p->place[v->node->in[0]->id].home == TS_HOME_NONE)
+            find_steps(r, v->node->in[0], shape, l);
+        return;
+    }
+    if (!ts_type_same_shape(&v->type, shape))
         return;
     if (v->node->op->flags & TS_WINDOW && strstr(v->node->op->name, "_grad")) {
         int n = ts_attr_list(v->node, "stride", &stride);
@@ -181,6 +193,8 @@ static void steps_body(ts_render *r, ts_emit *e, const ts_kernel *k, const loops
 static void logical(ts_render *r, const loops *l, const ts_ix *const *phys, const ts_ix *lane,
                     const ts_ix **at)
 {
+    for (int i = 0; i < TS_MAX_RANK; i++)
+        at[i] = ts_ix_const(r->a, 0);
     for (int i = 0; i < l->rank; i++)
         at[l->dim[i]] = phys[i];
     if (l->lanes)
