@@ -59,6 +59,8 @@ static int reduce_batch(const ts_node *n, int b)
     const int64_t *dims;
     int count = ts_attr_list(n, "dims", &dims), rank = n->in[0]->type.rank, before = 0;
 
+    if (ts_attr_int(n, "keepdim", 0))
+        return b; /* of size 1 if it was summed, and still in front of the channels */
     for (int i = 0; i < count; i++) {
         int d = (int)(dims[i] < 0 ? dims[i] + rank : dims[i]);
         if (d == b)
@@ -67,7 +69,7 @@ static int reduce_batch(const ts_node *n, int b)
     }
     if (!count)
         return -1;
-    return ts_attr_int(n, "keepdim", 0) ? b : b - before;
+    return b - before;
 }
 
 static int node_batch(const layouts *l, const ts_node *n)
