@@ -1,9 +1,9 @@
 /* winograd.c - the two ops that fast convolution is made of (Winograd 1980; Lavin and Gray 2016).
  *
- *   windows(x)   [N,C,H,W] -> [kh,kw,N,th,tw,C]   overlapping tiles: y[a,b,n,i,j,c] = x[n,c,i*sh+a-ph, j*sw+b-pw],
- *                                                 0 outside. Attributes kernel, stride, padding, count (th, tw)
- *   mix(x, m)    y[..,i,..] = sum over l of m[i,l] x[..,l,..] along `dim`, m a matrix; a constant one is written out
- *                term by term, zeros and ones known. No gradient goes to m.
+ *   windows(x)   [N,C,H,W] -> [kh,kw,N,th,tw,C]   overlapping tiles: y[a,b,n,i,j,c] =
+ * x[n,c,i*sh+a-ph, j*sw+b-pw], 0 outside. Attributes kernel, stride, padding, count (th, tw) mix(x,
+ * m)    y[..,i,..] = sum over l of m[i,l] x[..,l,..] along `dim`, m a matrix; a constant one is
+ * written out term by term, zeros and ones known. No gradient goes to m.
  */
 #include "op/op.h"
 #include "render/emit.h"
@@ -17,12 +17,17 @@ static ts_status attrs(const ts_node *n, tiling *t)
     const struct {
         const char *name;
         int64_t *to, least;
-    } lists[] = {{"kernel", t->kernel, 1}, {"stride", t->stride, 1}, {"padding", t->padding, 0}, {"count", t->count, 1}};
+    } lists[] = {{"kernel", t->kernel, 1},
+                 {"stride", t->stride, 1},
+                 {"padding", t->padding, 0},
+                 {"count", t->count, 1}};
 
     for (int i = 0; i < TS_COUNT(lists); i++) {
         const int64_t *l;
-        if (ts_attr_list(n, lists[i].name, &l) != 2 || l[0] < lists[i].least || l[1] < lists[i].least)
-            return ts_fail_at(n, TS_ERR_ARG, "windows needs 2 values of %s, at least %ld", lists[i].name, (long)lists[i].least);
+        if (ts_attr_list(n, lists[i].name, &l) != 2 || l[0] < lists[i].least ||
+            l[1] < lists[i].least)
+            return ts_fail_at(n, TS_ERR_ARG, "windows needs 2 values of %s, at least %ld",
+                              lists[i].name, (long)lists[i].least);
         lists[i].to[0] = l[0];
         lists[i].to[1] = l[1];
     }
@@ -47,7 +52,8 @@ ts_status ts_infer_windows(ts_node *n)
     return ts_node_set_out1(n, y);
 }
 
-ts_status ts_eval_windows(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in, ts_tensor *out)
+ts_status ts_eval_windows(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                          ts_tensor *out)
 {
     tiling t;
 
@@ -56,9 +62,11 @@ ts_status ts_eval_windows(const ts_node *n, const ts_eval_ctx *c, const ts_tenso
     for (ts_each it = ts_each_of(&out->type); it.more; ts_each_next(&it)) {
         int64_t at[4] = {it.at[2], it.at[5], it.at[3] * t.stride[0] + it.at[0] - t.padding[0],
                          it.at[4] * t.stride[1] + it.at[1] - t.padding[1]};
-        bool in_y = at[2] >= 0 && at[2] < in->type.dim[2], in_x = at[3] >= 0 && at[3] < in->type.dim[3];
+        bool in_y = at[2] >= 0 && at[2] < in->type.dim[2],
+             in_x = at[3] >= 0 && at[3] < in->type.dim[3];
         ts_dtype_set(out->type.dtype, out->data, it.flat,
-                     in_y && in_x ? ts_dtype_get(in->type.dtype, in->data, ts_flat(&in->type, at)) : 0);
+                     in_y && in_x ? ts_dtype_get(in->type.dtype, in->data, ts_flat(&in->type, at))
+                                  : 0);
     }
     return TS_OK;
 }
@@ -83,10 +91,11 @@ const char *ts_emit_windows(ts_emit *e, const ts_node *n, int out, const ts_ix *
     (void)out;
     attrs(n, &t);
     for (int d = 0; d < 2; d++)
-        w.x[2 + d] =
-            ts_ix_addc(e->a, ts_ix_add(e->a, ts_ix_mul(e->a, at[3 + d], t.stride[d]), at[d]), -t.padding[d]);
-    return ts_emit_guard(e, ts_emit_inside_all(e, 2, w.x + 2, n->in[0]->type.dim + 2), ts_emit_cond_by_lane(e, 2, w.x + 2),
-                         n->in[0]->type.dtype, 0, window_body, &w);
+        w.x[2 + d] = ts_ix_addc(
+            e->a, ts_ix_add(e->a, ts_ix_mul(e->a, at[3 + d], t.stride[d]), at[d]), -t.padding[d]);
+    return ts_emit_guard(e, ts_emit_inside_all(e, 2, w.x + 2, n->in[0]->type.dim + 2),
+                         ts_emit_cond_by_lane(e, 2, w.x + 2), n->in[0]->type.dtype, 0, window_body,
+                         &w);
 }
 
 /* --- mix --- */
@@ -105,7 +114,8 @@ ts_status ts_infer_mix(ts_node *n)
     if (dim < 0)
         return TS_ERR_ARG;
     if (m->type.rank != 2 || m->type.dtype != TS_F32 || m->type.dim[1] != t.dim[dim])
-        return ts_fail_at(n, TS_ERR_SHAPE, "mix needs an f32 matrix with %ld columns", (long)t.dim[dim]);
+        return ts_fail_at(n, TS_ERR_SHAPE, "mix needs an f32 matrix with %ld columns",
+                          (long)t.dim[dim]);
     t.dim[dim] = m->type.dim[0];
     return ts_node_set_out1(n, t);
 }
@@ -134,7 +144,8 @@ static const float *constant(const ts_value *m)
     return m->kind == TS_VALUE_NODE && !strcmp(m->node->op->name, "const") ? m->node->data : NULL;
 }
 
-/* Element i of the mixed dim is a constant in the kernels made for it (see kernel.c); otherwise a loop. */
+/* Element i of the mixed dim is a constant in the kernels made for it (see kernel.c); otherwise a
+ * loop. */
 const char *ts_emit_mix(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
     int dim = mix_dim(n), mark;
@@ -171,7 +182,8 @@ const char *ts_emit_mix(ts_emit *e, const ts_node *n, int out, const ts_ix *cons
         factor = f == 1 ? "" : f == -1 ? "-" : ts_arena_printf(e->a, "%s%.9gf * ", "", (double)f);
         if (f != 1 && f != -1 && !strpbrk(factor, ".e"))
             factor = ts_arena_printf(e->a, "%.1ff * ", (double)f);
-        sum = sum ? ts_arena_printf(e->a, "%s + %s%s", sum, factor, one) : ts_arena_printf(e->a, "%s%s", factor, one);
+        sum = sum ? ts_arena_printf(e->a, "%s + %s%s", sum, factor, one)
+                  : ts_arena_printf(e->a, "%s%s", factor, one);
     }
     return ts_emit_temp(e, t, "%s", sum ? sum : ts_emit_literal(e, t, 0));
 }

@@ -6,8 +6,9 @@
  *     %4 = max_pool %3     f32[8,64,5,5]         %3 = relu %2         f32[8,64,10,10]
  *                                                %4 = max_pool %3     f32[8,64,5,5]
  *
- * A window of 2 with stride 2 over 11 columns never sees the last one. The cut moves up through pointwise ops to a
- * convolution without padding, which then reads less of its input; the gradients shrink with it.
+ * A window of 2 with stride 2 over 11 columns never sees the last one. The cut moves up through
+ * pointwise ops to a convolution without padding, which then reads less of its input; the gradients
+ * shrink with it.
  *
  * needs   no composite op
  * keeps   every value that is used elsewhere
@@ -51,8 +52,8 @@ static bool can_all(const crop *c, const ts_value *v, const int64_t *want)
     return true;
 }
 
-/* v with only the first want[d] elements of each dim, made anew from its inputs. Pointwise inputs of lower rank are
- * aligned at the right: `want` is v's. */
+/* v with only the first want[d] elements of each dim, made anew from its inputs. Pointwise inputs
+ * of lower rank are aligned at the right: `want` is v's. */
 static ts_value *part(crop *c, const ts_value *v, const int64_t *want)
 {
     const ts_node *n = v->node;
@@ -78,7 +79,8 @@ static ts_value *part(crop *c, const ts_value *v, const int64_t *want)
         int64_t s = ts_attr_list(n, "stride", &stride) ? stride[d - 2] : 1;
         int64_t l = ts_attr_list(n, "dilation", &dilation) ? dilation[d - 2] : 1;
         if (want[d] < v->type.dim[d])
-            in[0] = ts_slice(in[0], d, 0, (want[d] - 1) * s + l * (n->in[1]->type.dim[d] - 1) + 1, 1);
+            in[0] =
+                ts_slice(in[0], d, 0, (want[d] - 1) * s + l * (n->in[1]->type.dim[d] - 1) + 1, 1);
     }
     ts_value *y = ts_node_out(ts_node_make(c->g, n->op, n->nin, in, n->nattr, n->attr));
     c->g->like = NULL;

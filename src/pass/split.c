@@ -1,11 +1,11 @@
 /* split.c - a large sum with few results in two steps, so that threads can share it.
  *
  *   before                                        after
- *     %2 = sum %1 dims=[0,2,3]   f32[32]            %3 = sum %1 dims=[0,3] keepdim   f32[1,32,160,1]
+ *     %2 = sum %1 dims=[0,2,3]   f32[32]            %3 = sum %1 dims=[0,3] keepdim f32[1,32,160,1]
  *                                                   %2 = sum %3 dims=[0,2,3]         f32[32]
  *
- * The first step has a result for every row, the second adds the rows. The cut depends on the shape only, so the bits
- * do not depend on the threads; and each rounds less than one long chain would.
+ * The first step has a result for every row, the second adds the rows. The cut depends on the shape
+ * only, so the bits do not depend on the threads; and each rounds less than one long chain would.
  *
  * needs   no composite op
  */
@@ -15,13 +15,14 @@ enum { LARGE = 16384, FEW = 512, ROWS = 8 };
 
 static bool splits(const ts_node *n)
 {
-    return n->op->flags & TS_REDUCE && !(n->op->flags & TS_NODIFF) && ts_dtype_is_float(n->out[0]->type.dtype) &&
-           ts_type_count(&n->in[0]->type) >= LARGE && ts_type_count(&n->out[0]->type) <= FEW &&
+    return n->op->flags & TS_REDUCE && !(n->op->flags & TS_NODIFF) &&
+           ts_dtype_is_float(n->out[0]->type.dtype) && ts_type_count(&n->in[0]->type) >= LARGE &&
+           ts_type_count(&n->out[0]->type) <= FEW &&
            ts_type_count(&n->in[0]->type) / ts_type_count(&n->out[0]->type) >= LARGE / FEW;
 }
 
-/* The dim to leave for the second step: the first summed one behind the batch and the channels, else any that is long
- * enough; -1 when only one dim is summed. */
+/* The dim to leave for the second step: the first summed one behind the batch and the channels,
+ * else any that is long enough; -1 when only one dim is summed. */
 static int row_dim(const ts_node *n, bool *summed)
 {
     const ts_type *t = &n->in[0]->type;
@@ -40,7 +41,8 @@ static int row_dim(const ts_node *n, bool *summed)
     return total > 1 ? best : -1;
 }
 
-ts_status ts_pass_split(ts_arena *a, const ts_graph *in, const ts_options *opt, const ts_graph **out)
+ts_status ts_pass_split(ts_arena *a, const ts_graph *in, const ts_options *opt,
+                        const ts_graph **out)
 {
     ts_value **map;
     ts_graph *g = ts_graph_begin_copy(a, in, &map);

@@ -1,25 +1,30 @@
-/* winograd.c - 3x3 convolutions over many channels by F(4x4, 3x3): 36 products for 16 outputs instead of 144.
+/* winograd.c - 3x3 convolutions over many channels by F(4x4, 3x3): 36 products for 16 outputs
+ * instead of 144.
  *
  *   before                          after
  *     %3 = conv %x, %w                %4 = mix(mix(windows %x))     B^T d B     [6,6,tiles,C]
  *                                     %5 = mix(mix %w)              G g G^T     [6,6,C,O]
  *                                     %6 = matmul %4, %5                        [36,tiles,O]
- *                                     %3 = mix(mix %6)              A^T m A     [4,4,tiles,O], laid back as an image
+ *                                     %3 = mix(mix %6)              A^T m A     [4,4,tiles,O], laid
+ * back as an image
  *
- * The gradient of the input is the same with the kernel turned and transposed. The gradient of the weight is
- * G^T (V^T A dy A^T) G, V being the transformed input, which is made once for both.
+ * The gradient of the input is the same with the kernel turned and transposed. The gradient of the
+ * weight is G^T (V^T A dy A^T) G, V being the transformed input, which is made once for both.
  *
  * needs   no composite op; gradients and layouts already there
- * applies to stride 1, no dilation, one group, at least 32 channels on both sides, large maps and a batch that would not
- *         fill the lanes; not with no_winograd: the error is about 2e-5 instead of 7e-6
+ * applies to stride 1, no dilation, one group, at least 32 channels on both sides, large maps and a
+ * batch that would not fill the lanes; not with no_winograd: the error is about 2e-5 instead of
+ * 7e-6
  */
 #include "pass/pass.h"
 
-static const float BT[36] = {4, 0, -5, 0, 1, 0, 0, -4, -4, 1, 1, 0, 0, 4, -4, -1, 1, 0,
-                             0, -2, -1, 2, 1, 0, 0, 2, -1, -2, 1, 0, 0, 4, 0, -5, 0, 1};
-static const float G[18] = {1 / 4.f,  0,         0,        -1 / 6.f, -1 / 6.f,  -1 / 6.f, -1 / 6.f, 1 / 6.f, -1 / 6.f,
-                            1 / 24.f, 1 / 12.f,  1 / 6.f,  1 / 24.f, -1 / 12.f, 1 / 6.f,  0,        0,       1};
-static const float AT[24] = {1, 1, 1, 1, 1, 0, 0, 1, -1, 2, -2, 0, 0, 1, 1, 4, 4, 0, 0, 1, -1, 8, -8, 1};
+static const float BT[36] = {4, 0,  -5, 0, 1, 0, 0, -4, -4, 1,  1, 0, 0, 4, -4, -1, 1, 0,
+                             0, -2, -1, 2, 1, 0, 0, 2,  -1, -2, 1, 0, 0, 4, 0,  -5, 0, 1};
+static const float G[18] = {1 / 4.f,  0,         0,        -1 / 6.f, -1 / 6.f, -1 / 6.f,
+                            -1 / 6.f, 1 / 6.f,   -1 / 6.f, 1 / 24.f, 1 / 12.f, 1 / 6.f,
+                            1 / 24.f, -1 / 12.f, 1 / 6.f,  0,        0,        1};
+static const float AT[24] = {1, 1, 1, 1, 1, 0, 0, 1, -1, 2, -2, 0,
+                             0, 1, 1, 4, 4, 0, 0, 1, -1, 8, -8, 1};
 
 static ts_value *mix2(ts_value *x, const float *m, int64_t rows, int64_t cols, bool transposed)
 {
@@ -41,10 +46,13 @@ static ts_value *mix2(ts_value *x, const float *m, int64_t rows, int64_t cols, b
     return x;
 }
 
-static ts_value *windows(ts_value *x, int64_t size, int64_t pad_h, int64_t pad_w, int64_t th, int64_t tw)
+static ts_value *windows(ts_value *x, int64_t size, int64_t pad_h, int64_t pad_w, int64_t th,
+                         int64_t tw)
 {
-    ts_attr attr[] = {ts_attr_l("kernel", 2, (int64_t[]){size, size}), ts_attr_l("stride", 2, (int64_t[]){4, 4}),
-                      ts_attr_l("padding", 2, (int64_t[]){pad_h, pad_w}), ts_attr_l("count", 2, (int64_t[]){th, tw})};
+    ts_attr attr[] = {ts_attr_l("kernel", 2, (int64_t[]){size, size}),
+                      ts_attr_l("stride", 2, (int64_t[]){4, 4}),
+                      ts_attr_l("padding", 2, (int64_t[]){pad_h, pad_w}),
+                      ts_attr_l("count", 2, (int64_t[]){th, tw})};
 
     return ts_make1(TS_OP(windows), x, 4, attr);
 }
@@ -60,7 +68,8 @@ static ts_value *transformed(ts_value *x, int64_t pad_h, int64_t pad_w, int64_t 
     ts_graph *g = x->graph;
     ts_value *v;
 
-    for (int i = 0; i < g->nnodes; i++) { /* %1 = windows x; %2 = mix %1; %3 = mix %2: the consts lie in between */
+    for (int i = 0; i < g->nnodes;
+         i++) { /* %1 = windows x; %2 = mix %1; %3 = mix %2: the consts lie in between */
         const ts_node *n = g->nodes[i];
         const int64_t *k, *p, *c;
         if (strcmp(n->op->name, "windows") || n->in[0] != x)
@@ -95,7 +104,8 @@ static ts_value *convolve(ts_value *x, ts_value *w, int64_t pad_h, int64_t pad_w
 static ts_value *weight_grad(ts_value *x, ts_value *dy, int64_t pad_h, int64_t pad_w)
 {
     const ts_type *y = &dy->type;
-    int64_t n = y->dim[0], o = y->dim[1], th = (y->dim[2] + 3) / 4, tw = (y->dim[3] + 3) / 4, c = x->type.dim[1];
+    int64_t n = y->dim[0], o = y->dim[1], th = (y->dim[2] + 3) / 4, tw = (y->dim[3] + 3) / 4,
+            c = x->type.dim[1];
     ts_value *v = flat36(transformed(x, pad_h, pad_w, th, tw), n * th * tw, c);
     ts_value *d = flat36(mix2(windows(dy, 4, 0, 0, th, tw), AT, 4, 6, true), n * th * tw, o);
     ts_value *u = ts_reshape(ts_matmul(ts_transpose(v, 1, 2), d), 6, 6, c, o);
@@ -114,8 +124,9 @@ static bool ones(const ts_node *n, const char *name)
 /* Does the op's convolution fit: x its input, y its output, w its weight? */
 static bool fits(const ts_node *n, const ts_type *x, const ts_type *w, const ts_type *y)
 {
-    return x->rank == 4 && x->dtype == TS_F32 && w->dim[2] == 3 && w->dim[3] == 3 && ones(n, "stride") && ones(n, "dilation") &&
-           ts_attr_int(n, "groups", 1) == 1 && w->dim[0] >= 32 && w->dim[1] >= 32 && w->dim[0] % 8 == 0 && w->dim[1] % 8 == 0 &&
+    return x->rank == 4 && x->dtype == TS_F32 && w->dim[2] == 3 && w->dim[3] == 3 &&
+           ones(n, "stride") && ones(n, "dilation") && ts_attr_int(n, "groups", 1) == 1 &&
+           w->dim[0] >= 32 && w->dim[1] >= 32 && w->dim[0] % 8 == 0 && w->dim[1] % 8 == 0 &&
            x->dim[0] % 8 != 0 && y->dim[2] * y->dim[3] >= 1024;
 }
 
@@ -143,7 +154,8 @@ static ts_value *rewrite(const ts_node *n, ts_value *const *in)
     return NULL;
 }
 
-ts_status ts_pass_winograd(ts_arena *a, const ts_graph *in, const ts_options *opt, const ts_graph **out)
+ts_status ts_pass_winograd(ts_arena *a, const ts_graph *in, const ts_options *opt,
+                           const ts_graph **out)
 {
     ts_value **map;
     ts_graph *g;

@@ -126,10 +126,12 @@ static void body(ts_render *r, ts_emit *e, const ts_kernel *k, const ts_ix *cons
         ts_emit_store(e, k->roots[i], at, names[i]);
 }
 
-static void logical(ts_render *r, const loops *l, const ts_ix *const *phys, const ts_ix *lane, const ts_ix **at);
+static void logical(ts_render *r, const loops *l, const ts_ix *const *phys, const ts_ix *lane,
+                    const ts_ix **at);
 
-/* The gradient of pooling with stride s asks, for each element, which windows cover it; that depends on its place
- * modulo s. So s neighbours are done together, where the places are constants and the window is loaded once. */
+/* The gradient of pooling with stride s asks, for each element, which windows cover it; that
+ * depends on its place modulo s. So s neighbours are done together, where the places are constants
+ * and the window is loaded once. */
 static void find_steps(const ts_render *r, const ts_value *v, const ts_type *shape, loops *l)
 {
     const int64_t *stride;
@@ -159,8 +161,8 @@ static void find_steps(const ts_render *r, const ts_value *v, const ts_type *sha
 }
 
 /* The body at every combination of neighbours of the cut dims from d on. */
-static void steps_body(ts_render *r, ts_emit *e, const ts_kernel *k, const loops *l, int d, int cut, const ts_ix **phys,
-                       const ts_ix *lane)
+static void steps_body(ts_render *r, ts_emit *e, const ts_kernel *k, const loops *l, int d, int cut,
+                       const ts_ix **phys, const ts_ix *lane)
 {
     const ts_ix *at[TS_MAX_RANK], *base;
     int mark;

@@ -190,14 +190,13 @@ static void give_outputs(ts_engine *e, int d, int a)
 
 /* --- the loop --- */
 
-/* This member's share of a kernel; small kernels go to one member, a different one each time. */
-static void run_kernel(const ts_module_kernel *k, int index, const ts_run_ctx *c, int member,
-                       int size)
+/* This member's share of a kernel. What is too small to share goes to the first one, always: the
+ * plan counts on it. */
+static void run_kernel(const ts_module_kernel *k, const ts_run_ctx *c, int member, int size)
 {
     int64_t pieces = k->count / k->grain, lo, hi;
 
     pieces = pieces < 1 ? 1 : pieces > size ? size : pieces;
-    member = (member + index) % size;
     if (member >= pieces)
         return;
     lo = k->count * member / pieces;
@@ -216,7 +215,7 @@ static void run_phase(ts_engine *e, int phase, const ts_run_ctx *c, int member, 
             continue;
         if (k->wait)
             ts_team_wait(e->team);
-        run_kernel(k, i, c, member, size);
+        run_kernel(k, c, member, size);
     }
     ts_team_wait(e->team);
 }
