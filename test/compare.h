@@ -14,7 +14,7 @@
 
 /* How far generated code may be from the reference, relative to the largest element of a tensor:
  * a few roundings of the coarsest dtype involved, times what a graph of some depth makes of them. */
-static double tolerance_of(ts_dtype coarsest)
+static inline double tolerance_of(ts_dtype coarsest)
 {
     return coarsest == TS_BF16 ? 5e-2 : coarsest == TS_F16 ? 1e-2 : coarsest == TS_F32 ? 2e-4 : 1e-10;
 }
@@ -33,7 +33,7 @@ static inline double next_unit(uint64_t *s)
     return (double)(next_random(s) >> 40) * 0x1p-24;
 }
 
-static void fill_input(const ts_tensor_info *t, int copies, uint64_t seed, double shake, void *data)
+static inline void fill_input(const ts_tensor_info *t, int copies, uint64_t seed, double shake, void *data)
 {
     int64_t count = (int64_t)(t->bytes / ts_dtype_size(t->dtype)) * copies;
     uint64_t s = seed, noise = seed + 1;
@@ -65,7 +65,7 @@ typedef struct results {
     int n, outputs;
 } results;
 
-static void results_free(results *r)
+static inline void results_free(results *r)
 {
     for (int i = 0; i < r->n; i++)
         free(r->data[i]);
@@ -75,7 +75,7 @@ static void results_free(results *r)
     *r = (results){0};
 }
 
-static void *results_add(results *r, const ts_tensor_info *t, int copies)
+static inline void *results_add(results *r, const ts_tensor_info *t, int copies)
 {
     size_t n = (size_t)r->n + 1;
 
@@ -87,7 +87,7 @@ static void *results_add(results *r, const ts_tensor_info *t, int copies)
     return r->data[r->n++] = calloc(1, t->bytes * (size_t)copies + 1);
 }
 
-static ts_status run_engine(const ts_executable *exe, ts_engine *e, int batches, int calls, uint64_t seed,
+static inline ts_status run_engine(const ts_executable *exe, ts_engine *e, int batches, int calls, uint64_t seed,
                             double shake, results *r)
 {
     const ts_tensor_info *t;
@@ -112,7 +112,7 @@ static ts_status run_engine(const ts_executable *exe, ts_engine *e, int batches,
     return s;
 }
 
-static ts_status run_all(const ts_executable *exe, const ts_options *opt, int threads, int calls, uint64_t seed,
+static inline ts_status run_all(const ts_executable *exe, const ts_options *opt, int threads, int calls, uint64_t seed,
                          double shake, results *r)
 {
     int batches = TS_MAX(1, opt->device_iterations) * TS_MAX(1, opt->gradient_accumulation);
@@ -129,7 +129,7 @@ static ts_status run_all(const ts_executable *exe, const ts_options *opt, int th
 
 /* How far apart two results are, relative to the largest element; *at is where. Whole numbers differ by 1 or
  * not at all. Half precision may overflow in one and not in the other, which keeps more digits on the way. */
-static double distance(const results *p, const results *q, int i, bool halves, int64_t *at)
+static inline double distance(const results *p, const results *q, int i, bool halves, int64_t *at)
 {
     ts_dtype t = p->info[i].dtype;
     double most = 1e-6, worst = 0;

@@ -1079,7 +1079,7 @@ static bool chaotic(const trial *t, const ts_executable *ref, const results *wan
                     bool halves)
 {
     for (int k = 1; k <= 6; k++) {
-        results r;
+        results r = {0};
         int64_t at;
         double d = 0;
         if (!run_all(ref, &t->opt, 1, CALLS, t->seed, shake * k, &r))
@@ -1286,11 +1286,12 @@ static ts_graph *without(const ts_graph *g, const cut *c)
     }
     for (int i = 0; i < g->noutputs; i++)
         if (i != c->output)
-            ts_graph_add_output(out, map[g->outputs[i]->id], g->output_names[i]);
+            ts_output(map[g->outputs[i]->id], g->output_names[i]);
     for (int i = 0; i < g->nupdates; i++)
         if (i != c->update && ts_type_same(&map[g->updates[i].state->id]->type, &map[g->updates[i].next->id]->type))
-            ts_graph_add_update(out, map[g->updates[i].state->id], map[g->updates[i].next->id], g->updates[i].phase);
-    out->loss = g->loss ? map[g->loss->id] : NULL;
+            ts_assign(map[g->updates[i].state->id], map[g->updates[i].next->id]);
+    if (g->loss)
+        ts_loss(map[g->loss->id]);
     return out;
 }
 
