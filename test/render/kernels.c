@@ -1,0 +1,83 @@
+/* kernels.c - small graphs whose generated code was once wrong, natively and by the reference executor. */
+#include "compare.h"
+#include "render/render.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define DIMS(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+
+enum { CALLS = 2 };
+
+static void same(const results *p, const results *q, const char *how)
+{
+    for (int i = 0; i < p->n; i++) {
+        int64_t at;
+        double d = distance(p, q, i, false, &at);
+        bool half = p->info[i].dtype == TS_F16 || p->info[i].dtype == TS_BF16;
+        if (d > (half ? 1e-2 : 1e-5))
+            fail_msg("%s: %s, element %ld: %.9g, reference %.9g", how, p->info[i].name, (long)at,
+                     ts_dtype_get(q->info[i].dtype, q->data[i], at), ts_dtype_get(p->info[i].dtype, p->data[i], at));
+    }
+}
+
+/* Fused and not, with wide and narrow vectors, with one thread and with three. Frees g. */
+static void check_with(ts_graph *g, ts_options opt)
+{
+    static const struct {
+        const char *skip, *isa;
+        int threads;
+    } ways[] = {{NULL, NULL, 1}, {NULL, "portable", 3}, {"fuse", NULL, 3}};
+    ts_executable *exe;
+    results want = {0}, got = {0};
+
+    opt.cache_dir = "";
+    opt.executor = TS_EXEC_REFERENCE;
+    if (ts_compile(g, &opt, &exe) || run_all(exe, &opt, 1, CALLS, 7, 0, &want))
+        fail_msg("%s", ts_error_text());
+    ts_executable_free(exe);
+    opt.executor = TS_EXEC_NATIVE;
+    for (int i = 0; i < TS_COUNT(ways); i++) {
+        opt.skip = ways[i].skip;
+        opt.isa = ways[i].isa;
+        if (ts_compile(g, &opt, &exe) || run_all(exe, &opt, ways[i].threads, CALLS, 7, 0, &got))
+            fail_msg("%s", ts_error_text());
+        same(&want, &got, ways[i].skip ? "not fused" : ways[i].isa ? ways[i].isa : "native");
+        results_free(&got);
+        ts_executable_free(exe);
+    }
+    results_free(&want);
+    ts_graph_free(g);
+}
+
+static void check(ts_graph *g)
+{
+    check_with(g, (ts_options){0});
+}
+
+/* clang knows other options than gcc. */
+static void other_compiler(void **state)
+{
+    ts_graph *g = ts_graph_new("clang");
+    ts_value *x = ts_input(g, "x", TS_F32, 50);
+    ts_options opt = {.cc = "clang"};
+
+    (void)state;
+    if (!ts_cc_present(&opt)) {
+        ts_graph_free(g);
+        skip();
+    }
+    ts_output(ts_gelu(ts_exp(x)), "y");
+    check_with(g, opt);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(other_compiler),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
