@@ -57,6 +57,23 @@ static void check(ts_graph *g)
     check_with(g, (ts_options){0});
 }
 
+/* Groups of one channel: group and channel are both factors of 1 of the same dim. */
+static void depthwise(void **state)
+{
+    ts_graph *g = ts_graph_new("depthwise");
+    ts_value *x = ts_input(g, "x", TS_F32, 2, 6, 9, 10), *w = ts_input(g, "xw", TS_F32, 6, 1, 3, 3);
+    ts_value *in[] = {x, w}, *y = ts_apply(g, "conv", 2, in, "groups:i padding:l", (int64_t)6, DIMS(1, 1));
+    ts_value *back[] = {y, w};
+
+    (void)state;
+    ts_output(y, "y");
+    ts_output(ts_apply(g, "conv_input", 2, back, "groups:i padding:l shape:l", (int64_t)6, DIMS(1, 1), DIMS(9, 10)), "dx");
+    ts_output(ts_apply(g, "conv_weight", 2, (ts_value *[]){x, y}, "groups:i padding:l shape:l", (int64_t)6, DIMS(1, 1),
+                       DIMS(3, 3)),
+              "dw");
+    check(g);
+}
+
 /* clang knows other options than gcc. */
 static void other_compiler(void **state)
 {
@@ -76,6 +93,7 @@ static void other_compiler(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(depthwise),
         cmocka_unit_test(other_compiler),
     };
 
