@@ -74,6 +74,19 @@ static void depthwise(void **state)
     check(g);
 }
 
+/* A quotient of a sum with negative terms: C rounds towards zero, the index must not. */
+static void flip_then_reshape(void **state)
+{
+    ts_graph *g = ts_graph_new("flip");
+    ts_value *x = ts_input(g, "x", TS_F32, 5, 6), *f = ts_reshape(x, 30);
+
+    (void)state;
+    f = ts_apply(g, "flip", 1, &f, "dims:l", DIMS(0));
+    ts_output(ts_permute(ts_reshape(f, 10, 3), 1, 0), "y");
+    ts_output(ts_add_scalar(ts_reshape(f, 2, 15), 1), "z");
+    check(g);
+}
+
 /* clang knows other options than gcc. */
 static void other_compiler(void **state)
 {
@@ -94,6 +107,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(depthwise),
+        cmocka_unit_test(flip_then_reshape),
         cmocka_unit_test(other_compiler),
     };
 
