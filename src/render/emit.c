@@ -301,11 +301,30 @@ static bool touches_wide(const ts_node *n)
     return false;
 }
 
+/* A byte or bool is an int32_t here; arithmetic that leaves its range wraps as it would in memory. */
+static const char *wrapped(ts_emit *e, const ts_value *v, const char *name)
+{
+    const ts_op *op = v->node->op;
+
+    if (op->result == 'b' || op->flags & (TS_VIEW | TS_SOURCE | TS_WINDOW))
+        return name;
+    switch (v->type.dtype) {
+    case TS_U8:
+        return ts_emit_temp(e, TS_U8, "%s & 255", name);
+    case TS_I8:
+        return ts_emit_temp(e, TS_I8, "(%s << 24) >> 24", name);
+    case TS_BOOL:
+        return ts_emit_temp(e, TS_BOOL, e->lanes ? "-(%s != 0)" : "%s != 0", name);
+    default:
+        return name;
+    }
+}
+
 const char *ts_emit_node(ts_emit *e, const ts_value *v, const ts_ix *const *at)
 {
     if (e->lanes && touches_wide(v->node))
-        return ts_emit_lanes(e, v->type.dtype, node_body, &(at_arg){v, at});
-    return v->node->op->emit(e, v->node, v->index, at);
+        return wrapped(e, v, ts_emit_lanes(e, v->type.dtype, node_body, &(at_arg){v, at}));
+    return wrapped(e, v, v->node->op->emit(e, v->node, v->index, at));
 }
 
 const char *ts_emit_at(ts_emit *e, const ts_value *v, const ts_ix *const *at)
@@ -404,6 +423,8 @@ const char *ts_emit_literal(ts_emit *e, ts_dtype t, double x)
 {
     const char *s;
 
+    if (ts_dtype_is_float(t) && t != TS_F64)
+        x = (float)x; /* which may be infinite */
     if (!ts_dtype_is_float(t))
         s = ts_arena_printf(e->a, "%" PRId64, (int64_t)x);
     else if (isnan(x))
@@ -413,7 +434,7 @@ const char *ts_emit_literal(ts_emit *e, ts_dtype t, double x)
     else if (t == TS_F64)
         s = ts_arena_printf(e->a, "%a /* %g */", x, x);
     else {
-        s = ts_arena_printf(e->a, "%.9g", (double)(float)x);
+        s = ts_arena_printf(e->a, "%.9g", x);
         s = ts_arena_printf(e->a, strpbrk(s, ".en") ? "%sf" : "%s.0f", s);
     }
     /* a scalar becomes a vector by subtracting zero, which keeps -0 */

@@ -87,6 +87,34 @@ static void flip_then_reshape(void **state)
     check(g);
 }
 
+/* Bytes and bools are computed as int32_t. */
+static void narrow_wraps(void **state)
+{
+    ts_graph *g = ts_graph_new("narrow");
+    ts_value *x = ts_input(g, "k", TS_U8, 37), *i = ts_input(g, "ki", TS_I8, 37), *b = ts_input(g, "kb", TS_BOOL, 37);
+
+    (void)state;
+    ts_output(ts_cast(ts_sub(x, ts_scalar(g, TS_U8, 2)), TS_F32), "u8");
+    ts_output(ts_cast(ts_mul(ts_mul(i, ts_scalar(g, TS_I8, 100)), i), TS_F32), "i8");
+    ts_output(ts_cast(ts_add(b, b), TS_F32), "bool");
+    ts_output(ts_add(b, b), "stored");
+    check(g);
+}
+
+static void infinite_literals(void **state)
+{
+    ts_graph *g = ts_graph_new("literals");
+    ts_value *x = ts_input(g, "x", TS_F32, 33), *h = ts_input(g, "xh", TS_F16, 33);
+
+    (void)state;
+    ts_output(ts_minimum(x, ts_scalar(g, TS_F32, 1e39)), "big");
+    ts_output(ts_maximum(x, ts_scalar(g, TS_F32, -INFINITY)), "inf");
+    ts_output(ts_minimum(h, ts_scalar(g, TS_F16, 1e6)), "half");
+    ts_output(ts_mul(x, ts_scalar(g, TS_F32, -0.0)), "zero");
+    ts_output(ts_maximum(x, ts_scalar(g, TS_F32, 1e-45)), "tiny");
+    check(g);
+}
+
 /* clang knows other options than gcc. */
 static void other_compiler(void **state)
 {
@@ -108,6 +136,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(depthwise),
         cmocka_unit_test(flip_then_reshape),
+        cmocka_unit_test(narrow_wraps),
+        cmocka_unit_test(infinite_literals),
         cmocka_unit_test(other_compiler),
     };
 
