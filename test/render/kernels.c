@@ -101,6 +101,23 @@ static void narrow_wraps(void **state)
     check(g);
 }
 
+static void integer_max_pool(void **state)
+{
+    static const ts_dtype types[] = {TS_I32, TS_I64, TS_U8};
+    ts_graph *g = ts_graph_new("pool");
+
+    (void)state;
+    for (int i = 0; i < TS_COUNT(types); i++) {
+        char name[8];
+        snprintf(name, sizeof(name), "k%d", i);
+        ts_value *x = ts_input(g, name, types[i], 1, 2, 7, 9);
+        ts_value *y = ts_apply(g, "max_pool", 1, &x, "kernel:l padding:l stride:l", DIMS(3, 3), DIMS(1, 1), DIMS(2, 1));
+        ts_output(y, "y");
+        ts_output(ts_result(y, 1), "at");
+    }
+    check(g);
+}
+
 static void infinite_literals(void **state)
 {
     ts_graph *g = ts_graph_new("literals");
@@ -137,6 +154,7 @@ int main(void)
         cmocka_unit_test(depthwise),
         cmocka_unit_test(flip_then_reshape),
         cmocka_unit_test(narrow_wraps),
+        cmocka_unit_test(integer_max_pool),
         cmocka_unit_test(infinite_literals),
         cmocka_unit_test(other_compiler),
     };
