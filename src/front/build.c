@@ -120,6 +120,12 @@ void ts_freeze(ts_value *param)
         param->graph->states[param->index].trained = false;
 }
 
+/* What a run gives back or keeps is made by a node: an input's memory is the caller's, a state's changes. */
+static ts_value *computed(ts_value *v)
+{
+    return v->kind == TS_VALUE_NODE && strcmp(v->node->op->name, "const") ? v : ts_point1("nop", v);
+}
+
 void ts_assign(ts_value *buffer, ts_value *next)
 {
     if (!buffer || !next)
@@ -129,13 +135,14 @@ void ts_assign(ts_value *buffer, ts_value *next)
                 ts_fail(TS_ERR_ARG, "ts_assign needs a buffer and a value of its type"));
         return;
     }
-    ts_graph_add_update(buffer->graph, buffer, next, 0);
+    if (next != buffer && (next = computed(next)))
+        ts_graph_add_update(buffer->graph, buffer, next, 0);
 }
 
 void ts_output(ts_value *v, const char *name)
 {
     if (v && !v->graph->status)
-        ts_graph_add_output(v->graph, v, name);
+        ts_graph_add_output(v->graph, computed(v), name);
 }
 
 void ts_loss(ts_value *v)
@@ -146,7 +153,7 @@ void ts_loss(ts_value *v)
         give_up(v->graph, ts_fail(TS_ERR_ARG, "the graph already has a loss"));
         return;
     }
-    v->graph->loss = v;
+    v->graph->loss = computed(v);
 }
 
 static ts_value *make0(ts_graph *g, const char *op, ts_dtype t, int rank, const int64_t *dims,

@@ -132,6 +132,43 @@ static void infinite_literals(void **state)
     check(g);
 }
 
+/* Inputs, constants and states can be outputs. */
+static void plain_outputs(void **state)
+{
+    static const float data[] = {1, 2, 3};
+    ts_graph *g = ts_graph_new("outputs");
+    ts_value *x = ts_input(g, "x", TS_F32, 5), *s = ts_buffer(g, "xs", TS_F32, ((ts_init){TS_INIT_FULL, 4, 0}), 5);
+
+    (void)state;
+    ts_assign(s, ts_add(s, x));
+    ts_output(x, "input");
+    ts_output(ts_const(g, TS_F32, data, 3), "const");
+    ts_output(ts_full(g, TS_F32, 3, 4), "full");
+    ts_output(s, "state");
+    check(g);
+}
+
+/* A read of a state sees its value at the start: states can be swapped, shifted and copied. */
+static void states_to_states(void **state)
+{
+    ts_graph *g = ts_graph_new("states");
+    ts_value *x = ts_input(g, "x", TS_F32, 20), *s[5];
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        char name[8];
+        snprintf(name, sizeof(name), "s%d", i);
+        s[i] = ts_buffer(g, name, TS_F32, ((ts_init){TS_INIT_FULL, i, 0}), 20);
+    }
+    ts_assign(s[0], s[1]);
+    ts_assign(s[1], s[0]);
+    ts_assign(s[2], s[3]);
+    ts_assign(s[3], ts_add(s[3], x));
+    ts_assign(s[4], x);
+    ts_output(ts_add(s[2], s[3]), "y");
+    check(g);
+}
+
 /* clang knows other options than gcc. */
 static void other_compiler(void **state)
 {
@@ -156,6 +193,8 @@ int main(void)
         cmocka_unit_test(narrow_wraps),
         cmocka_unit_test(integer_max_pool),
         cmocka_unit_test(infinite_literals),
+        cmocka_unit_test(plain_outputs),
+        cmocka_unit_test(states_to_states),
         cmocka_unit_test(other_compiler),
     };
 
