@@ -169,6 +169,49 @@ static void states_to_states(void **state)
     check(g);
 }
 
+static void many_inputs(void **state)
+{
+    ts_graph *g = ts_graph_new("many");
+    ts_value *sum = NULL;
+
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        char name[8];
+        snprintf(name, sizeof(name), "x%d", i);
+        ts_value *x = ts_input(g, name, TS_F32, 9);
+        sum = sum ? ts_add(sum, x) : x;
+    }
+    ts_output(sum, "sum");
+    check(g);
+}
+
+/* Every second of three device iterations, each of two micro-batches: two results. */
+static void every_n(void **state)
+{
+    ts_graph *g = ts_graph_new("every");
+    ts_value *x = ts_input(g, "x", TS_F32, 4, 3), *w = ts_param(g, "w", TS_F32, ((ts_init){TS_INIT_FULL, 1, 0}), 3, 2);
+    ts_optimizer sgd = ts_sgd(0.1);
+    ts_options opt = {.optimizer = &sgd,
+                      .device_iterations = 3,
+                      .gradient_accumulation = 2,
+                      .output_mode = TS_OUT_EVERY_N,
+                      .output_period = 2,
+                      .cache_dir = "",
+                      .executor = TS_EXEC_REFERENCE};
+    ts_executable *exe;
+    ts_engine *e;
+
+    (void)state;
+    ts_output(ts_matmul(x, w), "y");
+    ts_loss(ts_mean(ts_square(ts_matmul(x, w)), 0, NULL, false));
+    assert_int_equal(ts_compile(g, &opt, &exe), TS_OK);
+    assert_int_equal(ts_engine_new(exe, NULL, &e), TS_OK);
+    assert_int_equal(ts_engine_slots(e), 2);
+    ts_engine_free(e);
+    ts_executable_free(exe);
+    check_with(g, opt);
+}
+
 /* clang knows other options than gcc. */
 static void other_compiler(void **state)
 {
@@ -195,6 +238,8 @@ int main(void)
         cmocka_unit_test(infinite_literals),
         cmocka_unit_test(plain_outputs),
         cmocka_unit_test(states_to_states),
+        cmocka_unit_test(many_inputs),
+        cmocka_unit_test(every_n),
         cmocka_unit_test(other_compiler),
     };
 
