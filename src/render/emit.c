@@ -306,7 +306,7 @@ static const char *wrapped(ts_emit *e, const ts_value *v, const char *name)
 {
     const ts_op *op = v->node->op;
 
-    if (op->result == 'b' || op->flags & (TS_VIEW | TS_SOURCE | TS_WINDOW))
+    if (op->result == 'b' || op->flags & (TS_VIEW | TS_WINDOW))
         return name;
     switch (v->type.dtype) {
     case TS_U8:

@@ -101,6 +101,20 @@ static void narrow_wraps(void **state)
     check(g);
 }
 
+static void narrow_iota(void **state)
+{
+    static const ts_dtype types[] = {TS_BOOL, TS_U8, TS_I8};
+    ts_graph *g = ts_graph_new("iota");
+
+    (void)state;
+    for (int i = 0; i < TS_COUNT(types); i++) {
+        ts_value *x = ts_apply(g, "iota", 0, NULL, "dtype:s shape:l", ts_dtype_name(types[i]), DIMS(300));
+        ts_output(ts_cast(x, TS_F32), "y");
+        ts_output(x, "stored");
+    }
+    check(g);
+}
+
 static void integer_max_pool(void **state)
 {
     static const ts_dtype types[] = {TS_I32, TS_I64, TS_U8};
@@ -234,6 +248,7 @@ int main(void)
         cmocka_unit_test(depthwise),
         cmocka_unit_test(flip_then_reshape),
         cmocka_unit_test(narrow_wraps),
+        cmocka_unit_test(narrow_iota),
         cmocka_unit_test(integer_max_pool),
         cmocka_unit_test(infinite_literals),
         cmocka_unit_test(plain_outputs),
