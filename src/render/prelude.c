@@ -153,11 +153,12 @@ static const char vector_text[] =
     "typedef int32_t i32x@u __attribute__((vector_size(4 * @), aligned(4), may_alias));\n";
 
 /* What the formulas' capital names mean for a float (scalar_f32), a vector (vector_f32), and so on. T is the type, I the
- * integer type of the same shape. */
+ * integer type of the same shape. SEL has no branch even for one float: between branches gcc does not contract a*b+c, and
+ * the bits would differ from a vector's. */
 static const char scalar_f32[] =
     "#define T float\n"
     "#define I int32_t\n"
-    "#define SEL(c, a, b) ((c) ? (a) : (b))\n"
+    "#define SEL(c, a, b) ({ float y_ = (a), n_ = (b); int32_t if_ = -(c); FLOAT((if_ & BITS(y_)) | (~if_ & BITS(n_))); })\n"
     "#define CMP(c) (c)\n"
     "#define NUM(v) v##f\n"
     "#define TO_I(x) ((int32_t)(x))\n"
@@ -293,17 +294,18 @@ static const char undefine[] =
     "#undef TRUNC\n#undef POW\n#undef ATAN2\n#undef FMOD\n#undef FLOORDIV\n#undef REMAINDER\n";
 
 static const char math_text[] =
-    "/* e^x = 2^n e^r, |r| <= ln2/2; e^r - 1 - r = r^2 p(r), error 3e-9 */\n"
+    "/* e^x = 2^n e^r, |r| <= ln2/2; e^r - 1 - r = r^2 p(r), error 3e-9. 2^n in two factors: subnormal results too */\n"
     "static inline T JOIN(math_exp_, NAME)(T x)\n"
     "{\n"
     "    T n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;\n"
-    "    n = SEL(n > 127.0f, (T){0} + 127.0f, SEL(n < -126.0f, (T){0} - 126.0f, n));\n"
+    "    n = SEL(n < 129.0f, n, (T){0} + 129.0f); /* NaN too: it must become an integer */\n"
+    "    n = SEL(n > -151.0f, n, (T){0} - 151.0f);\n"
+    "    I i = TO_I(n), h = i >> 1;\n"
     "    T r = (x - n * 0.693359375f) + n * 2.12194440e-4f;\n"
     "    T p = ((((1.98495185e-4f * r + 1.39335813e-3f) * r + 8.33337313e-3f) * r + 4.16664657e-2f) * r +\n"
     "           1.66666665e-1f) * r + 5.00000001e-1f;\n"
-    "    T y = (p * r * r + r + 1.0f) * FLOAT((TO_I(n) + 127) << 23);\n"
-    "    y = SEL(x > 88.7228f, (T){0} + __builtin_inff(), y);\n"
-    "    return SEL(x < -87.33654f, (T){0}, y);\n"
+    "    T y = (p * r * r + r + 1.0f) * FLOAT((h + 127) << 23) * FLOAT((i - h + 127) << 23);\n"
+    "    return SEL(x < -104.0f, (T){0}, y);\n"
     "}\n"
     "/* log x = e ln2 + log(1 + f), f in [sqrt(1/2) - 1, sqrt(2) - 1], error 8e-8 of f^3 */\n"
     "static inline T JOIN(math_log_, NAME)(T x)\n"
@@ -311,8 +313,8 @@ static const char math_text[] =
     "    I tiny = BITS(x) < 0x00800000;\n"
     "    T s = SEL(tiny, x * 8388608.0f, x);\n"
     "    I i = BITS(s) - 0x3f3504f3;\n"
-    "    I e = (i >> 23) - (tiny & 23);\n"
-    "    T f = FLOAT((i & 0x007fffff) + 0x3f3504f3) - 1.0f, k = CVT(e);\n"
+    "    T f = FLOAT((i & 0x007fffff) + 0x3f3504f3) - 1.0f;\n"
+    "    T k = CVT(i >> 23) - SEL(tiny, (T){0} + 23.0f, (T){0});\n"
     "    T p = (((((((6.862343e-2f * f - 1.14214981e-1f) * f + 1.16990747e-1f) * f - 1.24349245e-1f) * f +\n"
     "             1.42486559e-1f) * f - 1.66673783e-1f) * f + 2.00007161e-1f) * f - 2.50000019e-1f) * f + 3.33333312e-1f;\n"
     "    T y = k * 0.693359375f + (f + (f * f * (f * p - 0.5f) - k * 2.12194440e-4f));\n"
