@@ -132,7 +132,7 @@ static inline ts_status run_all(const ts_executable *exe, const ts_options *opt,
 static inline double distance(const results *p, const results *q, int i, bool halves, int64_t *at)
 {
     ts_dtype t = p->info[i].dtype;
-    double most = 1e-6, worst = 0;
+    double most = 1e-2, worst = 0; /* below that it is what cancellation left over */
 
     for (int64_t k = 0; k < p->count[i]; k++) {
         double x = ts_dtype_get(t, p->data[i], k);

@@ -250,9 +250,13 @@ static item of_rank(gen *q, item x, int rank)
     ts_type t = x.v->type;
 
     while (t.rank > rank) {
-        int d = roll(q, t.rank - 1);
-        t.dim[d] *= t.dim[d + 1];
-        memmove(&t.dim[d + 1], &t.dim[d + 2], sizeof(t.dim[0]) * (size_t)(t.rank - d - 2));
+        int d = t.rank > 1 ? roll(q, t.rank - 1) : 0;
+        if (t.rank == 1 && t.dim[0] > 1)
+            break;
+        if (t.rank > 1) {
+            t.dim[d] *= t.dim[d + 1];
+            memmove(&t.dim[d + 1], &t.dim[d + 2], sizeof(t.dim[0]) * (size_t)(t.rank - d - 2));
+        }
         t.rank--;
     }
     while (t.rank < rank) { /* split a dim, or put a 1 somewhere */
@@ -1151,6 +1155,12 @@ static void check(const trial *t, verdict *v)
     ts_executable_free(ref);
 }
 
+static void plain_signals(void)
+{
+    for (int sig = 1; sig < 32; sig++)
+        signal(sig, SIG_DFL);
+}
+
 /* The same in a process that may crash or hang. */
 static void check_apart(const trial *t, verdict *v)
 {
@@ -1164,8 +1174,7 @@ static void check_apart(const trial *t, verdict *v)
     fflush(NULL);
     pid = fork();
     if (!pid) {
-        for (int sig = 1; sig < 32; sig++)
-            signal(sig, SIG_DFL);
+        plain_signals();
         alarm(60);
         check(t, v);
         n = write(pipes[1], v, sizeof(*v));
@@ -1434,8 +1443,10 @@ static void random_graphs(void **state)
                 k++;
             fflush(NULL);
             pids[k] = fork();
-            if (!pids[k])
+            if (!pids[k]) {
+                plain_signals(); /* not cmocka's */
                 _exit(one_seed(seed));
+            }
             assert_true(pids[k] > 0);
             seeds[k] = seed++;
             running++;
@@ -1451,6 +1462,9 @@ static void random_graphs(void **state)
                 running--;
                 if (status && bad < TS_COUNT(failed))
                     failed[bad++] = seeds[k];
+                if (WIFSIGNALED(status))
+                    fprintf(stderr, "seed %lu: the generator ended by signal %d\n", (unsigned long)seeds[k],
+                            WTERMSIG(status));
             }
     }
     for (int i = 0; i < bad; i++)
