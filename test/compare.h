@@ -1,10 +1,11 @@
-/* compare.h - runs a graph natively and by the reference executor and looks for differences. Used by
- * the tests of generated code; every function is static because each test is a program of its own.
+/* compare.h - runs a graph natively and by the reference executor and looks for differences. Used
+ * by the tests of generated code; every function is static because each test is a program of its
+ * own.
  *
  * What a run is fed follows from the inputs' names, so that a graph needs no data beside it:
  *   x...     floats in -1..1
- *   k...     whole numbers in -3..3 (0..3 for u8, 0..1 for bool): comparisons of them never tie by rounding
- *   n<N>...  indices in 0..N-1
+ *   k...     whole numbers in -3..3 (0..3 for u8, 0..1 for bool): comparisons of them never tie by
+ * rounding n<N>...  indices in 0..N-1
  */
 #ifndef TS_TEST_COMPARE_H
 #define TS_TEST_COMPARE_H
@@ -13,10 +14,14 @@
 #include <math.h>
 
 /* How far generated code may be from the reference, relative to the largest element of a tensor:
- * a few roundings of the coarsest dtype involved, times what a graph of some depth makes of them. */
+ * a few roundings of the coarsest dtype involved, times what a graph of some depth makes of them.
+ */
 static inline double tolerance_of(ts_dtype coarsest)
 {
-    return coarsest == TS_BF16 ? 5e-2 : coarsest == TS_F16 ? 1e-2 : coarsest == TS_F32 ? 2e-4 : 1e-10;
+    return coarsest == TS_BF16  ? 5e-2
+           : coarsest == TS_F16 ? 1e-2
+           : coarsest == TS_F32 ? 2e-4
+                                : 1e-10;
 }
 
 static inline uint64_t next_random(uint64_t *s)
@@ -33,7 +38,8 @@ static inline double next_unit(uint64_t *s)
     return (double)(next_random(s) >> 40) * 0x1p-24;
 }
 
-static inline void fill_input(const ts_tensor_info *t, int copies, uint64_t seed, double shake, void *data)
+static inline void fill_input(const ts_tensor_info *t, int copies, uint64_t seed, double shake,
+                              void *data)
 {
     int64_t count = (int64_t)(t->bytes / ts_dtype_size(t->dtype)) * copies;
     uint64_t s = seed, noise = seed + 1;
@@ -87,8 +93,8 @@ static inline void *results_add(results *r, const ts_tensor_info *t, int copies)
     return r->data[r->n++] = calloc(1, t->bytes * (size_t)copies + 1);
 }
 
-static inline ts_status run_engine(const ts_executable *exe, ts_engine *e, int batches, int calls, uint64_t seed,
-                            double shake, results *r)
+static inline ts_status run_engine(const ts_executable *exe, ts_engine *e, int batches, int calls,
+                                   uint64_t seed, double shake, results *r)
 {
     const ts_tensor_info *t;
     void *in[256], *out[256];
@@ -112,8 +118,8 @@ static inline ts_status run_engine(const ts_executable *exe, ts_engine *e, int b
     return s;
 }
 
-static inline ts_status run_all(const ts_executable *exe, const ts_options *opt, int threads, int calls, uint64_t seed,
-                         double shake, results *r)
+static inline ts_status run_all(const ts_executable *exe, const ts_options *opt, int threads,
+                                int calls, uint64_t seed, double shake, results *r)
 {
     int batches = TS_MAX(1, opt->device_iterations) * TS_MAX(1, opt->gradient_accumulation);
     ts_engine *e;
@@ -127,8 +133,9 @@ static inline ts_status run_all(const ts_executable *exe, const ts_options *opt,
     return s;
 }
 
-/* How far apart two results are, relative to the largest element; *at is where. Whole numbers differ by 1 or
- * not at all. Half precision may overflow in one and not in the other, which keeps more digits on the way. */
+/* How far apart two results are, relative to the largest element; *at is where. Whole numbers
+ * differ by 1 or not at all. Half precision may overflow in one and not in the other, which keeps
+ * more digits on the way. */
 static inline double distance(const results *p, const results *q, int i, bool halves, int64_t *at)
 {
     ts_dtype t = p->info[i].dtype;

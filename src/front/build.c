@@ -120,7 +120,8 @@ void ts_freeze(ts_value *param)
         param->graph->states[param->index].trained = false;
 }
 
-/* What a run gives back or keeps is made by a node: an input's memory is the caller's, a state's changes. */
+/* What a run gives back or keeps is made by a node: an input's memory is the caller's, a state's
+ * changes. */
 static ts_value *computed(ts_value *v)
 {
     return v->kind == TS_VALUE_NODE && strcmp(v->node->op->name, "const") ? v : ts_point1("nop", v);

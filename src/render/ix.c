@@ -175,8 +175,8 @@ static void split(ts_arena *a, const ts_ix *x, int64_t k, ts_ix *whole, ts_ix *r
     }
 }
 
-/* C divides towards zero, and k*whole + rest >= 0 does not keep rest from being negative: -l + 7 with whole = g. Moves
- * enough multiples of k from whole to rest. */
+/* C divides towards zero, and k*whole + rest >= 0 does not keep rest from being negative: -l + 7
+ * with whole = g. Moves enough multiples of k from whole to rest. */
 static void lift(ts_ix *whole, ts_ix *rest, int64_t k)
 {
     int64_t lo, hi;

@@ -1,4 +1,5 @@
-/* kernels.c - small graphs whose generated code was once wrong, natively and by the reference executor. */
+/* kernels.c - small graphs whose generated code was once wrong, natively and by the reference
+ * executor. */
 #include "compare.h"
 #include "render/render.h"
 #include <setjmp.h>
@@ -7,7 +8,11 @@
 
 #include <cmocka.h>
 
-#define DIMS(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+#define DIMS(...)                                                                                  \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                         \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
 
 enum { CALLS = 2 };
 
@@ -19,7 +24,8 @@ static void same(const results *p, const results *q, const char *how)
         bool half = p->info[i].dtype == TS_F16 || p->info[i].dtype == TS_BF16;
         if (d > (half ? 1e-2 : 1e-5))
             fail_msg("%s: %s, element %ld: %.9g, reference %.9g", how, p->info[i].name, (long)at,
-                     ts_dtype_get(q->info[i].dtype, q->data[i], at), ts_dtype_get(p->info[i].dtype, p->data[i], at));
+                     ts_dtype_get(q->info[i].dtype, q->data[i], at),
+                     ts_dtype_get(p->info[i].dtype, p->data[i], at));
     }
 }
 
@@ -62,14 +68,17 @@ static void depthwise(void **state)
 {
     ts_graph *g = ts_graph_new("depthwise");
     ts_value *x = ts_input(g, "x", TS_F32, 2, 6, 9, 10), *w = ts_input(g, "xw", TS_F32, 6, 1, 3, 3);
-    ts_value *in[] = {x, w}, *y = ts_apply(g, "conv", 2, in, "groups:i padding:l", (int64_t)6, DIMS(1, 1));
+    ts_value *in[] = {x, w},
+             *y = ts_apply(g, "conv", 2, in, "groups:i padding:l", (int64_t)6, DIMS(1, 1));
     ts_value *back[] = {y, w};
 
     (void)state;
     ts_output(y, "y");
-    ts_output(ts_apply(g, "conv_input", 2, back, "groups:i padding:l shape:l", (int64_t)6, DIMS(1, 1), DIMS(9, 10)), "dx");
-    ts_output(ts_apply(g, "conv_weight", 2, (ts_value *[]){x, y}, "groups:i padding:l shape:l", (int64_t)6, DIMS(1, 1),
-                       DIMS(3, 3)),
+    ts_output(ts_apply(g, "conv_input", 2, back, "groups:i padding:l shape:l", (int64_t)6,
+                       DIMS(1, 1), DIMS(9, 10)),
+              "dx");
+    ts_output(ts_apply(g, "conv_weight", 2, (ts_value *[]){x, y}, "groups:i padding:l shape:l",
+                       (int64_t)6, DIMS(1, 1), DIMS(3, 3)),
               "dw");
     check(g);
 }
@@ -91,7 +100,8 @@ static void flip_then_reshape(void **state)
 static void narrow_wraps(void **state)
 {
     ts_graph *g = ts_graph_new("narrow");
-    ts_value *x = ts_input(g, "k", TS_U8, 37), *i = ts_input(g, "ki", TS_I8, 37), *b = ts_input(g, "kb", TS_BOOL, 37);
+    ts_value *x = ts_input(g, "k", TS_U8, 37), *i = ts_input(g, "ki", TS_I8, 37),
+             *b = ts_input(g, "kb", TS_BOOL, 37);
 
     (void)state;
     ts_output(ts_cast(ts_sub(x, ts_scalar(g, TS_U8, 2)), TS_F32), "u8");
@@ -108,7 +118,8 @@ static void narrow_iota(void **state)
 
     (void)state;
     for (int i = 0; i < TS_COUNT(types); i++) {
-        ts_value *x = ts_apply(g, "iota", 0, NULL, "dtype:s shape:l", ts_dtype_name(types[i]), DIMS(300));
+        ts_value *x =
+            ts_apply(g, "iota", 0, NULL, "dtype:s shape:l", ts_dtype_name(types[i]), DIMS(300));
         ts_output(ts_cast(x, TS_F32), "y");
         ts_output(x, "stored");
     }
@@ -125,7 +136,8 @@ static void integer_max_pool(void **state)
         char name[8];
         snprintf(name, sizeof(name), "k%d", i);
         ts_value *x = ts_input(g, name, types[i], 1, 2, 7, 9);
-        ts_value *y = ts_apply(g, "max_pool", 1, &x, "kernel:l padding:l stride:l", DIMS(3, 3), DIMS(1, 1), DIMS(2, 1));
+        ts_value *y = ts_apply(g, "max_pool", 1, &x, "kernel:l padding:l stride:l", DIMS(3, 3),
+                               DIMS(1, 1), DIMS(2, 1));
         ts_output(y, "y");
         ts_output(ts_result(y, 1), "at");
     }
@@ -151,7 +163,8 @@ static void plain_outputs(void **state)
 {
     static const float data[] = {1, 2, 3};
     ts_graph *g = ts_graph_new("outputs");
-    ts_value *x = ts_input(g, "x", TS_F32, 5), *s = ts_buffer(g, "xs", TS_F32, ((ts_init){TS_INIT_FULL, 4, 0}), 5);
+    ts_value *x = ts_input(g, "x", TS_F32, 5),
+             *s = ts_buffer(g, "xs", TS_F32, ((ts_init){TS_INIT_FULL, 4, 0}), 5);
 
     (void)state;
     ts_assign(s, ts_add(s, x));
@@ -203,7 +216,8 @@ static void many_inputs(void **state)
 static void every_n(void **state)
 {
     ts_graph *g = ts_graph_new("every");
-    ts_value *x = ts_input(g, "x", TS_F32, 4, 3), *w = ts_param(g, "w", TS_F32, ((ts_init){TS_INIT_FULL, 1, 0}), 3, 2);
+    ts_value *x = ts_input(g, "x", TS_F32, 4, 3),
+             *w = ts_param(g, "w", TS_F32, ((ts_init){TS_INIT_FULL, 1, 0}), 3, 2);
     ts_optimizer sgd = ts_sgd(0.1);
     ts_options opt = {.optimizer = &sgd,
                       .device_iterations = 3,
@@ -245,16 +259,11 @@ static void other_compiler(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(depthwise),
-        cmocka_unit_test(flip_then_reshape),
-        cmocka_unit_test(narrow_wraps),
-        cmocka_unit_test(narrow_iota),
-        cmocka_unit_test(integer_max_pool),
-        cmocka_unit_test(infinite_literals),
-        cmocka_unit_test(plain_outputs),
-        cmocka_unit_test(states_to_states),
-        cmocka_unit_test(many_inputs),
-        cmocka_unit_test(every_n),
+        cmocka_unit_test(depthwise),        cmocka_unit_test(flip_then_reshape),
+        cmocka_unit_test(narrow_wraps),     cmocka_unit_test(narrow_iota),
+        cmocka_unit_test(integer_max_pool), cmocka_unit_test(infinite_literals),
+        cmocka_unit_test(plain_outputs),    cmocka_unit_test(states_to_states),
+        cmocka_unit_test(many_inputs),      cmocka_unit_test(every_n),
         cmocka_unit_test(other_compiler),
     };
 

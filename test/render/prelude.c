@@ -1,8 +1,8 @@
-/* prelude.c - the mathematics and half precision of generated code: against libm in double, against rounding by
- * definition, and scalar against vector, bit by bit. The functions are static in the generated source, so the test adds a
- * few lines behind it and builds that. */
-#include "render/render.h"
+/* prelude.c - the mathematics and half precision of generated code: against libm in double, against
+ * rounding by definition, and scalar against vector, bit by bit. The functions are static in the
+ * generated source, so the test adds a few lines behind it and builds that. */
 #include "graph/graph.h"
+#include "render/render.h"
 #include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
@@ -31,24 +31,28 @@ static void add_drivers(ts_text *t, int w)
     static const char *const halves[] = {"f16", "bf16"};
 
     for (int i = 0; i < TS_COUNT(ops); i++)
-        ts_text_printf(t,
-                       "__attribute__((visibility(\"default\"))) void test_%s(const float *x, float *one, float *many, "
-                       "int64_t n)\n{\n"
-                       "    for (int64_t i = 0; i < n; i++)\n        one[i] = %s_f32(x[i]);\n"
-                       "    for (int64_t i = 0; i < n; i += %d)\n"
-                       "        *(f32x%du *)(many + i) = %s_f32x%d(*(const f32x%du *)(x + i));\n}\n",
-                       ops[i], ops[i], w, w, ops[i], w, w);
+        ts_text_printf(
+            t,
+            "__attribute__((visibility(\"default\"))) void test_%s(const float *x, float *one, "
+            "float *many, "
+            "int64_t n)\n{\n"
+            "    for (int64_t i = 0; i < n; i++)\n        one[i] = %s_f32(x[i]);\n"
+            "    for (int64_t i = 0; i < n; i += %d)\n"
+            "        *(f32x%du *)(many + i) = %s_f32x%d(*(const f32x%du *)(x + i));\n}\n",
+            ops[i], ops[i], w, w, ops[i], w, w);
     for (int i = 0; i < TS_COUNT(halves); i++) {
         const char *h = halves[i];
         ts_text_printf(t,
-                       "__attribute__((visibility(\"default\"))) void widen_%s(const uint16_t *x, float *one, float *many, "
+                       "__attribute__((visibility(\"default\"))) void widen_%s(const uint16_t *x, "
+                       "float *one, float *many, "
                        "int64_t n)\n{\n"
                        "    for (int64_t i = 0; i < n; i++)\n        one[i] = %s_to_f32(x[i]);\n"
                        "    for (int64_t i = 0; i < n; i += %d)\n"
                        "        *(f32x%du *)(many + i) = load_%sx%d(x + i);\n}\n",
                        h, h, w, w, h, w);
         ts_text_printf(t,
-                       "__attribute__((visibility(\"default\"))) void narrow_%s(const float *x, uint16_t *one, uint16_t "
+                       "__attribute__((visibility(\"default\"))) void narrow_%s(const float *x, "
+                       "uint16_t *one, uint16_t "
                        "*many, int64_t n)\n{\n"
                        "    for (int64_t i = 0; i < n; i++)\n        one[i] = f32_to_%s(x[i]);\n"
                        "    for (int64_t i = 0; i < n; i += %d)\n"
@@ -131,7 +135,11 @@ static bool same_bits(const void *p, const void *q, size_t bytes)
 
 static double exact(int op, double x)
 {
-    return op == 0 ? exp(x) : op == 1 ? log(x) : op == 2 ? tanh(x) : op == 3 ? erf(x) : 1 / (1 + exp(-x));
+    return op == 0   ? exp(x)
+           : op == 1 ? log(x)
+           : op == 2 ? tanh(x)
+           : op == 3 ? erf(x)
+                     : 1 / (1 + exp(-x));
 }
 
 /* Half of the last place of the smallest subnormal counts as equal. */
@@ -146,11 +154,12 @@ static void check_value(int op, float x, float y)
             return;
         fail_msg("%s(%a) is %a, not %a", ops[op], (double)x, (double)y, want);
     }
-    if (op == 4 && fabs(want) < 1.2e-38 && fabs(y) < 1.2e-38) /* 1/(1 + e^-x), and e^-x is infinite */
+    if (op == 4 && fabs(want) < 1.2e-38 &&
+        fabs(y) < 1.2e-38) /* 1/(1 + e^-x), and e^-x is infinite */
         return;
     if (fabs(y - want) > 4e-7 * fabs(want) + 1.5e-45)
-        fail_msg("%s(%.9g = %a) is %.9g, not %.9g: relative error %.2g", ops[op], (double)x, (double)x, (double)y, want,
-                 fabs(y - want) / fabs(want));
+        fail_msg("%s(%.9g = %a) is %.9g, not %.9g: relative error %.2g", ops[op], (double)x,
+                 (double)x, (double)y, want, fabs(y - want) / fabs(want));
 }
 
 static void check_block(const lib *l, int op, const float *x, int n)
@@ -161,18 +170,20 @@ static void check_block(const lib *l, int op, const float *x, int n)
     for (int i = 0; i < n; i++) {
         check_value(op, x[i], one[i]);
         if (!same_bits(&one[i], &many[i], 4) && (one[i] == one[i] || many[i] == many[i]))
-            fail_msg("%s(%a) is %a alone and %a in a vector (%s)", ops[op], (double)x[i], (double)one[i], (double)many[i],
-                     l->isa.name);
+            fail_msg("%s(%a) is %a alone and %a in a vector (%s)", ops[op], (double)x[i],
+                     (double)one[i], (double)many[i], l->isa.name);
     }
 }
 
 /* Every 4099th float of all, and all of those the ends of the intervals fall among. */
 static void mathematics(const lib *l)
 {
-    static const float special[] = {0.0f,      -0.0f,     INFINITY,  -INFINITY,  NAN,        1e-45f,    -1e-45f,   1e-40f,
-                                    1.17e-38f, 1.0f,      -1.0f,     88.72283f,  88.7229f,   88.73f,    -87.3365f, -87.34f,
-                                    -103.9f,   -103.98f,  -104.1f,   0.625f,     0.62499997f, 4.0f,     4.0000005f, 3.4028e38f,
-                                    -3.4e38f,  0.707106f, 0.707107f, 1.4142135f, 1.4142137f, 1.1754942e-38f, 9.0f, 1000.0f};
+    static const float special[] = {
+        0.0f,       -0.0f,          INFINITY,   -INFINITY, NAN,       1e-45f,    -1e-45f,
+        1e-40f,     1.17e-38f,      1.0f,       -1.0f,     88.72283f, 88.7229f,  88.73f,
+        -87.3365f,  -87.34f,        -103.9f,    -103.98f,  -104.1f,   0.625f,    0.62499997f,
+        4.0f,       4.0000005f,     3.4028e38f, -3.4e38f,  0.707106f, 0.707107f, 1.4142135f,
+        1.4142137f, 1.1754942e-38f, 9.0f,       1000.0f};
     static float x[MOST];
 
     for (int op = 0; op < TS_COUNT(ops); op++) {
@@ -207,29 +218,34 @@ static void widening(const lib *l, bool brain)
             x[i] = (uint16_t)(h + i);
         f(x, one, many, MOST);
         for (uint32_t i = 0; i < MOST; i++) {
-            int exp = brain ? (x[i] >> 7) & 255 : (x[i] >> 10) & 31, mant = brain ? x[i] & 127 : x[i] & 1023;
+            int exp = brain ? (x[i] >> 7) & 255 : (x[i] >> 10) & 31,
+                mant = brain ? x[i] & 127 : x[i] & 1023;
             double m = brain ? mant / 128.0 : mant / 1024.0, sign = x[i] & 0x8000 ? -1 : 1;
             int bias = brain ? 127 : 15, all = brain ? 255 : 31;
             double want = exp == all ? (mant ? NAN : sign * INFINITY)
                                      : sign * ldexp(exp ? 1 + m : m, exp ? exp - bias : 1 - bias);
-            bool ok = want != want ? one[i] != one[i] && many[i] != many[i] : one[i] == want && many[i] == want;
+            bool ok = want != want ? one[i] != one[i] && many[i] != many[i]
+                                   : one[i] == want && many[i] == want;
             if (!ok || (want == 0 && signbit(one[i]) != signbit((float)want)))
-                fail_msg("%s %04x is %a alone, %a in a vector, not %a", brain ? "bf16" : "f16", x[i], (double)one[i],
-                         (double)many[i], want);
+                fail_msg("%s %04x is %a alone, %a in a vector, not %a", brain ? "bf16" : "f16",
+                         x[i], (double)one[i], (double)many[i], want);
         }
     }
 }
 
-/* Each half, the next one, the middle between them, and the floats beside the middle: nearest, ties to even. */
+/* Each half, the next one, the middle between them, and the floats beside the middle: nearest, ties
+ * to even. */
 static void narrowing(const lib *l, bool brain)
 {
     uint32_t infinite = brain ? 0x7f80 : 0x7c00;
     narrow_fn *f = symbol(l, "narrow", brain ? "bf16" : "f16");
 
     for (uint32_t h = 0; h < infinite; h++) {
-        double lo = half_value(brain, h), hi = h + 1 == infinite ? 2 * lo - half_value(brain, h - 1) : half_value(brain, h + 1);
+        double lo = half_value(brain, h), hi = h + 1 == infinite ? 2 * lo - half_value(brain, h - 1)
+                                                                 : half_value(brain, h + 1);
         float mid = (float)((lo + hi) / 2);
-        float x[16] = {(float)lo, mid, nextafterf(mid, 0), nextafterf(mid, INFINITY), nextafterf((float)lo, INFINITY)};
+        float x[16] = {(float)lo, mid, nextafterf(mid, 0), nextafterf(mid, INFINITY),
+                       nextafterf((float)lo, INFINITY)};
         uint32_t want[5] = {h, h & 1 ? h + 1 : h, h, h + 1, h};
         uint16_t one[16], many[16];
         if (x[2] == x[0] && lo == (lo + hi) / 2)
@@ -238,12 +254,14 @@ static void narrowing(const lib *l, bool brain)
             x[8 + i] = -x[i];
         f(x, one, many, 16);
         for (int i = 0; i < 5; i++)
-            if (one[i] != want[i] || one[8 + i] != (want[i] | 0x8000) || !same_bits(one, many, sizeof(one)))
-                fail_msg("%a to %s is %04x alone, %04x in a vector, not %04x", (double)x[i], brain ? "bf16" : "f16", one[i],
-                         many[i], want[i]);
+            if (one[i] != want[i] || one[8 + i] != (want[i] | 0x8000) ||
+                !same_bits(one, many, sizeof(one)))
+                fail_msg("%a to %s is %04x alone, %04x in a vector, not %04x", (double)x[i],
+                         brain ? "bf16" : "f16", one[i], many[i], want[i]);
     }
     {
-        float x[16] = {INFINITY, -INFINITY, NAN, -NAN, 3.4e38f, -3.4e38f, 1e-45f, 65519.0f, 65520.0f};
+        float x[16] = {INFINITY, -INFINITY, NAN,      -NAN,    3.4e38f,
+                       -3.4e38f, 1e-45f,    65519.0f, 65520.0f};
         uint16_t one[16], many[16];
         f(x, one, many, 16);
         assert_true(same_bits(one, many, sizeof(one)));

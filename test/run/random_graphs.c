@@ -1,18 +1,18 @@
 /* random_graphs.c - random networks, natively and by the reference executor.
  *
- * A seed decides everything: the graph, the options (passes left out, instruction set, compiler, optimizer,
- * iterations), the data. Each graph runs in a process of its own, two at a time, so generated code that crashes
- * or hangs is a failure like any other. A failing graph is made smaller while it still fails and written to
- * fuzz-<seed>.ir in the build folder.
+ * A seed decides everything: the graph, the options (passes left out, instruction set, compiler,
+ * optimizer, iterations), the data. Each graph runs in a process of its own, two at a time, so
+ * generated code that crashes or hangs is a failure like any other. A failing graph is made smaller
+ * while it still fails and written to fuzz-<seed>.ir in the build folder.
  *
  *   FUZZ_SEED=17          only this one
  *   FUZZ_COUNT=5000       how many; 300, fewer with sanitizers
  *   FUZZ_SECONDS=3600     as many as fit
  *   TS_ROUND=3            the third repetition of a soak: other seeds
  *
- * Where rounding is amplified (an argmax of equal numbers, relu of 0 in the backward pass) both executors are
- * right and differ. Such graphs are recognised by shaking the reference's own inputs a little: what then moves
- * as much as the difference found says nothing.
+ * Where rounding is amplified (an argmax of equal numbers, relu of 0 in the backward pass) both
+ * executors are right and differ. Such graphs are recognised by shaking the reference's own inputs
+ * a little: what then moves as much as the difference found says nothing.
  */
 #include "compare.h"
 #include "render/render.h"
@@ -67,7 +67,11 @@ static bool odds(gen *q, int percent)
 
 static double most_exact(ts_dtype t)
 {
-    return t == TS_BF16 ? 200 : t == TS_F16 ? 2000 : t == TS_F32 ? 1e6 : t == TS_U8 || t == TS_I8 ? 256 : 1e9;
+    return t == TS_BF16               ? 200
+           : t == TS_F16              ? 2000
+           : t == TS_F32              ? 1e6
+           : t == TS_U8 || t == TS_I8 ? 256
+                                      : 1e9;
 }
 
 static const item none;
@@ -133,7 +137,8 @@ static item leaf(gen *q, ts_dtype t, const ts_type *shape, bool exact)
         /* fall through */
     case 3:
         if (t != TS_BOOL && t != TS_U8) {
-            v = ts_buffer_n(q->g, name, t, exact ? (ts_init){TS_INIT_FULL, 2, 0} : init, shape->rank, shape->dim);
+            v = ts_buffer_n(q->g, name, t, exact ? (ts_init){TS_INIT_FULL, 2, 0} : init,
+                            shape->rank, shape->dim);
             break;
         }
         /* fall through */
@@ -226,7 +231,8 @@ static bool broadcasts(item x, item y)
     int64_t count = 1;
 
     for (int i = 1; i <= TS_MAX(a->rank, b->rank); i++) {
-        int64_t p = i <= a->rank ? a->dim[a->rank - i] : 1, r = i <= b->rank ? b->dim[b->rank - i] : 1;
+        int64_t p = i <= a->rank ? a->dim[a->rank - i] : 1,
+                r = i <= b->rank ? b->dim[b->rank - i] : 1;
         if (p != r && p != 1 && r != 1)
             return false;
         count *= TS_MAX(p, r);
@@ -284,7 +290,7 @@ static item op_unary(gen *q)
     ts_value *v = x.v, *one;
 
     if (x.exact && odds(q, 50)) {
-        static const char *const ops[] = {"neg",  "abs",   "sign",   "square", "relu", "step",
+        static const char *const ops[] = {"neg",   "abs",  "sign",  "square", "relu", "step",
                                           "floor", "ceil", "round", "trunc",  "nop",  "detach"};
         const char *op = ops[roll(q, TS_COUNT(ops))];
         double mag = !strcmp(op, "square") ? x.mag * x.mag : x.mag;
@@ -376,7 +382,8 @@ static item op_binary(gen *q)
 
 static item op_compare(gen *q)
 {
-    static const char *const ops[] = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"};
+    static const char *const ops[] = {"eq", "ne",          "lt",         "le",         "gt",
+                                      "ge", "logical_and", "logical_or", "logical_xor"};
     item x = pick_exact(q), y = partner(q, x, true);
 
     if (odds(q, 20))
@@ -386,7 +393,8 @@ static item op_compare(gen *q)
 
 static item op_int(gen *q)
 {
-    static const char *const ops[] = {"add", "sub", "mul", "maximum", "minimum", "floor_divide", "remainder", "fmod"};
+    static const char *const ops[] = {"add",     "sub",          "mul",       "maximum",
+                                      "minimum", "floor_divide", "remainder", "fmod"};
     item x = pick_exact(q), y = partner(q, x, true);
     const char *op = ops[roll(q, TS_COUNT(ops))];
     double mag = !strcmp(op, "mul") ? x.mag * y.mag : x.mag + y.mag;
@@ -409,7 +417,9 @@ static item op_where(gen *q)
     item c = pick_exact(q), x = partner(q, c, false), y;
 
     if (c.v->type.dtype != TS_BOOL)
-        c = made(odds(q, 50) ? ts_cast(c.v, TS_BOOL) : ts_gt(c.v, ts_scalar(q->g, c.v->type.dtype, 0)), true, 1);
+        c = made(odds(q, 50) ? ts_cast(c.v, TS_BOOL)
+                             : ts_gt(c.v, ts_scalar(q->g, c.v->type.dtype, 0)),
+                 true, 1);
     y = partner(q, x, false);
     if (!broadcasts(c, y))
         y = same_shape_leaf(q, x, some_float(q), false);
@@ -491,7 +501,8 @@ static item op_view(gen *q)
             return none;
         dims[0] = d;
         dims[1] = roll(q, t.rank);
-        return made(ts_apply(q->g, "flip", 1, &x.v, "dims:l", dims[1] == d ? 1 : 2, dims), x.exact, x.mag);
+        return made(ts_apply(q->g, "flip", 1, &x.v, "dims:l", dims[1] == d ? 1 : 2, dims), x.exact,
+                    x.mag);
     default: {
         ts_value *xs[4] = {x.v};
         int n = 1 + roll(q, 3);
@@ -545,11 +556,13 @@ static item op_reduce(gen *q)
     case 3:
         return made(ts_amax(x.v, n, dims, keep), x.exact, x.mag);
     case 4:
-        return made(ts_apply(q->g, "amin", 1, &x.v, "dims:l keepdim:i", n, dims, (int64_t)keep), x.exact, x.mag);
+        return made(ts_apply(q->g, "amin", 1, &x.v, "dims:l keepdim:i", n, dims, (int64_t)keep),
+                    x.exact, x.mag);
     case 5:
         if (!f)
             return none;
-        y = ts_apply(q->g, "prod", 1, (ts_value *[]){ts_add_scalar(ts_mul_scalar(ts_tanh(x.v), 0.1), 1)},
+        y = ts_apply(q->g, "prod", 1,
+                     (ts_value *[]){ts_add_scalar(ts_mul_scalar(ts_tanh(x.v), 0.1), 1)},
                      "dims:l keepdim:i", n, dims, (int64_t)keep);
         return made(ts_tanh(y), false, 1);
     default:
@@ -565,8 +578,8 @@ static item op_arg(gen *q)
     if (!x.v->type.rank)
         return none;
     dim = roll(q, x.v->type.rank);
-    return made(ts_apply(q->g, odds(q, 50) ? "argmax" : "argmin", 1, &x.v, "dims:l keepdim:i", (int)odds(q, 80), &dim,
-                         (int64_t)odds(q, 40)),
+    return made(ts_apply(q->g, odds(q, 50) ? "argmax" : "argmin", 1, &x.v, "dims:l keepdim:i",
+                         (int)odds(q, 80), &dim, (int64_t)odds(q, 40)),
                 true, (double)count_of(x));
 }
 
@@ -578,7 +591,8 @@ static item op_softmax(gen *q)
     if (!x.v->type.rank)
         return none;
     dim = roll(q, x.v->type.rank);
-    return odds(q, 50) ? made(ts_softmax(x.v, dim), false, 1) : made(ts_log_softmax(x.v, dim), false, 2 * x.mag + 9);
+    return odds(q, 50) ? made(ts_softmax(x.v, dim), false, 1)
+                       : made(ts_log_softmax(x.v, dim), false, 2 * x.mag + 9);
 }
 
 static item scaled(item x, double by, int64_t terms)
@@ -586,7 +600,8 @@ static item scaled(item x, double by, int64_t terms)
     double mag = x.mag * by * (double)terms;
 
     if (x.v && mag > 20)
-        return made(ts_mul_scalar(x.v, 1 / sqrt((double)terms)), false, x.mag * by * sqrt((double)terms));
+        return made(ts_mul_scalar(x.v, 1 / sqrt((double)terms)), false,
+                    x.mag * by * sqrt((double)terms));
     return made(x.v, false, mag);
 }
 
@@ -616,8 +631,8 @@ static item op_matmul(gen *q)
     if (y.v->type.dtype != x.v->type.dtype)
         y.v = ts_cast(y.v, x.v->type.dtype);
     if (odds(q, 30)) /* op rather than builder: leading dims stay */
-        return scaled(made(ts_apply(q->g, "matmul", 2, (ts_value *[]){x.v, y.v}, ""), false, x.mag), 1,
-                      t.dim[t.rank - 1]);
+        return scaled(made(ts_apply(q->g, "matmul", 2, (ts_value *[]){x.v, y.v}, ""), false, x.mag),
+                      1, t.dim[t.rank - 1]);
     return scaled(made(ts_matmul(x.v, y.v), false, x.mag), 1, t.dim[t.rank - 1]);
 }
 
@@ -655,7 +670,8 @@ static bool some_window(gen *q, int spatial, const int64_t *size, bool pool, win
     return true;
 }
 
-static ts_attr *conv_attrs(const window *w, int spatial, int64_t groups, const int64_t *shape, int *n)
+static ts_attr *conv_attrs(const window *w, int spatial, int64_t groups, const int64_t *shape,
+                           int *n)
 {
     static ts_attr a[5];
 
@@ -704,7 +720,8 @@ static item op_conv(gen *q)
     y.v = ts_cast(y.v, t.dtype);
     if (which == 2) { /* back to x's shape */
         attr = conv_attrs(&win, spatial, groups, t.dim + 2, &n);
-        return scaled(made(ts_make2(TS_OP(conv_input), y.v, w.v, n, attr), false, y.mag), 1, each * win.taps);
+        return scaled(made(ts_make2(TS_OP(conv_input), y.v, w.v, n, attr), false, y.mag), 1,
+                      each * win.taps);
     }
     attr = conv_attrs(&win, spatial, groups, s.dim + 2, &n);
     return scaled(made(ts_make2(TS_OP(conv_weight), x.v, y.v, n, attr), false, y.mag), x.mag,
@@ -722,8 +739,10 @@ static item op_layer_conv(gen *q)
         return none;
     snprintf(name, sizeof(name), "conv%d", q->leaves++);
     if (odds(q, 40) && count_of(x) < 800)
-        return made(ts_conv_transpose2d(x.v, name, out, k, .stride = 1 + roll(q, 2)), false, 3 * x.mag);
-    return made(ts_conv2d(x.v, name, out, k, .padding = roll(q, 2), .stride = 1 + roll(q, 2), .no_bias = odds(q, 30)),
+        return made(ts_conv_transpose2d(x.v, name, out, k, .stride = 1 + roll(q, 2)), false,
+                    3 * x.mag);
+    return made(ts_conv2d(x.v, name, out, k, .padding = roll(q, 2), .stride = 1 + roll(q, 2),
+                          .no_bias = odds(q, 30)),
                 false, 3 * x.mag);
 }
 
@@ -739,14 +758,18 @@ static item op_pool(gen *q)
         return none;
     if (!some_window(q, spatial, x.v->type.dim + 2, true, &w))
         return none;
-    v = ts_apply(q->g, max ? "max_pool" : odds(q, 50) ? "avg_pool" : "sum_pool", 1, &x.v,
-                 "kernel:l stride:l padding:l ceil_mode:i", spatial, w.kernel, spatial, w.stride, spatial, w.padding,
-                 (int64_t)odds(q, 30));
+    v = ts_apply(q->g,
+                 max           ? "max_pool"
+                 : odds(q, 50) ? "avg_pool"
+                               : "sum_pool",
+                 1, &x.v, "kernel:l stride:l padding:l ceil_mode:i", spatial, w.kernel, spatial,
+                 w.stride, spatial, w.padding, (int64_t)odds(q, 30));
     y = made(v, x.exact && max, x.mag * (max ? 1 : (double)w.taps));
     if (max && x.exact && odds(q, 50)) {
         q->pool[q->n++] = made(ts_result(v, 1), true, (double)w.taps);
         if (f && odds(q, 50) && v) {
-            ts_attr attr[] = {ts_attr_l("kernel", spatial, w.kernel), ts_attr_l("stride", spatial, w.stride),
+            ts_attr attr[] = {ts_attr_l("kernel", spatial, w.kernel),
+                              ts_attr_l("stride", spatial, w.stride),
                               ts_attr_l("padding", spatial, w.padding),
                               ts_attr_l("shape", spatial, x.v->type.dim + 2)};
             ts_value *g = ts_make2(TS_OP(max_pool_grad), v, ts_result(v, 1), 4, attr);
@@ -808,7 +831,8 @@ static item op_index(gen *q)
             s.dim[k] += k == d ? 0 : roll(q, 2);
         if (ts_type_count(&s) > ELEMENTS)
             return none;
-        return made(ts_apply(q->g, "scatter_add", 2, (ts_value *[]){i, x.v}, "dim:i shape:l", (int64_t)d, s.rank, s.dim),
+        return made(ts_apply(q->g, "scatter_add", 2, (ts_value *[]){i, x.v}, "dim:i shape:l",
+                             (int64_t)d, s.rank, s.dim),
                     x.exact, x.mag * (double)t.dim[d]);
     }
     case 2: {
@@ -817,13 +841,15 @@ static item op_index(gen *q)
         if (t.rank + rank - 1 > 6 || count_of(x) / t.dim[d] * 24 > ELEMENTS)
             return none;
         i = index_leaf(q, t.dim[d], rank, dims);
-        return made(ts_apply(q->g, "index_select", 2, (ts_value *[]){x.v, i}, "dim:i", (int64_t)d), x.exact, x.mag);
+        return made(ts_apply(q->g, "index_select", 2, (ts_value *[]){x.v, i}, "dim:i", (int64_t)d),
+                    x.exact, x.mag);
     }
     case 3:
         i = index_leaf(q, 6, 1, &t.dim[d]);
         if (count_of(x) / t.dim[d] * 6 > ELEMENTS)
             return none;
-        return made(ts_apply(q->g, "index_add", 2, (ts_value *[]){i, x.v}, "dim:i size:i", (int64_t)d, (int64_t)6),
+        return made(ts_apply(q->g, "index_add", 2, (ts_value *[]){i, x.v}, "dim:i size:i",
+                             (int64_t)d, (int64_t)6),
                     x.exact, x.mag * (double)t.dim[d]);
     default:
         if (count_of(x) * 7 > ELEMENTS || t.rank > 5)
@@ -851,7 +877,8 @@ static item op_norm(gen *q)
         return made(ts_batch_norm(x.v, name, .eps = 0.1, .inference = odds(q, 25)), false, 5);
     default:
         x = of_rank(q, x, 3 + roll(q, 2));
-        return made(ts_group_norm(x.v, name, (int)(x.v->type.dim[1] % 2 ? 1 : 2), .eps = 0.1), false, 5);
+        return made(ts_group_norm(x.v, name, (int)(x.v->type.dim[1] % 2 ? 1 : 2), .eps = 0.1),
+                    false, 5);
     }
 }
 
@@ -880,9 +907,11 @@ static item op_loss(gen *q)
         if (t.rank != 2)
             x = of_rank(q, x, 2);
         t = x.v->type;
-        return made(ts_cross_entropy_o(x.v, index_leaf(q, t.dim[1], 1, t.dim),
-                                       &(ts_loss_options){.reduction = r, .label_smoothing = odds(q, 30) ? 0.1 : 0}),
-                    false, mag);
+        return made(
+            ts_cross_entropy_o(
+                x.v, index_leaf(q, t.dim[1], 1, t.dim),
+                &(ts_loss_options){.reduction = r, .label_smoothing = odds(q, 30) ? 0.1 : 0}),
+            false, mag);
     case 1:
         y = leaf(q, t.dtype, &t, false);
         return made(ts_mse_loss(x.v, ts_cast(y.v, t.dtype), .reduction = r), false, mag);
@@ -891,7 +920,8 @@ static item op_loss(gen *q)
         return made(ts_smooth_l1_loss(x.v, ts_cast(y.v, t.dtype), .reduction = r), false, mag);
     case 3:
         y = leaf(q, t.dtype, &t, false);
-        return made(ts_bce_with_logits(x.v, ts_sigmoid(ts_cast(y.v, t.dtype)), .reduction = r), false, mag);
+        return made(ts_bce_with_logits(x.v, ts_sigmoid(ts_cast(y.v, t.dtype)), .reduction = r),
+                    false, mag);
     default:
         return made(ts_identity_loss(x.v, r), x.exact && r != TS_MEAN, mag);
     }
@@ -903,7 +933,8 @@ static item op_leaf(gen *q)
 
     if (odds(q, 15)) {
         ts_attr attr[] = {ts_attr_s("dtype", ts_dtype_name(odds(q, 50) ? TS_F32 : some_int(q))),
-                          ts_attr_l("shape", t.rank, t.dim), ts_attr_i("dim", t.rank ? roll(q, t.rank) : 0)};
+                          ts_attr_l("shape", t.rank, t.dim),
+                          ts_attr_i("dim", t.rank ? roll(q, t.rank) : 0)};
         if (t.rank)
             return made(ts_node_out(ts_node_make(q->g, TS_OP(iota), 0, NULL, 3, attr)), true, 33);
     }
@@ -919,7 +950,8 @@ static item op_state(gen *q)
     ts_value *b;
 
     snprintf(name, sizeof(name), "s%d", q->leaves++);
-    b = ts_buffer_n(q->g, name, x.v->type.dtype, (ts_init){TS_INIT_FULL, 1, 0}, x.v->type.rank, x.v->type.dim);
+    b = ts_buffer_n(q->g, name, x.v->type.dtype, (ts_init){TS_INIT_FULL, 1, 0}, x.v->type.rank,
+                    x.v->type.dim);
     if (!is_float(x)) {
         ts_assign(b, x.v);
         return made(b, x.exact, x.mag);
@@ -947,10 +979,11 @@ static item op_state(gen *q)
 }
 
 static item (*const families[])(gen *) = {
-    op_unary, op_unary,  op_unary, op_binary,  op_binary,     op_binary, op_compare, op_int,       op_where, op_cast,
-    op_view,  op_view,   op_view,  op_view,    op_reduce,     op_reduce, op_arg,     op_softmax,   op_matmul, op_linear,
-    op_conv,  op_conv,   op_pool,  op_pool,    op_layer_conv, op_resize, op_index,   op_index,     op_norm,  op_attention,
-    op_loss,  op_leaf,   op_leaf,  op_state,
+    op_unary,  op_unary,     op_unary, op_binary,     op_binary, op_binary, op_compare,
+    op_int,    op_where,     op_cast,  op_view,       op_view,   op_view,   op_view,
+    op_reduce, op_reduce,    op_arg,   op_softmax,    op_matmul, op_linear, op_conv,
+    op_conv,   op_pool,      op_pool,  op_layer_conv, op_resize, op_index,  op_index,
+    op_norm,   op_attention, op_loss,  op_leaf,       op_leaf,   op_state,
 };
 
 /* A graph and how to compile it. */
@@ -969,7 +1002,9 @@ static void add_loss(gen *q, trial *t)
         if (!is_float(x) || x.exact)
             continue;
         x = tame(x);
-        ts_loss(odds(q, 60) ? ts_mean(ts_square(x.v), 0, NULL, false) : odds(q, 50) ? ts_square(x.v) : ts_sigmoid(x.v));
+        ts_loss(odds(q, 60)   ? ts_mean(ts_square(x.v), 0, NULL, false)
+                : odds(q, 50) ? ts_square(x.v)
+                              : ts_sigmoid(x.v));
         t->trains = true;
         return;
     }
@@ -977,15 +1012,18 @@ static void add_loss(gen *q, trial *t)
 
 static void some_options(gen *q, trial *t)
 {
-    static const char *const skips[] = {NULL, NULL, NULL, "fuse", "layout", "simplify", "fuse,layout", "fuse,simplify"};
+    static const char *const skips[] = {NULL,     NULL,       NULL,          "fuse",
+                                        "layout", "simplify", "fuse,layout", "fuse,simplify"};
     static const char *const isas[] = {NULL, NULL, NULL, "x86-64-v3", "portable"};
-    static const ts_output_mode modes[] = {TS_OUT_DEFAULT, TS_OUT_FINAL, TS_OUT_ALL, TS_OUT_SUM, TS_OUT_EVERY_N};
+    static const ts_output_mode modes[] = {TS_OUT_DEFAULT, TS_OUT_FINAL, TS_OUT_ALL, TS_OUT_SUM,
+                                           TS_OUT_EVERY_N};
     ts_isa isa;
 
     t->opt.cache_dir = "";
     t->opt.skip = skips[roll(q, TS_COUNT(skips))];
     t->opt.isa = isas[roll(q, TS_COUNT(isas))];
-    if (t->opt.isa && !strcmp(t->opt.isa, "x86-64-v3") && (ts_isa_find(NULL, &isa) || isa.width < 8))
+    if (t->opt.isa && !strcmp(t->opt.isa, "x86-64-v3") &&
+        (ts_isa_find(NULL, &isa) || isa.width < 8))
         t->opt.isa = NULL;
     if (odds(q, 12) && ts_cc_present(&(ts_options){.cc = "clang"}))
         t->opt.cc = "clang";
@@ -996,7 +1034,10 @@ static void some_options(gen *q, trial *t)
     }
     if (!t->trains)
         return;
-    t->optimizer = odds(q, 50) ? ts_sgd(0.05) : odds(q, 60) ? ts_adam(0.01) : odds(q, 50) ? ts_rmsprop(0.01) : ts_lamb(0.01);
+    t->optimizer = odds(q, 50)   ? ts_sgd(0.05)
+                   : odds(q, 60) ? ts_adam(0.01)
+                   : odds(q, 50) ? ts_rmsprop(0.01)
+                                 : ts_lamb(0.01);
     t->optimizer.hyper.eps = 1e-3; /* a step of lr * sign(gradient) would amplify any rounding */
     if (t->optimizer.kind == TS_SGD && odds(q, 60))
         t->optimizer.hyper.momentum = 0.9;
@@ -1011,7 +1052,9 @@ static void some_options(gen *q, trial *t)
 
 static void generate(uint64_t seed, trial *t)
 {
-    gen q = {.g = ts_graph_new("fuzz"), .s = seed * 0x9e3779b97f4a7c15u, .half = seed % 3 ? TS_F16 : TS_BF16};
+    gen q = {.g = ts_graph_new("fuzz"),
+             .s = seed * 0x9e3779b97f4a7c15u,
+             .half = seed % 3 ? TS_F16 : TS_BF16};
     int want = 5 + roll(&q, 36), outputs;
     char name[32];
 
@@ -1057,7 +1100,9 @@ static ts_dtype coarsest(const ts_graph *g, const ts_value *v, bool *seen)
         }
     if (!v || v->kind == TS_VALUE_STATE)
         for (int i = 0; i < g->nvalues; i++)
-            worst = coarseness(g->values[i]->type.dtype) > coarseness(worst) ? g->values[i]->type.dtype : worst;
+            worst = coarseness(g->values[i]->type.dtype) > coarseness(worst)
+                        ? g->values[i]->type.dtype
+                        : worst;
     return coarseness(worst) ? worst : TS_F64;
 }
 
@@ -1079,8 +1124,8 @@ static void TS_PRINTF(2, 3) blame(verdict *v, const char *fmt, ...)
 }
 
 /* Does the reference itself move this much when its inputs are shaken by a rounding or two? */
-static bool chaotic(const trial *t, const ts_executable *ref, const results *want, int i, double found, double shake,
-                    bool halves)
+static bool chaotic(const trial *t, const ts_executable *ref, const results *want, int i,
+                    double found, double shake, bool halves)
 {
     for (int k = 1; k <= 6; k++) {
         results r = {0};
@@ -1095,14 +1140,16 @@ static bool chaotic(const trial *t, const ts_executable *ref, const results *wan
     return false;
 }
 
-static void compare(const trial *t, const ts_executable *ref, const results *want, const results *got, verdict *v)
+static void compare(const trial *t, const ts_executable *ref, const results *want,
+                    const results *got, verdict *v)
 {
     const ts_graph *g = t->g;
     ts_dtype all = coarsest(g, NULL, NULL);
 
     for (int i = 0; i < want->n && !v->failed; i++) {
         int o = i % TS_MAX(1, want->outputs);
-        bool output = i < CALLS * want->outputs && o < g->noutputs, *seen = calloc((size_t)g->nvalues + 1, 1);
+        bool output = i < CALLS * want->outputs && o < g->noutputs,
+             *seen = calloc((size_t)g->nvalues + 1, 1);
         ts_dtype c = output ? coarsest(g, g->outputs[o], seen) : all;
         double tol = tolerance_of(c), d;
         int64_t at;
@@ -1112,21 +1159,25 @@ static void compare(const trial *t, const ts_executable *ref, const results *wan
             continue;
         blame(v, "%s %s, element %ld: %.9g, reference %.9g (relative error %.3g)",
               i < CALLS * want->outputs ? "output" : "state", want->info[i].name, (long)at,
-              ts_dtype_get(got->info[i].dtype, got->data[i], at), ts_dtype_get(want->info[i].dtype, want->data[i], at), d);
+              ts_dtype_get(got->info[i].dtype, got->data[i], at),
+              ts_dtype_get(want->info[i].dtype, want->data[i], at), d);
     }
 }
 
-static void check_native(const trial *t, const ts_executable *ref, const ts_executable *exe, verdict *v)
+static void check_native(const trial *t, const ts_executable *ref, const ts_executable *exe,
+                         verdict *v)
 {
     results want = {0}, one = {0}, three = {0};
 
-    if (run_all(ref, &t->opt, 1, CALLS, t->seed, 0, &want) || run_all(exe, &t->opt, 1, CALLS, t->seed, 0, &one) ||
+    if (run_all(ref, &t->opt, 1, CALLS, t->seed, 0, &want) ||
+        run_all(exe, &t->opt, 1, CALLS, t->seed, 0, &one) ||
         run_all(exe, &t->opt, 3, CALLS, t->seed, 0, &three))
         blame(v, "run: %s", ts_error_text());
     if (!v->failed)
         compare(t, ref, &want, &one, v);
     for (int i = 0; i < one.n && !v->failed; i++)
-        if (memcmp(one.data[i], three.data[i], (size_t)one.count[i] * ts_dtype_size(one.info[i].dtype)))
+        if (memcmp(one.data[i], three.data[i],
+                   (size_t)one.count[i] * ts_dtype_size(one.info[i].dtype)))
             blame(v, "%s has other bits with 3 threads than with 1", one.info[i].name);
     results_free(&want);
     results_free(&one);
@@ -1213,7 +1264,8 @@ static ts_type resized_type(const cut *c, ts_type t)
 
 static void copy_state(ts_graph *out, const ts_state *s, const cut *c, ts_value **map)
 {
-    map[s->value->id] = ts_graph_add_state(out, s->value->name, resized_type(c, s->value->type), s->init, s->trained);
+    map[s->value->id] = ts_graph_add_state(out, s->value->name, resized_type(c, s->value->type),
+                                           s->init, s->trained);
 }
 
 static ts_node *remake(ts_graph *out, const ts_node *n, const cut *c, ts_value **map)
@@ -1226,7 +1278,8 @@ static ts_node *remake(ts_graph *out, const ts_node *n, const cut *c, ts_value *
         in[i] = map[n->in[i]->id];
     memcpy(attr, n->attr, sizeof(ts_attr) * (size_t)n->nattr);
     for (int i = 0; i < n->nattr && c->from; i++)
-        if (attr[i].kind == 'l' && (!strcmp(attr[i].name, "shape") || !strcmp(attr[i].name, "size"))) {
+        if (attr[i].kind == 'l' &&
+            (!strcmp(attr[i].name, "shape") || !strcmp(attr[i].name, "size"))) {
             int64_t *l = TS_NEWS(out->arena, int64_t, attr[i].n);
             for (int k = 0; k < attr[i].n; k++)
                 l[k] = resized(c, attr[i].l[k]);
@@ -1270,7 +1323,8 @@ static ts_graph *without(const ts_graph *g, const cut *c)
 
     for (int i = 0; i < g->ninputs; i++)
         if (need[g->inputs[i]->id])
-            map[g->inputs[i]->id] = ts_graph_add_input(out, g->inputs[i]->name, resized_type(c, g->inputs[i]->type));
+            map[g->inputs[i]->id] =
+                ts_graph_add_input(out, g->inputs[i]->name, resized_type(c, g->inputs[i]->type));
     for (int i = 0; i < g->nstates; i++)
         if (need[g->states[i].value->id])
             copy_state(out, &g->states[i], c, map);
@@ -1285,9 +1339,10 @@ static ts_graph *without(const ts_graph *g, const cut *c)
         if (i != c->node && !(m = remake(out, n, c, map)))
             break;
         for (int k = 0; k < n->nout; k++)
-            map[n->out[k]->id] = m ? m->out[k]
-                                   : ts_graph_add_input(out, ts_arena_printf(out->arena, "x_v%d", n->out[k]->id),
-                                                        resized_type(c, n->out[k]->type));
+            map[n->out[k]->id] =
+                m ? m->out[k]
+                  : ts_graph_add_input(out, ts_arena_printf(out->arena, "x_v%d", n->out[k]->id),
+                                       resized_type(c, n->out[k]->type));
     }
     if (out->status) {
         ts_graph_free(out);
@@ -1297,7 +1352,8 @@ static ts_graph *without(const ts_graph *g, const cut *c)
         if (i != c->output)
             ts_output(map[g->outputs[i]->id], g->output_names[i]);
     for (int i = 0; i < g->nupdates; i++)
-        if (i != c->update && ts_type_same(&map[g->updates[i].state->id]->type, &map[g->updates[i].next->id]->type))
+        if (i != c->update &&
+            ts_type_same(&map[g->updates[i].state->id]->type, &map[g->updates[i].next->id]->type))
             ts_assign(map[g->updates[i].state->id], map[g->updates[i].next->id]);
     if (g->loss)
         ts_loss(map[g->loss->id]);
@@ -1368,10 +1424,11 @@ static void report(const trial *t, const verdict *v)
     FILE *f;
 
     snprintf(head, sizeof(head),
-             "# seed %lu: %s\n# skip %s, isa %s, cc %s, iterations %d, accumulation %d, output mode %d, optimizer %d\n",
-             (unsigned long)t->seed, v->why, o->skip ? o->skip : "nothing", o->isa ? o->isa : "native",
-             o->cc ? o->cc : "default", o->device_iterations, o->gradient_accumulation, o->output_mode,
-             o->optimizer ? (int)t->optimizer.kind : -1);
+             "# seed %lu: %s\n# skip %s, isa %s, cc %s, iterations %d, accumulation %d, output "
+             "mode %d, optimizer %d\n",
+             (unsigned long)t->seed, v->why, o->skip ? o->skip : "nothing",
+             o->isa ? o->isa : "native", o->cc ? o->cc : "default", o->device_iterations,
+             o->gradient_accumulation, o->output_mode, o->optimizer ? (int)t->optimizer.kind : -1);
     snprintf(path, sizeof(path), "%s/fuzz-%lu.ir", root ? root : ".", (unsigned long)t->seed);
     fprintf(stderr, "%s%s", head, text);
     f = fopen(path, "w");
@@ -1390,7 +1447,8 @@ static int one_seed(uint64_t seed)
 
     generate(seed, &t);
     if (ts_graph_check(t.g)) {
-        fprintf(stderr, "seed %lu: the generator made no graph: %s\n", (unsigned long)seed, ts_error_text());
+        fprintf(stderr, "seed %lu: the generator made no graph: %s\n", (unsigned long)seed,
+                ts_error_text());
         return 1;
     }
     if (getenv("FUZZ_PRINT"))
@@ -1463,12 +1521,13 @@ static void random_graphs(void **state)
                 if (status && bad < TS_COUNT(failed))
                     failed[bad++] = seeds[k];
                 if (WIFSIGNALED(status))
-                    fprintf(stderr, "seed %lu: the generator ended by signal %d\n", (unsigned long)seeds[k],
-                            WTERMSIG(status));
+                    fprintf(stderr, "seed %lu: the generator ended by signal %d\n",
+                            (unsigned long)seeds[k], WTERMSIG(status));
             }
     }
     for (int i = 0; i < bad; i++)
-        snprintf(list + strlen(list), sizeof(list) - strlen(list), " %lu", (unsigned long)failed[i]);
+        snprintf(list + strlen(list), sizeof(list) - strlen(list), " %lu",
+                 (unsigned long)failed[i]);
     if (seconds > 0)
         fprintf(stderr, "%ld graphs\n", begun);
     if (bad)
