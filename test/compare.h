@@ -93,6 +93,27 @@ static inline void *results_add(results *r, const ts_tensor_info *t, int copies)
     return r->data[r->n++] = calloc(1, t->bytes * (size_t)copies + 1);
 }
 
+static inline ts_status shake_states(const ts_executable *exe, ts_engine *e, uint64_t seed,
+                                     double shake)
+{
+    const ts_tensor_info *t;
+    ts_status s = TS_OK;
+
+    for (int i = 0; !s && (t = ts_executable_tensor(exe, TS_ROLE_STATE, i)); i++) {
+        void *data = malloc(t->bytes + 1);
+        int64_t count = (int64_t)(t->bytes / ts_dtype_size(t->dtype));
+        s = ts_engine_read(e, t->name, data, t->bytes);
+        for (int64_t k = 0; k < count && ts_dtype_is_float(t->dtype) && t->name[0] != 'k'; k++) {
+            double x = ts_dtype_get(t->dtype, data, k), u = 2 * next_unit(&seed) - 1;
+            ts_dtype_set(t->dtype, data, k, x + shake * u * (fabs(x) + 0.01));
+        }
+        if (!s)
+            s = ts_engine_write(e, t->name, data, t->bytes);
+        free(data);
+    }
+    return s;
+}
+
 static inline ts_status run_engine(const ts_executable *exe, ts_engine *e, int batches, int calls,
                                    uint64_t seed, double shake, results *r)
 {
@@ -105,6 +126,8 @@ static inline ts_status run_engine(const ts_executable *exe, ts_engine *e, int b
         in[nin] = malloc(t->bytes * (size_t)batches + 1);
         fill_input(t, batches, seed, shake, in[nin]);
     }
+    if (shake > 0)
+        s = shake_states(exe, e, seed, shake);
     for (int c = 0; c < calls && !s; c++) {
         for (nout = 0; (t = ts_executable_tensor(exe, TS_ROLE_OUTPUT, nout)); nout++)
             out[nout] = results_add(r, t, ts_engine_slots(e));
