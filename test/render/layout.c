@@ -211,7 +211,7 @@ static void lay_out_all(ts_graph *g, style s)
 /* The model in every layout. Frees it. */
 static void check(ts_graph *model)
 {
-    const ts_graph *g;
+    const ts_graph *g = NULL;
     rig r = {.a = ts_arena_new()};
     ts_options opt = {0};
 

@@ -81,7 +81,7 @@ static lib load(const char *isa)
     ts_arena *a = ts_arena_new();
     ts_options opt = {.isa = isa};
     const ts_program *p;
-    const ts_source *src;
+    const ts_source *src = NULL;
     ts_source more;
     ts_text t = {0};
     lib l = {0};
