@@ -87,7 +87,7 @@ static void depthwise(void **state)
 static void flip_then_reshape(void **state)
 {
     ts_graph *g = ts_graph_new("flip");
-    ts_value *x = ts_input(g, "x", TS_F32, 5, 6), *f = ts_reshape(x, 30);
+    ts_value *x = ts_input(g, "x", TS_F32, 6, 5), *f = ts_reshape(ts_permute(x, 1, 0), 30);
 
     (void)state;
     f = ts_apply(g, "flip", 1, &f, "dims:l", DIMS(0));
@@ -133,7 +133,7 @@ static void integer_max_pool(void **state)
 
     (void)state;
     for (int i = 0; i < TS_COUNT(types); i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof(name), "k%d", i);
         ts_value *x = ts_input(g, name, types[i], 1, 2, 7, 9);
         ts_value *y = ts_apply(g, "max_pool", 1, &x, "kernel:l padding:l stride:l", DIMS(3, 3),
@@ -183,7 +183,7 @@ static void states_to_states(void **state)
 
     (void)state;
     for (int i = 0; i < 5; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof(name), "s%d", i);
         s[i] = ts_buffer(g, name, TS_F32, ((ts_init){TS_INIT_FULL, i, 0}), 20);
     }
@@ -203,7 +203,7 @@ static void many_inputs(void **state)
 
     (void)state;
     for (int i = 0; i < 100; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof(name), "x%d", i);
         ts_value *x = ts_input(g, name, TS_F32, 9);
         sum = sum ? ts_add(sum, x) : x;
