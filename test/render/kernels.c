@@ -36,14 +36,13 @@ static void check_with(ts_graph *g, ts_options opt)
         const char *skip, *isa;
         int threads;
     } ways[] = {{NULL, NULL, 1}, {NULL, "portable", 3}, {"fuse", NULL, 3}};
-    ts_executable *exe;
+    ts_executable *ref = NULL, *exe;
     results want = {0}, got = {0};
 
     opt.cache_dir = "";
     opt.executor = TS_EXEC_REFERENCE;
-    if (ts_compile(g, &opt, &exe) || run_all(exe, &opt, 1, CALLS, 7, 0, &want))
+    if (ts_compile(g, &opt, &ref) || run_all(ref, &opt, 1, CALLS, 7, 0, &want))
         fail_msg("%s", ts_error_text());
-    ts_executable_free(exe);
     opt.executor = TS_EXEC_NATIVE;
     for (int i = 0; i < TS_COUNT(ways); i++) {
         opt.skip = ways[i].skip;
@@ -55,6 +54,7 @@ static void check_with(ts_graph *g, ts_options opt)
         ts_executable_free(exe);
     }
     results_free(&want);
+    ts_executable_free(ref);
     ts_graph_free(g);
 }
 
