@@ -214,13 +214,26 @@ static const char *first_lane(ts_emit *e, const ts_ix *x)
     return ts_ix_text(e->a, ts_ix_add(e->a, x, ts_ix_mul(e->a, ts_ix_var(e->a, e->lane), -1)));
 }
 
+static bool runs_backwards(const ts_ix *x)
+{
+    for (int i = 0; i < x->n; i++)
+        if (x->t[i].k < 0)
+            return true;
+    return false;
+}
+
 static const char *load(ts_emit *e, const ts_value *v, const ts_ix *const *at)
 {
     const ts_ix *x = ts_emit_address(e->a, v, at);
     const char *text = ts_ix_text(e->a, x);
 
-    if (!e->lanes)
+    if (!e->lanes) {
+        /* gcc 12.2 vectorises a sum over elements read backwards in groups, and reads the wrong
+         * ones (test/render/kernels.c, backward_sum); not where there is assembly */
+        if (runs_backwards(x))
+            ts_emit_line(e, "__asm__(\"\");");
         return ts_emit_temp(e, v->type.dtype, "%s", scalar_load(e, v, text));
+    }
     if (!ts_ix_uses(x, e->lane))
         return ts_emit_temp(e, v->type.dtype, "%s - (%s){0}", scalar_load(e, v, text),
                             ts_emit_ctype(e, v->type.dtype));
