@@ -68,6 +68,18 @@ static ts_status load_library(ts_executable *x, const char *path)
     return TS_OK;
 }
 
+static void remove_folder(const char *folder)
+{
+    static const char *const files[] = {"step.so", "step.c", "cc.log"};
+    char path[64];
+
+    for (int i = 0; i < TS_COUNT(files); i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, files[i]);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
 static ts_status build(ts_executable *x, const ts_source *src, const ts_options *opt)
 {
     char folder[] = "/tmp/tessera.XXXXXX", so[64];
@@ -81,6 +93,8 @@ static ts_status build(ts_executable *x, const ts_source *src, const ts_options 
     s = ts_cc_build(src, opt, folder, so);
     if (!s)
         s = load_library(x, so);
+    if (!s)
+        remove_folder(folder); /* the library stays mapped */
     return s;
 }
 

@@ -253,9 +253,10 @@ const char *ts_emit_contract(ts_emit *e, const ts_node *n, int out, const ts_ix 
                 axes[i] = ts_ix_div(e->a, rest, s.out[d].k[i]);
                 rest = ts_ix_mod(e->a, rest, s.out[d].k[i]);
             }
+        /* a group of one channel: both have factor 1, and the inner one is 0 */
         for (int i = 0; i < s.nout; i++)
             if (s.out[d].k[i] == 1)
-                axes[i] = rest;
+                axes[i] = s.extent[i] == 1 ? ts_ix_const(e->a, 0) : rest;
     }
     ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), acc, ts_emit_literal(e, t, 0));
     for (int i = s.nout; i < s.naxes; i++) {

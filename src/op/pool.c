@@ -291,10 +291,12 @@ const char *ts_emit_max_pool(ts_emit *e, const ts_node *n, int out, const ts_ix 
     ts_dtype t = n->in[0]->type.dtype, ti = n->out[1]->type.dtype;
     const char *best = NULL, *where = NULL;
 
+    double lowest = ts_dtype_is_float(t) ? -INFINITY : t == TS_I64 ? (double)INT64_MIN : INT32_MIN;
+
     attrs(n, &p);
     for (int64_t k = 0; k < taps_of(&p); k++) {
         bool never;
-        const char *x = tap(e, n, &p, at, k, -INFINITY, &never);
+        const char *x = tap(e, n, &p, at, k, lowest, &never);
         if (never)
             continue;
         if (!best) {

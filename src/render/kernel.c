@@ -267,6 +267,49 @@ static void flat_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
     }
 }
 
+/* The lanes as one vector; or one by one, as must be those of a last block that lane_dim does not
+ * fill: what is beyond its size exists in this layout only, and the operands of other layouts end
+ * before it. */
+static void lanes_body(ts_render *r, ts_emit *e, const ts_kernel *k, const loops *l, int cut,
+                       const ts_ix **phys, bool vec)
+{
+    int64_t size = k->roots[0]->type.dim[l->lane_dim], full = size / l->lanes,
+            rest = size % l->lanes;
+    const char *block = "";
+    int mark, mark2, high = 0; /* the dim that counts blocks of lanes */
+
+    while (l->dim[high] != l->lane_dim)
+        high++;
+    block = ts_ix_text(r->a, phys[high]);
+    ts_emit_line(e, rest ? "if (%s < %ld) {" : "{", block, (long)full);
+    ts_emit_open(e, &mark);
+    if (vec) {
+        e->lane = ts_atom_var(r->a, "l", 0, l->lanes - 1);
+        e->lanes = l->lanes;
+        steps_body(r, e, k, l, 0, cut, phys, ts_ix_var(r->a, e->lane));
+        e->lanes = 0;
+    } else {
+        loop_line(e, "l", "0", ts_arena_printf(r->a, "%d", l->lanes), 1);
+        ts_emit_open(e, &mark2);
+        steps_body(r, e, k, l, 0, cut, phys,
+                   ts_ix_var(r->a, ts_atom_var(r->a, "l", 0, l->lanes - 1)));
+        ts_emit_close(e, mark2);
+    }
+    ts_emit_close(e, mark);
+    if (!rest)
+        return;
+    ts_emit_line(e, "else {");
+    ts_emit_open(e, &mark);
+    loop_line(e, "l", ts_arena_printf(r->a, "%ld", (long)(full * l->lanes)),
+              ts_arena_printf(r->a, "%ld", (long)size), 1);
+    ts_emit_open(e, &mark2);
+    phys[high] = ts_ix_const(r->a, 0);
+    steps_body(r, e, k, l, 0, cut, phys,
+               ts_ix_var(r->a, ts_atom_var(r->a, "l", full * l->lanes, size - 1)));
+    ts_emit_close(e, mark2);
+    ts_emit_close(e, mark);
+}
+
 /* Outer dims flattened into the cut, the innermost one in vectors. */
 static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, ts_cut *cut)
 {
@@ -292,18 +335,7 @@ static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
     outer = ts_ix_var(r->a, ts_atom_var(r->a, "i", 0, count - 1));
     unflatten(r, l, inner, outer, phys);
     if (l->lanes) {
-        const ts_atom *lane = ts_atom_var(r->a, "l", 0, l->lanes - 1);
-        if (vec) {
-            e->lane = lane;
-            e->lanes = l->lanes;
-        } else {
-            loop_line(e, "l", "0", ts_arena_printf(r->a, "%d", l->lanes), 1);
-            ts_emit_open(e, &mark2);
-        }
-        steps_body(r, e, k, l, 0, inner, phys, ts_ix_var(r->a, lane));
-        e->lanes = 0;
-        if (!vec)
-            ts_emit_close(e, mark2);
+        lanes_body(r, e, k, l, inner, phys, vec);
         ts_emit_close(e, mark);
         return;
     }

@@ -16,7 +16,8 @@ struct ts_engine {
     char *block;
     ts_team *team;
     uint64_t seed, step;
-    ts_ref *ref; /* the reference executor's tensors, instead of block and team */
+    ts_ref *ref;         /* the reference executor's tensors, instead of block and team */
+    const void **inputs; /* each thread's pointers to the current micro-batch */
     /* of the running call */
     const void *const *in;
     void *const *out;
@@ -102,6 +103,9 @@ ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_en
     if (x->module) {
         s = ts_alloc(x->block_bytes, "the device block", (void **)&e->block);
         if (!s)
+            s = ts_alloc((size_t)threads * (size_t)(x->ninputs + 1) * sizeof(void *), "the inputs",
+                         (void **)&e->inputs);
+        if (!s)
             s = ts_team_new(threads, &e->team);
     } else
         s = ts_ref_new(x->graph, &e->ref);
@@ -122,6 +126,7 @@ void ts_engine_free(ts_engine *e)
     ts_team_free(e->team);
     ts_ref_free(e->ref);
     free(e->block);
+    free(e->inputs);
     free(e);
 }
 
@@ -130,11 +135,12 @@ void ts_engine_free(ts_engine *e)
 int ts_engine_slots(const ts_engine *e)
 {
     const ts_executable *x = e->exe;
-    int all = x->device_iterations * x->gradient_accumulation;
 
     if (x->mode == TS_OUT_ALL)
-        return all;
-    return x->mode == TS_OUT_EVERY_N ? all / x->output_period : 1;
+        return x->device_iterations * x->gradient_accumulation;
+    return x->mode == TS_OUT_EVERY_N
+               ? x->device_iterations / x->output_period * x->gradient_accumulation
+               : 1;
 }
 
 /* Which slot micro-batch (d, a) goes to, or -1. */
@@ -224,7 +230,7 @@ static void loop(void *arg, int member, int size)
 {
     ts_engine *e = arg;
     const ts_executable *x = e->exe;
-    const void *in[64];
+    const void **in = e->inputs + (size_t)member * (size_t)x->ninputs;
     ts_run_ctx c = {.m = e->block, .in = in, .seed = e->seed, .step = e->step};
 
     for (int d = 0; d < x->device_iterations; d++) {
