@@ -64,6 +64,7 @@ ts_status ts_alloc(size_t bytes, const char *what, void **out);
 /* file.c */
 ts_status ts_file_read(const char *path, char **data, size_t *len); /* free(*data); NUL added */
 ts_status ts_file_write(const char *path, const void *data, size_t len); /* temp, fsync, rename */
+ts_status ts_file_write_private(const char *path, const void *data, size_t len); /* mode 0600 */
 ts_status ts_file_mkdirs(const char *path);
 
 /* log.c: one line on stderr when TESSERA_LOG allows (default: warnings) */

@@ -76,7 +76,7 @@ static void sync_folder(const char *path)
     }
 }
 
-ts_status ts_file_write(const char *path, const void *data, size_t len)
+static ts_status write_file(const char *path, const void *data, size_t len, mode_t mode)
 {
     char temp[PATH_MAX];
     int fd;
@@ -88,7 +88,7 @@ ts_status ts_file_write(const char *path, const void *data, size_t len)
     if (fd < 0)
         return ts_fail(TS_ERR_FILE, "cannot create a file beside %s: %s", path, strerror(errno));
     s = write_all(fd, data, len, path);
-    if (!s && fchmod(fd, 0644))
+    if (!s && fchmod(fd, mode))
         s = ts_fail(TS_ERR_FILE, "cannot set the mode of %s: %s", path, strerror(errno));
     if (close(fd) && !s)
         s = ts_fail(TS_ERR_FILE, "cannot close %s: %s", path, strerror(errno));
@@ -117,4 +117,14 @@ ts_status ts_file_mkdirs(const char *path)
             return ts_fail(TS_ERR_FILE, "cannot create the folder %s: %s", part, strerror(errno));
     }
     return TS_OK;
+}
+
+ts_status ts_file_write(const char *path, const void *data, size_t len)
+{
+    return write_file(path, data, len, 0644);
+}
+
+ts_status ts_file_write_private(const char *path, const void *data, size_t len)
+{
+    return write_file(path, data, len, 0600);
 }
