@@ -1,14 +1,14 @@
-/* module.h - what generated code and engine agree on. The prelude repeats these declarations; TS_MODULE_ABI changes with
- * them. */
+/* module.h - what generated code and engine agree on. The prelude repeats these declarations;
+ * TS_MODULE_ABI changes with them. */
 #ifndef TS_MODULE_H
 #define TS_MODULE_H
 
-#include <stdint.h>
+#include "tessera.h"
 
 enum { TS_MODULE_ABI = 1 };
 
 typedef struct ts_run_ctx {
-    char *m;              /* the device block */
+    char *m;               /* the device block */
     const void *const *in; /* this micro-batch's inputs */
     uint64_t seed, step;   /* of the random generator */
 } ts_run_ctx;
@@ -26,5 +26,8 @@ typedef struct ts_module {
     int32_t abi, nkernels;
     const ts_module_kernel *kernels;
 } ts_module;
+
+/* build.c: whether this machine runs what was compiled for `isa`; names are "x86-64-v3", ... */
+ts_status ts_isa_check(const char *isa);
 
 #endif
