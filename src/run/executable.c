@@ -15,7 +15,6 @@
  */
 #include "render/module.h"
 #include "run/run.h"
-#include <dlfcn.h>
 #include <openssl/sha.h>
 
 static const char magic[8] = "\x89TSE\r\n\x1a\n";
@@ -48,8 +47,7 @@ void ts_executable_free(ts_executable *x)
 {
     if (!x)
         return;
-    if (x->library)
-        dlclose(x->library);
+    ts_library_close(x->library);
     ts_graph_free(x->graph);
     ts_arena_free(x->arena);
 }
@@ -239,7 +237,7 @@ static ts_status start_module(ts_executable *x)
     const ts_module *m;
 
     TS_TRY(ts_library_open(x->object, x->object_bytes, &x->library));
-    m = dlsym(x->library, "tessera_module");
+    m = ts_library_symbol(x->library, "tessera_module");
     if (!m)
         return ts_fail(TS_ERR_CORRUPT, "the compiled step has no table of kernels");
     if (m->abi != TS_MODULE_ABI)

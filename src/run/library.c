@@ -81,3 +81,14 @@ ts_status ts_library_open(const void *object, size_t bytes, void **library)
     rmdir(folder);
     return s;
 }
+
+void *ts_library_symbol(void *library, const char *name)
+{
+    return dlsym(library, name);
+}
+
+void ts_library_close(void *library)
+{
+    if (library)
+        dlclose(library);
+}

@@ -78,6 +78,8 @@ ts_status ts_manifest_read(const char *path, const char *json, size_t len, ts_ex
 
 /* library.c: a shared object from memory; nothing is left on the disk */
 ts_status ts_library_open(const void *object, size_t bytes, void **library);
+void *ts_library_symbol(void *library, const char *name); /* NULL: there is none */
+void ts_library_close(void *library);
 
 /* show/inspect.c */
 char *ts_inspect(ts_arena *a, const ts_executable *x);
