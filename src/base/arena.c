@@ -22,7 +22,7 @@ struct ts_arena {
 
 static void *must_alloc(size_t bytes)
 {
-    void *p = calloc(1, bytes);
+    void *p = bytes > SIZE_MAX / 2 ? NULL : calloc(1, bytes);
 
     if (!p) {
         fprintf(stderr, "tessera: out of memory for the compiler's own data (%zu bytes)\n", bytes);
@@ -51,7 +51,7 @@ void *ts_arena_alloc(ts_arena *a, size_t bytes)
 {
     block *b = a->first;
 
-    bytes = TS_ROUND_UP(bytes, 16);
+    bytes = bytes > SIZE_MAX / 2 ? bytes : TS_ROUND_UP(bytes, 16); /* the former is refused below */
     if (!b || b->size - b->used < bytes) {
         size_t size = TS_MAX(bytes, (size_t)BLOCK);
         b = must_alloc(sizeof(block) + size);

@@ -30,7 +30,7 @@ char *ts_arena_strdup(ts_arena *a, const char *s);
 char *ts_arena_printf(ts_arena *a, const char *fmt, ...) TS_PRINTF(2, 3);
 char *ts_arena_vprintf(ts_arena *a, const char *fmt, va_list ap);
 #define TS_NEW(a, type)     ((type *)ts_arena_alloc(a, sizeof(type)))
-#define TS_NEWS(a, type, n) ((type *)ts_arena_alloc(a, sizeof(type) * ((size_t)(n) + 1)))
+#define TS_NEWS(a, type, n) ((type *)ts_arena_alloc(a, sizeof(type) * (size_t)((n) > 0 ? (n) : 1)))
 /* Appends to an arena-owned array: TS_PUSH(a, g->nodes, g->nnodes, n). Capacity is the next power
  * of 2. */
 void *ts_arena_grow(ts_arena *a, void *array, int count, size_t item);
@@ -73,6 +73,6 @@ void ts_file_remove_folder(const char *path);           /* with the files in it 
 typedef enum ts_log_level { TS_LOG_ERROR, TS_LOG_WARN, TS_LOG_INFO, TS_LOG_DEBUG } ts_log_level;
 void ts_note(ts_log_level level, const char *fmt, ...) TS_PRINTF(2, 3);
 bool ts_noting(ts_log_level level); /* would it be shown? */
-double ts_now(void); /* seconds, monotonic */
+double ts_now(void);                /* seconds, monotonic */
 
 #endif

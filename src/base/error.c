@@ -9,14 +9,23 @@ static void set(char *field, size_t size, const char *fmt, va_list ap)
     vsnprintf(field, size, fmt, ap);
 }
 
+/* The words may come from the last error itself, so it is replaced only when they are written. */
+static ts_status fail(const char *where, ts_status code, const char *fmt, va_list ap)
+{
+    ts_error e = {.code = code};
+
+    snprintf(e.where, sizeof(e.where), "%s", where ? where : "");
+    set(e.message, sizeof(e.message), fmt, ap);
+    last = e;
+    return code;
+}
+
 ts_status ts_fail_loc(const char *where, ts_status code, const char *fmt, ...)
 {
     va_list ap;
 
-    last = (ts_error){.code = code};
-    snprintf(last.where, sizeof(last.where), "%s", where ? where : "");
     va_start(ap, fmt);
-    set(last.message, sizeof(last.message), fmt, ap);
+    fail(where, code, fmt, ap);
     va_end(ap);
     return code;
 }
@@ -25,9 +34,8 @@ ts_status ts_fail(ts_status code, const char *fmt, ...)
 {
     va_list ap;
 
-    last = (ts_error){.code = code};
     va_start(ap, fmt);
-    set(last.message, sizeof(last.message), fmt, ap);
+    fail(NULL, code, fmt, ap);
     va_end(ap);
     return code;
 }

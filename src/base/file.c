@@ -102,6 +102,17 @@ static ts_status write_file(const char *path, const void *data, size_t len, mode
     return s;
 }
 
+/* Leaves errno as it is when it is not. */
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    int why = errno;
+    bool is = why == EEXIST && !stat(path, &st) && S_ISDIR(st.st_mode);
+
+    errno = why;
+    return is;
+}
+
 ts_status ts_file_mkdirs(const char *path)
 {
     char part[PATH_MAX];
@@ -114,7 +125,7 @@ ts_status ts_file_mkdirs(const char *path)
             continue;
         memcpy(part, path, i);
         part[i] = 0;
-        if ((ts_fault("mkdir") || mkdir(part, 0700)) && errno != EEXIST)
+        if (ts_fault("mkdir") || (mkdir(part, 0700) && !is_folder(part)))
             return ts_fail(TS_ERR_FILE, "cannot create the folder %s: %s", part, strerror(errno));
     }
     return TS_OK;

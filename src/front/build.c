@@ -31,6 +31,19 @@ static void give_up(ts_graph *g, ts_status s)
     }
 }
 
+/* For a call that cannot be done: remembers why, returns NULL. */
+static void *refuse(ts_graph *g, const char *fmt, ...) TS_PRINTF(2, 3);
+static void *refuse(ts_graph *g, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    if (!g->status)
+        give_up(g, ts_fail(TS_ERR_ARG, "%s", ts_arena_vprintf(g->arena, fmt, ap)));
+    va_end(ap);
+    return NULL;
+}
+
 char *ts_graph_text(const ts_graph *g)
 {
     ts_text t = {0};
@@ -58,12 +71,21 @@ ts_dtype ts_dtype_of(const ts_value *v)
 
 /* --- inputs, constants, states --- */
 
-static bool usable(ts_graph *g, const char *what, const char *name, int rank, const int64_t *dims)
+static bool usable(ts_graph *g, const char *what, const char *name, ts_dtype t, int rank,
+                   const int64_t *dims)
 {
     double count = 1;
 
     if (!g || g->status)
         return false;
+    if (!name) {
+        give_up(g, ts_fail(TS_ERR_ARG, "every %s needs a name", what));
+        return false;
+    }
+    if ((unsigned)t > TS_BOOL) {
+        give_up(g, ts_fail(TS_ERR_TYPE, "%s %s: %d is not a dtype", what, name, (int)t));
+        return false;
+    }
     if (rank < 0 || rank > TS_MAX_RANK) {
         give_up(g, ts_fail(TS_ERR_SHAPE, "%s %s has rank %d; at most %d", what, name, rank,
                            TS_MAX_RANK));
@@ -71,7 +93,7 @@ static bool usable(ts_graph *g, const char *what, const char *name, int rank, co
     }
     for (int i = 0; i < rank; i++) {
         count *= (double)dims[i];
-        if (dims[i] < 1 || count > 0x1p47) {
+        if (dims[i] < 1 || count > TS_MAX_COUNT) {
             give_up(g, ts_fail(TS_ERR_SHAPE, "%s %s: dim %d is %ld, which no tensor can have", what,
                                name, i, (long)dims[i]));
             return false;
@@ -93,7 +115,7 @@ static bool unique_name(ts_graph *g, const char *name)
 
 ts_value *ts_input_n(ts_graph *g, const char *name, ts_dtype t, int rank, const int64_t *dims)
 {
-    if (!usable(g, "input", name, rank, dims) || !unique_name(g, name))
+    if (!usable(g, "input", name, t, rank, dims) || !unique_name(g, name))
         return NULL;
     return ts_graph_add_input(g, name, ts_type_of(t, rank, dims));
 }
@@ -101,7 +123,7 @@ ts_value *ts_input_n(ts_graph *g, const char *name, ts_dtype t, int rank, const 
 ts_value *ts_param_n(ts_graph *g, const char *name, ts_dtype t, ts_init init, int rank,
                      const int64_t *dims)
 {
-    if (!usable(g, "parameter", name, rank, dims) || !unique_name(g, name))
+    if (!usable(g, "parameter", name, t, rank, dims) || !unique_name(g, name))
         return NULL;
     return ts_graph_add_state(g, name, ts_type_of(t, rank, dims), init, true);
 }
@@ -109,7 +131,7 @@ ts_value *ts_param_n(ts_graph *g, const char *name, ts_dtype t, ts_init init, in
 ts_value *ts_buffer_n(ts_graph *g, const char *name, ts_dtype t, ts_init init, int rank,
                       const int64_t *dims)
 {
-    if (!usable(g, "buffer", name, rank, dims) || !unique_name(g, name))
+    if (!usable(g, "buffer", name, t, rank, dims) || !unique_name(g, name))
         return NULL;
     return ts_graph_add_state(g, name, ts_type_of(t, rank, dims), init, false);
 }
@@ -120,22 +142,42 @@ void ts_freeze(ts_value *param)
         param->graph->states[param->index].trained = false;
 }
 
+/* The copies into buffers are done one after the other, so one that takes another buffer must come
+ * before that buffer's own. */
 void ts_assign(ts_value *buffer, ts_value *next)
 {
-    if (!buffer || !next)
+    ts_graph *g = buffer ? buffer->graph : NULL;
+
+    if (!buffer || !next || g->status)
         return;
-    if (buffer->kind != TS_VALUE_STATE || !ts_type_same(&buffer->type, &next->type)) {
-        give_up(buffer->graph,
-                ts_fail(TS_ERR_ARG, "ts_assign needs a buffer and a value of its type"));
+    if (buffer->kind != TS_VALUE_STATE || next->graph != g ||
+        !ts_type_same(&buffer->type, &next->type)) {
+        refuse(g, "ts_assign needs a buffer and a value of its type");
         return;
     }
-    ts_graph_add_update(buffer->graph, buffer, next, 0);
+    for (int i = 0; i < g->nupdates; i++) {
+        if (g->updates[i].state == buffer) {
+            refuse(g, "%s is assigned twice", buffer->name);
+            return;
+        }
+        if (g->updates[i].state == next && next != buffer) {
+            refuse(g, "%s is assigned from %s, which is assigned before it", buffer->name,
+                   next->name);
+            return;
+        }
+    }
+    ts_graph_add_update(g, buffer, next, 0);
 }
 
 void ts_output(ts_value *v, const char *name)
 {
-    if (v && !v->graph->status)
-        ts_graph_add_output(v->graph, v, name);
+    if (!v || v->graph->status)
+        return;
+    if (!name) {
+        refuse(v->graph, "every output needs a name");
+        return;
+    }
+    ts_graph_add_output(v->graph, v, name);
 }
 
 void ts_loss(ts_value *v)
@@ -159,7 +201,7 @@ static ts_value *make0(ts_graph *g, const char *op, ts_dtype t, int rank, const 
 
 ts_value *ts_full_n(ts_graph *g, ts_dtype t, double value, int rank, const int64_t *dims)
 {
-    return usable(g, "tensor", "", rank, dims)
+    return usable(g, "tensor", "", t, rank, dims)
                ? make0(g, "full", t, rank, dims, ts_attr_f("value", value))
                : NULL;
 }
@@ -173,8 +215,10 @@ ts_value *ts_const_n(ts_graph *g, ts_dtype t, const void *data, int rank, const 
 {
     ts_value *v;
 
-    if (!usable(g, "constant", "", rank, dims))
+    if (!usable(g, "constant", "", t, rank, dims))
         return NULL;
+    if (!data)
+        return refuse(g, "a constant needs data");
     v = make0(g, "const", t, rank, dims, (ts_attr){0});
     if (v)
         v->node->data = ts_arena_copy(g->arena, data, ts_type_bytes(&v->type));
@@ -191,16 +235,25 @@ static int64_t next_stream(const ts_graph *g)
     return n;
 }
 
+/* Halves get as many bits as they hold exactly, so that they stay below 1. */
 ts_value *ts_rand_n(ts_graph *g, ts_dtype t, int rank, const int64_t *dims)
 {
-    return usable(g, "tensor", "", rank, dims)
-               ? make0(g, "rand", t, rank, dims, ts_attr_i("stream", next_stream(g)))
-               : NULL;
+    bool half = t == TS_F16 || t == TS_BF16;
+    double steps = t == TS_F16 ? 0x1p11 : 0x1p8;
+    ts_value *u;
+
+    if (!usable(g, "tensor", "", t, rank, dims))
+        return NULL;
+    u = make0(g, "rand", half ? TS_F32 : t, rank, dims, ts_attr_i("stream", next_stream(g)));
+    if (!half)
+        return u;
+    u = ts_point1("floor", ts_mul_scalar(u, steps));
+    return ts_cast(ts_mul_scalar(u, 1 / steps), t);
 }
 
 ts_value *ts_randn_n(ts_graph *g, ts_dtype t, int rank, const int64_t *dims)
 {
-    return usable(g, "tensor", "", rank, dims)
+    return usable(g, "tensor", "", t, rank, dims)
                ? make0(g, "randn", t, rank, dims, ts_attr_i("stream", next_stream(g)))
                : NULL;
 }
@@ -276,14 +329,15 @@ ts_value *ts_apply(ts_graph *g, const char *name, int nin, ts_value *const *in, 
                    ...)
 {
     const ts_op *op = ts_op_find(name);
-    ts_attr attr[16];
+    ts_attr attr[TS_MAX_ATTR];
     va_list ap;
     int n;
 
     if (!g || g->status)
         return NULL;
-    if (!op) {
-        give_up(g, ts_fail(TS_ERR_UNSUPPORTED, "there is no op '%s'", name));
+    if (!op || !strcmp(name, "const")) {
+        give_up(g, op ? ts_fail(TS_ERR_ARG, "a const needs its data: ts_const_n")
+                      : ts_fail(TS_ERR_UNSUPPORTED, "there is no op '%s'", name));
         return NULL;
     }
     va_start(ap, attrs);
@@ -336,6 +390,7 @@ UNARY(detach)
 BINARY(add)
 BINARY(sub)
 BINARY(mul)
+BINARY(div)
 BINARY(pow)
 BINARY(maximum)
 BINARY(minimum)
@@ -346,21 +401,21 @@ BINARY(le)
 BINARY(gt)
 BINARY(ge)
 
-/* True division: integers become floats first. */
-ts_value *ts_div(ts_value *x, ts_value *y)
+/* A fraction makes f32 of integers, as in PyTorch. */
+static ts_value *for_scalar(ts_value *x, double s)
 {
-    if (x && y && !ts_dtype_is_float(ts_dtype_promote(&x->type, &y->type)))
-        x = ts_cast(x, TS_F32);
-    return ts_point2("div", x, y);
+    return x && !ts_dtype_is_float(x->type.dtype) && s != rint(s) ? ts_cast(x, TS_F32) : x;
 }
 
 ts_value *ts_add_scalar(ts_value *x, double s)
 {
+    x = for_scalar(x, s);
     return ts_add(x, ts_full_like(x, s));
 }
 
 ts_value *ts_mul_scalar(ts_value *x, double s)
 {
+    x = for_scalar(x, s);
     return ts_mul(x, ts_full_like(x, s));
 }
 
@@ -376,11 +431,14 @@ ts_value *ts_where(ts_value *c, ts_value *x, ts_value *y)
 
 ts_value *ts_cast(ts_value *x, ts_dtype t)
 {
-    ts_attr attr[] = {ts_attr_s("dtype", ts_dtype_name(t))};
+    ts_attr attr;
 
     if (!x || x->type.dtype == t)
         return x;
-    return ts_make1(TS_OP(cast), x, 1, attr);
+    if ((unsigned)t > TS_BOOL)
+        return refuse(x->graph, "cast to %d, which is not a dtype", (int)t);
+    attr = ts_attr_s("dtype", ts_dtype_name(t));
+    return ts_make1(TS_OP(cast), x, 1, &attr);
 }
 
 static ts_value *with_float(const char *op, ts_value *x, const char *name, double v)
@@ -452,7 +510,8 @@ ts_value *ts_reshape_n(ts_value *x, int rank, const int64_t *dims)
 {
     ts_attr attr[] = {ts_attr_l("shape", rank, dims)};
 
-    if (x && x->type.rank == rank && !memcmp(x->type.dim, dims, sizeof(*dims) * (size_t)rank))
+    if (x && x->type.rank == rank &&
+        (!rank || !memcmp(x->type.dim, dims, sizeof(*dims) * (size_t)rank)))
         return x;
     return ts_make1(TS_OP(reshape), x, 1, attr);
 }
@@ -475,8 +534,12 @@ ts_value *ts_flatten(ts_value *x, int start_dim)
 {
     int64_t dims[TS_MAX_RANK];
 
-    if (!x || start_dim < 0 || start_dim >= x->type.rank)
-        return x;
+    if (!x || !x->type.rank)
+        return ts_reshape(x, 1); /* as PyTorch: a scalar becomes a vector of one */
+    if (start_dim < -x->type.rank || start_dim >= x->type.rank)
+        return refuse(x->graph, "flatten from dim %d of a tensor of rank %d", start_dim,
+                      x->type.rank);
+    start_dim += start_dim < 0 ? x->type.rank : 0;
     memcpy(dims, x->type.dim, sizeof(dims));
     dims[start_dim] = 1;
     for (int i = start_dim; i < x->type.rank; i++)
@@ -491,13 +554,10 @@ ts_value *ts_transpose(ts_value *x, int a, int b)
 
     a = a < 0 ? a + rank : a;
     b = b < 0 ? b + rank : b;
-    if (!x || a < 0 || b < 0 || a >= rank || b >= rank) {
-        if (x)
-            give_up(x->graph,
-                    ts_fail(TS_ERR_ARG, "transpose of dims %d and %d in a tensor of rank %d", a, b,
-                            rank));
+    if (!x)
         return NULL;
-    }
+    if (a < 0 || b < 0 || a >= rank || b >= rank)
+        return refuse(x->graph, "transpose of dims %d and %d in a tensor of rank %d", a, b, rank);
     for (int i = 0; i < rank; i++)
         dims[i] = i == a ? b : i == b ? a : i;
     return ts_permute_n(x, rank, dims);
@@ -511,10 +571,20 @@ ts_value *ts_slice(ts_value *x, int dim, int64_t start, int64_t end, int64_t ste
     return ts_make1(TS_OP(slice), x, step == 1 ? 3 : 4, attr);
 }
 
+/* More than a node takes: concat by concat. */
 ts_value *ts_concat(int n, ts_value *const *xs, int dim)
 {
     ts_attr attr[] = {ts_attr_i("dim", dim)};
 
+    while (n > TS_MAX_INPUTS && xs[0]) {
+        int rest = n - TS_MAX_INPUTS + 1;
+        ts_value **fewer = TS_NEWS(xs[0]->graph->arena, ts_value *, rest);
+        fewer[0] = ts_concat(TS_MAX_INPUTS, xs, dim);
+        for (int i = 1; i < rest; i++)
+            fewer[i] = xs[TS_MAX_INPUTS + i - 1];
+        xs = fewer;
+        n = rest;
+    }
     return n > 0 && xs[0] ? ts_node_out(ts_node_make(xs[0]->graph, TS_OP(concat), n, xs, 1, attr))
                           : NULL;
 }
@@ -529,8 +599,10 @@ ts_value *ts_stack(int n, ts_value *const *xs, int dim)
     for (int i = 0; i < n; i++) {
         int64_t dims[TS_MAX_RANK];
         int rank = ts_rank(xs[i]), at = dim < 0 ? dim + rank + 1 : dim;
-        if (rank >= TS_MAX_RANK || at < 0 || at > rank)
+        if (!xs[i])
             return NULL;
+        if (rank >= TS_MAX_RANK || at < 0 || at > rank)
+            return refuse(xs[0]->graph, "stack along dim %d of tensors of rank %d", dim, rank);
         for (int d = 0; d <= rank; d++)
             dims[d] = d < at ? xs[i]->type.dim[d] : d == at ? 1 : xs[i]->type.dim[d - 1];
         rows[i] = ts_reshape_n(xs[i], rank + 1, dims);
@@ -543,8 +615,12 @@ int ts_chunk(ts_value *x, int n, int dim, ts_value **out)
     int64_t size = ts_dim(x, dim), each = n > 0 ? (size + n - 1) / n : 0;
     int count = 0;
 
-    if (!each)
+    if (!x)
         return 0;
+    if (!each) {
+        refuse(x->graph, "chunk into %d along dim %d of a tensor of rank %d", n, dim, ts_rank(x));
+        return 0;
+    }
     dim = dim < 0 ? dim + ts_rank(x) : dim;
     for (int64_t from = 0; from < size; from += each)
         if (!(out[count++] = ts_slice(x, dim, from, TS_MIN(from + each, size), 1)))
@@ -575,11 +651,13 @@ ts_value *ts_matmul(ts_value *x, ts_value *y)
     dt = ts_dtype_promote(&x->type, &y->type);
     x = ts_cast(x, dt);
     y = ts_cast(y, dt);
+    if (!x || !y)
+        return NULL;
     t = x->type;
     if (t.rank == 1 && y->type.rank >= 1) {
         z = ts_matmul(ts_reshape(x, 1, t.dim[0]), y);
         if (!z || y->type.rank == 1)
-            return z;
+            return ts_reshape_n(z, 0, NULL); /* a dot product */
         ts_type o = z->type;
         o.dim[o.rank - 2] = o.dim[o.rank - 1];
         return ts_reshape_n(z, o.rank - 1, o.dim);
@@ -690,6 +768,8 @@ ts_value *ts_loss_o(const char *op, ts_value *x, ts_value *target, const ts_loss
 
     if (!x)
         return NULL;
+    if (!ts_op_find(op))
+        return refuse(x->graph, "there is no loss '%s'", op);
     attr[n++] = ts_attr_s("reduction", reductions[o->reduction]);
     if (o->beta > 0)
         attr[n++] = ts_attr_f("beta", o->beta);

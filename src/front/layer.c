@@ -8,6 +8,21 @@
 #include "op/op.h"
 #include <math.h>
 
+/* For a layer that cannot be made: remembers why, returns NULL. */
+static void *refuse(ts_graph *g, ts_status code, const char *fmt, ...) TS_PRINTF(3, 4);
+static void *refuse(ts_graph *g, ts_status code, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    if (!g->status) {
+        g->status = ts_fail(code, "%s", ts_arena_vprintf(g->arena, fmt, ap));
+        g->error = *ts_last_error();
+    }
+    va_end(ap);
+    return NULL;
+}
+
 static ts_value *param(ts_graph *g, const char *layer, const char *what, ts_dtype t, ts_init init,
                        int rank, const int64_t *dims)
 {
@@ -33,9 +48,11 @@ static ts_value *linear(ts_value *x, const char *name, int64_t out, bool bias)
     ts_value *args[3] = {x}, *y;
     ts_graph *g;
 
-    if (!x || !in)
+    if (!x)
         return NULL;
     g = x->graph;
+    if (!in)
+        return refuse(g, TS_ERR_SHAPE, "layer %s: a scalar has no features", name);
     args[1] = param(g, name, "weight", x->type.dtype, fan_in((double)in), 2, (int64_t[]){out, in});
     if (bias)
         args[2] = param(g, name, "bias", x->type.dtype, fan_in((double)in), 1, &out);
@@ -85,17 +102,13 @@ static ts_value *conv(ts_value *x, const char *name, int spatial, int64_t out, i
     if (!x)
         return NULL;
     g = x->graph;
+    if (spatial < 1 || spatial > 3 || x->type.rank != spatial + 2 || groups < 1 || c % groups ||
+        out % groups || kernel < 1)
+        return refuse(g, TS_ERR_SHAPE,
+                      "layer %s: an input of rank %d with %ld channels does not fit a "
+                      "%d-d convolution to %ld channels in %ld groups",
+                      name, x->type.rank, (long)c, spatial, (long)out, (long)groups);
     n = conv_attrs(o, spatial, lists, attr, transposed);
-    if (x->type.rank != spatial + 2 || c % groups || out % groups || kernel < 1) {
-        if (!g->status) {
-            g->status = ts_fail(TS_ERR_SHAPE,
-                                "layer %s: an input of rank %d with %ld channels does not fit a "
-                                "%d-d convolution to %ld channels in %ld groups",
-                                name, x->type.rank, (long)c, spatial, (long)out, (long)groups);
-            g->error = *ts_last_error();
-        }
-        return NULL;
-    }
     dims[0] = transposed ? c : out;
     dims[1] = (transposed ? out : c) / groups;
     for (int d = 0; d < spatial; d++) {
@@ -132,7 +145,11 @@ static ts_value *pool(const char *op, ts_value *x, int spatial, int64_t kernel,
     ts_attr attr[5];
     int n = 0;
 
-    for (int d = 0; d < spatial && d < 3; d++) {
+    if (!x)
+        return NULL;
+    if (spatial < 1 || spatial > 3)
+        return refuse(x->graph, TS_ERR_SHAPE, "%s over %d dims; 1 to 3 are possible", op, spatial);
+    for (int d = 0; d < spatial; d++) {
         lists[0][d] = kernel;
         lists[1][d] = o->stride ? o->stride : kernel;
         lists[2][d] = o->padding;

@@ -1,6 +1,7 @@
 /* graph.c - making and copying graphs: values, nodes, states, attributes. */
 #include "graph/graph.h"
 #include "op/op.h"
+#include <math.h>
 
 ts_graph *ts_graph_in(ts_arena *a, const char *name)
 {
@@ -122,6 +123,38 @@ static void copy_attrs(ts_arena *a, ts_node *n, int nattr, const ts_attr *attr)
     }
 }
 
+/* Rules copy attributes and trust their number; lists come from the user with their length. */
+static ts_status check_given(const ts_op *op, int nattr, const ts_attr *attr)
+{
+    if (nattr < 0 || nattr > TS_MAX_ATTR)
+        return ts_fail(TS_ERR_ARG, "%s has %d attributes; at most %d", op->name, nattr,
+                       TS_MAX_ATTR);
+    for (int i = 0; i < nattr; i++) {
+        if (attr[i].kind == 'l' && (attr[i].n < 0 || (attr[i].n && !attr[i].l)))
+            return ts_fail(TS_ERR_ARG, "%s: the list %s has %d elements", op->name, attr[i].name,
+                           attr[i].n);
+        if (attr[i].kind == 's' && !attr[i].s)
+            return ts_fail(TS_ERR_ARG, "%s: the text %s is NULL", op->name, attr[i].name);
+    }
+    return TS_OK;
+}
+
+/* The last word on an inferred type: whatever the rule did with hostile sizes. */
+static ts_status check_outputs(const ts_node *n)
+{
+    ts_arena *a;
+
+    for (int i = 0; i < n->nout; i++)
+        if (!ts_type_possible(&n->out[i]->type)) {
+            a = ts_arena_new();
+            ts_fail_at(n, TS_ERR_SHAPE, "%s would give %s, which no tensor can be", n->op->name,
+                       ts_type_text(a, &n->out[i]->type));
+            ts_arena_free(a);
+            return TS_ERR_SHAPE;
+        }
+    return TS_OK;
+}
+
 static ts_node *new_node(ts_graph *g, const ts_op *op, int nin, ts_value *const *in)
 {
     ts_node *n = TS_NEW(g->arena, ts_node);
@@ -143,9 +176,9 @@ static void add_node(ts_graph *g, ts_node *n)
 /* An op's shape rule gives its outputs with this. */
 void ts_node_set_out(ts_node *n, int nout, const ts_type *types)
 {
-    ts_graph *g = n->in && n->nin ? n->in[0]->graph : n->sub ? n->sub[0] : NULL;
+    /* a node without inputs finds its graph in data while it is inferred */
+    ts_graph *g = n->nin ? n->in[0]->graph : (ts_graph *)n->data;
 
-    g = g ? g : (ts_graph *)n->data; /* a node without inputs finds its graph here while inferred */
     n->nout = nout;
     n->out = TS_NEWS(g->arena, ts_value *, nout);
     for (int i = 0; i < nout; i++)
@@ -161,8 +194,67 @@ static ts_status give_up(ts_graph *g, ts_status s)
     return s;
 }
 
-ts_node *ts_node_make(ts_graph *g, const ts_op *op, int nin, ts_value *const *in, int nattr,
-                      const ts_attr *attr)
+/* What every shape rule may count on, so that none of them has to check it again: attribute names
+ * are words and appear once, lists fit a tensor's rank, and integers and the products of lists stay
+ * where sums and small products of them cannot overflow. */
+static ts_status check_attrs(const ts_node *n)
+{
+    for (int i = 0; i < n->nattr; i++) {
+        const ts_attr *x = &n->attr[i];
+        double product = 1;
+
+        if (!ts_name_is_plain(x->name) || !strcmp(x->name, "data"))
+            return ts_fail_at(n, TS_ERR_ARG, "'%s' cannot name an attribute", x->name);
+        if (ts_attr_find(n, x->name) != x)
+            return ts_fail_at(n, TS_ERR_ARG, "attribute %s is given twice", x->name);
+        if (x->kind == 'i' && fabs((double)x->i) > (double)TS_MAX_COUNT)
+            return ts_fail_at(n, TS_ERR_ARG, "%s is %ld, which no tensor needs", x->name,
+                              (long)x->i);
+        if (x->kind == 'l' && x->n > TS_MAX_RANK)
+            return ts_fail_at(n, TS_ERR_ARG, "%s has %d items; at most %d", x->name, x->n,
+                              TS_MAX_RANK);
+        for (int k = 0; x->kind == 'l' && k < x->n; k++)
+            product *= x->l[k] ? fabs((double)x->l[k]) : 1;
+        if (product > (double)TS_MAX_COUNT)
+            return ts_fail_at(n, TS_ERR_SHAPE, "%s holds sizes no tensor can have", x->name);
+    }
+    return TS_OK;
+}
+
+static ts_status check_counts(const ts_graph *g, const ts_node *n)
+{
+    const ts_op *op = n->op;
+
+    for (int i = 0; i < n->nin; i++)
+        if (n->in[i]->graph != g)
+            return ts_fail_at(n, TS_ERR_ARG, "input %d belongs to another graph", i);
+    if (op->nin >= 0 && n->nin != op->nin)
+        return ts_fail_at(n, TS_ERR_ARG, "%s takes %d input%s, got %d", op->name, op->nin,
+                          op->nin == 1 ? "" : "s", n->nin);
+    if (op->nin < 0 && n->nin < -op->nin)
+        return ts_fail_at(n, TS_ERR_ARG, "%s takes at least %d input%s, got %d", op->name, -op->nin,
+                          op->nin == -1 ? "" : "s", n->nin);
+    if (n->nsub && !(op->flags & TS_CONTROL))
+        return ts_fail_at(n, TS_ERR_ARG, "%s has no sub-graphs", op->name);
+    return TS_OK;
+}
+
+static ts_status infer(ts_graph *g, ts_node *n)
+{
+    ts_status s;
+
+    TS_TRY(check_counts(g, n));
+    TS_TRY(check_attrs(n));
+    if (!n->nin)
+        n->data = g;
+    s = n->op->infer(n);
+    if (!n->nin)
+        n->data = NULL;
+    return s ? s : check_outputs(n);
+}
+
+ts_node *ts_node_make_sub(ts_graph *g, const ts_op *op, int nin, ts_value *const *in, int nattr,
+                          const ts_attr *attr, int nsub, ts_graph *const *sub)
 {
     ts_node *n;
     ts_status s;
@@ -174,30 +266,34 @@ ts_node *ts_node_make(ts_graph *g, const ts_op *op, int nin, ts_value *const *in
             give_up(g, ts_fail(TS_ERR_ARG, "input %d of %s is NULL", i, op->name));
             return NULL;
         }
-    n = new_node(g, op, nin, in);
-    copy_attrs(g->arena, n, nattr, attr);
-    place(g, n);
-    for (int i = 0; i < nin; i++)
-        if (in[i]->graph != g) {
-            give_up(g, ts_fail_at(n, TS_ERR_ARG, "input %d belongs to another graph", i));
-            return NULL;
-        }
-    if (op->nin >= 0 && nin != op->nin) {
-        give_up(g, ts_fail_at(n, TS_ERR_ARG, "%s takes %d inputs, got %d", op->name, op->nin, nin));
+    if (check_given(op, nattr, attr)) {
+        give_up(g, ts_last_error()->code);
         return NULL;
     }
-    if (!nin)
-        n->data = g;
-    s = op->infer(n);
-    if (!nin)
-        n->data = NULL;
+    n = new_node(g, op, nin, in);
+    copy_attrs(g->arena, n, nattr, attr);
+    n->nsub = nsub;
+    n->sub = nsub ? ts_arena_copy(g->arena, sub, sizeof(*sub) * (size_t)nsub) : NULL;
+    place(g, n);
+    s = infer(g, n);
     if (s) {
+        ts_error e = *ts_last_error();
+        if (!e.where[0]) {
+            snprintf(e.where, sizeof(e.where), "%s", ts_node_where(g->arena, n));
+            ts_error_set(&e);
+        }
         ts_error_doing("inferring shapes");
         give_up(g, s);
         return NULL;
     }
     add_node(g, n);
     return n;
+}
+
+ts_node *ts_node_make(ts_graph *g, const ts_op *op, int nin, ts_value *const *in, int nattr,
+                      const ts_attr *attr)
+{
+    return ts_node_make_sub(g, op, nin, in, nattr, attr, 0, NULL);
 }
 
 ts_value *ts_node_out(ts_node *n)
@@ -355,7 +451,7 @@ int ts_attr_list(const ts_node *n, const char *name, const int64_t **l)
 {
     const ts_attr *x = ts_attr_find(n, name);
 
-    *l = x && x->kind == 'l' ? x->l : NULL;
+    *l = x && x->kind == 'l' && x->n ? x->l : NULL; /* an empty list is a missing one */
     return *l ? x->n : 0;
 }
 

@@ -18,6 +18,10 @@
 typedef struct ts_node ts_node;
 typedef struct ts_op ts_op;
 
+#define TS_MAX_COUNT  ((int64_t)1 << 47) /* elements of a tensor; more is a mistake */
+#define TS_MAX_ATTR   16                 /* attributes of a node */
+#define TS_MAX_INPUTS 64                 /* inputs of a node */
+
 typedef struct ts_type {
     ts_dtype dtype;
     int rank;
@@ -132,7 +136,9 @@ struct ts_graph {
 ts_graph *ts_graph_in(ts_arena *a, const char *name);
 ts_node *ts_node_make(ts_graph *g, const ts_op *op, int nin, ts_value *const *in, int nattr,
                       const ts_attr *attr); /* inferred; NULL on failure */
-ts_value *ts_node_out(ts_node *n);          /* out[0], or NULL for NULL */
+ts_node *ts_node_make_sub(ts_graph *g, const ts_op *op, int nin, ts_value *const *in, int nattr,
+                          const ts_attr *attr, int nsub, ts_graph *const *sub);
+ts_value *ts_node_out(ts_node *n); /* out[0], or NULL for NULL */
 ts_node *ts_node_clone(ts_graph *g, const ts_node *n, ts_value *const *in); /* same op and place */
 ts_value *ts_graph_add_input(ts_graph *g, const char *name, ts_type t);
 ts_value *ts_graph_add_state(ts_graph *g, const char *name, ts_type t, ts_init init, bool trained);
@@ -164,6 +170,7 @@ ts_attr ts_attr_l(const char *name, int n, const int64_t *l);
 
 /* type.c */
 int64_t ts_type_count(const ts_type *t); /* elements */
+bool ts_type_possible(const ts_type *t); /* rank, sizes and count that a tensor can have */
 size_t ts_type_bytes(const ts_type *t);
 bool ts_type_same(const ts_type *a, const ts_type *b);
 bool ts_type_same_shape(const ts_type *a, const ts_type *b);
@@ -184,6 +191,7 @@ float ts_bf16_to_f32(uint16_t x);
 ts_status ts_graph_verify(const ts_graph *g);
 
 /* print.c */
+bool ts_name_is_plain(const char *s); /* reads back without quotes */
 void ts_graph_print(const ts_graph *g, ts_text *out);
 
 #endif

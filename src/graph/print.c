@@ -12,14 +12,62 @@
 #include "graph/graph.h"
 #include "op/op.h"
 #include <inttypes.h>
+#include <math.h>
+
+bool ts_name_is_plain(const char *s)
+{
+    static const char word[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.0123456789";
+
+    return s && *s && !s[strspn(s, word)] && s[strspn(s, "0123456789")];
+}
+
+static void quoted(ts_text *t, const char *s)
+{
+    ts_text_printf(t, "\"");
+    for (; *s; s++)
+        if (*s == '"' || *s == '\\')
+            ts_text_printf(t, "\\%c", *s);
+        else if ((unsigned char)*s < ' ' || *s == 0x7f)
+            ts_text_printf(t, "\\x%02x", (unsigned char)*s);
+        else
+            ts_text_add(t, s, 1);
+    ts_text_printf(t, "\"");
+}
+
+/* Bare when it is a word that is not a number: %4 is always a node's value. */
+static void name(ts_text *t, const char *s)
+{
+    if (ts_name_is_plain(s))
+        ts_text_printf(t, "%s", s);
+    else
+        quoted(t, s ? s : "");
+}
 
 /* %name for inputs and states, %id for nodes' values */
 static void value(ts_text *t, const ts_value *v)
 {
+    ts_text_printf(t, "%%");
     if (v->kind == TS_VALUE_NODE)
-        ts_text_printf(t, "%%%d", v->id);
+        ts_text_printf(t, "%d", v->id);
     else
-        ts_text_printf(t, "%%%s", v->name);
+        name(t, v->name);
+}
+
+/* The shortest text that reads back to the same number and is not mistaken for an integer. */
+static void real(ts_text *t, double x)
+{
+    char s[40];
+
+    if (isnan(x)) {
+        ts_text_printf(t, "nan");
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(s, sizeof(s), "%.*g", digits, x);
+        if (strtod(s, NULL) == x)
+            break;
+    }
+    ts_text_printf(t, "%s%s", s, s[strspn(s, "-0123456789")] ? "" : ".0");
 }
 
 static void type(ts_text *t, const ts_type *x)
@@ -30,24 +78,16 @@ static void type(ts_text *t, const ts_type *x)
     ts_text_printf(t, "]");
 }
 
-/* @layout 0231 or 0123/0x8 (lanes of 8 in dim 0) */
+/* @layout 0231 or 0123/0x8 (lanes of 8 in dim 0); a scalar's is "-" */
 static void layout(ts_text *t, const ts_value *v)
 {
     if (!v->layout.set)
         return;
-    ts_text_printf(t, " @layout ");
+    ts_text_printf(t, " @layout %s", v->type.rank ? "" : "-");
     for (int i = 0; i < v->type.rank; i++)
         ts_text_printf(t, "%d", v->layout.order[i]);
     if (v->layout.lanes > 1)
         ts_text_printf(t, "/%dx%d", v->layout.lane_dim, v->layout.lanes);
-}
-
-static void quoted(ts_text *t, const char *s)
-{
-    ts_text_printf(t, "\"");
-    for (; *s; s++)
-        ts_text_printf(t, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
-    ts_text_printf(t, "\"");
 }
 
 static void attribute(ts_text *t, const ts_attr *x)
@@ -58,8 +98,7 @@ static void attribute(ts_text *t, const ts_attr *x)
         ts_text_printf(t, "%" PRId64, x->i);
         return;
     case 'f':
-        ts_text_printf(t, "%.17g%s", x->f,
-                       x->f == (double)(int64_t)x->f && x->f < 1e15 && x->f > -1e15 ? ".0" : "");
+        real(t, x->f);
         return;
     case 's':
         quoted(t, x->s);
@@ -75,12 +114,13 @@ static void attribute(ts_text *t, const ts_attr *x)
 /* A const's elements, exact: hexadecimal bytes. */
 static void data(ts_text *t, const ts_node *n)
 {
+    static const char hex[] = "0123456789abcdef";
     const unsigned char *p = n->data;
     size_t bytes = ts_type_bytes(&n->out[0]->type);
 
     ts_text_printf(t, " data=");
     for (size_t i = 0; i < bytes; i++)
-        ts_text_printf(t, "%02x", p[i]);
+        ts_text_add(t, (char[]){hex[p[i] >> 4], hex[p[i] & 15]}, 2);
 }
 
 static void node(ts_text *t, const ts_node *n)
@@ -127,44 +167,65 @@ static void node(ts_text *t, const ts_node *n)
     ts_text_printf(t, "\n");
 }
 
-void ts_graph_print(const ts_graph *g, ts_text *t)
+static void input(ts_text *t, const ts_value *v)
+{
+    ts_text_printf(t, "input ");
+    value(t, v);
+    ts_text_printf(t, " : ");
+    type(t, &v->type);
+    layout(t, v);
+    ts_text_printf(t, "\n");
+}
+
+static void state(ts_text *t, const ts_state *s)
 {
     static const char *const inits[] = {"full", "uniform", "normal"};
 
-    ts_text_printf(t, "graph %s\n", g->name);
-    for (int i = 0; i < g->ninputs; i++) {
-        ts_text_printf(t, "input %%%s : ", g->inputs[i]->name);
-        type(t, &g->inputs[i]->type);
-        layout(t, g->inputs[i]);
-        ts_text_printf(t, "\n");
-    }
-    for (int i = 0; i < g->nstates; i++) {
-        const ts_state *s = &g->states[i];
-        ts_text_printf(t, "state %%%s : ", s->value->name);
-        type(t, &s->value->type);
-        layout(t, s->value);
-        ts_text_printf(t, " %s(%.17g, %.17g)%s\n", inits[s->init.kind], s->init.a, s->init.b,
-                       s->trained ? " trained" : "");
-    }
+    ts_text_printf(t, "state ");
+    value(t, s->value);
+    ts_text_printf(t, " : ");
+    type(t, &s->value->type);
+    layout(t, s->value);
+    ts_text_printf(t, " %s(", inits[s->init.kind]);
+    real(t, s->init.a);
+    ts_text_printf(t, ", ");
+    real(t, s->init.b);
+    ts_text_printf(t, ")%s\n", s->trained ? " trained" : "");
+}
+
+/* "update %w = %91" */
+static void pair(ts_text *t, const char *what, const ts_value *to, const ts_value *from)
+{
+    ts_text_printf(t, "%s ", what);
+    value(t, to);
+    ts_text_printf(t, " = ");
+    value(t, from);
+}
+
+void ts_graph_print(const ts_graph *g, ts_text *t)
+{
+    ts_text_printf(t, "graph ");
+    name(t, g->name);
+    ts_text_printf(t, "\n");
+    for (int i = 0; i < g->ninputs; i++)
+        input(t, g->inputs[i]);
+    for (int i = 0; i < g->nstates; i++)
+        state(t, &g->states[i]);
     for (int i = 0; i < g->nnodes; i++)
         node(t, g->nodes[i]);
     for (int i = 0; i < g->noutputs; i++) {
-        ts_text_printf(t, "output %s = ", g->output_names[i]);
+        ts_text_printf(t, "output ");
+        name(t, g->output_names[i]);
+        ts_text_printf(t, " = ");
         value(t, g->outputs[i]);
         ts_text_printf(t, "\n");
     }
     for (int i = 0; i < g->nupdates; i++) {
-        ts_text_printf(t, "update ");
-        value(t, g->updates[i].state);
-        ts_text_printf(t, " = ");
-        value(t, g->updates[i].next);
+        pair(t, "update", g->updates[i].state, g->updates[i].next);
         ts_text_printf(t, " phase %d\n", g->updates[i].phase);
     }
     for (int i = 0; i < g->ngrads; i++) {
-        ts_text_printf(t, "grad ");
-        value(t, g->grads[i].param);
-        ts_text_printf(t, " = ");
-        value(t, g->grads[i].grad);
+        pair(t, "grad", g->grads[i].param, g->grads[i].grad);
         ts_text_printf(t, "\n");
     }
     if (g->loss) {

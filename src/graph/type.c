@@ -52,6 +52,20 @@ size_t ts_type_bytes(const ts_type *t)
     return (size_t)ts_type_count(t) * dtypes[t->dtype].size;
 }
 
+bool ts_type_possible(const ts_type *t)
+{
+    double count = 1;
+
+    if (t->rank < 0 || t->rank > TS_MAX_RANK || (unsigned)t->dtype >= TS_COUNT(dtypes))
+        return false;
+    for (int i = 0; i < t->rank; i++) {
+        count *= (double)t->dim[i];
+        if (t->dim[i] < 1 || count > (double)TS_MAX_COUNT)
+            return false;
+    }
+    return true;
+}
+
 bool ts_type_same_shape(const ts_type *a, const ts_type *b)
 {
     return a->rank == b->rank && !memcmp(a->dim, b->dim, sizeof(a->dim[0]) * (size_t)a->rank);

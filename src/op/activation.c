@@ -6,7 +6,7 @@
     ts_status ts_expand_##name(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out) \
     {                                                                                              \
         ts_value *x = in[0];                                                                       \
-        (void)n;                                                                                   \
+        TS_TRY(ts_check_float(n, x));                                                              \
         __VA_ARGS__;                                                                               \
         return g->status;                                                                          \
     }
@@ -14,9 +14,10 @@
 MACRO_RULE(leaky_relu, out[0] = ts_where(ts_gt(x, S(0)), x,
                                          ts_mul(x, S(ts_attr_float(n, "negative_slope", 0.01)))))
 MACRO_RULE(silu, out[0] = ts_mul(x, ts_sigmoid(x)))
-MACRO_RULE(elu, double alpha = ts_attr_float(n, "alpha", 1);
-           ts_value *below = ts_mul(S(alpha), ts_point1("expm1", ts_minimum(x, S(0))));
-           out[0] = ts_where(ts_gt(x, S(0)), x, below))
+/* e^ of the negative part only, so that it never overflows */
+MACRO_RULE(elu, double alpha = ts_attr_float(n, "alpha", 1); ts_value *above = ts_gt(x, S(0));
+           ts_value *below = ts_mul(S(alpha), ts_point1("expm1", ts_where(above, S(0), x)));
+           out[0] = ts_where(above, x, below))
 /* log(1 + e^(beta x)) / beta, written so that e^ never overflows; linear above the threshold as
  * PyTorch has it */
 MACRO_RULE(softplus, double beta = ts_attr_float(n, "beta", 1); ts_value *z = ts_mul(x, S(beta));
@@ -28,8 +29,12 @@ MACRO_RULE(softplus, double beta = ts_attr_float(n, "beta", 1); ts_value *z = ts
 ts_status ts_expand_gelu(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
     ts_value *x = in[0], *t;
+    const char *approximate = ts_attr_str(n, "approximate", "none");
 
-    if (!strcmp(ts_attr_str(n, "approximate", "none"), "tanh")) {
+    TS_TRY(ts_check_float(n, x));
+    if (strcmp(approximate, "none") && strcmp(approximate, "tanh"))
+        return ts_fail_at(n, TS_ERR_ARG, "gelu: approximate '%s' is not none or tanh", approximate);
+    if (!strcmp(approximate, "tanh")) {
         t = ts_mul(S(0.7978845608028654), ts_add(x, ts_mul(S(0.044715), ts_mul(x, ts_mul(x, x)))));
         t = ts_tanh(t);
     } else
@@ -38,15 +43,19 @@ ts_status ts_expand_gelu(ts_graph *g, const ts_node *n, ts_value *const *in, ts_
     return g->status;
 }
 
-/* Both ends optional; the gradient passes where lo <= x <= hi. */
+/* Both ends optional, max wins; the gradient passes where lo <= x <= hi. */
 ts_status ts_expand_clamp(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
-    ts_value *x = in[0], *y = x;
+    ts_value *x = in[0], *y = x, *end;
 
-    if (ts_attr_find(n, "min"))
-        y = ts_where(ts_lt(x, S(ts_attr_float(n, "min", 0))), S(ts_attr_float(n, "min", 0)), y);
-    if (ts_attr_find(n, "max"))
-        y = ts_where(ts_gt(x, S(ts_attr_float(n, "max", 0))), S(ts_attr_float(n, "max", 0)), y);
+    if (ts_attr_find(n, "min")) {
+        end = S(ts_attr_float(n, "min", 0));
+        y = ts_where(ts_lt(y, end), end, y);
+    }
+    if (ts_attr_find(n, "max")) {
+        end = S(ts_attr_float(n, "max", 0));
+        y = ts_where(ts_gt(y, end), end, y);
+    }
     out[0] = y == x ? ts_point1("nop", x) : y;
     return g->status;
 }
@@ -58,7 +67,7 @@ static double reduced_count(const ts_value *x, const ts_value *y)
     return (double)ts_type_count(&x->type) / (double)ts_type_count(&y->type);
 }
 
-/* f16 and bf16 are summed in f32 */
+/* f16 and bf16 are summed in f32, and rounded after the division */
 ts_status ts_expand_mean(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
     ts_value *x = in[0], *s;
@@ -66,9 +75,9 @@ ts_status ts_expand_mean(ts_graph *g, const ts_node *n, ts_value *const *in, ts_
     if (!ts_dtype_is_float(x->type.dtype))
         return ts_fail_at(n, TS_ERR_TYPE, "mean needs floats, got %s",
                           ts_dtype_name(x->type.dtype));
-    s = ts_make1(TS_OP(sum), x, n->nattr, n->attr);
+    s = ts_make1(TS_OP(sum), ts_wide(x), n->nattr, n->attr);
     if (s)
-        out[0] = ts_mul_scalar(s, 1 / reduced_count(x, s));
+        out[0] = ts_cast(ts_mul_scalar(s, 1 / reduced_count(x, s)), x->type.dtype);
     return g->status;
 }
 
@@ -97,6 +106,7 @@ ts_status ts_expand_logsumexp(ts_graph *g, const ts_node *n, ts_value *const *in
     ts_type t = in[0]->type;
     int count = ts_attr_list(n, "dims", &dims), rank = 0;
 
+    TS_TRY(ts_check_float(n, in[0]));
     logsumexp_parts(in[0], n->nattr, n->attr, &max, &sum);
     y = ts_add(max, ts_log(sum));
     if (!y)
@@ -121,6 +131,7 @@ ts_status ts_expand_softmax(ts_graph *g, const ts_node *n, ts_value *const *in, 
     ts_attr keep[] = {ts_attr_l("dims", 1, &dim), ts_attr_i("keepdim", 1)};
     ts_value *max, *e;
 
+    TS_TRY(ts_check_float(n, in[0]));
     if (ts_norm_dim(n, dim, in[0]->type.rank) < 0)
         return TS_ERR_ARG;
     max = ts_detach(ts_make1(TS_OP(amax), in[0], 2, keep));
@@ -135,6 +146,7 @@ ts_status ts_expand_log_softmax(ts_graph *g, const ts_node *n, ts_value *const *
     ts_attr keep[] = {ts_attr_l("dims", 1, &dim), ts_attr_i("keepdim", 1)};
     ts_value *z;
 
+    TS_TRY(ts_check_float(n, in[0]));
     if (ts_norm_dim(n, dim, in[0]->type.rank) < 0)
         return TS_ERR_ARG;
     z = ts_sub(in[0], ts_detach(ts_make1(TS_OP(amax), in[0], 2, keep)));
@@ -144,22 +156,25 @@ ts_status ts_expand_log_softmax(ts_graph *g, const ts_node *n, ts_value *const *
 
 /* --- random --- */
 
-/* Box and Muller: sqrt(-2 log(1 - u)) cos(2 pi v) */
+/* Box and Muller: sqrt(-2 log(1 - u)) cos(2 pi v). u takes the node's stream, which no other random
+ * node has, and v one beyond all that nodes get. */
 ts_status ts_expand_randn(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
     int64_t stream = ts_attr_int(n, "stream", 0);
     const int64_t *shape;
     int rank = ts_attr_list(n, "shape", &shape);
     ts_attr attr[] = {ts_attr_s("dtype", "f32"), ts_attr_l("shape", rank, shape),
-                      ts_attr_i("stream", 2 * stream)};
+                      ts_attr_i("stream", stream)};
     const char *dtype = ts_attr_str(n, "dtype", "f32");
     ts_value *u, *v;
     ts_dtype t;
 
     (void)in;
     TS_TRY(ts_dtype_parse(dtype, strlen(dtype), &t));
+    if (!ts_dtype_is_float(t))
+        return ts_fail_at(n, TS_ERR_TYPE, "randn makes floats, not %s", dtype);
     u = ts_node_out(ts_node_make(g, TS_OP(rand), 0, NULL, 3, attr));
-    attr[2].i = (int64_t)((uint64_t)stream * 2 + (1ull << 40));
+    attr[2].i = (int64_t)((uint64_t)stream + (1ull << 40));
     v = ts_node_out(ts_node_make(g, TS_OP(rand), 0, NULL, 3, attr));
     u = ts_sqrt(ts_mul_scalar(ts_log(ts_sub(ts_full_like(u, 1), u)), -2));
     out[0] = ts_cast(ts_mul(u, ts_point1("cos", ts_mul_scalar(v, 6.283185307179586))), t);
@@ -173,8 +188,9 @@ ts_status ts_expand_dropout(ts_graph *g, const ts_node *n, ts_value *const *in, 
     ts_attr attr[] = {ts_attr_s("dtype", "f32"), ts_attr_l("shape", x->type.rank, x->type.dim),
                       ts_attr_i("stream", ts_attr_int(n, "stream", 0))};
 
-    if (p < 0 || p > 1)
+    if (!(p >= 0 && p <= 1))
         return ts_fail_at(n, TS_ERR_ARG, "dropout probability %g is not in 0..1", p);
+    TS_TRY(ts_check_float(n, x));
     if (!ts_attr_int(n, "training", 1) || p == 0) {
         out[0] = ts_point1("nop", x);
         return g->status;

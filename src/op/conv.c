@@ -42,7 +42,7 @@ static ts_status attrs(const ts_node *n, conv *c)
                               c->spatial, lists[i].name, count);
         for (int d = 0; d < c->spatial; d++) {
             lists[i].to[d] = count ? l[d] : lists[i].missing;
-            if (lists[i].to[d] < lists[i].missing)
+            if (lists[i].to[d] < lists[i].missing || lists[i].to[d] > INT32_MAX)
                 return ts_fail_at(n, TS_ERR_ARG, "%s: %s is %ld", n->op->name, lists[i].name,
                                   (long)lists[i].to[d]);
         }
@@ -55,12 +55,19 @@ static ts_status attrs(const ts_node *n, conv *c)
 /* x's channels and w's must fit the groups; o the output channels. */
 static ts_status check_channels(const ts_node *n, const conv *c, int64_t x, int64_t w, int64_t o)
 {
-    if (x != w * c->groups || o % c->groups)
+    if (o % c->groups || w > TS_MAX_COUNT / c->groups || x != w * c->groups)
         return ts_fail_at(
             n, TS_ERR_SHAPE,
             "%s: input has %ld channels, weight takes %ld in each of %ld groups and gives %ld",
             n->op->name, (long)x, (long)w, (long)c->groups, (long)o);
     return TS_OK;
+}
+
+/* Is there a convolution over x elements with k taps? In double: sizes may be the user's jokes. */
+static bool fits(const conv *c, int d, int64_t x, int64_t k)
+{
+    return x >= 1 && k >= 1 && x <= TS_MAX_COUNT &&
+           (double)c->dilation[d] * (double)(k - 1) + 1 <= (double)(x + 2 * c->padding[d]);
 }
 
 static int64_t out_size(const conv *c, int d, int64_t x, int64_t k)
@@ -78,11 +85,12 @@ ts_status ts_infer_conv(ts_node *n)
     TS_TRY(check_channels(n, &c, x->dim[1], w->dim[1], w->dim[0]));
     t.dim[1] = w->dim[0];
     for (int d = 0; d < c.spatial; d++) {
-        if (x->dim[2 + d] + 2 * c.padding[d] < c.dilation[d] * (w->dim[2 + d] - 1) + 1)
+        if (!fits(&c, d, x->dim[2 + d], w->dim[2 + d]))
             return ts_fail_at(n, TS_ERR_SHAPE,
-                              "the kernel (%ld) is larger than the padded input (%ld)",
-                              (long)(c.dilation[d] * (w->dim[2 + d] - 1) + 1),
-                              (long)(x->dim[2 + d] + 2 * c.padding[d]));
+                              "conv: the kernel (%ld, dilation %ld) is larger than the input (%ld, "
+                              "padding %ld)",
+                              (long)w->dim[2 + d], (long)c.dilation[d], (long)x->dim[2 + d],
+                              (long)c.padding[d]);
         t.dim[2 + d] = out_size(&c, d, x->dim[2 + d], w->dim[2 + d]);
     }
     return ts_node_set_out1(n, t);
@@ -104,14 +112,17 @@ ts_status ts_infer_conv_input(ts_node *n)
 
     TS_TRY(attrs(n, &c));
     TS_TRY(shape_attr(n, &c, &shape));
-    TS_TRY(check_channels(n, &c, w->dim[1] * c.groups, w->dim[1], w->dim[0]));
+    if (w->dim[0] % c.groups || w->dim[1] > TS_MAX_COUNT / c.groups)
+        return ts_fail_at(n, TS_ERR_SHAPE, "%s: weight of %ld by %ld channels in %ld groups",
+                          n->op->name, (long)w->dim[0], (long)w->dim[1], (long)c.groups);
     if (dy->dim[1] != w->dim[0])
         return ts_fail_at(n, TS_ERR_SHAPE, "%s: input has %ld channels, weight takes %ld",
                           n->op->name, (long)dy->dim[1], (long)w->dim[0]);
     t.dim[1] = w->dim[1] * c.groups;
     for (int d = 0; d < c.spatial; d++) {
         t.dim[2 + d] = shape[d];
-        if (shape[d] < 1 || out_size(&c, d, shape[d], w->dim[2 + d]) != dy->dim[2 + d])
+        if (!fits(&c, d, shape[d], w->dim[2 + d]) ||
+            out_size(&c, d, shape[d], w->dim[2 + d]) != dy->dim[2 + d])
             return ts_fail_at(n, TS_ERR_SHAPE, "%s: no convolution of size %ld gives %ld",
                               n->op->name, (long)shape[d], (long)dy->dim[2 + d]);
     }
@@ -135,7 +146,8 @@ ts_status ts_infer_conv_weight(ts_node *n)
                           (long)x->dim[0], (long)dy->dim[0]);
     for (int d = 0; d < c.spatial; d++) {
         t.dim[2 + d] = shape[d];
-        if (shape[d] < 1 || out_size(&c, d, x->dim[2 + d], shape[d]) != dy->dim[2 + d])
+        if (!fits(&c, d, x->dim[2 + d], shape[d]) ||
+            out_size(&c, d, x->dim[2 + d], shape[d]) != dy->dim[2 + d])
             return ts_fail_at(n, TS_ERR_SHAPE, "%s: a kernel of %ld on %ld does not give %ld",
                               n->op->name, (long)shape[d], (long)x->dim[2 + d],
                               (long)dy->dim[2 + d]);
@@ -269,12 +281,9 @@ void ts_spec_conv_weight(ts_arena *arena, const ts_node *n, ts_spec *s)
 static ts_value *transposed(ts_node *n, const char *op, ts_value *x, ts_value *y,
                             const ts_type *like)
 {
-    ts_attr attr[5];
-    int count = 0;
+    ts_attr attr[TS_MAX_ATTR + 1];
+    int count = ts_attrs_but(n, "shape", attr);
 
-    for (int i = 0; i < n->nattr; i++)
-        if (strcmp(n->attr[i].name, "shape"))
-            attr[count++] = n->attr[i];
     if (like)
         attr[count++] = ts_attr_l("shape", like->rank - 2, like->dim + 2);
     return ts_make2(ts_op_find(op), x, y, count, attr);

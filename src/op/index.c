@@ -94,11 +94,18 @@ ts_status ts_infer_index_add(ts_node *n)
     const ts_type *i = &n->in[0]->type, *s = &n->in[1]->type;
     ts_type t = {.dtype = s->dtype, .rank = s->rank + 1 - i->rank};
     int64_t size = ts_attr_int(n, "size", 0);
-    int dim = dim_of(n, t.rank);
+    int dim;
 
     TS_TRY(check_index(n, n->in[0]));
-    if (dim < 0 || size < 1)
-        return ts_fail_at(n, TS_ERR_ARG, "index_add needs a size");
+    if (t.rank < 1 || t.rank > TS_MAX_RANK)
+        return ts_fail_at(n, TS_ERR_SHAPE,
+                          "index_add of an index of rank %d and a source of rank %d", i->rank,
+                          s->rank);
+    dim = dim_of(n, t.rank);
+    if (dim < 0)
+        return TS_ERR_ARG;
+    if (size < 1)
+        return ts_fail_at(n, TS_ERR_ARG, "index_add to size %ld", (long)size);
     for (int d = 0; d < t.rank; d++)
         t.dim[d] = d < dim ? s->dim[d] : d == dim ? size : s->dim[d + i->rank - 1];
     for (int d = 0; d < i->rank; d++)
@@ -113,11 +120,6 @@ ts_status ts_infer_index_add(ts_node *n)
 static int64_t index_at(const ts_tensor *t, int64_t flat)
 {
     return (int64_t)ts_dtype_get(t->type.dtype, t->data, flat);
-}
-
-static void add_to(ts_tensor *t, int64_t i, double x)
-{
-    ts_dtype_set(t->type.dtype, t->data, i, ts_dtype_get(t->type.dtype, t->data, i) + x);
 }
 
 ts_status ts_eval_gather(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
@@ -144,17 +146,19 @@ ts_status ts_eval_scatter_add(const ts_node *n, const ts_eval_ctx *c, const ts_t
 {
     int dim = dim_of(n, out->type.rank);
     int64_t at[TS_MAX_RANK];
+    double *sums;
 
     (void)c;
-    memset(out->data, 0, ts_type_bytes(&out->type));
+    TS_TRY(ts_sums_start(out, &sums));
     for (ts_each it = ts_each_of(&in[1].type); it.more; ts_each_next(&it)) {
         int64_t i = index_at(&in[0], it.flat);
         if (i < 0 || i >= out->type.dim[dim])
             continue;
         memcpy(at, it.at, sizeof(at));
         at[dim] = i;
-        add_to(out, ts_flat(&out->type, at), ts_dtype_get(in[1].type.dtype, in[1].data, it.flat));
+        sums[ts_flat(&out->type, at)] += ts_dtype_get(in[1].type.dtype, in[1].data, it.flat);
     }
+    ts_sums_store(sums, out);
     return TS_OK;
 }
 
@@ -188,16 +192,18 @@ ts_status ts_eval_index_add(const ts_node *n, const ts_eval_ctx *c, const ts_ten
 {
     int rank = out->type.rank, dim = dim_of(n, rank);
     int64_t at[TS_MAX_RANK];
+    double *sums;
 
     (void)c;
-    memset(out->data, 0, ts_type_bytes(&out->type));
+    TS_TRY(ts_sums_start(out, &sums));
     for (ts_each it = ts_each_of(&in[1].type); it.more; ts_each_next(&it)) {
         int64_t i = index_at(&in[0], ts_flat(&in[0].type, it.at + dim));
         if (i < 0 || i >= out->type.dim[dim])
             continue;
         squeeze_at(it.at, dim, in[0].type.rank, rank, i, at);
-        add_to(out, ts_flat(&out->type, at), ts_dtype_get(in[1].type.dtype, in[1].data, it.flat));
+        sums[ts_flat(&out->type, at)] += ts_dtype_get(in[1].type.dtype, in[1].data, it.flat);
     }
+    ts_sums_store(sums, out);
     return TS_OK;
 }
 

@@ -20,9 +20,23 @@ static ts_status check_reduction(const ts_node *n)
     return TS_OK;
 }
 
+/* Weights may broadcast, but not make the loss larger. */
+static ts_status check_weight(const ts_node *n, ts_value *const *in, int i)
+{
+    ts_value *both[] = {in[0], in[i]};
+    ts_type t = {.dtype = in[0]->type.dtype};
+
+    TS_TRY(ts_broadcast(n, 2, both, &t));
+    if (!ts_type_same_shape(&t, &in[0]->type))
+        return ts_fail_at(n, TS_ERR_SHAPE, "%s: input %d must broadcast to the shape of the first",
+                          n->op->name, i);
+    return TS_OK;
+}
+
 static ts_status check_same(const ts_node *n, ts_value *const *in)
 {
-    TS_TRY(check_reduction(n));
+    for (int i = 2; i < n->nin; i++)
+        TS_TRY(check_weight(n, in, i));
     if (!ts_type_same_shape(&in[0]->type, &in[1]->type))
         return ts_fail_at(n, TS_ERR_SHAPE, "%s needs an input and a target of the same shape",
                           n->op->name);
@@ -93,26 +107,28 @@ static ts_status nll(const ts_node *n, ts_value *x, ts_value *t, ts_value *weigh
                       : loss;
         return TS_OK;
     }
-    loss = ts_sum(loss, 0, NULL, false);
+    loss = ts_sum(ts_wide(loss), 0, NULL, false);
     if (smooth)
-        smooth = ts_sum(smooth, 0, NULL, false);
+        smooth = ts_sum(ts_wide(smooth), 0, NULL, false);
     if (!strcmp(red, "mean")) {
-        total = w ? ts_sum(w, 0, NULL, false) : ts_full_like(x, (double)ts_type_count(&tt));
+        total =
+            w ? ts_sum(ts_wide(w), 0, NULL, false) : ts_full_like(loss, (double)ts_type_count(&tt));
         loss = ts_div(loss, total);
         if (smooth)
             smooth = ts_div(smooth, total);
     }
-    *out = smooth ? ts_add(ts_mul_scalar(loss, 1 - smoothing),
-                           ts_mul_scalar(smooth, smoothing / (double)classes))
-                  : loss;
+    if (smooth)
+        loss = ts_add(ts_mul_scalar(loss, 1 - smoothing),
+                      ts_mul_scalar(smooth, smoothing / (double)classes));
+    *out = ts_cast(loss, x->type.dtype);
     return TS_OK;
 }
 
 ts_status ts_expand_nll_loss(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
     TS_TRY(check_reduction(n));
-    if (n->nin < 2)
-        return ts_fail_at(n, TS_ERR_ARG, "nll_loss needs an input and a target");
+    TS_TRY(ts_check_inputs(n, 2, 3));
+    TS_TRY(ts_check_float(n, in[0]));
     TS_TRY(nll(n, in[0], in[1], n->nin > 2 ? in[2] : NULL, 0, out));
     return g->status;
 }
@@ -123,8 +139,10 @@ ts_status ts_expand_cross_entropy(ts_graph *g, const ts_node *n, ts_value *const
     int cdim;
 
     TS_TRY(check_reduction(n));
-    if (n->nin < 2 || in[0]->type.rank < 1)
-        return ts_fail_at(n, TS_ERR_ARG, "cross_entropy needs an input and a target");
+    TS_TRY(ts_check_inputs(n, 2, 3));
+    TS_TRY(ts_check_float(n, in[0]));
+    if (in[0]->type.rank < 1)
+        return ts_fail_at(n, TS_ERR_SHAPE, "cross_entropy needs an input of rank 1 or more");
     cdim = in[0]->type.rank > 1 ? 1 : 0;
     TS_TRY(nll(n, ts_log_softmax(in[0], cdim), in[1], n->nin > 2 ? in[2] : NULL,
                ts_attr_float(n, "label_smoothing", 0), out));
@@ -133,6 +151,7 @@ ts_status ts_expand_cross_entropy(ts_graph *g, const ts_node *n, ts_value *const
 
 ts_status ts_expand_mse_loss(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
+    TS_TRY(check_reduction(n));
     TS_TRY(check_same(n, in));
     out[0] = reduce(n, ts_square(ts_sub(in[0], in[1])));
     return g->status;
@@ -140,6 +159,7 @@ ts_status ts_expand_mse_loss(ts_graph *g, const ts_node *n, ts_value *const *in,
 
 ts_status ts_expand_l1_loss(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
+    TS_TRY(check_reduction(n));
     TS_TRY(check_same(n, in));
     out[0] = reduce(n, ts_abs(ts_sub(in[0], in[1])));
     return g->status;
@@ -152,8 +172,11 @@ ts_status ts_expand_smooth_l1_loss(ts_graph *g, const ts_node *n, ts_value *cons
     double beta = ts_attr_float(n, "beta", 1);
     ts_value *x, *near, *far;
 
+    TS_TRY(check_reduction(n));
     TS_TRY(check_same(n, in));
-    if (beta <= 0)
+    if (!(beta >= 0))
+        return ts_fail_at(n, TS_ERR_ARG, "smooth_l1_loss: beta is %g", beta);
+    if (beta == 0)
         return ts_expand_l1_loss(g, n, in, out);
     x = ts_abs(ts_sub(in[0], in[1]));
     near = ts_mul(ts_square(x), S(0.5 / beta));
@@ -162,17 +185,29 @@ ts_status ts_expand_smooth_l1_loss(ts_graph *g, const ts_node *n, ts_value *cons
     return g->status;
 }
 
-/* -(t log x + (1-t) log(1-x)), the logs not below -100 */
+/* -(t log x + (1-t) log(1-x)), the logs not below -100. A saturated x (0 or 1) would give 0 * inf
+ * going back, so the gradient by x is PyTorch's (x - t) / max(x (1-x), 1e-12), written as the slope
+ * of a line through the value: l + (x - x') slope with x' = x. In f16 the slope must stay finite.
+ */
 ts_status ts_expand_bce(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
-    ts_value *x = in[0], *t, *one, *p, *q, *l;
+    ts_value *x, *fixed, *t, *one, *p, *q, *l, *slope;
+    double least;
 
+    TS_TRY(check_reduction(n));
+    TS_TRY(ts_check_inputs(n, 2, 3));
     TS_TRY(check_same(n, in));
+    x = in[0];
     t = in[1];
+    least = x->type.dtype == TS_F16 ? 0x1p-14 : 1e-12;
     one = S(1);
-    p = ts_maximum(ts_log(x), S(-100));
-    q = ts_maximum(ts_log(ts_sub(one, x)), S(-100));
+    fixed = ts_detach(x);
+    p = ts_maximum(ts_log(fixed), S(-100));
+    q = ts_maximum(ts_log(ts_sub(one, fixed)), S(-100));
     l = ts_neg(ts_add(ts_mul(t, p), ts_mul(ts_sub(one, t), q)));
+    slope = ts_div(ts_sub(fixed, ts_detach(t)),
+                   ts_maximum(ts_mul(fixed, ts_sub(one, fixed)), S(least)));
+    l = ts_add(l, ts_mul(ts_sub(x, fixed), slope));
     if (n->nin > 2)
         l = ts_mul(l, in[2]);
     out[0] = reduce(n, l);
@@ -183,11 +218,14 @@ ts_status ts_expand_bce(ts_graph *g, const ts_node *n, ts_value *const *in, ts_v
  * pos_weight]]; has_weight tells which the third is */
 ts_status ts_expand_bce_logits(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
-    ts_value *x = in[0], *t, *soft, *l;
+    ts_value *x, *t, *soft, *l;
     bool has_weight = ts_attr_int(n, "has_weight", 0);
     int pos = has_weight ? 3 : 2;
 
+    TS_TRY(check_reduction(n));
+    TS_TRY(ts_check_inputs(n, pos, pos + 1));
     TS_TRY(check_same(n, in));
+    x = in[0];
     t = in[1];
     soft = ts_add(ts_point1("log1p", ts_exp(ts_neg(ts_abs(x)))), ts_maximum(ts_neg(x), S(0)));
     if (n->nin > pos)
@@ -206,7 +244,10 @@ ts_status ts_expand_kl_div(ts_graph *g, const ts_node *n, ts_value *const *in, t
     bool batchmean = !strcmp(ts_attr_str(n, "reduction", "mean"), "batchmean");
 
     if (!batchmean)
-        TS_TRY(check_same(n, in));
+        TS_TRY(check_reduction(n));
+    TS_TRY(check_same(n, in));
+    if (batchmean && !x->type.rank)
+        return ts_fail_at(n, TS_ERR_SHAPE, "kl_div needs a batch for batchmean, got rank 0");
     t = in[1];
     if (ts_attr_int(n, "log_target", 0))
         l = ts_mul(ts_exp(t), ts_sub(t, x));
@@ -223,6 +264,7 @@ ts_status ts_expand_identity_loss(ts_graph *g, const ts_node *n, ts_value *const
                                   ts_value **out)
 {
     TS_TRY(check_reduction(n));
+    TS_TRY(ts_check_float(n, in[0]));
     out[0] = reduce(n, in[0]);
     if (out[0] == in[0])
         out[0] = ts_point1("nop", in[0]);

@@ -54,15 +54,23 @@ static ts_status check_vector(const ts_node *n, const ts_value *v, int64_t size,
  * variance, as PyTorch keeps it). Attributes eps, momentum, training. */
 ts_status ts_expand_batch_norm(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
-    ts_value *x = in[0], *rm = in[1], *rv = in[2], *y, *mean, *var;
-    ts_dtype t = x->type.dtype, st = stat_type(t);
+    ts_value *x, *rm, *rv, *y, *mean, *var;
+    ts_dtype t, st;
     int64_t dims[TS_MAX_RANK], c, count;
-    int rank = x->type.rank, k = 0;
+    int rank, k = 0;
     double eps = ts_attr_float(n, "eps", 1e-5), m = ts_attr_float(n, "momentum", 0.1);
 
-    if (rank < 2 || n->nin < 3)
-        return ts_fail_at(n, TS_ERR_SHAPE,
-                          "batch_norm needs a tensor of rank 2 or more and running statistics");
+    TS_TRY(ts_check_inputs(n, 3, 5));
+    x = in[0];
+    rm = in[1];
+    rv = in[2];
+    t = x->type.dtype;
+    st = stat_type(t);
+    rank = x->type.rank;
+    if (rank < 2)
+        return ts_fail_at(n, TS_ERR_SHAPE, "batch_norm needs a tensor of rank 2 or more, got %d",
+                          rank);
+    TS_TRY(ts_check_float(n, x));
     c = x->type.dim[1];
     for (int i = 1; i < n->nin; i++)
         TS_TRY(check_vector(n, in[i], c, "a per-channel input"));
@@ -99,11 +107,15 @@ ts_status ts_expand_batch_norm(ts_graph *g, const ts_node *n, ts_value *const *i
 /* inputs x [, weight, bias]; attributes groups, eps. [N, C, ...] -> [N, groups, C/groups, ...] */
 ts_status ts_expand_group_norm(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
-    ts_value *x = in[0], *y;
-    const ts_type *t = &x->type;
+    ts_value *x, *y;
+    const ts_type *t;
     int64_t groups = ts_attr_int(n, "groups", 1), shape[TS_MAX_RANK + 1], dims[TS_MAX_RANK];
     int k = 0;
 
+    TS_TRY(ts_check_inputs(n, 1, 3));
+    x = in[0];
+    t = &x->type;
+    TS_TRY(ts_check_float(n, x));
     if (t->rank < 2 || t->rank >= TS_MAX_RANK || groups < 1 || t->dim[1] % groups)
         return ts_fail_at(n, TS_ERR_SHAPE, "group_norm cannot cut %ld channels into %ld groups",
                           t->rank > 1 ? (long)t->dim[1] : 0L, (long)groups);
@@ -127,21 +139,30 @@ ts_status ts_expand_group_norm(ts_graph *g, const ts_node *n, ts_value *const *i
     return g->status;
 }
 
-/* inputs x [, weight, bias]; attribute dims: how many trailing dims (1), eps */
+/* inputs x [, weight, bias]; attributes ndims: how many trailing dims (1), eps */
 ts_status ts_expand_layer_norm(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
-    ts_value *x = in[0], *y;
-    const ts_type *t = &x->type;
-    int64_t dims[TS_MAX_RANK];
-    int k = (int)ts_attr_int(n, "ndims", 1);
+    ts_value *x, *y;
+    const ts_type *t;
+    int64_t dims[TS_MAX_RANK], k = ts_attr_int(n, "ndims", 1);
 
+    TS_TRY(ts_check_inputs(n, 1, 3));
+    x = in[0];
+    t = &x->type;
+    TS_TRY(ts_check_float(n, x));
     if (k < 1 || k > t->rank)
-        return ts_fail_at(n, TS_ERR_SHAPE, "layer_norm over %d dims of a tensor of rank %d", k,
-                          t->rank);
+        return ts_fail_at(n, TS_ERR_SHAPE, "layer_norm over %ld dims of a tensor of rank %d",
+                          (long)k, t->rank);
     for (int i = 0; i < k; i++)
         dims[i] = t->rank - k + i;
-    y = normalise(ts_cast(x, stat_type(t->dtype)), k, dims, ts_attr_float(n, "eps", 1e-5), NULL,
-                  NULL);
+    for (int i = 1; i < n->nin; i++)
+        if (in[i]->type.rank != k ||
+            memcmp(in[i]->type.dim, t->dim + t->rank - k, sizeof(t->dim[0]) * (size_t)k))
+            return ts_fail_at(n, TS_ERR_SHAPE,
+                              "layer_norm needs a weight and bias shaped like the last %ld dims",
+                              (long)k);
+    y = normalise(ts_cast(x, stat_type(t->dtype)), (int)k, dims, ts_attr_float(n, "eps", 1e-5),
+                  NULL, NULL);
     y = ts_cast(y, t->dtype);
     if (n->nin > 1)
         y = ts_mul(y, ts_cast(in[1], t->dtype));

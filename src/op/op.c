@@ -3,30 +3,47 @@
 #include <math.h>
 
 /* The first meaning of a formula: the reference, in double. */
-#define SEL(c, a, b)    ((c) ? (a) : (b))
-#define CMP(c)          ((c) ? 1 : 0)
-#define ONE(x)          1.0
-#define ZERO(x)         0.0
-#define NUM(v)          (v)
-#define ABS             fabs
-#define SQRT            sqrt
-#define EXP             exp
-#define EXPM1           expm1
-#define LOG             log
-#define LOG1P           log1p
-#define SIN             sin
-#define COS             cos
-#define TANH            tanh
-#define ERF             erf
-#define FLOOR           floor
-#define CEIL            ceil
-#define RINT            rint
-#define TRUNC           trunc
-#define POW             pow
-#define ATAN2           atan2
-#define FMOD            fmod
-#define FLOORDIV(x, y)  floor((x) / (y))
-#define REMAINDER(x, y) ((x) - (y)*floor((x) / (y)))
+#define SEL(c, a, b) ((c) ? (a) : (b))
+#define CMP(c)       ((c) ? 1 : 0)
+#define ONE(x)       1.0
+#define ZERO(x)      0.0
+#define NUM(v)       (v)
+#define ABS          fabs
+#define SQRT         sqrt
+#define EXP          exp
+#define EXPM1        expm1
+#define LOG          log
+#define LOG1P        log1p
+#define SIN          sin
+#define COS          cos
+#define TANH         tanh
+#define ERF          erf
+#define FLOOR        floor
+#define CEIL         ceil
+#define RINT         rint
+#define TRUNC        trunc
+#define POW          pow
+#define ATAN2        atan2
+#define FMOD         fmod
+#define FLOORDIV     floor_div
+#define REMAINDER    remainder_of
+
+/* By way of fmod, which is exact: x / y may round up to a whole number (1 / 0.1 is 9.99..). */
+static double remainder_of(double x, double y)
+{
+    double m = fmod(x, y);
+
+    return m != 0 && (m < 0) != (y < 0) ? m + y : m;
+}
+
+static double floor_div(double x, double y)
+{
+    double m = fmod(x, y), q = (x - m) / y;
+
+    if (y == 0)
+        return x / y;
+    return rint(m != 0 && (m < 0) != (y < 0) ? q - 1 : q);
+}
 
 #define POINT(name, nin, res, grad, ...)                                                           \
     static double ref_##name(double x, double y, double z)                                         \
@@ -49,6 +66,7 @@
 #define ts_spec_none NULL
 
 #define s_ 's'
+#define f_ 'f'
 #define b_ 'b'
 static const ts_op table[] = {
 #define POINT(op, ins, res, gradient, ...)                                                         \
@@ -123,7 +141,7 @@ ts_status ts_infer_composite(ts_node *n)
 {
     ts_arena *a = ts_arena_new();
     ts_graph *g = ts_graph_in(a, "expansion");
-    ts_value *in[64], *out[8] = {0};
+    ts_value *in[TS_MAX_INPUTS], *out[8] = {0};
     ts_type types[8];
     ts_status s;
 
@@ -139,8 +157,17 @@ ts_status ts_infer_composite(ts_node *n)
         s = g->status;
         ts_error_set(&g->error);
     }
-    for (int i = 0; i < n->op->nout && !s; i++)
-        types[i] = out[i]->type;
+    for (int i = 0; i < n->op->nout && !s; i++) {
+        if (!out[i])
+            s = ts_fail_at(n, TS_ERR_INTERNAL, "%s has no output %d", n->op->name, i);
+        else
+            types[i] = out[i]->type;
+    }
+    if (s) { /* the user knows the composite, not the op in it that failed */
+        ts_error e = *ts_last_error();
+        snprintf(e.where, sizeof(e.where), "%s", ts_node_where(a, n));
+        ts_error_set(&e);
+    }
     ts_arena_free(a);
     if (!s)
         ts_node_set_out(n, n->op->nout, types);
@@ -148,6 +175,32 @@ ts_status ts_infer_composite(ts_node *n)
 }
 
 /* --- helpers --- */
+
+ts_status ts_check_inputs(const ts_node *n, int least, int most)
+{
+    if (n->nin < least || n->nin > most)
+        return ts_fail_at(n, TS_ERR_ARG, "%s takes %d to %d inputs, got %d", n->op->name, least,
+                          most, n->nin);
+    return TS_OK;
+}
+
+ts_status ts_check_float(const ts_node *n, const ts_value *v)
+{
+    if (!ts_dtype_is_float(v->type.dtype))
+        return ts_fail_at(n, TS_ERR_TYPE, "%s needs floats, got %s", n->op->name,
+                          ts_dtype_name(v->type.dtype));
+    return TS_OK;
+}
+
+int ts_attrs_but(const ts_node *n, const char *name, ts_attr *attr)
+{
+    int count = 0;
+
+    for (int i = 0; i < n->nattr; i++)
+        if (strcmp(n->attr[i].name, name))
+            attr[count++] = n->attr[i];
+    return count;
+}
 
 ts_value *ts_make1(const ts_op *op, ts_value *x, int nattr, const ts_attr *attr)
 {
@@ -167,14 +220,27 @@ ts_value *ts_full_like(ts_value *x, double value)
     return x ? ts_scalar(x->graph, x->type.dtype, value) : NULL;
 }
 
+ts_value *ts_wide(ts_value *x)
+{
+    bool half = x && (x->type.dtype == TS_F16 || x->type.dtype == TS_BF16);
+
+    return half ? ts_cast(x, TS_F32) : x;
+}
+
 ts_value *ts_zeros(ts_value *x)
 {
     return x ? ts_full_n(x->graph, x->type.dtype, 0, x->type.rank, x->type.dim) : NULL;
 }
 
+/* sqrt and the like make f32 of integers, as PyTorch does. */
+static ts_value *float_for(const ts_op *op, ts_value *x)
+{
+    return x && op->result == 'f' && !ts_dtype_is_float(x->type.dtype) ? ts_cast(x, TS_F32) : x;
+}
+
 ts_value *ts_point1(const char *op, ts_value *x)
 {
-    return ts_make1(ts_op_find(op), x, 0, NULL);
+    return ts_make1(ts_op_find(op), float_for(ts_op_find(op), x), 0, NULL);
 }
 
 ts_value *ts_point2(const char *op, ts_value *x, ts_value *y)
@@ -184,6 +250,8 @@ ts_value *ts_point2(const char *op, ts_value *x, ts_value *y)
     if (!x || !y)
         return ts_make2(ts_op_find(op), x, y, 0, NULL);
     t = ts_dtype_promote(&x->type, &y->type);
+    if (ts_op_find(op)->result == 'f' && !ts_dtype_is_float(t))
+        t = TS_F32;
     return ts_make2(ts_op_find(op), ts_cast(x, t), ts_cast(y, t), 0, NULL);
 }
 
@@ -269,4 +337,21 @@ int64_t ts_flat(const ts_type *t, const int64_t *at)
     for (int d = 0; d < t->rank; d++)
         i = i * t->dim[d] + at[d];
     return i;
+}
+
+ts_status ts_sums_start(const ts_tensor *t, double **sums)
+{
+    int64_t count = ts_type_count(&t->type);
+
+    *sums = calloc((size_t)count, sizeof(double));
+    return *sums ? TS_OK : ts_fail(TS_ERR_MEMORY, "cannot allocate %ld sums", (long)count);
+}
+
+void ts_sums_store(double *sums, ts_tensor *t)
+{
+    int64_t count = ts_type_count(&t->type);
+
+    for (int64_t i = 0; i < count; i++)
+        ts_dtype_set(t->type.dtype, t->data, i, sums[i]);
+    free(sums);
 }

@@ -55,7 +55,7 @@ struct ts_op {
     double (*flops)(const ts_node *n); /* NULL: one per output element */
     double (*ref)(double x, double y, double z);
     const char *formula;
-    char result; /* pointwise: s same dtype as x, b bool */
+    char result; /* pointwise: s same dtype as x, f that and floats only, b bool */
 };
 
 /* op.c */
@@ -74,6 +74,7 @@ ts_status ts_node_set_out1(ts_node *n, ts_type t);
 ts_value *ts_make1(const ts_op *op, ts_value *x, int nattr, const ts_attr *attr);
 ts_value *ts_make2(const ts_op *op, ts_value *x, ts_value *y, int nattr, const ts_attr *attr);
 ts_value *ts_full_like(ts_value *x, double value);  /* rank 0, broadcasts */
+ts_value *ts_wide(ts_value *x);                     /* halves as f32: where sums grow */
 ts_value *ts_zeros(ts_value *x);                    /* x's shape */
 ts_value *ts_sum_to(ts_value *v, const ts_type *t); /* undoes a broadcast */
 ts_value *ts_point1(const char *op, ts_value *x);
@@ -81,6 +82,11 @@ ts_value *ts_point2(const char *op, ts_value *x, ts_value *y); /* promotes */
 ts_value *ts_point3(const char *op, ts_value *x, ts_value *y, ts_value *z);
 int ts_norm_dim(const ts_node *n, int64_t dim,
                 int rank); /* -1 counts from the end; -1 when out of range */
+/* For ops that take several numbers of inputs. */
+ts_status ts_check_inputs(const ts_node *n, int least, int most);
+ts_status ts_check_float(const ts_node *n, const ts_value *v);
+/* n's attributes but the one called `name`; room for TS_MAX_ATTR. Returns how many. */
+int ts_attrs_but(const ts_node *n, const char *name, ts_attr *attr);
 ts_status ts_broadcast(const ts_node *n, int nin, ts_value *const *in, ts_type *out);
 
 /* Counts through an index space: for (ts_each it = ts_each_of(&t); it.more; ts_each_next(&it)) */
@@ -93,6 +99,11 @@ typedef struct ts_each {
 ts_each ts_each_of(const ts_type *t);
 void ts_each_next(ts_each *it);
 int64_t ts_flat(const ts_type *t, const int64_t *at); /* row-major index */
+
+/* Zeros to add up in, so that the reference rounds each element of t once. store() writes them to t
+ * and frees them; start() fails with TS_ERR_MEMORY. */
+ts_status ts_sums_start(const ts_tensor *t, double **sums);
+void ts_sums_store(double *sums, ts_tensor *t);
 
 /* random.c: the counter-based generator; the same text is in the generated code's prelude */
 double ts_random_unit(uint64_t seed, uint64_t stream, uint64_t step, uint64_t i);

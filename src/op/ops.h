@@ -1,8 +1,9 @@
 /* ops.h - every op, one row. Included several times with different POINT, OP and MACRO.
  *
  * POINT: a formula over x, y, z, written once: compiled it is the reference, as text it is the
- *        generated code. The capital names (SEL, EXP, ...) are macros with a scalar and a vector meaning.
- *        res: s the inputs' dtype, b bool. grad: the gradient rule, `none` for no gradient.
+ *        generated code. The capital names (SEL, EXP, ...) are macros with a scalar and a vector
+ *        meaning. res: s the inputs' dtype, f that and floats only, b bool. grad: the gradient
+ *        rule, `none` for no gradient.
  * OP:    flags, then the names of its rules; `none` where it has none.
  * MACRO: a composition; only says how to expand.
  */
@@ -14,20 +15,20 @@ POINT( neg,          1, s, neg,         -x )
 POINT( abs,          1, s, abs,         ABS(x) )
 POINT( sign,         1, s, none,        SEL(x > 0, ONE(x), SEL(x < 0, -ONE(x), ZERO(x))) )
 POINT( square,       1, s, square,      x * x )
-POINT( reciprocal,   1, s, reciprocal,  ONE(x) / x )
-POINT( sqrt,         1, s, sqrt,        SQRT(x) )
-POINT( rsqrt,        1, s, rsqrt,       ONE(x) / SQRT(x) )
-POINT( exp,          1, s, exp,         EXP(x) )
-POINT( expm1,        1, s, expm1,       EXPM1(x) )
-POINT( log,          1, s, log,         LOG(x) )
-POINT( log1p,        1, s, log1p,       LOG1P(x) )
-POINT( log2,         1, s, log2,        LOG(x) * NUM(1.4426950408889634) )
-POINT( log10,        1, s, log10,       LOG(x) * NUM(0.4342944819032518) )
-POINT( sin,          1, s, sin,         SIN(x) )
-POINT( cos,          1, s, cos,         COS(x) )
-POINT( tanh,         1, s, tanh,        TANH(x) )
-POINT( erf,          1, s, erf,         ERF(x) )
-POINT( sigmoid,      1, s, sigmoid,     ONE(x) / (ONE(x) + EXP(-x)) )
+POINT( reciprocal,   1, f, reciprocal,  ONE(x) / x )
+POINT( sqrt,         1, f, sqrt,        SQRT(x) )
+POINT( rsqrt,        1, f, rsqrt,       ONE(x) / SQRT(x) )
+POINT( exp,          1, f, exp,         EXP(x) )
+POINT( expm1,        1, f, expm1,       EXPM1(x) )
+POINT( log,          1, f, log,         LOG(x) )
+POINT( log1p,        1, f, log1p,       LOG1P(x) )
+POINT( log2,         1, f, log2,        LOG(x) * NUM(1.4426950408889634) )
+POINT( log10,        1, f, log10,       LOG(x) * NUM(0.4342944819032518) )
+POINT( sin,          1, f, sin,         SIN(x) )
+POINT( cos,          1, f, cos,         COS(x) )
+POINT( tanh,         1, f, tanh,        TANH(x) )
+POINT( erf,          1, f, erf,         ERF(x) )
+POINT( sigmoid,      1, f, sigmoid,     ONE(x) / (ONE(x) + EXP(-x)) )
 POINT( relu,         1, s, relu,        SEL(x > 0, x, SEL(x <= 0, ZERO(x), x)) )
 POINT( step,         1, s, none,        SEL(x > 0, ONE(x), ZERO(x)) )
 POINT( floor,        1, s, none,        FLOOR(x) )
@@ -42,12 +43,12 @@ POINT( nop,          1, s, nop,         x )
 POINT( add,          2, s, add,         x + y )
 POINT( sub,          2, s, sub,         x - y )
 POINT( mul,          2, s, mul,         x * y )
-POINT( div,          2, s, div,         x / y )
+POINT( div,          2, f, div,         x / y )
 POINT( floor_divide, 2, s, none,        FLOORDIV(x, y) )
 POINT( remainder,    2, s, remainder,   REMAINDER(x, y) )
 POINT( fmod,         2, s, fmod,        FMOD(x, y) )
 POINT( pow,          2, s, pow,         POW(x, y) )
-POINT( atan2,        2, s, atan2,       ATAN2(x, y) )
+POINT( atan2,        2, f, atan2,       ATAN2(x, y) )
 POINT( maximum,      2, s, maximum,     SEL(x > y, x, SEL(x <= y, y, x + y)) )
 POINT( minimum,      2, s, minimum,     SEL(x < y, x, SEL(x >= y, y, x + y)) )
 POINT( eq,           2, b, none,        CMP(x == y) )

@@ -12,6 +12,8 @@ ts_status ts_infer_point(ts_node *n)
         if (n->in[i]->type.dtype != t.dtype)
             return ts_fail_at(n, TS_ERR_TYPE, "%s needs equal dtypes, got %s and %s", n->op->name,
                               ts_dtype_name(n->in[i]->type.dtype), ts_dtype_name(t.dtype));
+    if (n->op->result == 'f')
+        TS_TRY(ts_check_float(n, n->in[0]));
     TS_TRY(ts_broadcast(n, n->nin, n->in, &t));
     if (n->op->result == 'b')
         t.dtype = TS_BOOL;
@@ -163,21 +165,22 @@ RULE(add, dx[0] = d; dx[1] = d)
 RULE(sub, dx[0] = d; dx[1] = ts_neg(d))
 RULE(mul, dx[0] = ts_mul(d, y); dx[1] = ts_mul(d, x))
 RULE(div, dx[0] = ts_div(d, y); dx[1] = ts_neg(ts_div(ts_mul(d, o), y)))
-/* x - y*floor(x/y), x - y*trunc(x/y) */
-RULE(remainder, dx[0] = d; dx[1] = ts_neg(ts_mul(d, ts_point1("floor", ts_div(x, y)))))
-RULE(fmod, dx[0] = d; dx[1] = ts_neg(ts_mul(d, ts_point1("trunc", ts_div(x, y)))))
+/* x - y*floor(x/y), x - y*trunc(x/y); the latter's quotient is (x - o)/y up to rounding */
+RULE(remainder, dx[0] = d; dx[1] = ts_neg(ts_mul(d, ts_point2("floor_divide", x, y))))
+RULE(fmod, dx[0] = d; dx[1] = ts_neg(ts_mul(d, ts_point1("round", ts_div(ts_sub(x, o), y)))))
 RULE(atan2, ts_value *s = ts_add(ts_mul(x, x), ts_mul(y, y)); dx[0] = ts_mul(d, ts_div(y, s));
      dx[1] = ts_neg(ts_mul(d, ts_div(x, s))))
-/* PyTorch: y == 0 gives 0 for x; x == 0 with y >= 0 gives 0 for y. */
+/* As PyTorch: y == 0 gives 0 for x; x == 0 with y >= 0 gives 0 for y. */
 RULE(pow, ts_value *zero = S(0);
      dx[0] = ts_mul(d, ts_where(ts_eq(y, zero), zero, ts_mul(y, ts_pow(x, ts_sub(y, S(1))))));
-     dx[1] = ts_mul(d, ts_where(ts_eq(x, zero), zero, ts_mul(o, ts_log(x)))))
-/* Equal elements share the gradient. */
+     ts_value *flat = ts_point2("logical_and", ts_eq(x, zero), ts_ge(y, zero));
+     dx[1] = ts_mul(d, ts_where(flat, zero, ts_mul(o, ts_log(x)))))
+/* Equal elements share the gradient; with a NaN both get it. */
 RULE(maximum, ts_value *half = ts_mul(d, S(0.5)); ts_value *zero = S(0);
-     dx[0] = ts_where(ts_eq(x, y), half, ts_where(ts_gt(x, y), d, zero));
-     dx[1] = ts_where(ts_eq(x, y), half, ts_where(ts_lt(x, y), d, zero)))
+     dx[0] = ts_where(ts_eq(x, y), half, ts_where(ts_lt(x, y), zero, d));
+     dx[1] = ts_where(ts_eq(x, y), half, ts_where(ts_gt(x, y), zero, d)))
 RULE(minimum, ts_value *half = ts_mul(d, S(0.5)); ts_value *zero = S(0);
-     dx[0] = ts_where(ts_eq(x, y), half, ts_where(ts_lt(x, y), d, zero));
-     dx[1] = ts_where(ts_eq(x, y), half, ts_where(ts_gt(x, y), d, zero)))
+     dx[0] = ts_where(ts_eq(x, y), half, ts_where(ts_gt(x, y), zero, d));
+     dx[1] = ts_where(ts_eq(x, y), half, ts_where(ts_lt(x, y), zero, d)))
 RULE(where, ts_value *zero = ts_full_like(d, 0); dx[1] = ts_where(x, d, zero);
      dx[2] = ts_where(x, zero, d))

@@ -18,6 +18,7 @@ typedef struct pool {
 static ts_status attrs(const ts_node *n, pool *p)
 {
     const int64_t *k, *s, *pad;
+    double taps = 1;
 
     p->spatial = ts_attr_list(n, "kernel", &k);
     if (p->spatial < 1 || p->spatial > 3 || n->in[0]->type.rank != p->spatial + 2)
@@ -31,28 +32,34 @@ static ts_status attrs(const ts_node *n, pool *p)
         p->kernel[d] = k[d];
         p->stride[d] = s ? s[d] : k[d];
         p->padding[d] = pad ? pad[d] : 0;
-        if (k[d] < 1 || p->stride[d] < 1 || p->padding[d] < 0 || p->padding[d] * 2 > k[d])
+        if (k[d] < 1 || k[d] > INT32_MAX || p->stride[d] < 1 || p->stride[d] > INT32_MAX ||
+            p->padding[d] < 0 || p->padding[d] > k[d] / 2)
             return ts_fail_at(n, TS_ERR_ARG,
                               "%s: kernel %ld, stride %ld, padding %ld (at most half the kernel)",
                               n->op->name, (long)k[d], (long)p->stride[d], (long)p->padding[d]);
+        taps *= (double)k[d];
     }
+    if (taps > INT32_MAX)
+        return ts_fail_at(n, TS_ERR_UNSUPPORTED, "%s: a window of %.0f elements", n->op->name,
+                          taps);
     return TS_OK;
 }
 
+/* *t goes from the type of the pooled tensor to that of the windows. */
 static ts_status out_type(const ts_node *n, const pool *p, ts_type *t)
 {
     bool ceil_mode = ts_attr_int(n, "ceil_mode", 0);
 
-    *t = n->in[0]->type;
     for (int d = 0; d < p->spatial; d++) {
         int64_t x = t->dim[2 + d], room = x + 2 * p->padding[d] - p->kernel[d], s = p->stride[d];
-        if (room < 0)
+        /* ceil mode takes a window that hangs over on the right, even over a kernel larger than the
+         * input, unless it would start in the padding there */
+        if (room < 0 && (!ceil_mode || room + s - 1 < 0))
             return ts_fail_at(n, TS_ERR_SHAPE,
                               "%s: the kernel (%ld) is larger than the padded input (%ld)",
                               n->op->name, (long)p->kernel[d], (long)(x + 2 * p->padding[d]));
-        t->dim[2 + d] = room / s + 1;
-        /* a window more in ceil mode, unless it would start in the padding on the right */
-        if (ceil_mode && room % s && t->dim[2 + d] * s < x + p->padding[d])
+        t->dim[2 + d] = room < 0 ? 1 : room / s + 1;
+        if (ceil_mode && room > 0 && room % s && t->dim[2 + d] * s < x + p->padding[d])
             t->dim[2 + d]++;
     }
     return TS_OK;
@@ -65,6 +72,7 @@ ts_status ts_infer_max_pool(ts_node *n)
     int64_t taps = 1;
 
     TS_TRY(attrs(n, &p));
+    t[0] = n->in[0]->type;
     TS_TRY(out_type(n, &p, &t[0]));
     for (int d = 0; d < p.spatial; d++)
         taps *= p.kernel[d];
@@ -77,7 +85,7 @@ ts_status ts_infer_max_pool(ts_node *n)
 ts_status ts_infer_sum_pool(ts_node *n)
 {
     pool p;
-    ts_type t;
+    ts_type t = n->in[0]->type;
 
     TS_TRY(attrs(n, &p));
     TS_TRY(out_type(n, &p, &t));
@@ -89,18 +97,35 @@ static ts_status infer_grad(ts_node *n)
 {
     pool p;
     const int64_t *shape;
-    ts_type t = n->in[0]->type;
+    ts_type t = n->in[0]->type, windows;
 
     TS_TRY(attrs(n, &p));
     if (ts_attr_list(n, "shape", &shape) != p.spatial)
         return ts_fail_at(n, TS_ERR_ARG, "%s needs %d sizes in shape", n->op->name, p.spatial);
-    for (int d = 0; d < p.spatial; d++)
+    for (int d = 0; d < p.spatial; d++) {
+        if (shape[d] < 1 || shape[d] > TS_MAX_COUNT)
+            return ts_fail_at(n, TS_ERR_SHAPE, "%s to size %ld", n->op->name, (long)shape[d]);
         t.dim[2 + d] = shape[d];
+    }
+    windows = t;
+    TS_TRY(out_type(n, &p, &windows));
+    for (int d = 0; d < p.spatial; d++)
+        if (windows.dim[2 + d] != n->in[0]->type.dim[2 + d])
+            return ts_fail_at(n, TS_ERR_SHAPE, "%s: size %ld has %ld windows, the input %ld",
+                              n->op->name, (long)shape[d], (long)windows.dim[2 + d],
+                              (long)n->in[0]->type.dim[2 + d]);
     return ts_node_set_out1(n, t);
 }
 
 ts_status ts_infer_max_pool_grad(ts_node *n)
 {
+    if (!ts_type_same_shape(&n->in[0]->type, &n->in[1]->type))
+        return ts_fail_at(n, TS_ERR_SHAPE,
+                          "max_pool_grad needs a place for each of its %ld windows",
+                          (long)ts_type_count(&n->in[0]->type));
+    if (ts_dtype_is_float(n->in[1]->type.dtype))
+        return ts_fail_at(n, TS_ERR_TYPE, "max_pool_grad needs integer places, got %s",
+                          ts_dtype_name(n->in[1]->type.dtype));
     return infer_grad(n);
 }
 
@@ -166,19 +191,17 @@ ts_status ts_eval_max_pool_grad(const ts_node *n, const ts_eval_ctx *c, const ts
 {
     pool p;
     int64_t at[TS_MAX_RANK];
+    double *sums;
 
     (void)c;
     TS_TRY(attrs(n, &p));
-    memset(out->data, 0, ts_type_bytes(&out->type));
+    TS_TRY(ts_sums_start(out, &sums));
     for (ts_each it = ts_each_of(&in[0].type); it.more; ts_each_next(&it)) {
-        int64_t k = (int64_t)ts_dtype_get(in[1].type.dtype, in[1].data, it.flat), i;
-        if (!tap_at(&p, &out->type, it.at, k, at))
-            continue;
-        i = ts_flat(&out->type, at);
-        ts_dtype_set(out->type.dtype, out->data, i,
-                     ts_dtype_get(out->type.dtype, out->data, i) +
-                         ts_dtype_get(in[0].type.dtype, in[0].data, it.flat));
+        int64_t k = (int64_t)ts_dtype_get(in[1].type.dtype, in[1].data, it.flat);
+        if (tap_at(&p, &out->type, it.at, k, at))
+            sums[ts_flat(&out->type, at)] += ts_dtype_get(in[0].type.dtype, in[0].data, it.flat);
     }
+    ts_sums_store(sums, out);
     return TS_OK;
 }
 
@@ -205,20 +228,16 @@ ts_status ts_eval_sum_pool_grad(const ts_node *n, const ts_eval_ctx *c, const ts
 {
     pool p;
     int64_t at[TS_MAX_RANK];
+    double *sums;
 
     (void)c;
     TS_TRY(attrs(n, &p));
-    memset(out->data, 0, ts_type_bytes(&out->type));
+    TS_TRY(ts_sums_start(out, &sums));
     for (ts_each it = ts_each_of(&in->type); it.more; ts_each_next(&it))
-        for (int64_t k = 0; k < taps_of(&p); k++) {
-            int64_t i;
-            if (!tap_at(&p, &out->type, it.at, k, at))
-                continue;
-            i = ts_flat(&out->type, at);
-            ts_dtype_set(out->type.dtype, out->data, i,
-                         ts_dtype_get(out->type.dtype, out->data, i) +
-                             ts_dtype_get(in->type.dtype, in->data, it.flat));
-        }
+        for (int64_t k = 0; k < taps_of(&p); k++)
+            if (tap_at(&p, &out->type, it.at, k, at))
+                sums[ts_flat(&out->type, at)] += ts_dtype_get(in->type.dtype, in->data, it.flat);
+    ts_sums_store(sums, out);
     return TS_OK;
 }
 
@@ -412,12 +431,9 @@ const char *ts_emit_sum_pool_grad(ts_emit *e, const ts_node *n, int out, const t
 static ts_value *grad_op(ts_node *n, const char *op, int nin, ts_value *const *in)
 {
     const ts_type *x = &n->in[0]->type;
-    ts_attr attr[6];
-    int count = 0;
+    ts_attr attr[TS_MAX_ATTR + 1];
+    int count = ts_attrs_but(n, "shape", attr);
 
-    for (int i = 0; i < n->nattr; i++)
-        if (strcmp(n->attr[i].name, "shape"))
-            attr[count++] = n->attr[i];
     attr[count++] = ts_attr_l("shape", x->rank - 2, x->dim + 2);
     return ts_node_out(
         ts_node_make(in[0] ? in[0]->graph : NULL, ts_op_find(op), nin, in, count, attr));
@@ -439,12 +455,9 @@ ts_status ts_grad_sum_pool(ts_node *n, ts_value *const *dy, ts_value **dx)
 /* The adjoint of the adjoint. */
 ts_status ts_grad_sum_pool_grad(ts_node *n, ts_value *const *dy, ts_value **dx)
 {
-    ts_attr attr[6];
-    int count = 0;
+    ts_attr attr[TS_MAX_ATTR + 1];
+    int count = ts_attrs_but(n, "shape", attr);
 
-    for (int i = 0; i < n->nattr; i++)
-        if (strcmp(n->attr[i].name, "shape"))
-            attr[count++] = n->attr[i];
     dx[0] = ts_make1(TS_OP(sum_pool), dy[0], count, attr);
     return TS_OK;
 }
@@ -466,23 +479,24 @@ static int64_t counted(const ts_node *n, const pool *p, int d, int64_t o, int64_
 ts_status ts_expand_avg_pool(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
     pool p;
-    ts_attr attr[6];
+    ts_attr attr[TS_MAX_ATTR];
     ts_value *sum;
     ts_type t;
-    int count = 0;
+    int count = ts_attrs_but(n, "exclude_pad", attr);
     double *inverse, first;
     bool uneven = false;
 
     TS_TRY(attrs(n, &p));
-    for (int i = 0; i < n->nattr; i++)
-        if (strcmp(n->attr[i].name, "exclude_pad"))
-            attr[count++] = n->attr[i];
-    sum = ts_make1(TS_OP(sum_pool), in[0], count, attr);
+    TS_TRY(ts_check_float(n, in[0]));
+    sum = ts_make1(TS_OP(sum_pool), ts_wide(in[0]), count, attr);
     if (!sum)
         return g->status;
     t = sum->type;
     t.dim[0] = t.dim[1] = 1;
     t.dtype = TS_F64;
+    if (ts_type_count(&t) > 1 << 28)
+        return ts_fail_at(n, TS_ERR_UNSUPPORTED, "avg_pool of %ld windows",
+                          (long)ts_type_count(&t));
     inverse = TS_NEWS(g->arena, double, ts_type_count(&t));
     for (ts_each it = ts_each_of(&t); it.more; ts_each_next(&it)) {
         double windows = 1;
@@ -496,5 +510,6 @@ ts_status ts_expand_avg_pool(ts_graph *g, const ts_node *n, ts_value *const *in,
         uneven
             ? ts_mul(sum, ts_cast(ts_const_n(g, TS_F64, inverse, t.rank, t.dim), sum->type.dtype))
             : ts_mul_scalar(sum, first);
+    out[0] = ts_cast(out[0], in[0]->type.dtype);
     return g->status;
 }

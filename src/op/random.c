@@ -22,9 +22,14 @@ double ts_random_unit(uint64_t seed, uint64_t stream, uint64_t step, uint64_t i)
     return (double)(mix(mix(key) + 0x9e3779b97f4a7c15u * (i + 1)) >> 40) * 0x1p-24;
 }
 
+/* f32 and f64 only: rounded to a half, the largest of the numbers below 1 would be 1. */
 ts_status ts_infer_rand(ts_node *n)
 {
-    return ts_infer_full(n);
+    TS_TRY(ts_infer_full(n));
+    if (n->out[0]->type.dtype != TS_F32 && n->out[0]->type.dtype != TS_F64)
+        return ts_fail_at(n, TS_ERR_TYPE, "rand makes f32 or f64, not %s",
+                          ts_dtype_name(n->out[0]->type.dtype));
+    return TS_OK;
 }
 
 ts_status ts_eval_rand(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in, ts_tensor *out)

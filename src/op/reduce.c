@@ -25,13 +25,18 @@ static bool reduced(const ts_node *n, int dim)
 static ts_status infer(ts_node *n, ts_dtype t)
 {
     const int64_t *dims;
-    int count = ts_attr_list(n, "dims", &dims);
+    int count = ts_attr_list(n, "dims", &dims), seen = 0;
     const ts_type *in = &n->in[0]->type;
     ts_type out = {.dtype = t};
 
-    for (int i = 0; i < count; i++)
-        if (ts_norm_dim(n, dims[i], in->rank) < 0)
+    for (int i = 0; i < count; i++) {
+        int d = ts_norm_dim(n, dims[i], in->rank);
+        if (d < 0)
             return TS_ERR_ARG;
+        if (seen & (1 << d))
+            return ts_fail_at(n, TS_ERR_ARG, "%s names dim %d twice", n->op->name, d);
+        seen |= 1 << d;
+    }
     for (int d = 0; d < in->rank; d++) {
         if (!reduced(n, d))
             out.dim[out.rank++] = in->dim[d];
@@ -338,9 +343,17 @@ ts_status ts_grad_amax(ts_node *n, ts_value *const *dy, ts_value **dx)
     return TS_OK;
 }
 
-/* dy * product / x: wrong where x is 0, as documented in doc/ops.md. */
+/* dy * product / x; but where there are zeros, only a lone zero has a gradient: the product of the
+ * others. */
 ts_status ts_grad_prod(ts_node *n, ts_value *const *dy, ts_value **dx)
 {
-    dx[0] = ts_div(unreduce(n, ts_mul(dy[0], n->out[0])), n->in[0]);
+    ts_value *x = n->in[0], *one = ts_full_like(x, 1), *zero = ts_full_like(x, 0);
+    ts_value *is_zero = ts_eq(x, zero), *safe = ts_where(is_zero, one, x);
+    ts_value *others = ts_make1(TS_OP(prod), safe, n->nattr, n->attr);
+    ts_value *zeros = ts_make1(TS_OP(sum), ts_cast(is_zero, x->type.dtype), n->nattr, n->attr);
+    ts_value *all = unreduce(n, ts_mul(dy[0], others)), *count = unreduce(n, zeros);
+
+    dx[0] = ts_where(is_zero, ts_where(ts_eq(count, one), all, zero),
+                     ts_where(ts_eq(count, zero), ts_div(all, safe), zero));
     return TS_OK;
 }

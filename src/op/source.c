@@ -9,6 +9,9 @@ static ts_status type_from_attrs(ts_node *n, ts_type *t)
 
     t->rank = ts_attr_list(n, "shape", &shape);
     TS_TRY(ts_dtype_parse(name, strlen(name), &t->dtype));
+    if (t->rank > TS_MAX_RANK)
+        return ts_fail_at(n, TS_ERR_SHAPE, "%s of rank %d; at most %d", n->op->name, t->rank,
+                          TS_MAX_RANK);
     for (int i = 0; i < t->rank; i++) {
         if (shape[i] <= 0)
             return ts_fail_at(n, TS_ERR_SHAPE, "dim %d of %s is %ld; sizes are at least 1", i,
@@ -38,7 +41,14 @@ ts_status ts_infer_const(ts_node *n)
 
 ts_status ts_infer_iota(ts_node *n)
 {
-    return infer(n);
+    int64_t dim = ts_attr_int(n, "dim", 0);
+    ts_type t = {0};
+
+    TS_TRY(type_from_attrs(n, &t));
+    if (dim < 0 || dim >= TS_MAX(t.rank, 1))
+        return ts_fail_at(n, TS_ERR_ARG, "iota along dim %ld of a tensor of rank %d", (long)dim,
+                          t.rank);
+    return ts_node_set_out1(n, t);
 }
 
 ts_status ts_eval_full(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in, ts_tensor *out)

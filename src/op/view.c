@@ -17,11 +17,13 @@ ts_status ts_infer_reshape(ts_node *n)
     int hole = -1;
 
     t.rank = ts_attr_list(n, "shape", &shape);
+    if (t.rank > TS_MAX_RANK)
+        return ts_fail_at(n, TS_ERR_SHAPE, "reshape to rank %d; at most %d", t.rank, TS_MAX_RANK);
     for (int i = 0; i < t.rank; i++) {
         t.dim[i] = shape[i];
         if (shape[i] == -1 && hole < 0)
             hole = i;
-        else if (shape[i] <= 0)
+        else if (shape[i] <= 0 || shape[i] > TS_MAX_COUNT / want)
             return ts_fail_at(n, TS_ERR_SHAPE, "reshape to size %ld in dim %d", (long)shape[i], i);
         else
             want *= shape[i];
@@ -156,9 +158,9 @@ ts_status ts_infer_expand(ts_node *n)
     ts_type t = {.dtype = in->dtype};
 
     t.rank = ts_attr_list(n, "shape", &shape);
-    if (t.rank < in->rank)
-        return ts_fail_at(n, TS_ERR_SHAPE, "expand cannot drop dims: rank %d to %d", in->rank,
-                          t.rank);
+    if (t.rank < in->rank || t.rank > TS_MAX_RANK)
+        return ts_fail_at(n, TS_ERR_SHAPE, "expand cannot go from rank %d to %d (at most %d)",
+                          in->rank, t.rank, TS_MAX_RANK);
     for (int i = 0; i < t.rank; i++) {
         int k = i - (t.rank - in->rank);
         int64_t have = k < 0 ? 1 : in->dim[k];
@@ -214,7 +216,7 @@ ts_status ts_infer_slice(ts_node *n)
 
     if (dim < 0)
         return TS_ERR_ARG;
-    if (step < 1 || start < 0 || end > t.dim[dim] || start >= end)
+    if (step < 1 || step > TS_MAX_COUNT || start < 0 || end > t.dim[dim] || start >= end)
         return ts_fail_at(n, TS_ERR_ARG, "slice %ld:%ld:%ld is empty or outside size %ld",
                           (long)start, (long)end, (long)step, (long)t.dim[dim]);
     t.dim[dim] = (end - start + step - 1) / step;
@@ -299,7 +301,7 @@ ts_status ts_infer_pad(ts_node *n)
     if (ts_attr_list(n, "lo", &lo) != t.rank || ts_attr_list(n, "hi", &hi) != t.rank)
         return ts_fail_at(n, TS_ERR_ARG, "pad needs %d lo and hi", t.rank);
     for (int i = 0; i < t.rank; i++) {
-        if (lo[i] < 0 || hi[i] < 0)
+        if (lo[i] < 0 || hi[i] < 0 || lo[i] > TS_MAX_COUNT || hi[i] > TS_MAX_COUNT)
             return ts_fail_at(n, TS_ERR_ARG, "pad by %ld, %ld in dim %d: use slice to crop",
                               (long)lo[i], (long)hi[i], i);
         t.dim[i] += lo[i] + hi[i];
@@ -438,17 +440,19 @@ ts_status ts_infer_concat(ts_node *n)
     ts_type t;
     int dim;
 
-    if (!n->nin)
-        return ts_fail_at(n, TS_ERR_ARG, "concat needs at least one tensor");
+    TS_TRY(ts_check_inputs(n, 1, TS_MAX_INPUTS));
     t = n->in[0]->type;
     dim = ts_norm_dim(n, ts_attr_int(n, "dim", 0), t.rank);
     if (dim < 0)
         return TS_ERR_ARG;
     for (int i = 1; i < n->nin; i++) {
         const ts_type *u = &n->in[i]->type;
-        if (u->rank != t.rank || u->dtype != t.dtype)
-            return ts_fail_at(n, TS_ERR_SHAPE,
-                              "concat needs equal ranks and dtypes; tensor %d differs", i);
+        if (u->dtype != t.dtype)
+            return ts_fail_at(n, TS_ERR_TYPE, "concat needs equal dtypes, got %s and %s",
+                              ts_dtype_name(t.dtype), ts_dtype_name(u->dtype));
+        if (u->rank != t.rank)
+            return ts_fail_at(n, TS_ERR_SHAPE, "concat needs equal ranks, got %d and %d", t.rank,
+                              u->rank);
         for (int d = 0; d < t.rank; d++)
             if (d != dim && u->dim[d] != t.dim[d])
                 return ts_fail_at(

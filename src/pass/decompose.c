@@ -24,7 +24,7 @@ static ts_status expand(ts_graph *out, const ts_node *n, ts_value **map)
 {
     ts_arena *a = out->arena;
     ts_graph *body;
-    ts_value *in[64], *made[8] = {0}, **inner;
+    ts_value *in[TS_MAX_INPUTS], *made[8] = {0}, **inner;
     ts_status s;
 
     if (!(n->op->flags & TS_COMPOSITE)) {

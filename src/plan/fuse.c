@@ -10,11 +10,12 @@
  * needs   a topological order
  * leaves  every value stored or inlined; a stored value belongs to exactly one kernel
  *
- * 1. What must be stored: outputs, next values of states, what is read more than once in a way that recomputing would
- *    cost (operands of contractions, of windows that overlap, broadcast results), and anchors.
+ * 1. What must be stored: outputs, next values of states, what is read more than once in a way that
+ * recomputing would cost (operands of contractions, of windows that overlap, broadcast results),
+ * and anchors.
  * 2. A kernel for every stored value, in topological order.
- * 3. A kernel whose values all lie at the same places as another's roots joins it: an epilogue. What nobody outside
- *    needs is then not stored any more. Greedy, from the first kernel to the last.
+ * 3. A kernel whose values all lie at the same places as another's roots joins it: an epilogue.
+ * What nobody outside needs is then not stored any more. Greedy, from the first kernel to the last.
  */
 #include "plan/plan.h"
 
@@ -25,10 +26,11 @@ typedef struct fuse {
     const ts_graph *g;
     ts_program *p;
     int *uses;
-    bool *keep;   /* value must be stored: somebody reads it again and again, or it leaves the kernel */
+    bool *
+        keep; /* value must be stored: somebody reads it again and again, or it leaves the kernel */
     bool *result; /* an output or a state's next value: stored even if nobody reads it */
-    int *weight; /* inlined pointwise nodes behind a value */
-    int *leaves; /* big stored values behind it */
+    int *weight;  /* inlined pointwise nodes behind a value */
+    int *leaves;  /* big stored values behind it */
 } fuse;
 
 static bool is_anchor(const ts_node *n)
@@ -59,7 +61,8 @@ static bool reads_once(const ts_node *n, int k)
     if (n->op->flags & TS_WINDOW)
         return false;
     if (n->op->flags & TS_INDEX)
-        return !strcmp(n->op->name, "gather") || !strcmp(n->op->name, "index_select") ? out <= in : k == 1;
+        return !strcmp(n->op->name, "gather") || !strcmp(n->op->name, "index_select") ? out <= in
+                                                                                      : k == 1;
     if (n->op->flags & (TS_REDUCE | TS_VIEW))
         return out <= in || !strcmp(n->op->name, "pad") || !strcmp(n->op->name, "concat");
     return out <= in;
@@ -87,8 +90,9 @@ static void weigh(fuse *f, const ts_node *n)
     if (n->op->flags & (TS_WINDOW | TS_INDEX | TS_RANDOM))
         w += 2 * CHEAP;
     if (n->op->flags & TS_POINT && n->op->formula && strpbrk(n->op->formula, "EXLTPQRSI") &&
-        (strstr(n->op->formula, "EXP") || strstr(n->op->formula, "LOG") || strstr(n->op->formula, "TANH") ||
-         strstr(n->op->formula, "ERF") || strstr(n->op->formula, "POW") || strstr(n->op->formula, "SIN") ||
+        (strstr(n->op->formula, "EXP") || strstr(n->op->formula, "LOG") ||
+         strstr(n->op->formula, "TANH") || strstr(n->op->formula, "ERF") ||
+         strstr(n->op->formula, "POW") || strstr(n->op->formula, "SIN") ||
          strstr(n->op->formula, "COS")))
         w += CHEAP;
     for (int i = 0; i < n->nout; i++) {
@@ -114,14 +118,15 @@ static bool must_store(fuse *f, const ts_node *n, int k)
     return false;
 }
 
-/* A value must be stored when one of its users reads it again and again: then the nearest node that computes something
- * is stored, views in between stay inlined. */
+/* A value must be stored when one of its users reads it again and again: then the nearest node that
+ * computes something is stored, views in between stay inlined. */
 static void store_operand(fuse *f, ts_value *v)
 {
-    while (v->kind == TS_VALUE_NODE && v->node->op->flags & TS_VIEW && strcmp(v->node->op->name, "pad") &&
-           strcmp(v->node->op->name, "concat"))
+    while (v->kind == TS_VALUE_NODE && v->node->op->flags & TS_VIEW &&
+           strcmp(v->node->op->name, "pad") && strcmp(v->node->op->name, "concat"))
         v = v->node->in[0];
-    if (v->kind == TS_VALUE_NODE && !(v->node->op->flags & TS_SOURCE && !(v->node->op->flags & TS_RANDOM)))
+    if (v->kind == TS_VALUE_NODE &&
+        !(v->node->op->flags & TS_SOURCE && !(v->node->op->flags & TS_RANDOM)))
         f->keep[v->id] = true;
 }
 
@@ -140,7 +145,8 @@ static void find_kept(fuse *f)
             if (!reads_once(n, k))
                 store_operand(f, n->in[k]);
             /* what crosses from phase 0 to phase 1 */
-            if (v->kind == TS_VALUE_NODE && v->node->phase != n->phase && !(v->node->op->flags & TS_SOURCE))
+            if (v->kind == TS_VALUE_NODE && v->node->phase != n->phase &&
+                !(v->node->op->flags & TS_SOURCE))
                 f->keep[v->id] = true;
         }
     }
@@ -156,7 +162,8 @@ static void add_read(fuse *f, ts_kernel *k, ts_value *v)
     TS_PUSH(f->a, k->reads, k->nreads, v);
 }
 
-/* Collects what is behind v: the stored values it loads. *elementwise: v is reached with unchanged coordinates. */
+/* Collects what is behind v: the stored values it loads. *elementwise: v is reached with unchanged
+ * coordinates. */
 static void collect(fuse *f, ts_kernel *k, ts_value *v, bool *seen)
 {
     if (seen[v->id])
@@ -219,7 +226,8 @@ static ts_kernel *new_kernel(fuse *f, ts_node *n)
     return k;
 }
 
-/* Is `goal` reached from v only through pointwise nodes of v's shape? 1 yes, 0 goal is not behind v, -1 otherwise too */
+/* Is `goal` reached from v only through pointwise nodes of v's shape? 1 yes, 0 goal is not behind
+ * v, -1 otherwise too */
 static int pointwise_path(fuse *f, const ts_value *v, const ts_kernel *goal, const ts_type *shape)
 {
     int found = 0;
@@ -231,7 +239,8 @@ static int pointwise_path(fuse *f, const ts_value *v, const ts_kernel *goal, con
         return 0;
     for (int i = 0; i < v->node->nin; i++) {
         int one = pointwise_path(f, v->node->in[i], goal, shape);
-        if (one < 0 || (one && !(v->node->op->flags & TS_POINT && ts_type_same_shape(&v->type, shape))))
+        if (one < 0 ||
+            (one && !(v->node->op->flags & TS_POINT && ts_type_same_shape(&v->type, shape))))
             return -1;
         found = found || one;
     }
@@ -243,7 +252,8 @@ static bool joins(fuse *f, const ts_kernel *k, int t)
 {
     const ts_kernel *into = f->p->kernels[t];
 
-    if (k->anchor || into->phase != k->phase || !into->nroots || !ts_type_same_shape(&into->roots[0]->type, &k->roots[0]->type) ||
+    if (k->anchor || into->phase != k->phase || !into->nroots ||
+        !ts_type_same_shape(&into->roots[0]->type, &k->roots[0]->type) ||
         !ts_same_layout(into->roots[0], k->roots[0]))
         return false;
     for (int i = 0; i < k->nreads; i++)
@@ -331,7 +341,8 @@ ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts
         for (int k = 0; k < n->nout; k++) {
             bool used = f.uses[n->out[k]->id] > 0;
             if (used && (must_store(&f, n, k) || (!fusing && !(n->op->flags & TS_SOURCE)))) {
-                p->place[n->out[k]->id].home = strcmp(n->op->name, "const") ? TS_HOME_BLOCK : TS_HOME_CONST;
+                p->place[n->out[k]->id].home =
+                    strcmp(n->op->name, "const") ? TS_HOME_BLOCK : TS_HOME_CONST;
                 any = any || strcmp(n->op->name, "const");
             }
         }

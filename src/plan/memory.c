@@ -2,9 +2,10 @@
  *
  *   block:  [ states, always live | values, sharing memory when their lives do not overlap ]
  *
- * Largest first, each at the lowest offset that no value alive at the same time occupies (greedy by size; Pisarchyk
- * and Lee 2020 found it within a few percent of optimal). A value lives from the kernel that makes it to the last
- * that reads it; outputs to the end. The peak is exact: it is the size of the block.
+ * Largest first, each at the lowest offset that no value alive at the same time occupies (greedy by
+ * size; Pisarchyk and Lee 2020 found it within a few percent of optimal). A value lives from the
+ * kernel that makes it to the last that reads it; outputs to the end. The peak is exact: it is the
+ * size of the block.
  */
 #include "plan/plan.h"
 #include "render/emit.h"
@@ -34,7 +35,8 @@ static int by_offset(const void *x, const void *y)
 }
 
 /* Lowest gap of `bytes` among the places that are alive together with `l`. */
-static size_t find_gap(ts_arena *a, const ts_program *p, const life *all, int placed, const life *l, size_t base)
+static size_t find_gap(ts_arena *a, const ts_program *p, const life *all, int placed, const life *l,
+                       size_t base)
 {
     const ts_place **busy = TS_NEWS(a, const ts_place *, placed);
     size_t at = base;
@@ -56,8 +58,8 @@ static bool overlap(const ts_program *p, const ts_value *x, const ts_value *y)
 {
     const ts_place *a = &p->place[x->id], *b = &p->place[y->id];
 
-    return a->home == TS_HOME_BLOCK && b->home == TS_HOME_BLOCK && a->offset < b->offset + b->bytes &&
-           b->offset < a->offset + a->bytes;
+    return a->home == TS_HOME_BLOCK && b->home == TS_HOME_BLOCK &&
+           a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 
 /* Must k wait for j: does one of them write what the other touches? */

@@ -21,13 +21,17 @@ void ts_program_print(const ts_program *p, ts_text *t)
 {
     for (int i = 0; i < p->nkernels; i++) {
         const ts_kernel *k = p->kernels[i];
-        ts_text_printf(t, "kernel %d (%s):", i, k->copy ? "copy" : k->anchor ? k->anchor->op->name : "point");
+        ts_text_printf(t, "kernel %d (%s):", i,
+                       k->copy     ? "copy"
+                       : k->anchor ? k->anchor->op->name
+                                   : "point");
         for (int r = 0; r < k->nroots; r++)
             ts_text_printf(t, " %%%d@%zu", k->roots[r]->id, p->place[k->roots[r]->id].offset);
         ts_text_printf(t, " <-");
         for (int r = 0; r < k->nreads; r++)
             ts_text_printf(t, " %%%d", k->reads[r]->id);
-        ts_text_printf(t, "  %d nodes%s%s\n", k->nodes, k->wait ? ", wait" : "", k->phase ? ", phase 1" : "");
+        ts_text_printf(t, "  %d nodes%s%s\n", k->nodes, k->wait ? ", wait" : "",
+                       k->phase ? ", phase 1" : "");
     }
     ts_text_printf(t, "states %zu bytes, peak %zu bytes\n", p->state_bytes, p->peak_bytes);
 }

@@ -1,8 +1,9 @@
-/* plan.h - graph to program: which values are kept in memory, which kernels make them, in what order and where.
+/* plan.h - graph to program: which values are kept in memory, which kernels make them, in what
+ * order and where.
  *
- *   fuse.c      stored values and kernels: a kernel writes its roots, and whatever else it needs is inlined
- *   schedule.c  the kernels' order, and where threads must wait for each other
- *   memory.c    an offset in the device block for every stored value
+ *   fuse.c      stored values and kernels: a kernel writes its roots, and whatever else it needs is
+ * inlined schedule.c  the kernels' order, and where threads must wait for each other memory.c    an
+ * offset in the device block for every stored value
  */
 #ifndef TS_PLAN_H
 #define TS_PLAN_H
@@ -15,11 +16,11 @@ typedef struct ts_kernel {
     int nroots;
     ts_value **reads; /* stored values its body loads */
     int nreads;
-    ts_value *copy;   /* a kernel of its own: roots[0] is a state, this its next value */
+    ts_value *copy; /* a kernel of its own: roots[0] is a state, this its next value */
     int phase;
-    bool wait;      /* all threads must have finished what comes before */
-    double flops;   /* of its body */
-    int nodes;      /* how many it holds */
+    bool wait;    /* all threads must have finished what comes before */
+    double flops; /* of its body */
+    int nodes;    /* how many it holds */
 } ts_kernel;
 
 typedef enum ts_home { TS_HOME_NONE, TS_HOME_BLOCK, TS_HOME_INPUT, TS_HOME_CONST } ts_home;

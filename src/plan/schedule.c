@@ -1,14 +1,17 @@
 /* schedule.c - the order of the kernels, and which states are updated in place.
  *
- * A kernel comes after the makers of what it reads. A state's next value goes straight into the state's memory when
- * every other reader of the old value can run before; then those readers get an edge to the writer:
+ * A kernel comes after the makers of what it reads. A state's next value goes straight into the
+ * state's memory when every other reader of the old value can run before; then those readers get an
+ * edge to the writer:
  *
  *     dX reads w  ---->  dW + update writes w
  *
- * When that would close a circle, or the writer reads the state elsewhere than at the element it writes, the next
- * value gets memory of its own and is copied into the state at the end of the phase.
+ * When that would close a circle, or the writer reads the state elsewhere than at the element it
+ * writes, the next value gets memory of its own and is copied into the state at the end of the
+ * phase.
  *
- * Among the kernels that could run next, the one that frees most memory goes first, the earlier one on a tie.
+ * Among the kernels that could run next, the one that frees most memory goes first, the earlier one
+ * on a tie.
  */
 #include "plan/plan.h"
 
@@ -44,7 +47,8 @@ static bool reaches(const order *o, int from, int to, bool *seen)
 }
 
 /* Is v read, behind x, only at the very element that is written? */
-static bool reads_in_step(const ts_program *p, const ts_value *x, const ts_value *v, const ts_type *shape)
+static bool reads_in_step(const ts_program *p, const ts_value *x, const ts_value *v,
+                          const ts_type *shape)
 {
     if (x == v)
         return ts_type_same_shape(&v->type, shape);
@@ -54,13 +58,15 @@ static bool reads_in_step(const ts_program *p, const ts_value *x, const ts_value
         const ts_value *in = x->node->in[i];
         if (in == v && !(x->node->op->flags & TS_POINT && ts_type_same_shape(&x->type, shape)))
             return false;
-        if (!reads_in_step(p, in, v, x->node->op->flags & TS_POINT ? shape : &(ts_type){.rank = -1}))
+        if (!reads_in_step(p, in, v,
+                           x->node->op->flags & TS_POINT ? shape : &(ts_type){.rank = -1}))
             return false;
     }
     return true;
 }
 
-static bool kernel_reads_in_step(const ts_program *p, const ts_kernel *k, const ts_value *state, const ts_value *next)
+static bool kernel_reads_in_step(const ts_program *p, const ts_kernel *k, const ts_value *state,
+                                 const ts_value *next)
 {
     if (!ts_same_layout(state, next))
         return false;
@@ -97,7 +103,8 @@ static bool try_in_place(order *o, const ts_update *u)
         return false;
     for (int i = 0; i < g->nupdates; i++)
         users += g->updates[i].next == u->next;
-    if (users > 1 || o->p->kernels[w]->phase != u->phase || !kernel_reads_in_step(o->p, o->p->kernels[w], u->state, u->next))
+    if (users > 1 || o->p->kernels[w]->phase != u->phase ||
+        !kernel_reads_in_step(o->p, o->p->kernels[w], u->state, u->next))
         return false;
     for (int r = 0; r < o->n; r++) {
         const ts_kernel *k = o->p->kernels[r];
@@ -114,7 +121,8 @@ static bool try_in_place(order *o, const ts_update *u)
     return true;
 }
 
-/* The next value of an update that is not in place is copied when everything else of the phase is done. */
+/* The next value of an update that is not in place is copied when everything else of the phase is
+ * done. */
 static void add_copy(order *o, const ts_update *u)
 {
     ts_kernel *k = TS_NEW(o->a, ts_kernel);
@@ -186,7 +194,7 @@ ts_status ts_plan_schedule(ts_arena *a, ts_program *p)
     order o = {.a = a, .p = p, .n = p->nkernels};
     bool *in_place = TS_NEWS(a, bool, g->nupdates);
 
-    o.edge = TS_NEWS(a, bool, (size_t)o.n * (size_t)o.n);
+    o.edge = TS_NEWS(a, bool, (size_t)o.n *(size_t)o.n);
     for (int j = 0; j < o.n; j++) {
         for (int r = 0; r < p->kernels[j]->nreads; r++) {
             int i = p->place[p->kernels[j]->reads[r]->id].kernel;

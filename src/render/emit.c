@@ -219,6 +219,8 @@ static const char *load(ts_emit *e, const ts_value *v, const ts_ix *const *at)
     const ts_ix *x = ts_emit_address(e->a, v, at);
     const char *text = ts_ix_text(e->a, x);
 
+    if (e->loaded)
+        e->loaded(e->where, v, x);
     if (!e->lanes)
         return ts_emit_temp(e, v->type.dtype, "%s", scalar_load(e, v, text));
     if (!ts_ix_uses(x, e->lane))

@@ -70,14 +70,17 @@ struct ts_emit {
     const void *where;
     bool (*stored)(const void *where, const ts_value *v);
     const char *(*pointer)(const void *where, const ts_value *v); /* C name of its first element */
-    void (*need)(const void *where, const char *function);        /* a helper function is used */
+    void (*loaded)(const void *where, const ts_value *v,
+                   const ts_ix *address);                  /* may be NULL: told of every load */
+    void (*need)(const void *where, const char *function); /* a helper function is used */
 };
 
 const char *ts_emit_at(ts_emit *e, const ts_value *v, const ts_ix *const *at);
 /* The same, computed even if v is stored: what a kernel does for its roots. */
 const char *ts_emit_node(ts_emit *e, const ts_value *v, const ts_ix *const *at);
 void ts_emit_store(ts_emit *e, const ts_value *v, const ts_ix *const *at, const char *name);
-const char *ts_emit_recall(ts_emit *e, const ts_value *v, const ts_ix *const *at); /* NULL: not yet */
+const char *ts_emit_recall(ts_emit *e, const ts_value *v,
+                           const ts_ix *const *at); /* NULL: not yet */
 void ts_emit_bind(ts_emit *e, const ts_value *v, const ts_ix *const *at, const char *name);
 void ts_emit_line(ts_emit *e, const char *fmt, ...) TS_PRINTF(2, 3);
 const char *ts_emit_temp(ts_emit *e, ts_dtype t, const char *fmt, ...) TS_PRINTF(3, 4);

@@ -161,9 +161,12 @@ static int64_t floor_div(int64_t x, int64_t k)
     return x / k - (x % k != 0 && (x < 0) != (k < 0));
 }
 
-/* Splits x into k*whole + rest, rest's terms having factors k does not divide. */
+/* Splits x into k*whole + rest, rest's terms having factors k does not divide. Multiples of k move
+ * over until rest is never negative: C's / and % round to zero, ours down. */
 static void split(ts_arena *a, const ts_ix *x, int64_t k, ts_ix *whole, ts_ix *rest)
 {
+    int64_t lo, hi;
+
     *whole = (ts_ix){.c = floor_div(x->c, k), .t = TS_NEWS(a, ts_term, x->n)};
     *rest = (ts_ix){.c = x->c - k * whole->c, .t = TS_NEWS(a, ts_term, x->n)};
     for (int i = 0; i < x->n; i++) {
@@ -172,6 +175,11 @@ static void split(ts_arena *a, const ts_ix *x, int64_t k, ts_ix *whole, ts_ix *r
             whole->t[whole->n++] = (ts_term){x->t[i].atom, f / k};
         else
             rest->t[rest->n++] = x->t[i];
+    }
+    ts_ix_range(rest, &lo, &hi);
+    if (lo < 0) {
+        whole->c += floor_div(lo, k);
+        rest->c -= k * floor_div(lo, k);
     }
 }
 

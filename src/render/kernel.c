@@ -1,10 +1,11 @@
-/* kernel.c - a loop kernel: loops over the roots' elements in the order they lie in memory, one emitted body.
+/* kernel.c - a loop kernel: loops over the roots' elements in the order they lie in memory, one
+ * emitted body.
  *
  *   static void k3(const ctx *c, int64_t lo, int64_t hi)
  *   {
- *       for (int64_t i = lo; i < hi; i++) {            the outer dims, flattened; cut among the threads
- *           for (int64_t x = 0; x < 24; x += 8) {      the innermost dim, a vector at a time
- *               const f32x8 t1 = *(const f32x8u *)(v12 + 26 * i + x);
+ *       for (int64_t i = lo; i < hi; i++) {            the outer dims, flattened; cut among the
+ * threads for (int64_t x = 0; x < 24; x += 8) {      the innermost dim, a vector at a time const
+ * f32x8 t1 = *(const f32x8u *)(v12 + 26 * i + x);
  *               ...
  *           }
  *           for (int64_t x = 24; x < 26; x++) { ... }  what is left
@@ -17,7 +18,7 @@ enum { WORK = 4096 }; /* flops below which a second thread does not pay for its 
 
 typedef struct loops {
     int rank;
-    int dim[TS_MAX_RANK + 1];      /* logical dim of each physical one, outermost first */
+    int dim[TS_MAX_RANK + 1]; /* logical dim of each physical one, outermost first */
     int64_t size[TS_MAX_RANK + 1];
     int lanes; /* of the layout: the last physical dim is the low part of lane_dim */
     int lane_dim;
@@ -25,7 +26,8 @@ typedef struct loops {
 
 static void physical(const ts_value *v, loops *l)
 {
-    *l = (loops){.lanes = v->layout.set && v->layout.lanes > 1 ? v->layout.lanes : 0, .lane_dim = v->layout.lane_dim};
+    *l = (loops){.lanes = v->layout.set && v->layout.lanes > 1 ? v->layout.lanes : 0,
+                 .lane_dim = v->layout.lane_dim};
     for (int i = 0; i < v->type.rank; i++) {
         int d = v->layout.set ? v->layout.order[i] : i;
         int64_t n = v->type.dim[d];
@@ -43,7 +45,8 @@ static bool flat(const ts_render *r, const ts_kernel *k, const ts_value *v, bool
         return true;
     seen[v->id] = true;
     if (r->p->place[v->id].home != TS_HOME_NONE)
-        return ts_type_count(&v->type) == 1 || (ts_type_same_shape(&v->type, &k->roots[0]->type) && ts_same_layout(v, k->roots[0]));
+        return ts_type_count(&v->type) == 1 ||
+               (ts_type_same_shape(&v->type, &k->roots[0]->type) && ts_same_layout(v, k->roots[0]));
     if (!strcmp(v->node->op->name, "full"))
         return true;
     if (!(v->node->op->flags & TS_POINT))
@@ -85,7 +88,8 @@ static bool vector_ok(const ts_kernel *k)
     return !(k->copy && wide(k->copy->type.dtype));
 }
 
-/* A reduction whose innermost dim is summed works across the lanes by itself, one output at a time. */
+/* A reduction whose innermost dim is summed works across the lanes by itself, one output at a time.
+ */
 static bool reduces_across(const ts_kernel *k)
 {
     const ts_node *n = k->anchor;
@@ -119,7 +123,8 @@ static void body(ts_render *r, ts_emit *e, const ts_kernel *k, const ts_ix *cons
     }
     for (int i = 0; i < k->nroots; i++) {
         const ts_value *v = k->roots[i];
-        /* the roots are stored, so ask the node itself, and leave the result where other roots find it */
+        /* the roots are stored, so ask the node itself, and leave the result where other roots find
+         * it */
         names[i] = ts_emit_recall(e, v, at);
         if (!names[i]) {
             names[i] = ts_emit_node(e, v, at);
@@ -131,7 +136,8 @@ static void body(ts_render *r, ts_emit *e, const ts_kernel *k, const ts_ix *cons
 }
 
 /* Logical coordinates from one index per physical dim and the lane. */
-static void logical(ts_render *r, const loops *l, const ts_ix *const *phys, const ts_ix *lane, const ts_ix **at)
+static void logical(ts_render *r, const loops *l, const ts_ix *const *phys, const ts_ix *lane,
+                    const ts_ix **at)
 {
     for (int i = 0; i < l->rank; i++)
         at[l->dim[i]] = phys[i];
@@ -140,7 +146,8 @@ static void logical(ts_render *r, const loops *l, const ts_ix *const *phys, cons
 }
 
 /* The n-th physical index from a flat one over dims 0..count-1. */
-static void unflatten(ts_render *r, const loops *l, int count, const ts_ix *flat_ix, const ts_ix **phys)
+static void unflatten(ts_render *r, const loops *l, int count, const ts_ix *flat_ix,
+                      const ts_ix **phys)
 {
     for (int i = count - 1; i >= 0; i--) {
         phys[i] = i ? ts_ix_mod(r->a, flat_ix, l->size[i]) : flat_ix;
@@ -156,7 +163,8 @@ static void loop_line(ts_emit *e, const char *var, const char *lo, const char *h
         ts_emit_line(e, "for (int64_t %s = %s; %s < %s; %s += %d) {", var, lo, var, hi, var, step);
 }
 
-/* Everything is one array: vectors of it, then the rest. Cut by vectors; the last piece also does the tail. */
+/* Everything is one array: vectors of it, then the rest. Cut by vectors; the last piece also does
+ * the tail. */
 static void flat_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, ts_cut *cut)
 {
     int64_t count = l->lanes ? l->lanes : 1, width = vector_ok(k) ? r->isa.width : 1, vectors;
@@ -169,10 +177,13 @@ static void flat_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
     cut->count = vectors + (count % width != 0);
     cut->grain = TS_MAX(1, (int64_t)(WORK * cut->count / (k->flops + (double)count + 1)));
     if (vectors) {
-        const ts_atom *i = ts_atom_var(r->a, "i", 0, vectors - 1), *lane = ts_atom_var(r->a, "l", 0, width - 1);
-        loop_line(e, "i", "lo", ts_arena_printf(r->a, "(hi < %ld ? hi : %ld)", (long)vectors, (long)vectors), 1);
+        const ts_atom *i = ts_atom_var(r->a, "i", 0, vectors - 1),
+                      *lane = ts_atom_var(r->a, "l", 0, width - 1);
+        loop_line(e, "i", "lo",
+                  ts_arena_printf(r->a, "(hi < %ld ? hi : %ld)", (long)vectors, (long)vectors), 1);
         ts_emit_open(e, &mark);
-        flat_ix = ts_ix_add(r->a, ts_ix_mul(r->a, ts_ix_var(r->a, i), width), ts_ix_var(r->a, lane));
+        flat_ix =
+            ts_ix_add(r->a, ts_ix_mul(r->a, ts_ix_var(r->a, i), width), ts_ix_var(r->a, lane));
         e->lane = width > 1 ? lane : NULL;
         e->lanes = width > 1 ? (int)width : 0;
         hi = l->lanes ? ts_ix_div(r->a, flat_ix, l->lanes) : flat_ix;
@@ -185,7 +196,8 @@ static void flat_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
     if (count % width) {
         const ts_atom *i = ts_atom_var(r->a, "i", vectors * width, count - 1);
         ts_emit_line(e, "if (hi == %ld)", (long)cut->count);
-        loop_line(e, "i", ts_arena_printf(r->a, "%ld", (long)(vectors * width)), ts_arena_printf(r->a, "%ld", (long)count), 1);
+        loop_line(e, "i", ts_arena_printf(r->a, "%ld", (long)(vectors * width)),
+                  ts_arena_printf(r->a, "%ld", (long)count), 1);
         ts_emit_open(e, &mark);
         flat_ix = ts_ix_var(r->a, i);
         hi = l->lanes ? ts_ix_div(r->a, flat_ix, l->lanes) : flat_ix;
@@ -243,7 +255,8 @@ static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
     width = size >= r->isa.width ? r->isa.width : size >= 8 ? 8 : 4;
     main_part = size / width * width;
     {
-        const ts_atom *x = ts_atom_var(r->a, "x", 0, main_part - width), *lane = ts_atom_var(r->a, "l", 0, width - 1);
+        const ts_atom *x = ts_atom_var(r->a, "x", 0, main_part - width),
+                      *lane = ts_atom_var(r->a, "l", 0, width - 1);
         /* in units of the vector, so that div and mod by it simplify */
         const ts_atom *b = ts_atom_var(r->a, "b", 0, main_part / width - 1);
         (void)x;
@@ -251,7 +264,8 @@ static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
         ts_emit_open(e, &mark2);
         e->lane = lane;
         e->lanes = (int)width;
-        phys[inner] = ts_ix_add(r->a, ts_ix_mul(r->a, ts_ix_var(r->a, b), width), ts_ix_var(r->a, lane));
+        phys[inner] =
+            ts_ix_add(r->a, ts_ix_mul(r->a, ts_ix_var(r->a, b), width), ts_ix_var(r->a, lane));
         logical(r, l, phys, NULL, at);
         body(r, e, k, at);
         e->lanes = 0;
@@ -259,7 +273,8 @@ static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
     }
     if (main_part < size) {
         const ts_atom *x = ts_atom_var(r->a, "x", main_part, size - 1);
-        loop_line(e, "x", ts_arena_printf(r->a, "%ld", (long)main_part), ts_arena_printf(r->a, "%ld", (long)size), 1);
+        loop_line(e, "x", ts_arena_printf(r->a, "%ld", (long)main_part),
+                  ts_arena_printf(r->a, "%ld", (long)size), 1);
         ts_emit_open(e, &mark2);
         phys[inner] = ts_ix_var(r->a, x);
         logical(r, l, phys, NULL, at);

@@ -1,8 +1,8 @@
 /* prelude.c - the head of the generated source: types, half precision, mathematics, formulas.
  *
- * Only what the kernels need is written. Mathematics is in arithmetic that works for a float and for a vector of
- * floats alike, so a tail computed one by one has the same bits as the vectors before it. Polynomials are least
- * squares fits; each states its interval and relative error.
+ * Only what the kernels need is written. Mathematics is in arithmetic that works for a float and
+ * for a vector of floats alike, so a tail computed one by one has the same bits as the vectors
+ * before it. Polynomials are least squares fits; each states its interval and relative error.
  */
 #include "render/render.h"
 
@@ -29,11 +29,14 @@ static const char types[] =
     "} module;\n"
     "\n"
     "extern float expm1f(float), log1pf(float), sinf(float), cosf(float), powf(float, float);\n"
-    "extern float atan2f(float, float), fmodf(float, float), floorf(float), ceilf(float), rintf(float);\n"
+    "extern float atan2f(float, float), fmodf(float, float), floorf(float), ceilf(float), "
+    "rintf(float);\n"
     "extern float truncf(float), sqrtf(float), fabsf(float);\n"
-    "extern double exp(double), expm1(double), log(double), log1p(double), sin(double), cos(double);\n"
+    "extern double exp(double), expm1(double), log(double), log1p(double), sin(double), "
+    "cos(double);\n"
     "extern double tanh(double), erf(double), pow(double, double), atan2(double, double);\n"
-    "extern double fmod(double, double), floor(double), ceil(double), rint(double), trunc(double);\n"
+    "extern double fmod(double, double), floor(double), ceil(double), rint(double), "
+    "trunc(double);\n"
     "extern double sqrt(double), fabs(double);\n";
 
 static const char random_text[] =
@@ -48,12 +51,14 @@ static const char random_text[] =
     "/* uniform in [0,1): element i of a stream in this micro-batch */\n"
     "static inline float random_unit(const ctx *c, uint64_t stream, uint64_t i)\n"
     "{\n"
-    "    uint64_t key = mix(c->seed + 0x9e3779b97f4a7c15u * (stream + 1)) + 0x9e3779b97f4a7c15u * c->step;\n"
+    "    uint64_t key = mix(c->seed + 0x9e3779b97f4a7c15u * (stream + 1)) + 0x9e3779b97f4a7c15u * "
+    "c->step;\n"
     "\n"
     "    return (float)(mix(mix(key) + 0x9e3779b97f4a7c15u * (i + 1)) >> 40) * 0x1p-24f;\n"
     "}\n";
 
-/* Branch-free, so that a loop over lanes becomes vector code. Subnormal halves go through a float multiply. */
+/* Branch-free, so that a loop over lanes becomes vector code. Subnormal halves go through a float
+ * multiply. */
 static const char half_text[] =
     "\n"
     "static inline float bits_f32(uint32_t u)\n"
@@ -89,7 +94,8 @@ static const char half_text[] =
     "{\n"
     "    uint32_t u = f32_bits(x), sign = (u >> 16) & 0x8000, a = u & 0x7fffffff;\n"
     "    uint32_t normal = (a - 0x38000000 + 0xfff + ((a >> 13) & 1)) >> 13;\n"
-    "    uint32_t small = f32_bits(bits_f32(a) + 0.5f) - 0x3f000000; /* rounds to multiples of 2^-24 */\n"
+    "    uint32_t small = f32_bits(bits_f32(a) + 0.5f) - 0x3f000000; /* rounds to multiples of "
+    "2^-24 */\n"
     "    uint32_t r = a < 0x38800000 ? small : a >= 0x477ff000 ? 0x7c00 : normal;\n"
     "    return (uint16_t)(sign | (a > 0x7f800000 ? 0x7e00 : r));\n"
     "}\n"
@@ -149,11 +155,12 @@ static const char vector_text[] =
     "\n"
     "typedef float f32x@ __attribute__((vector_size(4 * @)));\n"
     "typedef int32_t i32x@ __attribute__((vector_size(4 * @)));\n"
-    "typedef float f32x@u __attribute__((vector_size(4 * @), aligned(4), may_alias)); /* in memory */\n"
+    "typedef float f32x@u __attribute__((vector_size(4 * @), aligned(4), may_alias)); /* in memory "
+    "*/\n"
     "typedef int32_t i32x@u __attribute__((vector_size(4 * @), aligned(4), may_alias));\n";
 
-/* What the formulas' capital names mean for a float (scalar_f32), a vector (vector_f32), and so on. T is the type, I the
- * integer type of the same shape. */
+/* What the formulas' capital names mean for a float (scalar_f32), a vector (vector_f32), and so on.
+ * T is the type, I the integer type of the same shape. */
 static const char scalar_f32[] =
     "#define T float\n"
     "#define I int32_t\n"
@@ -176,60 +183,62 @@ static const char vector_f32[] =
     "#define BITS(x) ((I)(x))\n"
     "#define FLOAT(i) ((T)(i))\n"
     "#define EACH(f, x) ({ T x_ = (x); for (int l_ = 0; l_ < @; l_++) x_[l_] = f(x_[l_]); x_; })\n"
-    "#define EACH2(f, x, y) ({ T x_ = (x), y_ = (y); for (int l_ = 0; l_ < @; l_++) x_[l_] = f(x_[l_], y_[l_]); x_; })\n";
+    "#define EACH2(f, x, y) ({ T x_ = (x), y_ = (y); for (int l_ = 0; l_ < @; l_++) x_[l_] = "
+    "f(x_[l_], y_[l_]); x_; })\n";
 
-static const char float_names[] =
-    "#define ONE(x) ((T){0} + 1)\n"
-    "#define ZERO(x) ((T){0})\n"
-    "#define ABS(x) FLOAT(BITS(x) & 0x7fffffff)\n"
-    "#define SQRT(x) EACH(sqrtf, x)\n"
-    "#define EXP(x) JOIN(math_exp_, NAME)(x)\n"
-    "#define LOG(x) JOIN(math_log_, NAME)(x)\n"
-    "#define TANH(x) JOIN(math_tanh_, NAME)(x)\n"
-    "#define ERF(x) JOIN(math_erf_, NAME)(x)\n"
-    "#define EXPM1(x) EACH(expm1f, x)\n"
-    "#define LOG1P(x) EACH(log1pf, x)\n"
-    "#define SIN(x) EACH(sinf, x)\n"
-    "#define COS(x) EACH(cosf, x)\n"
-    "#define FLOOR(x) EACH(floorf, x)\n"
-    "#define CEIL(x) EACH(ceilf, x)\n"
-    "#define RINT(x) EACH(rintf, x)\n"
-    "#define TRUNC(x) EACH(truncf, x)\n"
-    "#define POW(x, y) EACH2(powf, x, y)\n"
-    "#define ATAN2(x, y) EACH2(atan2f, x, y)\n"
-    "#define FMOD(x, y) EACH2(fmodf, x, y)\n"
-    "#define FLOORDIV(x, y) FLOOR((x) / (y))\n"
-    "#define REMAINDER(x, y) ({ T q_ = (y), m_ = FMOD(x, q_); SEL((m_ != 0) & ((m_ < 0) ^ (q_ < 0)), m_ + q_, m_); })\n";
+static const char float_names[] = "#define ONE(x) ((T){0} + 1)\n"
+                                  "#define ZERO(x) ((T){0})\n"
+                                  "#define ABS(x) FLOAT(BITS(x) & 0x7fffffff)\n"
+                                  "#define SQRT(x) EACH(sqrtf, x)\n"
+                                  "#define EXP(x) JOIN(math_exp_, NAME)(x)\n"
+                                  "#define LOG(x) JOIN(math_log_, NAME)(x)\n"
+                                  "#define TANH(x) JOIN(math_tanh_, NAME)(x)\n"
+                                  "#define ERF(x) JOIN(math_erf_, NAME)(x)\n"
+                                  "#define EXPM1(x) EACH(expm1f, x)\n"
+                                  "#define LOG1P(x) EACH(log1pf, x)\n"
+                                  "#define SIN(x) EACH(sinf, x)\n"
+                                  "#define COS(x) EACH(cosf, x)\n"
+                                  "#define FLOOR(x) EACH(floorf, x)\n"
+                                  "#define CEIL(x) EACH(ceilf, x)\n"
+                                  "#define RINT(x) EACH(rintf, x)\n"
+                                  "#define TRUNC(x) EACH(truncf, x)\n"
+                                  "#define POW(x, y) EACH2(powf, x, y)\n"
+                                  "#define ATAN2(x, y) EACH2(atan2f, x, y)\n"
+                                  "#define FMOD(x, y) EACH2(fmodf, x, y)\n"
+                                  "#define FLOORDIV(x, y) FLOOR((x) / (y))\n"
+                                  "#define REMAINDER(x, y) ({ T q_ = (y), m_ = FMOD(x, q_); "
+                                  "SEL((m_ != 0) & ((m_ < 0) ^ (q_ < 0)), m_ + q_, m_); })\n";
 
-static const char scalar_f64[] =
-    "#define T double\n"
-    "#define I int64_t\n"
-    "#define SEL(c, a, b) ((c) ? (a) : (b))\n"
-    "#define CMP(c) (c)\n"
-    "#define NUM(v) v\n"
-    "#define ONE(x) 1.0\n"
-    "#define ZERO(x) 0.0\n"
-    "#define ABS fabs\n"
-    "#define SQRT sqrt\n"
-    "#define EXP exp\n"
-    "#define LOG log\n"
-    "#define TANH tanh\n"
-    "#define ERF erf\n"
-    "#define EXPM1 expm1\n"
-    "#define LOG1P log1p\n"
-    "#define SIN sin\n"
-    "#define COS cos\n"
-    "#define FLOOR floor\n"
-    "#define CEIL ceil\n"
-    "#define RINT rint\n"
-    "#define TRUNC trunc\n"
-    "#define POW pow\n"
-    "#define ATAN2 atan2\n"
-    "#define FMOD fmod\n"
-    "#define FLOORDIV(x, y) floor((x) / (y))\n"
-    "#define REMAINDER(x, y) ({ T q_ = (y), m_ = fmod(x, q_); m_ != 0 && (m_ < 0) != (q_ < 0) ? m_ + q_ : m_; })\n";
+static const char scalar_f64[] = "#define T double\n"
+                                 "#define I int64_t\n"
+                                 "#define SEL(c, a, b) ((c) ? (a) : (b))\n"
+                                 "#define CMP(c) (c)\n"
+                                 "#define NUM(v) v\n"
+                                 "#define ONE(x) 1.0\n"
+                                 "#define ZERO(x) 0.0\n"
+                                 "#define ABS fabs\n"
+                                 "#define SQRT sqrt\n"
+                                 "#define EXP exp\n"
+                                 "#define LOG log\n"
+                                 "#define TANH tanh\n"
+                                 "#define ERF erf\n"
+                                 "#define EXPM1 expm1\n"
+                                 "#define LOG1P log1p\n"
+                                 "#define SIN sin\n"
+                                 "#define COS cos\n"
+                                 "#define FLOOR floor\n"
+                                 "#define CEIL ceil\n"
+                                 "#define RINT rint\n"
+                                 "#define TRUNC trunc\n"
+                                 "#define POW pow\n"
+                                 "#define ATAN2 atan2\n"
+                                 "#define FMOD fmod\n"
+                                 "#define FLOORDIV(x, y) floor((x) / (y))\n"
+                                 "#define REMAINDER(x, y) ({ T q_ = (y), m_ = fmod(x, q_); m_ != 0 "
+                                 "&& (m_ < 0) != (q_ < 0) ? m_ + q_ : m_; })\n";
 
-/* Integers: what has no integer meaning goes through double. Division by zero gives 0, not a trap. */
+/* Integers: what has no integer meaning goes through double. Division by zero gives 0, not a trap.
+ */
 static const char scalar_int[] =
     "#define SEL(c, a, b) ((c) ? (a) : (b))\n"
     "#define CMP(c) (c)\n"
@@ -254,7 +263,8 @@ static const char scalar_int[] =
     "#define ATAN2(x, y) ((T)atan2((double)(x), (double)(y)))\n"
     "#define FMOD(x, y) ((y) ? (x) % (y) : 0)\n"
     "#define FLOORDIV(x, y) ((y) ? ((x) / (y) - ((x) % (y) != 0 && ((x) < 0) != ((y) < 0))) : 0)\n"
-    "#define REMAINDER(x, y) ((y) ? ((x) % (y) + ((x) % (y) != 0 && ((x) < 0) != ((y) < 0) ? (y) : 0)) : 0)\n";
+    "#define REMAINDER(x, y) ((y) ? ((x) % (y) + ((x) % (y) != 0 && ((x) < 0) != ((y) < 0) ? (y) : "
+    "0)) : 0)\n";
 
 static const char vector_int[] =
     "#define T i32x@\n"
@@ -265,7 +275,8 @@ static const char vector_int[] =
     "#define ONE(x) ((T){0} + 1)\n"
     "#define ZERO(x) ((T){0})\n"
     "#define ABS(x) SEL((x) < 0, -(x), (x))\n"
-    "#define EACHI(e, x, y) ({ T p_ = (x), q_ = (y); for (int l_ = 0; l_ < @; l_++) { int32_t a_ = p_[l_], b_ = q_[l_]; "
+    "#define EACHI(e, x, y) ({ T p_ = (x), q_ = (y); for (int l_ = 0; l_ < @; l_++) { int32_t a_ = "
+    "p_[l_], b_ = q_[l_]; "
     "(void)b_; p_[l_] = (e); } p_; })\n"
     "#define SQRT(x) EACHI((int32_t)sqrt(a_), x, x)\n"
     "#define EXP(x) EACHI((int32_t)exp(a_), x, x)\n"
@@ -283,13 +294,18 @@ static const char vector_int[] =
     "#define POW(x, y) EACHI((int32_t)pow(a_, b_), x, y)\n"
     "#define ATAN2(x, y) EACHI((int32_t)atan2(a_, b_), x, y)\n"
     "#define FMOD(x, y) EACHI(b_ ? a_ % b_ : 0, x, y)\n"
-    "#define FLOORDIV(x, y) EACHI(b_ ? a_ / b_ - (a_ % b_ != 0 && (a_ < 0) != (b_ < 0)) : 0, x, y)\n"
-    "#define REMAINDER(x, y) EACHI(b_ ? a_ % b_ + (a_ % b_ != 0 && (a_ < 0) != (b_ < 0) ? b_ : 0) : 0, x, y)\n";
+    "#define FLOORDIV(x, y) EACHI(b_ ? a_ / b_ - (a_ % b_ != 0 && (a_ < 0) != (b_ < 0)) : 0, x, "
+    "y)\n"
+    "#define REMAINDER(x, y) EACHI(b_ ? a_ % b_ + (a_ % b_ != 0 && (a_ < 0) != (b_ < 0) ? b_ : 0) "
+    ": 0, x, y)\n";
 
 static const char undefine[] =
-    "#undef T\n#undef I\n#undef NAME\n#undef SEL\n#undef CMP\n#undef NUM\n#undef TO_I\n#undef BITS\n#undef FLOAT\n"
-    "#undef EACH\n#undef EACH2\n#undef EACHI\n#undef ONE\n#undef ZERO\n#undef ABS\n#undef SQRT\n#undef EXP\n#undef LOG\n"
-    "#undef TANH\n#undef ERF\n#undef EXPM1\n#undef LOG1P\n#undef SIN\n#undef COS\n#undef FLOOR\n#undef CEIL\n#undef RINT\n"
+    "#undef T\n#undef I\n#undef NAME\n#undef SEL\n#undef CMP\n#undef NUM\n#undef TO_I\n#undef "
+    "BITS\n#undef FLOAT\n"
+    "#undef EACH\n#undef EACH2\n#undef EACHI\n#undef ONE\n#undef ZERO\n#undef ABS\n#undef "
+    "SQRT\n#undef EXP\n#undef LOG\n"
+    "#undef TANH\n#undef ERF\n#undef EXPM1\n#undef LOG1P\n#undef SIN\n#undef COS\n#undef "
+    "FLOOR\n#undef CEIL\n#undef RINT\n"
     "#undef TRUNC\n#undef POW\n#undef ATAN2\n#undef FMOD\n#undef FLOORDIV\n#undef REMAINDER\n";
 
 static const char math_text[] =
@@ -299,7 +315,8 @@ static const char math_text[] =
     "    T n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;\n"
     "    n = SEL(n > 127.0f, (T){0} + 127.0f, SEL(n < -126.0f, (T){0} - 126.0f, n));\n"
     "    T r = (x - n * 0.693359375f) + n * 2.12194440e-4f;\n"
-    "    T p = ((((1.98495185e-4f * r + 1.39335813e-3f) * r + 8.33337313e-3f) * r + 4.16664657e-2f) * r +\n"
+    "    T p = ((((1.98495185e-4f * r + 1.39335813e-3f) * r + 8.33337313e-3f) * r + "
+    "4.16664657e-2f) * r +\n"
     "           1.66666665e-1f) * r + 5.00000001e-1f;\n"
     "    T y = (p * r * r + r + 1.0f) * FLOAT((TO_I(n) + 127) << 23);\n"
     "    y = SEL(x > 88.7228f, (T){0} + __builtin_inff(), y);\n"
@@ -313,8 +330,10 @@ static const char math_text[] =
     "    I i = BITS(s) - 0x3f3504f3;\n"
     "    I e = (i >> 23) - (tiny & 23);\n"
     "    T f = FLOAT((i & 0x007fffff) + 0x3f3504f3) - 1.0f, k = CVT(e);\n"
-    "    T p = (((((((6.862343e-2f * f - 1.14214981e-1f) * f + 1.16990747e-1f) * f - 1.24349245e-1f) * f +\n"
-    "             1.42486559e-1f) * f - 1.66673783e-1f) * f + 2.00007161e-1f) * f - 2.50000019e-1f) * f + 3.33333312e-1f;\n"
+    "    T p = (((((((6.862343e-2f * f - 1.14214981e-1f) * f + 1.16990747e-1f) * f - "
+    "1.24349245e-1f) * f +\n"
+    "             1.42486559e-1f) * f - 1.66673783e-1f) * f + 2.00007161e-1f) * f - "
+    "2.50000019e-1f) * f + 3.33333312e-1f;\n"
     "    T y = k * 0.693359375f + (f + (f * f * (f * p - 0.5f) - k * 2.12194440e-4f));\n"
     "    y = SEL(x == __builtin_inff(), x, y);\n"
     "    y = SEL(x == 0.0f, (T){0} - __builtin_inff(), y);\n"
@@ -324,7 +343,8 @@ static const char math_text[] =
     "static inline T JOIN(math_tanh_, NAME)(T x)\n"
     "{\n"
     "    T a = FLOAT(BITS(x) & 0x7fffffff), t = x * x;\n"
-    "    T p = ((((-5.65235526e-3f * t + 2.0583489e-2f) * t - 5.3718485e-2f) * t + 1.33310911e-1f) * t - 3.33332587e-1f) * t;\n"
+    "    T p = ((((-5.65235526e-3f * t + 2.0583489e-2f) * t - 5.3718485e-2f) * t + 1.33310911e-1f) "
+    "* t - 3.33332587e-1f) * t;\n"
     "    T big = 1.0f - 2.0f / (JOIN(math_exp_, NAME)(a + a) + 1.0f);\n"
     "    T y = SEL(a < 0.625f, a + a * p, big);\n"
     "    return FLOAT(BITS(y) | (BITS(x) & (-0x7fffffff - 1)));\n"
@@ -333,11 +353,14 @@ static const char math_text[] =
     "static inline T JOIN(math_erf_, NAME)(T x)\n"
     "{\n"
     "    T a = FLOAT(BITS(x) & 0x7fffffff), t = x * x;\n"
-    "    T p = (((((7.84725913e-5f * t - 8.00818932e-4f) * t + 5.18809889e-3f) * t - 2.68536911e-2f) * t +\n"
+    "    T p = (((((7.84725913e-5f * t - 8.00818932e-4f) * t + 5.18809889e-3f) * t - "
+    "2.68536911e-2f) * t +\n"
     "            1.12835822e-1f) * t - 3.76126256e-1f) * t + 1.12837917f;\n"
     "    T u = 1.0f / (1.0f + 0.5f * a);\n"
-    "    T q = ((((((1.18261461e-1f * u - 4.67449583e-1f) * u + 5.57763926e-1f) * u - 9.91536604e-2f) * u +\n"
-    "             3.45651036e-1f) * u + 2.60306773e-1f) * u + 2.84814204e-1f) * u - 1.47535193e-4f;\n"
+    "    T q = ((((((1.18261461e-1f * u - 4.67449583e-1f) * u + 5.57763926e-1f) * u - "
+    "9.91536604e-2f) * u +\n"
+    "             3.45651036e-1f) * u + 2.60306773e-1f) * u + 2.84814204e-1f) * u - "
+    "1.47535193e-4f;\n"
     "    T big = 1.0f - JOIN(math_exp_, NAME)(-t) * q;\n"
     "    big = SEL(a > 4.0f, (T){0} + 1.0f, big);\n"
     "    T y = SEL(a < 1.0f, a * p, big);\n"
@@ -391,10 +414,13 @@ static void formulas(ts_render *r, ts_text *out, const char *suffix, int width)
     ts_text_printf(out, "\n#define NAME %s\n", suffix);
     if (is_float && !wide) {
         put(out, width ? vector_f32 : scalar_f32, width);
-        put(out, width ? "#define CVT(i) __builtin_convertvector(i, T)\n" : "#define CVT(i) ((float)(i))\n", width);
+        put(out,
+            width ? "#define CVT(i) __builtin_convertvector(i, T)\n"
+                  : "#define CVT(i) ((float)(i))\n",
+            width);
         ts_text_printf(out, "%s", float_names);
-        if (formula_uses(r, suffix, "EXP(") || formula_uses(r, suffix, "LOG(") || formula_uses(r, suffix, "TANH(") ||
-            formula_uses(r, suffix, "ERF("))
+        if (formula_uses(r, suffix, "EXP(") || formula_uses(r, suffix, "LOG(") ||
+            formula_uses(r, suffix, "TANH(") || formula_uses(r, suffix, "ERF("))
             ts_text_printf(out, "%s", width ? math_text : math_text);
         ts_text_printf(out, "#undef CVT\n");
     } else if (is_float)
@@ -402,7 +428,8 @@ static void formulas(ts_render *r, ts_text *out, const char *suffix, int width)
     else if (width)
         put(out, vector_int, width);
     else
-        ts_text_printf(out, "#define T %s\n#define I T\n%s", wide ? "int64_t" : "int32_t", scalar_int);
+        ts_text_printf(out, "#define T %s\n#define I T\n%s", wide ? "int64_t" : "int32_t",
+                       scalar_int);
     for (int i = 0; i < r->nneeds; i++) {
         char name[64], suf[32];
         const ts_op *op;
@@ -412,8 +439,8 @@ static void formulas(ts_render *r, ts_text *out, const char *suffix, int width)
         op = ts_op_find(name);
         cond = width ? ts_arena_printf(r->a, "i32x%d", width) : "int32_t";
         ts_text_printf(out, "static inline %s %s_%s(%s x%s%s)\n{\n    return %s;\n}\n",
-                       op->result == 'b' ? cond : "T", name, suffix, op->nin == 3 ? cond : "T", op->nin > 1 ? ", T y" : "",
-                       op->nin > 2 ? ", T z" : "", op->formula);
+                       op->result == 'b' ? cond : "T", name, suffix, op->nin == 3 ? cond : "T",
+                       op->nin > 1 ? ", T y" : "", op->nin > 2 ? ", T z" : "", op->formula);
     }
     ts_text_printf(out, "%s", undefine);
 }
@@ -439,6 +466,26 @@ static const char pick_vector[] =
     "        where = (m_ & k) | (~m_ & where);                                         \\\n"
     "    } while (0)\n";
 
+static const char clip_text[] =
+    "\n"
+    "static inline int64_t min(int64_t a, int64_t b)\n{\n    return a < b ? a : b;\n}\n"
+    "static inline int64_t max(int64_t a, int64_t b)\n{\n    return a > b ? a : b;\n}\n"
+    "static inline int64_t floor_div(int64_t a, int64_t b)\n{\n    return a / b - (a % b < 0);\n}\n"
+    "static inline int64_t ceil_div(int64_t a, int64_t b)\n{\n    return -floor_div(-a, b);\n}\n";
+
+/* The sum of the lanes, as a tree: halves are added until one is left. */
+static void add_up(ts_text *out, int width)
+{
+    ts_text_printf(out,
+                   "\nstatic inline float add_up_f32x%d(f32x%d v)\n{\n    float s[%d];\n    "
+                   "memcpy(s, &v, sizeof(s));\n",
+                   width, width, width);
+    for (int half = width / 2; half; half /= 2)
+        ts_text_printf(out, "    for (int l = 0; l < %d; l++)\n        s[l] += s[l + %d];\n", half,
+                       half);
+    ts_text_printf(out, "    return s[0];\n}\n");
+}
+
 void ts_prelude(ts_render *r, ts_text *out)
 {
     static const int widths[] = {4, 8, 16};
@@ -449,6 +496,11 @@ void ts_prelude(ts_render *r, ts_text *out)
         put(out, vector_text, widths[i]);
     if (needs(r, "random"))
         ts_text_printf(out, "%s", random_text);
+    if (needs(r, "clip"))
+        ts_text_printf(out, "%s", clip_text);
+    for (int i = 0; i < TS_COUNT(widths); i++)
+        if (needs(r, ts_arena_printf(r->a, "add up %d", widths[i])))
+            add_up(out, widths[i]);
     if (needs(r, "half"))
         ts_text_printf(out, "%s", half_text);
     for (int i = 0; i < TS_COUNT(widths); i++) {

@@ -1,4 +1,5 @@
-/* render.c - the whole source: prelude, constants, kernels with their IR above them, and the table the engine walks. */
+/* render.c - the whole source: prelude, constants, kernels with their IR above them, and the table
+ * the engine walks. */
 #include "render/render.h"
 #include <ctype.h>
 #include <inttypes.h>
@@ -31,8 +32,10 @@ const char *ts_render_pointer(const void *where, const ts_value *v)
     char *s;
 
     if (v->kind == TS_VALUE_NODE)
-        return ts_arena_printf(r->a, r->p->place[v->id].home == TS_HOME_CONST ? "const%d" : "v%d", v->id);
-    s = ts_arena_printf(r->a, "%s_%s_%d", v->kind == TS_VALUE_INPUT ? "in" : "s", v->name, v->index);
+        return ts_arena_printf(r->a, r->p->place[v->id].home == TS_HOME_CONST ? "const%d" : "v%d",
+                               v->id);
+    s = ts_arena_printf(r->a, "%s_%s_%d", v->kind == TS_VALUE_INPUT ? "in" : "s", v->name,
+                        v->index);
     for (char *p = s; *p; p++)
         if (!isalnum((unsigned char)*p))
             *p = '_';
@@ -81,8 +84,8 @@ static void declare(ts_render *r, const ts_value *v, bool written)
     if (p->home == TS_HOME_INPUT)
         ts_text_printf(&r->body, "    const %s *const %s = c->in[%d];\n", t, name, v->index);
     if (p->home == TS_HOME_BLOCK)
-        ts_text_printf(&r->body, "    %s%s *const %s = (%s%s *)(c->m + %zu);\n", written ? "" : "const ", t, name,
-                       written ? "" : "const ", t, p->offset);
+        ts_text_printf(&r->body, "    %s%s *const %s = (%s%s *)(c->m + %zu);\n",
+                       written ? "" : "const ", t, name, written ? "" : "const ", t, p->offset);
 }
 
 /* The nodes of a kernel as IR, for the reader of the C. */
@@ -94,7 +97,8 @@ static void describe(ts_render *r, const ts_value *v, bool *seen)
     for (int i = 0; i < v->node->nin; i++)
         if (r->p->place[v->node->in[i]->id].home == TS_HOME_NONE)
             describe(r, v->node->in[i], seen);
-    ts_text_printf(&r->body, " * %%%d : %s = %s(", v->id, ts_type_text(r->a, &v->type), v->node->op->name);
+    ts_text_printf(&r->body, " * %%%d : %s = %s(", v->id, ts_type_text(r->a, &v->type),
+                   v->node->op->name);
     for (int i = 0; i < v->node->nin; i++) {
         const ts_value *x = v->node->in[i];
         if (x->kind == TS_VALUE_NODE)
@@ -102,7 +106,8 @@ static void describe(ts_render *r, const ts_value *v, bool *seen)
         else
             ts_text_printf(&r->body, "%s%%%s", i ? ", " : "", x->name);
     }
-    ts_text_printf(&r->body, ")%s%s\n", v->node->layer && v->node->layer[0] ? "  " : "", v->node->layer ? v->node->layer : "");
+    ts_text_printf(&r->body, ")%s%s\n", v->node->layer && v->node->layer[0] ? "  " : "",
+                   v->node->layer ? v->node->layer : "");
 }
 
 static void kernel_head(ts_render *r, int i)
@@ -156,7 +161,8 @@ static void constants(ts_render *r, ts_text *out)
         if (!v || r->p->place[v->id].home != TS_HOME_CONST)
             continue;
         count = ts_type_count(&v->type);
-        ts_text_printf(out, "\nstatic const %s const%d[%ld] = {", memory_type(v->type.dtype), v->id, (long)count);
+        ts_text_printf(out, "\nstatic const %s const%d[%ld] = {", memory_type(v->type.dtype), v->id,
+                       (long)count);
         for (int64_t j = 0; j < count; j++) {
             ts_text_printf(out, j % 8 ? ", " : j ? ",\n    " : "\n    ");
             element(out, v->type.dtype, v->node->data, j);
@@ -185,18 +191,25 @@ static ts_status kernels(ts_render *r)
             TS_TRY(ts_render_loops(r, k, &cut));
         }
         ts_text_printf(&r->body, "}\n");
-        ts_text_printf(&table, "    {k%d, \"%s%s%s%s\", %ld, %ld, %d, %d},\n", i, named && named->layer ? named->layer : "",
-                       named && named->layer && named->layer[0] ? " " : "", named ? named->op->name : "copy",
-                       named && named->backward ? " backward" : "", (long)cut.count, (long)cut.grain, k->phase, k->wait);
+        ts_text_printf(&table, "    {k%d, \"%s%s%s%s\", %ld, %ld, %d, %d},\n", i,
+                       named && named->layer ? named->layer : "",
+                       named && named->layer && named->layer[0] ? " " : "",
+                       named ? named->op->name : "copy",
+                       named && named->backward ? " backward" : "", (long)cut.count,
+                       (long)cut.grain, k->phase, k->wait);
     }
-    ts_text_printf(&r->body, "\nstatic const kernel table[] = {\n%s    {0},\n};\n", table.s ? table.s : "");
-    ts_text_printf(&r->body, "__attribute__((visibility(\"default\"))) const module tessera_module = {%d, %d, table};\n",
-                   TS_MODULE_ABI, r->p->nkernels);
+    ts_text_printf(&r->body, "\nstatic const kernel table[] = {\n%s    {0},\n};\n",
+                   table.s ? table.s : "");
+    ts_text_printf(
+        &r->body,
+        "__attribute__((visibility(\"default\"))) const module tessera_module = {%d, %d, table};\n",
+        TS_MODULE_ABI, r->p->nkernels);
     ts_text_free(&table);
     return TS_OK;
 }
 
-ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt, const ts_source **out)
+ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt,
+                         const ts_source **out)
 {
     ts_render r = {.a = a, .p = p, .opt = opt};
     ts_source *s = TS_NEW(a, ts_source);

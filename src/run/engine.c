@@ -5,8 +5,8 @@
  *       phase 0 kernels, outputs to the host
  *     phase 1 kernels                        the weight update when A > 1
  *
- * Every thread walks the same table of kernels and takes its share of each; it waits only where the plan says so.
- * Nothing is allocated after ts_engine_new.
+ * Every thread walks the same table of kernels and takes its share of each; it waits only where the
+ * plan says so. Nothing is allocated after ts_engine_new.
  */
 #include "render/module.h"
 #include "run/run.h"
@@ -63,7 +63,8 @@ static void convert(const ts_slot *s, char *block, char *host, bool to_host)
 
 static char *state_memory(const ts_engine *e, const ts_slot *s)
 {
-    return e->ref ? ts_ref_tensor(e->ref, e->exe->graph->values[s->value])->data : e->block + s->offset;
+    return e->ref ? ts_ref_tensor(e->ref, e->exe->graph->values[s->value])->data
+                  : e->block + s->offset;
 }
 
 static void state_copy(const ts_engine *e, const ts_slot *s, void *host, bool to_host)
@@ -163,7 +164,8 @@ static void add(ts_dtype t, void *sum, const void *x, size_t bytes)
         return;
     }
     for (size_t i = 0; i < n; i++)
-        ts_dtype_set(t, sum, (int64_t)i, ts_dtype_get(t, sum, (int64_t)i) + ts_dtype_get(t, x, (int64_t)i));
+        ts_dtype_set(t, sum, (int64_t)i,
+                     ts_dtype_get(t, sum, (int64_t)i) + ts_dtype_get(t, x, (int64_t)i));
 }
 
 static void give_outputs(ts_engine *e, int d, int a)
@@ -173,7 +175,8 @@ static void give_outputs(ts_engine *e, int d, int a)
 
     for (int i = 0; i < x->noutputs && slot >= 0; i++) {
         const ts_slot *s = &x->outputs[i];
-        const void *from = e->ref ? ts_ref_tensor(e->ref, x->graph->values[s->value])->data : e->block + s->offset;
+        const void *from =
+            e->ref ? ts_ref_tensor(e->ref, x->graph->values[s->value])->data : e->block + s->offset;
         char *to = e->out ? e->out[i] : NULL;
         if (!to)
             continue;
@@ -188,7 +191,8 @@ static void give_outputs(ts_engine *e, int d, int a)
 /* --- the loop --- */
 
 /* This member's share of a kernel; small kernels go to one member, a different one each time. */
-static void run_kernel(const ts_module_kernel *k, int index, const ts_run_ctx *c, int member, int size)
+static void run_kernel(const ts_module_kernel *k, int index, const ts_run_ctx *c, int member,
+                       int size)
 {
     int64_t pieces = k->count / k->grain, lo, hi;
 
@@ -227,7 +231,8 @@ static void loop(void *arg, int member, int size)
     for (int d = 0; d < x->device_iterations; d++) {
         for (int a = 0; a < x->gradient_accumulation; a++) {
             for (int i = 0; i < x->ninputs; i++)
-                in[i] = (const char *)e->in[i] + (size_t)(d * x->gradient_accumulation + a) * slot_bytes(&x->inputs[i]);
+                in[i] = (const char *)e->in[i] +
+                        (size_t)(d * x->gradient_accumulation + a) * slot_bytes(&x->inputs[i]);
             run_phase(e, 0, &c, member, size);
             if (slot_of(x, d, a) >= 0) {
                 if (!member)
@@ -250,7 +255,8 @@ static ts_status loop_ref(ts_engine *e)
             ts_eval_ctx c = {e->seed, e->step + (uint64_t)(d * x->gradient_accumulation + a)};
             for (int i = 0; i < x->ninputs; i++)
                 memcpy(ts_ref_tensor(e->ref, x->graph->inputs[i])->data,
-                       (const char *)e->in[i] + (size_t)(d * x->gradient_accumulation + a) * slot_bytes(&x->inputs[i]),
+                       (const char *)e->in[i] +
+                           (size_t)(d * x->gradient_accumulation + a) * slot_bytes(&x->inputs[i]),
                        slot_bytes(&x->inputs[i]));
             TS_TRY(ts_ref_run(e->ref, 0, &c));
             give_outputs(e, d, a);
@@ -295,7 +301,8 @@ static ts_status find_sized(const ts_engine *e, const char *name, size_t bytes, 
 {
     TS_TRY(find(e, name, out));
     if ((*out)->info.bytes != bytes)
-        return ts_fail(TS_ERR_ARG, "state '%s' has %zu bytes, not %zu", name, (*out)->info.bytes, bytes);
+        return ts_fail(TS_ERR_ARG, "state '%s' has %zu bytes, not %zu", name, (*out)->info.bytes,
+                       bytes);
     return TS_OK;
 }
 

@@ -1,8 +1,9 @@
-/* threads.c - a fixed team of threads that runs one function together, and the barrier between its steps.
+/* threads.c - a fixed team of threads that runs one function together, and the barrier between its
+ * steps.
  *
- * The caller is member 0. Idle members sleep; inside a run they spin for a moment at the barrier, because the next
- * step is usually a microsecond away, and then sleep too, because on a shared core spinning would starve the very
- * thread that is waited for.
+ * The caller is member 0. Idle members sleep; inside a run they spin for a moment at the barrier,
+ * because the next step is usually a microsecond away, and then sleep too, because on a shared core
+ * spinning would starve the very thread that is waited for.
  */
 #include "run/run.h"
 #include <limits.h>
@@ -183,7 +184,8 @@ int ts_team_default_size(void)
 
     if (omp && atoi(omp) > 0)
         return TS_MIN(atoi(omp), 256);
-    n = sched_getaffinity(0, sizeof(set), &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
+    n = sched_getaffinity(0, sizeof(set), &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN)
+                                                : CPU_COUNT(&set);
     n = TS_MAX(1, TS_MIN(n, 256));
     return limit && limit < n ? limit : n;
 }

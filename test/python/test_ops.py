@@ -1,0 +1,410 @@
+"""Every op case (test/op/cases.txt) on the reference executor against PyTorch: values and gradients.
+
+build/test/dump_cases runs the cases, in f32, f64, f16 and bf16 where they make sense, and writes the
+numbers. TORCH says what each op is in PyTorch; an op that is not in it fails. f16 and bf16 are compared
+with PyTorch in f64 on the same rounded inputs, since PyTorch lacks most half kernels on a CPU.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+ROOT = Path(__file__).resolve().parents[2]
+LINES = {i: text.strip()
+         for i, text in enumerate((ROOT / "test/op/cases.txt").read_text().splitlines(), 1)
+         if text.strip() and not text.lstrip().startswith("#")}
+TOLERANCE = {"f64": 1e-11, "f32": 5e-6, "f16": 2e-2, "bf16": 1e-1}
+NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": np.uint16, "i8": np.int8,
+         "u8": np.uint8, "i32": np.int32, "i64": np.int64, "bool": np.bool_}
+DTYPE = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16,
+         "i8": torch.int8, "u8": torch.uint8, "i32": torch.int32, "i64": torch.int64, "bool": torch.bool}
+FLOATS = ("f32", "f64", "f16", "bf16")
+
+
+# What each op is in PyTorch: inputs, then attributes by name.
+
+
+def dims_of(x, dims):
+    return tuple(dims) if dims else tuple(range(x.dim()))
+
+
+def reduction(f):
+    return lambda x, dims=(), keepdim=0: f(x, dims_of(x, dims), bool(keepdim))
+
+
+def prod(x, dims, keepdim):
+    for d in sorted((d % x.dim() for d in dims), reverse=True):
+        x = x.prod(d, keepdim)
+    return x.prod() if not dims else x
+
+
+def arg(f):
+    def run(x, dims=(), keepdim=0):
+        if dims:
+            return f(x, dims[0], bool(keepdim))
+        y = f(x)
+        return y.reshape([1] * x.dim()) if keepdim else y
+    return run
+
+
+def pad(x, lo, hi, value=0):
+    return F.pad(x, [n for pair in zip(reversed(lo), reversed(hi)) for n in pair], value=value)
+
+
+def slice_(x, start=0, end=0, dim=0, step=1):
+    at = [slice(None)] * x.dim()
+    at[dim] = slice(start, end, step)
+    return x[tuple(at)]
+
+
+def conv(x, w, b=None, stride=1, padding=0, dilation=1, groups=1):
+    f = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[x.dim()]
+    return f(x, w, b, stride, padding, dilation, groups)
+
+
+def conv_input(dy, w, shape, groups=1, **attrs):
+    """The gradient of a convolution by its input, itself differentiable."""
+    x = torch.zeros([dy.shape[0], w.shape[1] * groups, *shape], dtype=dy.dtype, requires_grad=True)
+    return torch.autograd.grad(conv(x, w, groups=groups, **attrs), x, dy, create_graph=True)[0]
+
+
+def conv_weight(x, dy, shape, groups=1, **attrs):
+    w = torch.zeros([dy.shape[1], x.shape[1] // groups, *shape], dtype=dy.dtype, requires_grad=True)
+    return torch.autograd.grad(conv(x, w, groups=groups, **attrs), w, dy, create_graph=True)[0]
+
+
+def conv_transpose(x, w, b=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    f = {3: F.conv_transpose1d, 4: F.conv_transpose2d, 5: F.conv_transpose3d}[x.dim()]
+    return f(x, w, b, stride, padding, output_padding, groups, dilation)
+
+
+def attention(q, k, v, mask=0, scale=None):
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    return (q @ k.transpose(-1, -2) * scale + mask).softmax(-1) @ v
+
+
+def flat_index(tap, size, kernel, stride, padding):
+    """PyTorch's max_pool indices (flat, in the input) from ours (the tap in the window)."""
+    spatial = len(kernel)
+    flat = torch.zeros_like(tap, dtype=torch.int64)
+    rest, scale = tap.long(), 1
+    for d in reversed(range(spatial)):
+        o = torch.arange(tap.shape[2 + d]).reshape([-1] + [1] * (spatial - 1 - d))
+        flat += (o * stride[d] - padding[d] + rest % kernel[d]) * scale
+        rest = torch.div(rest, kernel[d], rounding_mode="floor")
+        scale *= size[d]
+    return flat
+
+
+def max_pool(x, kernel, stride=None, padding=None, ceil_mode=0):
+    f = {3: F.max_pool1d, 4: F.max_pool2d, 5: F.max_pool3d}[x.dim()]
+    return f(x, kernel, stride or kernel, padding or 0, ceil_mode=bool(ceil_mode), return_indices=True)
+
+
+def max_pool_grad(dy, tap, kernel, shape, stride=None, padding=None):
+    """Taps outside the input add nothing."""
+    stride, padding = stride or kernel, padding or [0] * len(kernel)
+    spatial, inside = len(kernel), torch.ones_like(tap, dtype=torch.bool)
+    rest = tap.long()
+    for d in reversed(range(spatial)):
+        o = torch.arange(tap.shape[2 + d]).reshape([-1] + [1] * (spatial - 1 - d))
+        at = o * stride[d] - padding[d] + rest % kernel[d]
+        inside &= (at >= 0) & (at < shape[d])
+        rest = torch.div(rest, kernel[d], rounding_mode="floor")
+    flat = flat_index(tap, shape, kernel, stride, padding)
+    out = torch.zeros([*dy.shape[:2], int(np.prod(shape))], dtype=dy.dtype)
+    flat, dy = torch.where(inside, flat, 0), torch.where(inside, dy, torch.zeros_like(dy))
+    return out.scatter_add(2, flat.flatten(2), dy.flatten(2)).reshape([*dy.shape[:2], *shape])
+
+
+def avg_pool(x, kernel, stride=None, padding=0, ceil_mode=0, exclude_pad=0):
+    f = {3: F.avg_pool1d, 4: F.avg_pool2d, 5: F.avg_pool3d}[x.dim()]
+    return f(x, kernel, stride or kernel, padding or 0, bool(ceil_mode), not exclude_pad)
+
+
+def sum_pool(x, kernel, stride=None, padding=None, ceil_mode=0):
+    """The convolution of each channel with ones, over enough zeros for the last window."""
+    stride, padding = stride or kernel, padding or [0] * len(kernel)
+    sizes = max_pool(x.detach(), kernel, stride, padding, ceil_mode)[0].shape[2:]
+    need = [(o - 1) * s + k - (n + p) for o, s, k, n, p in zip(sizes, stride, kernel, x.shape[2:], padding)]
+    x = pad(x, [0, 0, *padding], [0, 0, *[max(n, 0) for n in need]])
+    w = torch.ones([x.shape[1], 1, *kernel], dtype=x.dtype)
+    y = conv(x, w, stride=stride, groups=x.shape[1])
+    return y[tuple([slice(None)] * 2 + [slice(0, n) for n in sizes])]
+
+
+def sum_pool_grad(dy, shape, **attrs):
+    x = torch.zeros([*dy.shape[:2], *shape], dtype=dy.dtype, requires_grad=True)
+    return torch.autograd.grad(sum_pool(x, **attrs), x, dy, create_graph=True)[0]
+
+
+def adaptive_avg_pool(x, size):
+    return {3: F.adaptive_avg_pool1d, 4: F.adaptive_avg_pool2d, 5: F.adaptive_avg_pool3d}[x.dim()](x, size)
+
+
+def upsample_bilinear(x, size, align_corners=0):
+    mode = {3: "linear", 4: "bilinear", 5: "trilinear"}[x.dim()]
+    return F.interpolate(x, size, mode=mode, align_corners=bool(align_corners))
+
+
+def index_select(x, i, dim=0):
+    y = x.index_select(dim, i.reshape(-1).long())
+    return y.reshape([*x.shape[:dim], *i.shape, *x.shape[dim + 1:]])
+
+
+def index_add(i, s, dim=0, size=0):
+    rest = s.shape[dim + i.dim():]
+    out = torch.zeros([*s.shape[:dim], size, *rest], dtype=s.dtype)
+    return out.index_add(dim, i.reshape(-1).long(), s.reshape([*s.shape[:dim], i.numel(), *rest]))
+
+
+def batch_norm(x, mean, var, w=None, b=None, eps=1e-5, momentum=0.1, training=1):
+    mean, var = mean.clone(), var.clone()
+    return F.batch_norm(x, mean, var, w, b, bool(training), momentum, eps), mean, var
+
+
+def iota(shape, dtype, dim=0):
+    if not shape:
+        return torch.zeros([], dtype=DTYPE[dtype])
+    at = torch.arange(shape[dim]).reshape([-1] + [1] * (len(shape) - 1 - dim))
+    return at.expand(shape).to(DTYPE[dtype])
+
+
+def class_loss(f):
+    def run(x, t, weight=None, ignore_index=-100, **attrs):
+        return f(x, t.long(), weight, ignore_index=ignore_index, **attrs)
+    return run
+
+
+def bce_logits(x, t, *rest, has_weight=0, **attrs):
+    weight = rest[0] if has_weight else None
+    pos = rest[has_weight:]
+    return F.binary_cross_entropy_with_logits(x, t, weight, pos_weight=pos[0] if pos else None, **attrs)
+
+
+def identity_loss(x, reduction="mean"):
+    return {"mean": x.mean, "sum": x.sum, "none": x.clone}[reduction]()
+
+
+def kl_div(x, t, reduction="mean", log_target=0):
+    return F.kl_div(x, t, reduction=reduction, log_target=bool(log_target))
+
+
+TORCH = {
+    "neg": torch.neg, "abs": torch.abs, "sign": torch.sign, "square": torch.square,
+    "reciprocal": torch.reciprocal, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "exp": torch.exp,
+    "expm1": torch.expm1, "log": torch.log, "log1p": torch.log1p, "log2": torch.log2, "log10": torch.log10,
+    "sin": torch.sin, "cos": torch.cos, "tanh": torch.tanh, "erf": torch.erf, "sigmoid": torch.sigmoid,
+    "relu": torch.relu, "step": lambda x: (x > 0).to(x.dtype), "floor": torch.floor, "ceil": torch.ceil,
+    "round": torch.round, "trunc": torch.trunc, "isnan": torch.isnan, "logical_not": torch.logical_not,
+    "detach": lambda x: x.detach(), "nop": lambda x: x * 1 if x.is_floating_point() else x,
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div,
+    "floor_divide": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+    "remainder": torch.remainder, "fmod": torch.fmod, "pow": torch.pow, "atan2": torch.atan2,
+    "maximum": torch.maximum, "minimum": torch.minimum, "eq": torch.eq, "ne": torch.ne, "lt": torch.lt,
+    "le": torch.le, "gt": torch.gt, "ge": torch.ge, "logical_and": torch.logical_and,
+    "logical_or": torch.logical_or, "logical_xor": torch.logical_xor, "where": torch.where,
+    "cast": lambda x, dtype: x.to(DTYPE[dtype]),
+    "full": lambda shape, dtype, value: torch.full(shape, value, dtype=DTYPE[dtype]),
+    "const": lambda x: x, "iota": iota, "rand": None, "randn": None, "dropout": None,
+    "reshape": lambda x, shape: x.reshape(shape), "permute": lambda x, dims: x.permute(dims),
+    "expand": lambda x, shape: x.expand(shape), "slice": slice_, "pad": pad,
+    "flip": lambda x, dims: x.flip(dims), "concat": lambda *x, dim=0: torch.cat(x, dim),
+    "sum": reduction(lambda x, d, k: x.sum(d, k)), "mean": reduction(lambda x, d, k: x.mean(d, k)),
+    "amax": reduction(lambda x, d, k: x.amax(d, k)), "amin": reduction(lambda x, d, k: x.amin(d, k)),
+    "prod": reduction(prod), "argmax": arg(torch.argmax), "argmin": arg(torch.argmin),
+    "logsumexp": reduction(lambda x, d, k: x.logsumexp(d, k) if x.dim() else x * 1),
+    "softmax": lambda x, dim=-1: x.softmax(dim), "log_softmax": lambda x, dim=-1: x.log_softmax(dim),
+    "matmul": torch.matmul, "linear": F.linear, "conv": conv, "conv_bias": conv, "conv_input": conv_input,
+    "conv_weight": conv_weight, "conv_transpose": conv_transpose, "attention": attention,
+    "max_pool": max_pool, "max_pool_grad": max_pool_grad, "sum_pool": sum_pool,
+    "sum_pool_grad": sum_pool_grad, "avg_pool": avg_pool, "adaptive_avg_pool": adaptive_avg_pool,
+    "upsample_nearest": lambda x, size: F.interpolate(x, size, mode="nearest"),
+    "upsample_bilinear": upsample_bilinear,
+    "gather": lambda x, i, dim=0: x.gather(dim, i.long()),
+    "scatter_add": lambda i, s, shape, dim=0: torch.zeros(shape, dtype=s.dtype).scatter_add(dim, i.long(), s),
+    "index_select": index_select, "index_add": index_add,
+    "one_hot": lambda i, classes, dtype="i64": F.one_hot(i.long(), classes).to(DTYPE[dtype]),
+    "embedding": lambda i, w: F.embedding(i.long(), w),
+    "leaky_relu": F.leaky_relu, "gelu": F.gelu, "silu": F.silu, "elu": F.elu, "softplus": F.softplus,
+    "clamp": lambda x, **a: x.clamp(**a) if a else x * 1,
+    "batch_norm": batch_norm,
+    "group_norm": lambda x, *wb, groups=1, eps=1e-5: F.group_norm(x, groups, *wb, eps=eps),
+    "layer_norm": lambda x, *wb, ndims=1, eps=1e-5: F.layer_norm(x, x.shape[-ndims:], *wb, eps=eps),
+    "nll_loss": class_loss(F.nll_loss), "cross_entropy": class_loss(F.cross_entropy),
+    "mse_loss": F.mse_loss, "l1_loss": F.l1_loss, "smooth_l1_loss": F.smooth_l1_loss,
+    "binary_cross_entropy": F.binary_cross_entropy, "binary_cross_entropy_with_logits": bce_logits,
+    "kl_div": kl_div, "identity_loss": identity_loss,
+}
+
+
+# Reading what dump_cases wrote.
+
+
+@pytest.fixture(scope="session")
+def dumped(build_dir, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cases")
+    done = subprocess.run([build_dir / "test" / "dump_cases", folder], capture_output=True, text=True,
+                          env={**os.environ, "TS_SOURCE_ROOT": str(ROOT)})
+    assert done.returncode == 0, done.stderr
+    data = (folder / "cases.bin").read_bytes()
+    cases = {}
+    for line in (folder / "cases.json").read_text().splitlines():
+        case = json.loads(line.replace(": inf", ": Infinity").replace(": -inf", ": -Infinity"))
+        case["tensors"] = {name: tensor(data, *where) for name, where in case["tensors"].items()}
+        cases.setdefault(case["line"], []).append(case)
+    return cases
+
+
+def tensor(data, dtype, shape, start):
+    """A tensor of its dtype."""
+    x = np.frombuffer(data, NUMPY[dtype], int(np.prod(shape)), start).copy()
+    if dtype == "bf16":
+        x = (x.astype(np.uint32) << 16).view(np.float32)
+    return torch.from_numpy(x).to(DTYPE[dtype]).reshape(shape)
+
+
+def compare(name, got, want, tolerance):
+    """Equal up to tolerance times the largest number in it; NaN and infinities in the same places."""
+    assert list(got.shape) == list(want.shape), f"{name}: shape {list(got.shape)}, PyTorch {list(want.shape)}"
+    if not want.dtype.is_floating_point:
+        assert torch.equal(got.to(want.dtype), want), f"{name}:\n{got}\nPyTorch:\n{want}"
+        return
+    got, want = got.double(), want.double()
+    assert torch.equal(got.isnan(), want.isnan()), f"{name}:\n{got}\nPyTorch:\n{want}"
+    odd = ~want.isfinite()
+    assert torch.equal(got[odd].nan_to_num(), want[odd].nan_to_num()), f"{name}:\n{got}\nPyTorch:\n{want}"
+    got, want = got[~odd], want[~odd]
+    if want.numel():
+        error, size = (got - want).abs().max().item(), want.abs().max().item()
+        assert error <= tolerance * size + 1e-30, f"{name}: off by {error:g} of {size:g}:\n{got}\nPyTorch:\n{want}"
+
+
+def oracle(case, half):
+    """PyTorch's outputs, and gradients by input name."""
+    tensors = case["tensors"]
+    inputs = []
+    for i in range(len([n for n in tensors if n[0] == "x"])):
+        x = tensors[f"x{i}"].clone()
+        if half and x.dtype == DTYPE[case["dtype"]]:
+            x = x.double()
+        if x.is_floating_point() and not frozen(case["text"], i):
+            x.requires_grad_(True)
+        inputs.append(x)
+    out = TORCH[case["op"]](*inputs, **case["attrs"])
+    out = out if isinstance(out, tuple) else (out,)
+    grads = {}
+    trained = [x for x in inputs if x.requires_grad]
+    if out[0].requires_grad and trained:
+        dy = tensors["dy0"].to(out[0].dtype)
+        found = torch.autograd.grad(out[0], trained, dy, allow_unused=True)
+        names = [f"x{i}" for i, x in enumerate(inputs) if x.requires_grad]
+        grads = {n: g for n, g in zip(names, found) if g is not None}
+    return inputs, [o.detach() for o in out], grads
+
+
+def frozen(text, i):
+    return "@frozen" in text and str(i) in text.split("@frozen", 1)[1].split("@")[0].split()
+
+
+def check(case):
+    tensors, attrs, op = case["tensors"], case["attrs"], case["op"]
+    half = case["dtype"] in ("f16", "bf16")
+    tolerance = TOLERANCE[case["dtype"]]
+    if op == "cast" and attrs["dtype"] in ("f16", "bf16", "f32"):
+        half, tolerance = False, 0    # a rounding is right or wrong
+    inputs, outs, grads = oracle(case, half)
+    for i, want in enumerate(outs):
+        got = tensors[f"y{i}"]
+        if op == "max_pool" and i == 1:
+            kernel = attrs["kernel"]
+            got = flat_index(got, inputs[0].shape[2:], kernel, attrs.get("stride", kernel),
+                             attrs.get("padding", [0] * len(kernel)))
+        elif not half:
+            assert got.dtype == want.dtype, f"y{i}: {got.dtype}, PyTorch {want.dtype}"
+        compare(f"y{i}", got, want, tolerance)
+    for i, x in enumerate(inputs):
+        if x.requires_grad:
+            zero = torch.zeros_like(x)
+            compare(f"dx{i}", tensors.get(f"dx{i}", zero), grads.get(f"x{i}", zero), tolerance)
+
+
+# Random ops: their laws instead of their numbers.
+
+
+def check_uniform(u):
+    u = u.double()
+    assert u.min() >= 0 and u.max() < 1
+    if u.numel() > 1000:
+        n = u.numel()
+        assert abs(u.mean() - 0.5) < 5 * (1 / 12 / n) ** 0.5
+        assert abs(u.var() - 1 / 12) < 5 * (1 / 180 / n) ** 0.5
+        counts = torch.histc(u, 16, 0, 1)
+        assert ((counts - n / 16) ** 2 / (n / 16)).sum() < 50    # chi square of 15: 1e-5
+        neighbours = torch.corrcoef(torch.stack([u.flatten()[:-1], u.flatten()[1:]]))[0, 1]
+        assert abs(neighbours) < 5 / n ** 0.5
+
+
+def check_normal(x):
+    x, n = x.double(), x.numel()
+    assert x.isfinite().all()
+    if n > 1000:
+        assert abs(x.mean()) < 5 / n ** 0.5
+        assert abs(x.var() - 1) < 5 * (2 / n) ** 0.5
+        assert abs((x ** 3).mean()) < 5 * (15 / n) ** 0.5
+        assert abs((x ** 4).mean() - 3) < 5 * (96 / n) ** 0.5
+        inside = (x.abs() < 1).double().mean()
+        assert abs(inside - 0.6826895) < 5 * (0.6826895 * 0.3173105 / n) ** 0.5
+
+
+def check_dropout(case):
+    x, y = case["tensors"]["x0"].double(), case["tensors"]["y0"].double()
+    p = case["attrs"]["p"] if case["attrs"].get("training", 1) else 0
+    kept, n = y != 0, x.numel()
+    scale = 1 / (1 - p) if p < 1 else 0
+    compare("kept", y[kept], x[kept] * scale, TOLERANCE[case["dtype"]])
+    assert abs(kept.double().mean() - (1 - p)) <= 5 * (p * (1 - p) / n) ** 0.5
+    dy = case["tensors"]["dy0"].double()
+    compare("dx0", case["tensors"]["dx0"], dy * kept * scale, TOLERANCE[case["dtype"]])
+
+
+RANDOM = {"rand": lambda case: check_uniform(case["tensors"]["y0"]),
+          "randn": lambda case: check_normal(case["tensors"]["y0"]), "dropout": check_dropout}
+
+
+@pytest.mark.filterwarnings("ignore:reduction. .mean")
+@pytest.mark.parametrize("line", LINES, ids=lambda i: f"{i}-{LINES[i].split()[0]}")
+def test_case(dumped, line):
+    assert dumped[line]
+    for case in dumped[line]:
+        assert case["text"] == LINES[line]
+        try:
+            RANDOM.get(case["op"], check)(case)
+        except AssertionError as why:
+            raise AssertionError(f"{case['text']} in {case['dtype']}: {why}") from None
+
+
+def test_every_op_of_the_table_is_known():
+    table = (ROOT / "src/op/ops.h").read_text()
+    names = {line.split("(")[1].split(",")[0].strip() for line in table.splitlines()
+             if line.startswith(("POINT(", "OP(", "MACRO("))}
+    assert names == TORCH.keys()
+
+
+def test_the_documentation_has_every_op():
+    done = subprocess.run([ROOT / "tools/ops-doc.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_streams_are_different(dumped):
+    """Random nodes of a graph must not share numbers: rand of stream 14 and randn of stream 7."""
+    drawn = {c["op"]: c["tensors"]["y0"].double().flatten() for cases in dumped.values() for c in cases
+             if c["attrs"].get("stream") in (7, 14) and c["dtype"] == "f32"}
+    u, x = drawn["rand"], drawn["randn"]
+    assert abs(torch.corrcoef(torch.stack([torch.log1p(-u), x * x]))[0, 1]) < 5 / u.numel() ** 0.5

@@ -1,0 +1,66 @@
+/* support.c - what the tests share. */
+#include "support.h"
+#include <dirent.h>
+#include <unistd.h>
+
+/* splitmix64 */
+uint64_t test_next(test_random *r)
+{
+    uint64_t z = r->state += 0x9e3779b97f4a7c15u;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+int64_t test_between(test_random *r, int64_t lo, int64_t hi)
+{
+    return lo + (int64_t)(test_next(r) % (uint64_t)(hi - lo + 1));
+}
+
+char *test_folder(void)
+{
+    const char *tmp = getenv("TMPDIR");
+    char *path = NULL;
+
+    assert_true(asprintf(&path, "%s/tessera-test-XXXXXX", tmp && *tmp ? tmp : "/tmp") > 0);
+    assert_non_null(mkdtemp(path));
+    return path;
+}
+
+/* Calls once per entry that is not . or .. */
+static int each_entry(const char *path, void (*call)(const char *file))
+{
+    DIR *d = opendir(path);
+    char file[4096];
+    int n = 0;
+
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+            continue;
+        n++;
+        snprintf(file, sizeof(file), "%s/%s", path, e->d_name);
+        if (call)
+            call(file);
+    }
+    closedir(d);
+    return n;
+}
+
+static void remove_entry(const char *file)
+{
+    if (unlink(file))
+        test_folder_remove(file);
+}
+
+void test_folder_remove(const char *path)
+{
+    each_entry(path, remove_entry);
+    rmdir(path);
+}
+
+int test_folder_count(const char *path)
+{
+    return each_entry(path, NULL);
+}

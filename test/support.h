@@ -1,0 +1,40 @@
+/* support.h - what the tests share. */
+#ifndef TEST_SUPPORT_H
+#define TEST_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+
+/* A small generator whose numbers are the same everywhere. */
+typedef struct test_random {
+    uint64_t state;
+} test_random;
+uint64_t test_next(test_random *r);
+int64_t test_between(test_random *r, int64_t lo, int64_t hi); /* both included */
+
+/* A folder of its own for a test; test_folder_remove takes it away with the files in it. */
+char *test_folder(void); /* free() it */
+void test_folder_remove(const char *path);
+int test_folder_count(const char *path); /* files in it */
+
+/* ts_status is TS_OK, or fails with the error's text. */
+#define assert_ok(call)                                                                            \
+    do {                                                                                           \
+        if ((call) != TS_OK)                                                                       \
+            fail_msg("%s", ts_error_text());                                                       \
+    } while (0)
+/* The call fails with this code and exactly these words. */
+#define assert_fails(call, code_, words)                                                           \
+    do {                                                                                           \
+        assert_int_equal(call, code_);                                                             \
+        assert_int_equal(ts_last_error()->code, code_);                                            \
+        assert_string_equal(ts_last_error()->message, words);                                      \
+    } while (0)
+
+#endif
