@@ -163,7 +163,7 @@ ts_key ts_cache_key(ts_arena *a, const ts_graph *model, const ts_options *opt, c
     entry(a, &k, "abi", ts_arena_printf(a, "%d", (int)TS_MODULE_ABI));
     entry(a, &k, "isa", isa.name);
     entry(a, &k, "compiler", cc);
-    entry(a, &k, "flags", ts_arena_printf(a, "%s " TS_CC_LINK, isa.flags));
+    entry(a, &k, "flags", ts_cc_flags(a, &isa, cc));
     for (int i = 0; i < k.nentries; i++)
         for (int j = 0; j < 2; j++) /* with its NUL, so that no two keys run together */
             ts_text_add(&all, k.entries[i][j], strlen(k.entries[i][j]) + 1);

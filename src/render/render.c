@@ -115,12 +115,12 @@ static void kernel_head(ts_render *r, int i)
     const ts_kernel *k = r->p->kernels[i];
     bool *seen = TS_NEWS(r->a, bool, r->p->g->nvalues);
 
-    ts_text_printf(&r->body, "\n/*\n");
+    ts_text_printf(&r->body, "\n" TS_UNIT "/*\n");
     for (int n = 0; n < k->nroots && !k->copy; n++)
         describe(r, k->roots[n], seen);
     if (k->copy)
         ts_text_printf(&r->body, " * %%%s <- %%%d\n", k->roots[0]->name, k->copy->id);
-    ts_text_printf(&r->body, " */\nstatic void k%d(const ctx *c, int64_t lo, int64_t hi)\n{\n", i);
+    ts_text_printf(&r->body, " */\nvoid k%d(const ctx *c, int64_t lo, int64_t hi)\n{\n", i);
     for (int n = 0; n < k->nroots; n++)
         declare(r, k->roots[n], true);
     for (int n = 0; n < k->nreads; n++) {
@@ -198,6 +198,9 @@ static ts_status kernels(ts_render *r)
                        named && named->backward ? " backward" : "", (long)cut.count,
                        (long)cut.grain, k->phase, k->wait);
     }
+    ts_text_printf(&r->body, "\n" TS_UNIT);
+    for (int i = 0; i < r->p->nkernels; i++)
+        ts_text_printf(&r->body, "void k%d(const ctx *c, int64_t lo, int64_t hi);\n", i);
     ts_text_printf(&r->body, "\nstatic const kernel table[] = {\n%s    {0},\n};\n",
                    table.s ? table.s : "");
     ts_text_printf(

@@ -24,6 +24,9 @@ typedef struct ts_isa {
 } ts_isa;
 ts_status ts_isa_find(const char *name, ts_isa *out); /* NULL: this machine */
 
+/* A line before each kernel and before the table: where build.c may cut a long source into units.
+ */
+#define TS_UNIT "/* unit */\n"
 typedef struct ts_source {
     char *text; /* in the arena */
     size_t len;
@@ -47,7 +50,7 @@ ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt
                          const ts_source **out);
 void ts_render_need(ts_render *r, const char *what);
 void ts_render_emitter(ts_render *r, ts_emit *e); /* an emitter that writes to r->body */
-/* Opens "static void kN(...) {" with its pointers. */
+/* Opens "void kN(...) {" with its pointers. */
 void ts_render_head(ts_render *r, ts_emit *e, const char *what);
 const char *ts_render_pointer(const void *where, const ts_value *v);
 
@@ -62,10 +65,11 @@ bool ts_render_contract(ts_render *r, const ts_kernel *k,
 void ts_prelude(ts_render *r, ts_text *out);
 
 /* build.c: the C compiler as a child process */
-#define TS_CC_LINK "-w -fPIC -shared -fvisibility=hidden"
 ts_status ts_cc_build(const ts_source *src, const ts_options *opt, char **object, size_t *bytes);
 char *ts_cc_identity(ts_arena *a, const ts_options *opt); /* NULL: there is none */
-ts_status ts_cc_missing(const ts_options *opt);           /* fails saying so */
+/* All that is said to the compiler of that identity. */
+const char *ts_cc_flags(ts_arena *a, const ts_isa *isa, const char *identity);
+ts_status ts_cc_missing(const ts_options *opt); /* fails saying so */
 
 /* cache.c */
 typedef struct ts_cache ts_cache;

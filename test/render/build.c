@@ -189,6 +189,97 @@ static void which_compiler(void **state)
     ts_arena_free(a);
 }
 
+/* Many kernels of some 20 KB each, then a table that sums them. `bad` is one that does not compile.
+ */
+static char *long_source(int kernels, int bad)
+{
+    ts_text t = {0};
+
+    ts_text_printf(&t, "static int twice(int x) { return 2 * x; }\n");
+    for (int i = 0; i < kernels; i++) {
+        ts_text_printf(&t, "\n" TS_UNIT "int k%d(int x)\n{\n", i);
+        for (int n = 0; n < 1000; n++)
+            ts_text_printf(&t, "    /* line %4d */\n", n);
+        ts_text_printf(
+            &t, i == bad ? "    return nonsense;\n}\n" : "    return twice(x) + %d;\n}\n", i);
+    }
+    ts_text_printf(&t, "\n" TS_UNIT);
+    for (int i = 0; i < kernels; i++)
+        ts_text_printf(&t, "int k%d(int);\n", i);
+    ts_text_printf(&t, "__attribute__((visibility(\"default\"))) int sum(int x)\n{\n    return 0");
+    for (int i = 0; i < kernels; i++)
+        ts_text_printf(&t, " + k%d(x)", i);
+    ts_text_printf(&t, ";\n}\n");
+    return t.s;
+}
+
+/* How many units were compiled, from the words a script saw. */
+static int units(const char *words)
+{
+    int n = 0;
+
+    for (const char *p = words; (p = strstr(p, "<-c>")); p++)
+        n++;
+    return n;
+}
+
+static void long_sources_in_units(void **state)
+{
+    static const int sizes[] = {1, 5, 20, 200}, expected[] = {0, 0, 3, 16};
+    char text[8192], cc[4096];
+
+    (void)state;
+    snprintf(text, sizeof(text),
+             "#!/bin/sh\nfor w; do echo \"<$w>\"; done >>'%s'\nexec cc \"$@\"\n", at("words"));
+    snprintf(cc, sizeof(cc), "%s", script("cc", text));
+    for (int i = 0; i < TS_COUNT(sizes); i++) {
+        char *source = long_source(sizes[i], -1), *object, *words;
+        int (*sum)(int), n = sizes[i];
+        void *library, *symbol;
+        size_t bytes;
+        unlink(at("words"));
+        assert_ok(build(source, cc, &object, &bytes));
+        assert_ok(ts_library_open(object, bytes, &library));
+        symbol = ts_library_symbol(library, "sum");
+        assert_non_null(symbol);
+        memcpy(&sum, &symbol, sizeof(sum));
+        assert_int_equal(sum(3), 6 * n + n * (n - 1) / 2);
+        ts_library_close(library);
+        assert_ok(ts_file_read(at("words"), &words, &bytes));
+        assert_int_equal(units(words), expected[i]);
+        free(words);
+        free(object);
+        free(source);
+        assert_int_equal(test_folder_count(at("tmp")), 0);
+    }
+}
+
+static void a_unit_that_fails(void **state)
+{
+    char *source = long_source(40, 17), c_path[4096];
+
+    (void)state;
+    check_fails(source, NULL, "error: ", true);
+    assert_non_null(strstr(ts_last_error()->message, "nonsense"));
+    assert_int_equal(sscanf(ts_last_error()->hint, "the source is kept in %4000[^,],", c_path), 1);
+    assert_int_equal(access(c_path, R_OK), 0);
+    free(source);
+    source = long_source(40, -1);
+    test_folder_remove(at("tmp"));
+    assert_int_equal(mkdir(at("tmp"), 0700), 0);
+    for (int n = 0; n < 7; n++) { /* the identity, five units, the link */
+        char *object;
+        size_t bytes;
+        ts_fault_arm("compiler", n);
+        assert_int_equal(build(source, NULL, &object, &bytes), n ? TS_ERR_COMPILER : TS_OK);
+        ts_fault_arm(NULL, -1);
+        if (!n)
+            free(object);
+        assert_int_equal(test_folder_count(at("tmp")), 0);
+    }
+    free(source);
+}
+
 static void no_room_for_scratch(void **state)
 {
     char *object;
@@ -224,6 +315,8 @@ int main(void)
         CASE(a_missing_compiler),
         CASE(blanks_in_names),
         CASE(which_compiler),
+        CASE(long_sources_in_units),
+        CASE(a_unit_that_fails),
         CASE(no_room_for_scratch),
         CASE(instruction_sets),
     };
