@@ -405,7 +405,12 @@ typedef struct ts_options {
 typedef struct ts_executable ts_executable;
 
 TS_API ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **out);
+/* For ts_options.progress: a bar on stderr when that is a terminal; TESSERA_PROGRESS=1 always,
+ * TESSERA_PROGRESS=0 never. */
+TS_API void ts_progress_bar(void *arg, int percent);
 TS_API void ts_executable_free(ts_executable *x);
+/* One file with all that a run needs. Loading checks every byte of it, but what it holds is a
+ * program: load files from those whose programs you would run. */
 TS_API ts_status ts_executable_save(const ts_executable *x, const char *path);
 TS_API ts_status ts_executable_load(const char *path, ts_executable **out);
 /* What is inside: one line a fact (versions, ISA, inputs, outputs, parameters, memory plan,

@@ -115,12 +115,12 @@ static void kernel_head(ts_render *r, int i)
     const ts_kernel *k = r->p->kernels[i];
     bool *seen = TS_NEWS(r->a, bool, r->p->g->nvalues);
 
-    ts_text_printf(&r->body, "\n/*\n");
+    ts_text_printf(&r->body, "\n" TS_UNIT "/*\n");
     for (int n = 0; n < k->nroots && !k->copy; n++)
         describe(r, k->roots[n], seen);
     if (k->copy)
         ts_text_printf(&r->body, " * %%%s <- %%%d\n", k->roots[0]->name, k->copy->id);
-    ts_text_printf(&r->body, " */\nstatic void k%d(const ctx *c, int64_t lo, int64_t hi)\n{\n", i);
+    ts_text_printf(&r->body, " */\nvoid k%d(const ctx *c, int64_t lo, int64_t hi)\n{\n", i);
     for (int n = 0; n < k->nroots; n++)
         declare(r, k->roots[n], true);
     for (int n = 0; n < k->nreads; n++) {
@@ -207,6 +207,9 @@ static ts_status kernels(ts_render *r)
         alone[i] = cuts[i].count / cuts[i].grain < 2;
     }
     ts_plan_waits(r->p, alone);
+    ts_text_printf(&r->body, "\n" TS_UNIT);
+    for (int i = 0; i < n; i++)
+        ts_text_printf(&r->body, "void k%d(const ctx *c, int64_t lo, int64_t hi);\n", i);
     ts_text_printf(&r->body, "\nstatic const kernel table[] = {\n");
     for (int i = 0; i < n; i++)
         table_row(r, i, &cuts[i]);
