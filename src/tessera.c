@@ -99,6 +99,21 @@ static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *o
     return build(x, src, opt);                 /* render/  C text  -> .so      */
 }
 
+static ts_status check_options(const ts_options *opt)
+{
+    int D = TS_MAX(1, opt->device_iterations), N = TS_MAX(1, opt->output_period);
+
+    if (opt->device_iterations < 0 || opt->gradient_accumulation < 0 || opt->output_period < 0)
+        return ts_fail(TS_ERR_ARG,
+                       "device iterations %d, gradient accumulation %d and output period %d must "
+                       "not be negative",
+                       opt->device_iterations, opt->gradient_accumulation, opt->output_period);
+    if (opt->output_mode == TS_OUT_EVERY_N && D % N)
+        return ts_fail(TS_ERR_ARG, "an output period of %d does not divide %d device iterations", N,
+                       D);
+    return TS_OK;
+}
+
 ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **out)
 {
     static const ts_options defaults;
@@ -110,6 +125,8 @@ ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **o
     x->arena = a;
     opt = opt ? opt : &defaults;
     s = ts_graph_check(g);
+    if (!s)
+        s = check_options(opt);
     if (!s)
         s = compile(a, g, opt, x);
     if (s) {
