@@ -87,6 +87,7 @@ static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *o
     const ts_program *p;
     const ts_source *src;
 
+    model = ts_graph_import(a, model); /* the user may free theirs before x */
     TS_TRY(ts_pass_all(a, model, opt, &g)); /* pass/    graph   -> graph    */
     if (opt->executor == TS_EXEC_REFERENCE) {
         x->graph = g;

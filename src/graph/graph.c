@@ -278,6 +278,25 @@ ts_node *ts_graph_copy_node(ts_graph *out, const ts_node *n, ts_value **map)
     return c;
 }
 
+const ts_graph *ts_graph_import(ts_arena *a, const ts_graph *g)
+{
+    ts_value **map;
+    ts_graph *out = ts_graph_begin_copy(a, g, &map);
+
+    for (int i = 0; i < g->nnodes; i++) {
+        const ts_node *n = g->nodes[i];
+        ts_node *c = ts_graph_copy_node(out, n, map);
+        copy_attrs(a, c, n->nattr, n->attr);
+        c->layer = ts_arena_strdup(a, n->layer);
+        c->block = ts_arena_strdup(a, n->block);
+        c->file = ts_arena_strdup(a, n->file);
+        if (n->data)
+            c->data = ts_arena_copy(a, n->data, ts_type_bytes(&n->out[0]->type));
+    }
+    ts_graph_finish_copy(out, g, map);
+    return out;
+}
+
 int *ts_graph_uses(ts_arena *a, const ts_graph *g)
 {
     int *uses = TS_NEWS(a, int, g->nvalues);

@@ -146,6 +146,8 @@ const ts_state *ts_graph_state_of(const ts_graph *g, const ts_value *v);
 ts_graph *ts_graph_begin_copy(ts_arena *a, const ts_graph *g, ts_value ***map);
 void ts_graph_finish_copy(ts_graph *out, const ts_graph *g, ts_value *const *map);
 ts_node *ts_graph_copy_node(ts_graph *out, const ts_node *n, ts_value **map);
+/* A copy that shares nothing with g, which its owner may free before what is made of the copy. */
+const ts_graph *ts_graph_import(ts_arena *a, const ts_graph *g);
 /* For each value: how many nodes, outputs and updates use it. */
 int *ts_graph_uses(ts_arena *a, const ts_graph *g);
 
