@@ -58,6 +58,20 @@ static inline bool idx_read(gzFile f, const char *path, void *data, unsigned byt
     return idx_fail(path, error == Z_DATA_ERROR ? "is corrupt" : "is cut short");
 }
 
+/* At the end of a whole file: nothing follows, and gzip's checksum is right. */
+static inline bool idx_end(gzFile f, const char *path)
+{
+    uint8_t more;
+    int got = gzread(f, &more, 1), error = Z_OK;
+
+    if (got > 0)
+        return idx_fail(path, "is longer than it says");
+    gzerror(f, &error);
+    if (got == 0 && (error == Z_OK || error == Z_STREAM_END))
+        return true;
+    return idx_fail(path, error == Z_BUF_ERROR ? "is cut short" : "is corrupt");
+}
+
 static inline bool idx_words(gzFile f, const char *path, uint32_t *words, int n)
 {
     uint8_t b[4];
@@ -90,7 +104,7 @@ static inline bool idx_read_images(gzFile f, const char *path, int64_t limit, do
         for (int p = 0; p < IDX_PIXELS; p++)
             s->images[i * IDX_PIXELS + p] = (float)((row[p] / 255.0 - mean) / deviation);
     }
-    return true;
+    return s->n < head[1] || idx_end(f, path);
 }
 
 static inline bool idx_read_labels(gzFile f, const char *path, idx_set *s)
@@ -112,7 +126,7 @@ static inline bool idx_read_labels(gzFile f, const char *path, idx_set *s)
             return idx_fail(path, "has a label above 9");
         s->labels[i] = label;
     }
-    return true;
+    return s->n < head[1] || idx_end(f, path);
 }
 
 /* Reads "train" or "t10k" from a folder, at most `limit` samples (0: all). On failure says why on
