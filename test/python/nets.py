@@ -81,10 +81,9 @@ class Residual(nn.Module):
 
 
 def samples(folder, n, mean, deviation):
-    """The first n training images and labels of a folder of IDX files; where it is absent those of
-    Fashion-MNIST, and without them noise around a pattern for each label."""
-    folder = next((f for f in (folder, FASHION) if f.exists()), None)
-    if not folder:
+    """The first n training images and labels of a folder of IDX files; where it is absent, noise around a
+    pattern for each label."""
+    if not folder or not folder.exists():
         rng = np.random.default_rng(0)
         labels, patterns = rng.integers(0, 10, n), rng.standard_normal((10, 1, 28, 28))
         return ((patterns[labels] + rng.standard_normal((n, 1, 28, 28))).astype(np.float32),

@@ -1,8 +1,9 @@
 """The same weights and batches give the same losses as PyTorch, step after step.
 
-Within 1e-4, or where rounding alone moves PyTorch further than that (AdamW divides by the root of tiny
-numbers: on real digits its float32 is 8 % from its float64 after 300 steps), within what separates
-PyTorch's own float32 from its float64 so far.
+Within 1e-4 of PyTorch in float32 or in float64, whichever is nearer: on real data its own two precisions
+part by several percent within 300 steps where a pooling tie or AdamW's division by a tiny root is decided
+by rounding. Plain AdamW therefore trains on noise around patterns, where that does not happen; with
+accumulated gradients it trains on real digits.
 """
 
 import struct
@@ -20,8 +21,7 @@ CASES = {
                 (nets.FASHION, 0.5, 0.5), 16, 10, 1, 30),
     "digits": (nets.Digits, lambda p: torch.optim.SGD(p, lr=0.03),
                (nets.MNIST, 0.1307, 0.3081), 8, 50, 1, 6),
-    "pipeline": (nets.Pipeline, lambda p: torch.optim.AdamW(p, lr=0.001),
-                 (nets.MNIST, 0.1307, 0.3081), 40, 10, 1, 30),
+    "pipeline": (nets.Pipeline, lambda p: torch.optim.AdamW(p, lr=0.001), (None, 0, 1), 40, 10, 1, 30),
     "pipeline-accumulated": (nets.Pipeline, lambda p: torch.optim.AdamW(p, lr=0.001),
                              (nets.MNIST, 0.1307, 0.3081), 4, 10, 10, 3),
 }
@@ -72,7 +72,6 @@ def test_losses_follow_pytorch(name, build_dir):
 
     assert len(ours) == len(theirs) == 300
     assert theirs[-30:].mean() < theirs[:30].mean(), "PyTorch did not learn"
-    assert ours[:20] == pytest.approx(theirs[:20], rel=1e-4)
-    allowed = np.maximum(1e-4 * np.abs(theirs), 3 * np.maximum.accumulate(np.abs(theirs - exact)))
-    wrong = np.flatnonzero(np.abs(ours - theirs) > allowed)
+    difference = np.minimum(np.abs(ours - theirs), np.abs(ours - exact))
+    wrong = np.flatnonzero(~(difference <= 1e-4 * np.abs(theirs) + 1e-6))
     assert not len(wrong), [(i, ours[i], theirs[i], exact[i]) for i in wrong[:5]]
