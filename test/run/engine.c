@@ -20,10 +20,10 @@
 #endif
 #endif
 
+#ifndef SANITIZED
 static atomic_long allocations;
 static atomic_size_t largest;
 
-#ifndef SANITIZED
 void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *p, size_t n);

@@ -15,7 +15,7 @@ static ts_engine *engine(int64_t batch, ts_options opt, ts_executable **x)
     ts_value *same = ts_input(g, "same", TS_I64, batch);
     ts_value *w = ts_param_n(g, "w", TS_F32, (ts_init){TS_INIT_FULL, 1, 0}, 0, NULL);
     ts_optimizer sgd = ts_sgd(0);
-    ts_engine *e;
+    ts_engine *e = NULL;
 
     ts_output(same, "same");
     ts_loss(ts_mul(w, ts_mean(v, 0, NULL, false)));
