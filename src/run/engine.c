@@ -15,9 +15,10 @@ struct ts_engine {
     const ts_executable *exe;
     char *block;
     ts_team *team;
+    int threads;
+    const void **feeds; /* each thread's pointers to the inputs of its micro-batch */
     uint64_t seed, step;
-    ts_ref *ref;         /* the reference executor's tensors, instead of block and team */
-    const void **inputs; /* each thread's pointers to the current micro-batch */
+    ts_ref *ref; /* the reference executor's tensors, instead of block and team */
     /* of the running call */
     const void *const *in;
     void *const *out;
@@ -90,24 +91,29 @@ static ts_status init_states(ts_engine *e)
     return TS_OK;
 }
 
+static ts_status start_native(ts_engine *e, int threads)
+{
+    size_t feeds = (size_t)threads * (size_t)e->exe->ninputs * sizeof(void *);
+
+    e->threads = threads;
+    TS_TRY(ts_alloc(e->exe->block_bytes, "the device block", (void **)&e->block));
+    TS_TRY(ts_alloc(feeds, "the pointers to the inputs", (void **)&e->feeds));
+    return ts_team_new(threads, &e->team);
+}
+
 ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_engine **out)
 {
     ts_engine *e = calloc(1, sizeof(*e));
-    int threads = opt && opt->threads > 0 ? opt->threads : ts_team_default_size();
     ts_status s = TS_OK;
 
     if (!e)
         return ts_fail(TS_ERR_MEMORY, "cannot allocate an engine");
     e->exe = x;
     e->seed = opt ? opt->seed : 0;
-    if (x->module) {
-        s = ts_alloc(x->block_bytes, "the device block", (void **)&e->block);
-        if (!s)
-            s = ts_alloc((size_t)threads * (size_t)(x->ninputs + 1) * sizeof(void *), "the inputs",
-                         (void **)&e->inputs);
-        if (!s)
-            s = ts_team_new(threads, &e->team);
-    } else
+    e->threads = 1; /* all that the reference executor uses */
+    if (x->module)
+        s = start_native(e, opt && opt->threads > 0 ? opt->threads : ts_team_default_size());
+    else
         s = ts_ref_new(x->graph, &e->ref);
     if (!s)
         s = init_states(e);
@@ -125,12 +131,22 @@ void ts_engine_free(ts_engine *e)
         return;
     ts_team_free(e->team);
     ts_ref_free(e->ref);
+    free(e->feeds);
     free(e->block);
-    free(e->inputs);
     free(e);
 }
 
 /* --- outputs --- */
+
+const ts_executable *ts_engine_executable(const ts_engine *e)
+{
+    return e->exe;
+}
+
+int ts_engine_threads(const ts_engine *e)
+{
+    return e->threads;
+}
 
 int ts_engine_slots(const ts_engine *e)
 {
@@ -230,7 +246,7 @@ static void loop(void *arg, int member, int size)
 {
     ts_engine *e = arg;
     const ts_executable *x = e->exe;
-    const void **in = e->inputs + (size_t)member * (size_t)x->ninputs;
+    const void **in = e->feeds + (size_t)member * (size_t)x->ninputs;
     ts_run_ctx c = {.m = e->block, .in = in, .seed = e->seed, .step = e->step};
 
     for (int d = 0; d < x->device_iterations; d++) {

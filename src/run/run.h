@@ -28,6 +28,9 @@ void ts_team_run(ts_team *t, ts_team_fn *fn, void *arg); /* returns when every m
 void ts_team_wait(ts_team *t);                           /* inside fn: the barrier */
 int ts_team_default_size(void); /* affinity, control group and OMP_NUM_THREADS */
 
+/* engine.c */
+const ts_executable *ts_engine_executable(const ts_engine *e);
+
 /* What an executable was made from, by name: the cache finds it by `hash` and can say what changed.
  */
 typedef struct ts_key {
