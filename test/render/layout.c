@@ -8,7 +8,6 @@
 #include "pass/pass.h"
 #include "render/render.h"
 #include "run/run.h"
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,21 +27,16 @@
 static const ts_module *build(const ts_program *p, ts_arena *a, const ts_options *opt,
                               void **library)
 {
-    char folder[] = "/tmp/tessera-layout.XXXXXX", *so;
-    static const char *const files[] = {"step.c", "cc.log", "step.so"};
     const ts_source *src;
     const ts_module *m = NULL;
+    char *object = NULL;
+    size_t bytes;
 
     *library = NULL;
-    if (!mkdtemp(folder))
-        return NULL;
-    so = ts_arena_printf(a, "%s/step.so", folder);
-    if (!ts_source_make(a, p, opt, &src) && !ts_cc_build(src, opt, folder, so) &&
-        (*library = dlopen(so, RTLD_NOW)))
-        m = dlsym(*library, "tessera_module");
-    for (int i = 0; i < TS_COUNT(files); i++)
-        unlink(ts_arena_printf(a, "%s/%s", folder, files[i]));
-    rmdir(folder);
+    if (!ts_source_make(a, p, opt, &src) && !ts_cc_build(src, opt, &object, &bytes) &&
+        !ts_library_open(object, bytes, library))
+        m = ts_library_symbol(*library, "tessera_module");
+    free(object);
     return m;
 }
 
@@ -141,7 +135,7 @@ static void run_native(rig *r, const char *skip, const char *isa, int pieces, co
     run_module(m, r, block.data, pieces);
     compare_outputs(r, p, block.data, how);
     munmap(block.pages, block.bytes);
-    dlclose(library);
+    ts_library_close(library);
 }
 
 /* --- layouts --- */

@@ -3,7 +3,7 @@
  * generated source, so the test adds a few lines behind it and builds that. */
 #include "graph/graph.h"
 #include "render/render.h"
-#include <dlfcn.h>
+#include "run/run.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,8 +76,6 @@ static ts_graph *user(ts_arena *a)
 
 static lib load(const char *isa)
 {
-    char folder[] = "/tmp/tessera-prelude.XXXXXX";
-    static const char *const files[] = {"step.c", "cc.log", "step.so"};
     ts_arena *a = ts_arena_new();
     ts_options opt = {.isa = isa};
     const ts_program *p;
@@ -85,24 +83,18 @@ static lib load(const char *isa)
     ts_source more;
     ts_text t = {0};
     lib l = {0};
-    const char *so;
+    char *object;
+    size_t bytes;
 
-    assert_non_null(mkdtemp(folder));
-    so = ts_arena_printf(a, "%s/step.so", folder);
     if (ts_plan(a, user(a), &opt, &p) || ts_source_make(a, p, &opt, &src))
         fail_msg("%s", ts_error_text());
     ts_text_add(&t, src->text, src->len);
     add_drivers(&t, src->isa.width);
     more = (ts_source){t.s, t.len, src->isa};
-    if (ts_cc_build(&more, &opt, folder, so))
+    if (ts_cc_build(&more, &opt, &object, &bytes) || ts_library_open(object, bytes, &l.handle))
         fail_msg("%s", ts_error_text());
-    l.handle = dlopen(so, RTLD_NOW);
     l.isa = src->isa;
-    if (!l.handle)
-        fail_msg("%s", dlerror());
-    for (int i = 0; i < TS_COUNT(files); i++)
-        unlink(ts_arena_printf(a, "%s/%s", folder, files[i]));
-    rmdir(folder);
+    free(object);
     ts_text_free(&t);
     ts_arena_free(a);
     return l;
@@ -114,7 +106,7 @@ static void *symbol(const lib *l, const char *prefix, const char *name)
     void *f;
 
     snprintf(s, sizeof(s), "%s_%s", prefix, name);
-    f = dlsym(l->handle, s);
+    f = ts_library_symbol(l->handle, s);
     if (!f)
         fail_msg("there is no %s", s);
     return f;
@@ -282,7 +274,7 @@ static void check(const char *isa)
         widening(&l, brain);
         narrowing(&l, brain);
     }
-    dlclose(l.handle);
+    ts_library_close(l.handle);
 }
 
 static void this_machine(void **state)

@@ -1012,10 +1012,19 @@ static void add_loss(gen *q, trial *t)
     }
 }
 
+static bool has_clang(void)
+{
+    ts_arena *a = ts_arena_new();
+    bool found = ts_cc_identity(a, &(ts_options){.cc = "clang"}) != NULL;
+
+    ts_arena_free(a);
+    return found;
+}
+
 static void some_options(gen *q, trial *t)
 {
     static const char *const skips[] = {NULL,     NULL,       NULL,          "fuse",
-                                        "layout", "simplify", "fuse,layout", "fuse,simplify"};
+                                        "layout", "simplify", "fuse,layout", "winograd,split", "crop,simplify"};
     static const char *const isas[] = {NULL, NULL, NULL, "x86-64-v3", "portable"};
     static const ts_output_mode modes[] = {TS_OUT_DEFAULT, TS_OUT_FINAL, TS_OUT_ALL, TS_OUT_SUM,
                                            TS_OUT_EVERY_N};
@@ -1027,12 +1036,12 @@ static void some_options(gen *q, trial *t)
     if (t->opt.isa && !strcmp(t->opt.isa, "x86-64-v3") &&
         (ts_isa_find(NULL, &isa) || isa.width < 8))
         t->opt.isa = NULL;
-    if (odds(q, 12) && ts_cc_present(&(ts_options){.cc = "clang"}))
+    if (odds(q, 12) && has_clang())
         t->opt.cc = "clang";
     if (odds(q, 30)) {
         t->opt.device_iterations = 1 + roll(q, 2);
         t->opt.output_mode = modes[roll(q, TS_COUNT(modes))];
-        t->opt.output_period = 1 + roll(q, 2);
+        t->opt.output_period = odds(q, 50) ? t->opt.device_iterations : 1; /* it divides */
     }
     if (!t->trains)
         return;
