@@ -506,7 +506,8 @@ static const char *term_condition(writer *w)
         bool clipped = false;
         /* a loop over a summed axis was clipped to the bound, unless unrolled axes take part */
         for (int u = w->x->s.nout; u < w->x->s.naxes; u++)
-            clipped = clipped || (q->f->k[u] && !w->x->unroll[u] && u != w->x->lane);
+            clipped = clipped || (q->f->k[u] && !w->x->unroll[u] && u != w->x->lane &&
+                                  w->x->s.extent[u] > 1);
         for (int u = 0; u < w->x->s.naxes; u++)
             if (q->f->k[u] && (w->x->unroll[u] || u == w->x->tile[0] || u == w->x->tile[1]))
                 clipped = false;
