@@ -47,6 +47,7 @@ typedef struct nest {
     int tile[2];     /* axes or -1 */
     int64_t size[2]; /* of the tile */
     bool unroll[TS_AXES];
+    bool empty; /* nothing is summed: the result is zero */
     double cost;
 } nest;
 
@@ -506,8 +507,8 @@ static const char *term_condition(writer *w)
         bool clipped = false;
         /* a loop over a summed axis was clipped to the bound, unless unrolled axes take part */
         for (int u = w->x->s.nout; u < w->x->s.naxes; u++)
-            clipped = clipped || (q->f->k[u] && !w->x->unroll[u] && u != w->x->lane &&
-                                  w->x->s.extent[u] > 1);
+            clipped = clipped ||
+                      (q->f->k[u] && !w->x->unroll[u] && u != w->x->lane && w->x->s.extent[u] > 1);
         for (int u = 0; u < w->x->s.naxes; u++)
             if (q->f->k[u] && (w->x->unroll[u] || u == w->x->tile[0] || u == w->x->tile[1]))
                 clipped = false;
@@ -772,7 +773,8 @@ static void tile(writer *w)
         }
         ts_emit_line(w->e, "%s %s;", t, list);
     }
-    sum_loops(w, x->s.nout);
+    if (!x->empty)
+        sum_loops(w, x->s.nout);
     epilogue(w);
 }
 
@@ -931,19 +933,16 @@ static bool takes(const ts_kernel *k)
     return t == TS_F32 || t == TS_F16 || t == TS_BF16;
 }
 
-bool ts_render_contract(ts_render *r, const ts_kernel *k, ts_cut *cut)
+/* One nest: its parts of the lane axis one after the other. *pieces counts on. */
+static bool write_nest(ts_render *r, const ts_kernel *k, const ts_spec *spec, bool empty,
+                       int64_t *pieces)
 {
-    nest x = {.r = r, .k = k, .n = k->anchor, .lane = -1, .tile = {-1, -1}};
+    nest x = {
+        .r = r, .k = k, .n = k->anchor, .s = *spec, .lane = -1, .tile = {-1, -1}, .empty = empty};
     ts_emit e;
     writer w = {.x = &x, .e = &e};
-    int64_t extent, from = 0, pieces = 0;
+    int64_t extent, from = 0;
 
-    if (!takes(k))
-        return false;
-    k->anchor->op->spec(r->a, k->anchor, &x.s);
-    for (int d = 0; d < TS_MAX_RANK; d++)
-        if (x.s.a[d].div > 1 || x.s.b[d].div > 1)
-            return false;
     if (!make_linear(&x))
         return false;
     find_bounds(&x);
@@ -956,17 +955,82 @@ bool ts_render_contract(ts_render *r, const ts_kernel *k, ts_cut *cut)
     extent = x.s.extent[x.lane];
     if (x.across) {
         w.part = (part){0, 1, x.width};
-        pieces = write_part(&w, 0);
-    } else {
-        for (int width = x.width; from<extent; width = width> 4 ? width / 2 : 1) {
-            int64_t blocks = (extent - from) / width;
-            if (!blocks)
-                continue;
-            w.part = (part){from, blocks, width};
-            pieces += write_part(&w, pieces);
-            from += blocks * width;
-        }
+        *pieces += write_part(&w, *pieces);
+        return true;
     }
+    for (int width = x.width; from<extent; width = width> 4 ? width / 2 : 1) {
+        int64_t blocks = (extent - from) / width;
+        if (!blocks)
+            continue;
+        w.part = (part){from, blocks, width};
+        *pieces += write_part(&w, *pieces);
+        from += blocks * width;
+    }
+    return true;
+}
+
+/* The output axis and the tap of dim d of operand a, where (place + c - tap) / div is read. */
+static bool strided_axes(const ts_spec *s, int d, int *place, int *tap)
+{
+    *place = *tap = -1;
+    for (int i = 0; i < s->naxes; i++) {
+        if (i < s->nout && s->a[d].k[i] == 1)
+            *place = i;
+        if (i >= s->nout && s->a[d].k[i] == -1)
+            *tap = i;
+    }
+    return *place >= 0 && *tap >= 0 && s->extent[*place] > 1;
+}
+
+/* The gradient of a convolution with stride s reads dy at (p + c - k) / s, and only where s
+ * divides. Places p = s q + r with the same r use the taps k = s j + k0 with the same k0, and read
+ * q + (r + c - k0) / s - j: for each r a nest without division. Some have no tap, and are zero. */
+static bool write_phases(ts_render *r, const ts_kernel *k, const ts_spec *s, int d, bool empty,
+                         int64_t *pieces)
+{
+    int place, tap;
+    int64_t div;
+
+    while (d < TS_MAX_RANK && s->a[d].div <= 1)
+        d++;
+    if (d == TS_MAX_RANK)
+        return write_nest(r, k, s, empty, pieces);
+    div = s->a[d].div;
+    if (!strided_axes(s, d, &place, &tap))
+        return false;
+    for (int64_t phase = 0; phase < div && phase < s->extent[place]; phase++) {
+        ts_spec one = *s;
+        int64_t k0 = (phase + s->a[d].c) % div, taps = (s->extent[tap] - k0 + div - 1) / div;
+        bool none = k0 >= s->extent[tap];
+        one.extent[place] = (s->extent[place] - phase + div - 1) / div;
+        one.extent[tap] = none ? 1 : taps;
+        one.a[d].div = 1;
+        one.a[d].c = (phase + s->a[d].c - k0) / div;
+        for (int o = 0; o < TS_MAX_RANK; o++) {
+            one.out[o].c += s->out[o].k[place] * phase;
+            one.out[o].k[place] *= div;
+            one.b[o].c += none ? 0 : s->b[o].k[tap] * k0;
+            one.b[o].k[tap] *= div;
+        }
+        if (!write_phases(r, k, &one, d + 1, empty || none, pieces))
+            return false;
+    }
+    return true;
+}
+
+bool ts_render_contract(ts_render *r, const ts_kernel *k, ts_cut *cut)
+{
+    ts_spec s;
+    int64_t pieces = 0;
+
+    if (!takes(k))
+        return false;
+    k->anchor->op->spec(r->a, k->anchor, &s);
+    for (int d = 0; d < TS_MAX_RANK; d++)
+        if (s.b[d].div > 1)
+            return false;
+    if (!write_phases(r, k, &s, 0, false, &pieces))
+        return false;
     cut->count = pieces;
     cut->grain = TS_MAX(1, (int64_t)(8192 * (double)pieces / (k->flops + 1)));
     return true;
