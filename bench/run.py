@@ -20,6 +20,7 @@ Writes build/bench.json, a list with one object a workload.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import subprocess
@@ -105,6 +106,15 @@ class Torch:
         return steps / (time.perf_counter() - start)
 
 
+def set_blas_threads(n):
+    """OpenBLAS reads its environment once; this reaches it later. False where it is not OpenBLAS."""
+    try:
+        ctypes.CDLL(torch_blas()).openblas_set_num_threads(n)
+        return True
+    except (OSError, AttributeError):
+        return False
+
+
 def torch_blas():
     """The BLAS library this process has loaded, as a path; '' when PyTorch brings its own."""
     import torch
@@ -138,7 +148,9 @@ def measure(args, workload, machine, with_torch, cache):
     a, b = [], []
     for _ in range(args.windows):
         a.append(ours.window(args.seconds))
-        if theirs:
+        # PyTorch's threads and OpenBLAS's get in each other's way on some machines: it has both chances, and the best counts
+        for blas in sorted({1, args.threads}) if theirs else ():
+            set_blas_threads(blas)
             b.append(theirs.window(args.seconds))
     ours.close()
     facts, speed, torch_speed = ours.facts, best(a), best(b)

@@ -50,6 +50,17 @@ static void relax(void)
 #endif
 }
 
+/* Watches a word for a moment: true when it changed. */
+static bool spin(atomic_uint *word, unsigned seen)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(word, memory_order_acquire) != seen)
+            return true;
+        relax();
+    }
+    return false;
+}
+
 void ts_team_wait(ts_team *t)
 {
     unsigned turn = atomic_load_explicit(&t->turn, memory_order_relaxed);
@@ -63,11 +74,8 @@ void ts_team_wait(ts_team *t)
             futex_wake(&t->turn);
         return;
     }
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&t->turn, memory_order_acquire) != turn)
-            return;
-        relax();
-    }
+    if (spin(&t->turn, turn))
+        return;
     atomic_fetch_add(&t->sleepers, 1);
     while (atomic_load(&t->turn) == turn)
         futex_wait(&t->turn, turn);
@@ -82,8 +90,9 @@ static void *work(void *arg)
 
     free(arg);
     for (;;) {
-        while (atomic_load(&t->job) == seen)
-            futex_wait(&t->job, seen);
+        if (!spin(&t->job, seen)) /* the next call often comes at once */
+            while (atomic_load(&t->job) == seen)
+                futex_wait(&t->job, seen);
         seen++;
         if (atomic_load(&t->quit))
             return NULL;
