@@ -482,11 +482,6 @@ static ts_status attribute(reader *r, parts *p)
     TS_TRY(need(r, '='));
     if (!strcmp(x.name, "data"))
         return data(r, p);
-    if (p->nattr == TS_MAX_ATTR)
-        return wrong(r, "a node has at most %d attributes", TS_MAX_ATTR);
-    for (int i = 0; i < p->nattr; i++)
-        if (!strcmp(p->attr[i].name, x.name))
-            return wrong(r, "attribute %s is given twice", x.name);
     skip_space(r);
     if (*r->p == '"') {
         x.kind = 's';

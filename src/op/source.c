@@ -9,9 +9,6 @@ static ts_status type_from_attrs(ts_node *n, ts_type *t)
 
     t->rank = ts_attr_list(n, "shape", &shape);
     TS_TRY(ts_dtype_parse(name, strlen(name), &t->dtype));
-    if (t->rank > TS_MAX_RANK)
-        return ts_fail_at(n, TS_ERR_SHAPE, "%s of rank %d; at most %d", n->op->name, t->rank,
-                          TS_MAX_RANK);
     for (int i = 0; i < t->rank; i++) {
         if (shape[i] <= 0)
             return ts_fail_at(n, TS_ERR_SHAPE, "dim %d of %s is %ld; sizes are at least 1", i,
