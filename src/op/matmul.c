@@ -245,7 +245,7 @@ const char *ts_emit_contract(ts_emit *e, const ts_node *n, int out, const ts_ix 
 
     (void)out;
     n->op->spec(e->a, n, &s);
-    /* An output dim is one axis, or group * size + rest. */
+    /* An output dim is one axis, or group * size + rest. An axis of extent 1 is nobody's rest. */
     for (int d = 0; d < n->out[0]->type.rank; d++) {
         const ts_ix *rest = at[d];
         for (int i = 0; i < s.nout; i++)
@@ -255,7 +255,7 @@ const char *ts_emit_contract(ts_emit *e, const ts_node *n, int out, const ts_ix 
             }
         for (int i = 0; i < s.nout; i++)
             if (s.out[d].k[i] == 1)
-                axes[i] = rest;
+                axes[i] = s.extent[i] == 1 ? ts_ix_const(e->a, 0) : rest;
     }
     ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), acc, ts_emit_literal(e, t, 0));
     for (int i = s.nout; i < s.naxes; i++) {

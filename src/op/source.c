@@ -99,7 +99,7 @@ ts_status ts_eval_iota(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *
 
 const char *ts_emit_iota(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
-    const ts_ix *x = at[ts_attr_int(n, "dim", 0)];
+    const ts_ix *x = n->out[0]->type.rank ? at[ts_attr_int(n, "dim", 0)] : ts_ix_const(e->a, 0);
     ts_dtype t = n->out[0]->type.dtype;
     const char *name;
     int lanes = e->lanes;
