@@ -57,8 +57,8 @@ NOTES = {
         "detach": ("x", "", "the value of x; no gradient goes through"),
         "nop": ("x", "", "x itself"),
         "cast": ("x", "`dtype`: f32 f16 bf16 f64 i8 u8 i32 i64 bool",
-                 "float to integer drops the fraction; outside the integer's range the result is not "
-                 "defined, as in PyTorch, except that the reference takes NaN as 0"),
+                 "float to integer drops the fraction; outside the integer's range it gives the nearest end "
+                 "of it and NaN gives 0 (PyTorch leaves both open). Integer to integer wraps"),
     },
     "Pointwise, more inputs; they broadcast": {
         "add": POINT2, "sub": POINT2, "mul": POINT2,
@@ -103,8 +103,8 @@ NOTES = {
         "argmin": ("x", "`dims`: one (all: the flat place), `keepdim` (0)", "the first of equals; i64"),
         "mean": ("x: floats", "`dims` (all), `keepdim` (0)", ""),
         "logsumexp": ("x: floats", "`dims` (all), `keepdim` (0)", "no gradient worth having in a row of -inf"),
-        "softmax": ("x: floats", "`dim` (-1)", "not for rank 0"),
-        "log_softmax": ("x: floats", "`dim` (-1)", "not for rank 0"),
+        "softmax": ("x: floats", "`dim` (-1)", ""),
+        "log_softmax": ("x: floats", "`dim` (-1)", ""),
     },
     "Products": {
         "matmul": ("x [.., m, k], y [.., k, n]", "", "rank 2 at least; `ts_matmul` takes vectors too"),

@@ -70,7 +70,23 @@ const char *ts_emit_point(ts_emit *e, const ts_node *n, int out, const ts_ix *co
                         n->nin > 2 ? ", " : "", x[2]);
 }
 
-/* --- cast --- */
+/* --- cast ---
+ * Floats outside an integer's range become the nearest end of it, NaN becomes 0; integers wrap. */
+
+static const struct {
+    double lo, hi;         /* from here on: the ends */
+    const char *min, *max; /* in C */
+} ends[] = {
+    [TS_I8] = {-128, 128, "-128", "127"},
+    [TS_U8] = {0, 256, "0", "255"},
+    [TS_I32] = {-0x1p31, 0x1p31, "-2147483647 - 1", "2147483647"},
+    [TS_I64] = {-0x1p63, 0x1p63, "INT64_MIN", "INT64_MAX"},
+};
+
+static bool saturates(ts_dtype from, ts_dtype to)
+{
+    return ts_dtype_is_float(from) && !ts_dtype_is_float(to) && to != TS_BOOL;
+}
 
 ts_status ts_infer_cast(ts_node *n)
 {
@@ -83,16 +99,41 @@ ts_status ts_infer_cast(ts_node *n)
 
 ts_status ts_eval_cast(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in, ts_tensor *out)
 {
+    ts_dtype from = in->type.dtype, to = out->type.dtype;
     int64_t count = ts_type_count(&out->type);
 
     (void)n, (void)c;
-    for (int64_t i = 0; i < count; i++)
-        ts_dtype_set(out->type.dtype, out->data, i, ts_dtype_get(in->type.dtype, in->data, i));
+    for (int64_t i = 0; i < count; i++) {
+        double x = ts_dtype_get(from, in->data, i);
+        if (saturates(from, to)) /* i64's last one is not a double; storing 2^63 gives it */
+            x = x >= ends[to].hi ? ends[to].hi - (to != TS_I64) : x < ends[to].lo ? ends[to].lo : x;
+        ts_dtype_set(to, out->data, i, x);
+    }
     return TS_OK;
+}
+
+typedef struct cast_arg {
+    const ts_node *n;
+    const ts_ix *const *at;
+} cast_arg;
+
+static const char *saturate(ts_emit *e, void *arg)
+{
+    const cast_arg *c = arg;
+    const char *x = ts_emit_at(e, c->n->in[0], c->at);
+    ts_dtype to = c->n->out[0]->type.dtype;
+
+    return ts_emit_temp(e, to, "%s != %s ? 0 : %s < %.0f.0 ? %s : %s >= %.0f.0 ? %s : (%s)%s", x, x,
+                        x, ends[to].lo, ends[to].min, x, ends[to].hi, ends[to].max,
+                        ts_emit_ctype(e, to), x);
 }
 
 const char *ts_emit_cast(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
+    if (saturates(n->in[0]->type.dtype, n->out[0]->type.dtype)) {
+        cast_arg c = {n, at};
+        return e->lanes ? ts_emit_lanes(e, n->out[0]->type.dtype, saturate, &c) : saturate(e, &c);
+    }
     const char *x = ts_emit_at(e, n->in[0], at);
     ts_dtype from = n->in[0]->type.dtype, to = n->out[0]->type.dtype;
     const char *t = ts_emit_ctype(e, to);
