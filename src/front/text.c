@@ -258,7 +258,7 @@ static ts_status real(reader *r, double *out)
     skip_space(r);
     if (!starts_number(r->p))
         return expected(r, "a number");
-    *out = strtod(r->p, &end);
+    *out = ts_to_real(r->p, &end);
     r->p = end;
     return TS_OK;
 }
