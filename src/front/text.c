@@ -75,11 +75,9 @@ static void skip_lines(reader *r)
 
 static size_t word_length(const char *p)
 {
-    size_t n = 0;
+    static const char word[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.0123456789";
 
-    while (isalnum((unsigned char)p[n]) || p[n] == '_' || p[n] == '.')
-        n++;
-    return n;
+    return strspn(p, word); /* isalnum depends on the locale */
 }
 
 /* What stands at the cursor, for a message. */
