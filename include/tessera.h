@@ -405,7 +405,12 @@ typedef struct ts_options {
 typedef struct ts_executable ts_executable;
 
 TS_API ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **out);
+/* For ts_options.progress: a bar on stderr when that is a terminal; TESSERA_PROGRESS=1 always,
+ * TESSERA_PROGRESS=0 never. */
+TS_API void ts_progress_bar(void *arg, int percent);
 TS_API void ts_executable_free(ts_executable *x);
+/* One file with all that a run needs. Loading checks every byte of it, but what it holds is a
+ * program: load files from those whose programs you would run. */
 TS_API ts_status ts_executable_save(const ts_executable *x, const char *path);
 TS_API ts_status ts_executable_load(const char *path, ts_executable **out);
 /* What is inside: one line a fact (versions, ISA, inputs, outputs, parameters, memory plan,
@@ -466,15 +471,17 @@ TS_API void ts_engine_set_rng(ts_engine *e, uint64_t seed, uint64_t step);
 TS_API int ts_engine_threads(const ts_engine *e);
 
 /* One call for the usual case: n samples in memory, shuffled by the seed, trained for some epochs.
- */
+ * data[i] holds n samples of input i one after the other; every input has the batch as its first
+ * dim. Samples that do not fill a last call of an epoch are left out. */
 typedef struct ts_train_options {
-    int epochs;
-    ts_run_options run;
+    int epochs;         /* 0 means 1 */
+    ts_run_options run; /* the seed shuffles; the engine has its threads already */
     bool no_shuffle;
     /* after each call of the engine; return false to stop */
     bool (*report)(void *arg, int epoch, int64_t step, int64_t steps, double loss);
     void *arg;
 } ts_train_options;
+/* last_loss, unless NULL, takes the mean of the losses that the last call returned. */
 TS_API ts_status ts_train(ts_engine *e, int64_t n, const void *const *data,
                           const ts_train_options *opt, double *last_loss);
 

@@ -6,8 +6,59 @@
 #include "plan/plan.h"
 #include "render/render.h"
 #include "run/run.h"
-#include <dlfcn.h>
-#include <unistd.h>
+#include <limits.h>
+#include <locale.h>
+
+/* --- options --- */
+
+static ts_status not_negative(const char *name, int64_t value)
+{
+    if (value >= 0)
+        return TS_OK;
+    return ts_fail(TS_ERR_ARG, "%s is %lld; it must not be negative", name, (long long)value);
+}
+
+static ts_status check_outputs(const ts_options *opt)
+{
+    int D = TS_MAX(1, opt->device_iterations), period = TS_MAX(1, opt->output_period);
+
+    if ((unsigned)opt->output_mode > TS_OUT_EVERY_N)
+        return ts_fail(TS_ERR_ARG, "there is no output mode %d", opt->output_mode);
+    if (opt->output_mode == TS_OUT_EVERY_N && D % period) {
+        ts_fail(TS_ERR_ARG, "an output every %d device iterations does not divide %d of them",
+                period, D);
+        ts_error_hint("choose an output_period that divides device_iterations");
+        return TS_ERR_ARG;
+    }
+    return TS_OK;
+}
+
+static ts_status check_options(const ts_graph *g, const ts_options *opt)
+{
+    int D = TS_MAX(1, opt->device_iterations), A = TS_MAX(1, opt->gradient_accumulation);
+    ts_isa isa;
+
+    TS_TRY(not_negative("device_iterations", opt->device_iterations));
+    TS_TRY(not_negative("gradient_accumulation", opt->gradient_accumulation));
+    TS_TRY(not_negative("output_period", opt->output_period));
+    TS_TRY(not_negative("cache_limit", opt->cache_limit));
+    TS_TRY(check_outputs(opt));
+    if ((int64_t)D * A > INT_MAX)
+        return ts_fail(TS_ERR_ARG, "%d device iterations of %d micro-batches are too many", D, A);
+    if ((unsigned)opt->executor > TS_EXEC_REFERENCE)
+        return ts_fail(TS_ERR_ARG, "there is no executor %d", opt->executor);
+    if (opt->optimizer && !g->loss) {
+        ts_fail(TS_ERR_ARG, "there is an optimizer, and no loss for it to minimise");
+        ts_error_hint("mark the loss with ts_loss(), or compile without an optimizer");
+        return TS_ERR_ARG;
+    }
+    if (opt->executor == TS_EXEC_REFERENCE)
+        return TS_OK;
+    TS_TRY(ts_isa_find(opt->isa, &isa));
+    return ts_isa_check(isa.name);
+}
+
+/* --- what a run needs to know, copied out of the compile --- */
 
 static ts_slot slot(ts_arena *a, const ts_value *v, const char *name, const ts_program *p)
 {
@@ -24,133 +75,187 @@ static ts_slot slot(ts_arena *a, const ts_value *v, const char *name, const ts_p
     return s;
 }
 
-/* What a run needs to know, copied out of the compile. */
+static void describe_slots(ts_executable *x, const ts_graph *g, const ts_program *p)
+{
+    ts_arena *a = x->arena;
+
+    for (int i = 0; i < g->ninputs; i++)
+        TS_PUSH(a, x->inputs, x->ninputs, slot(a, g->inputs[i], g->inputs[i]->name, p));
+    for (int i = 0; i < g->noutputs; i++)
+        TS_PUSH(a, x->outputs, x->noutputs, slot(a, g->outputs[i], g->output_names[i], p));
+    for (int i = 0; i < g->nstates; i++) {
+        ts_slot s = slot(a, g->states[i].value, g->states[i].value->name, p);
+        s.init = g->states[i].init;
+        TS_PUSH(a, x->states, x->nstates, s);
+    }
+}
+
+/* p is NULL for the reference executor. */
 static void describe(ts_executable *x, const ts_graph *g, const ts_program *p,
                      const ts_options *opt)
 {
-    for (int i = 0; i < g->ninputs; i++)
-        TS_PUSH(x->arena, x->inputs, x->ninputs,
-                slot(x->arena, g->inputs[i], g->inputs[i]->name, p));
-    for (int i = 0; i < g->noutputs; i++)
-        TS_PUSH(x->arena, x->outputs, x->noutputs,
-                slot(x->arena, g->outputs[i], g->output_names[i], p));
-    for (int i = 0; i < g->nstates; i++) {
-        ts_slot s = slot(x->arena, g->states[i].value, g->states[i].value->name, p);
-        s.init = g->states[i].init;
-        TS_PUSH(x->arena, x->states, x->nstates, s);
-    }
+    x->name = ts_arena_strdup(x->arena, g->name);
+    describe_slots(x, g, p);
     x->device_iterations = TS_MAX(1, opt->device_iterations);
     x->gradient_accumulation = TS_MAX(1, opt->gradient_accumulation);
     x->output_period = TS_MAX(1, opt->output_period);
     x->mode = opt->output_mode;
     if (x->mode == TS_OUT_DEFAULT)
         x->mode = opt->optimizer ? TS_OUT_FINAL : TS_OUT_ALL;
-    if (p) {
-        x->block_bytes = p->peak_bytes;
-        x->stats.state_bytes = p->state_bytes;
-        x->stats.peak_bytes = p->peak_bytes;
-        x->stats.kernels = p->nkernels;
-        x->stats.flops = p->flops;
-    }
+    if (!p)
+        return;
+    x->block_bytes = p->peak_bytes;
+    x->stats.native = true;
+    x->stats.state_bytes = p->state_bytes;
+    x->stats.peak_bytes = p->peak_bytes;
+    x->stats.kernels = p->nkernels;
+    x->stats.flops = p->flops;
 }
 
-static ts_status load_library(ts_executable *x, const char *path)
+static void copy_key(ts_executable *x, const ts_key *k)
 {
-    const ts_module *m;
+    x->key = *k;
+    x->key.entries = ts_arena_copy(x->arena, k->entries, sizeof(*k->entries) * (size_t)k->nentries);
+    for (int i = 0; i < k->nentries; i++)
+        for (int j = 0; j < 2; j++)
+            x->key.entries[i][j] = ts_arena_strdup(x->arena, k->entries[i][j]);
+}
 
-    x->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!x->library)
-        return ts_fail(TS_ERR_CORRUPT, "cannot load the compiled step: %s", dlerror());
-    m = dlsym(x->library, "tessera_module");
-    if (!m || m->abi != TS_MODULE_ABI)
-        return ts_fail(TS_ERR_CORRUPT, "the compiled step %s is of another version", path);
-    x->module = m;
+/* The reference executor runs the graph itself: from its text, so that nothing of the compile or of
+ * the user's graph is needed any more, and a saved one runs the same. */
+static ts_status interpret(const ts_graph *g, const ts_options *opt, ts_executable **out)
+{
+    ts_executable *x = *out = ts_executable_new();
+    ts_text t = {0};
+
+    describe(x, g, NULL, opt);
+    ts_graph_print(g, &t);
+    x->ir = ts_arena_strdup(x->arena, t.s);
+    ts_text_free(&t);
+    return ts_executable_start(x);
+}
+
+static ts_status build(const ts_program *p, const ts_source *src, const ts_key *key,
+                       const ts_options *opt, ts_executable **out)
+{
+    ts_executable *x = *out = ts_executable_new();
+    char *object;
+
+    describe(x, p->g, p, opt);
+    copy_key(x, key);
+    x->source = ts_arena_copy(x->arena, src->text, src->len + 1);
+    x->isa = ts_arena_strdup(x->arena, src->isa.name);
+    TS_TRY(ts_cc_build(src, opt, &object, &x->object_bytes));
+    x->object = ts_arena_copy(x->arena, object, x->object_bytes);
+    free(object);
+    return ts_executable_start(x);
+}
+
+/* --- compile --- */
+
+static void tick(const ts_options *opt, int percent)
+{
+    if (opt->progress)
+        opt->progress(opt->progress_arg, percent);
+}
+
+/* The compiler's identity, or NULL: the reference executor. */
+static ts_status find_compiler(ts_arena *a, const ts_options *opt, const char **cc)
+{
+    *cc = NULL;
+    if (opt->executor == TS_EXEC_REFERENCE)
+        return TS_OK;
+    *cc = ts_cc_identity(a, opt);
+    if (*cc)
+        return TS_OK;
+    ts_cc_missing(opt);
+    if (opt->executor == TS_EXEC_NATIVE)
+        return TS_ERR_COMPILER;
+    ts_note(TS_LOG_WARN, "%s; the reference executor runs instead, slowly",
+            ts_last_error()->message);
     return TS_OK;
 }
 
-static ts_status build(ts_executable *x, const ts_source *src, const ts_options *opt)
-{
-    char folder[] = "/tmp/tessera.XXXXXX", so[64];
-    ts_status s;
-
-    x->source = ts_arena_strdup(x->arena, src->text);
-    x->isa = ts_arena_strdup(x->arena, src->isa.name);
-    if (!mkdtemp(folder))
-        return ts_fail(TS_ERR_FILE, "cannot make a folder in /tmp");
-    snprintf(so, sizeof(so), "%s/step.so", folder);
-    s = ts_cc_build(src, opt, folder, so);
-    if (!s)
-        s = load_library(x, so);
-    return s;
-}
-
-static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *opt,
-                         ts_executable *x)
+static ts_status make(ts_arena *a, const ts_graph *model, const ts_options *opt, const ts_key *key,
+                      ts_executable **out)
 {
     const ts_graph *g;
     const ts_program *p;
     const ts_source *src;
 
     TS_TRY(ts_pass_all(a, model, opt, &g)); /* pass/    graph   -> graph    */
-    if (opt->executor == TS_EXEC_REFERENCE) {
-        x->graph = g;
-        describe(x, g, NULL, opt);
-        return TS_OK;
-    }
-    TS_TRY(ts_plan(a, g, opt, &p));          /* plan/    graph   -> program  */
+    tick(opt, 20);
+    if (!key)
+        return interpret(g, opt, out);
+    TS_TRY(ts_plan(a, g, opt, &p)); /* plan/    graph   -> program  */
+    tick(opt, 30);
     TS_TRY(ts_source_make(a, p, opt, &src)); /* render/  program -> C text   */
-    describe(x, g, p, opt);
-    return build(x, src, opt); /* render/  C text  -> .so      */
+    tick(opt, 40);
+    return build(p, src, key, opt, out); /* render/  C text  -> .so      */
+}
+
+static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *opt,
+                         ts_executable **out)
+{
+    const char *cc;
+    ts_key key;
+    ts_cache *cache;
+    ts_status s = TS_OK;
+
+    TS_TRY(find_compiler(a, opt, &cc));
+    if (!cc)
+        return make(a, model, opt, NULL, out);
+    key = ts_cache_key(a, model, opt, cc);
+    cache = opt->dump_dir ? NULL : ts_cache_open(opt, model->name, &key); /* a hit dumps nothing */
+    tick(opt, 5);
+    if (!ts_cache_find(cache, out)) {
+        s = make(a, model, opt, &key, out);
+        tick(opt, s ? 40 : 95);
+        if (!s)
+            ts_cache_put(cache, *out);
+    }
+    ts_cache_close(cache);
+    return s;
+}
+
+/* Numbers in the IR and in C have points whatever the user's language writes. */
+static ts_status compile_in_c(ts_arena *a, const ts_graph *g, const ts_options *opt,
+                              ts_executable **out)
+{
+    locale_t c = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+    locale_t users = uselocale(c);
+    ts_status s = compile(a, g, opt, out);
+
+    uselocale(users);
+    if (c)
+        freelocale(c);
+    return s;
 }
 
 ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **out)
 {
     static const ts_options defaults;
-    ts_arena *a = ts_arena_new();
-    ts_executable *x = TS_NEW(a, ts_executable);
     double start = ts_now();
+    ts_executable *x = NULL;
+    ts_arena *a;
     ts_status s;
 
-    x->arena = a;
+    if (!g || !out)
+        return ts_fail(TS_ERR_ARG, "compiling needs a graph and a place for the executable");
+    *out = NULL;
     opt = opt ? opt : &defaults;
-    s = ts_graph_check(g);
-    if (!s)
-        s = compile(a, g, opt, x);
+    TS_TRY(ts_graph_check(g));
+    TS_TRY(check_options(g, opt));
+    tick(opt, 0);
+    a = ts_arena_new();
+    s = compile_in_c(a, g, opt, &x);
+    ts_arena_free(a);
     if (s) {
         ts_executable_free(x);
         return s;
     }
     x->stats.compile_seconds = ts_now() - start;
-    x->stats.native = x->module != NULL;
     *out = x;
+    tick(opt, 100);
     return TS_OK;
-}
-
-void ts_executable_free(ts_executable *x)
-{
-    if (!x)
-        return;
-    if (x->library)
-        dlclose(x->library);
-    ts_arena_free(x->arena);
-}
-
-const char *ts_executable_source(const ts_executable *x)
-{
-    return x->source;
-}
-
-ts_stats ts_executable_stats(const ts_executable *x)
-{
-    return x->stats;
-}
-
-const ts_tensor_info *ts_executable_tensor(const ts_executable *x, ts_role role, int i)
-{
-    const ts_slot *s = role == TS_ROLE_INPUT    ? x->inputs
-                       : role == TS_ROLE_OUTPUT ? x->outputs
-                                                : x->states;
-    int n = role == TS_ROLE_INPUT ? x->ninputs : role == TS_ROLE_OUTPUT ? x->noutputs : x->nstates;
-
-    return i >= 0 && i < n ? &s[i].info : NULL;
 }

@@ -69,11 +69,15 @@ ts_status ts_alloc(size_t bytes, const char *what, void **out);
 /* file.c */
 ts_status ts_file_read(const char *path, char **data, size_t *len); /* free(*data); NUL added */
 ts_status ts_file_write(const char *path, const void *data, size_t len); /* temp, fsync, rename */
+ts_status ts_file_write_private(const char *path, const void *data, size_t len); /* mode 0600 */
 ts_status ts_file_mkdirs(const char *path);
+ts_status ts_file_temp_folder(char *path, size_t size); /* a new one in $TMPDIR, mode 0700 */
+void ts_file_remove_folder(const char *path);           /* with the files in it */
 
 /* log.c: one line on stderr when TESSERA_LOG allows (default: warnings) */
 typedef enum ts_log_level { TS_LOG_ERROR, TS_LOG_WARN, TS_LOG_INFO, TS_LOG_DEBUG } ts_log_level;
 void ts_note(ts_log_level level, const char *fmt, ...) TS_PRINTF(2, 3);
-double ts_now(void); /* seconds, monotonic */
+bool ts_noting(ts_log_level level); /* would it be shown? */
+double ts_now(void);                /* seconds, monotonic */
 
 #endif

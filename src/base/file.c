@@ -1,5 +1,6 @@
 /* file.c - whole files, written so that a reader never sees half of one. */
 #include "base/base.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -76,7 +77,7 @@ static void sync_folder(const char *path)
     }
 }
 
-ts_status ts_file_write(const char *path, const void *data, size_t len)
+static ts_status write_file(const char *path, const void *data, size_t len, mode_t mode)
 {
     char temp[PATH_MAX];
     int fd;
@@ -88,7 +89,7 @@ ts_status ts_file_write(const char *path, const void *data, size_t len)
     if (fd < 0)
         return ts_fail(TS_ERR_FILE, "cannot create a file beside %s: %s", path, strerror(errno));
     s = write_all(fd, data, len, path);
-    if (!s && fchmod(fd, 0644))
+    if (!s && fchmod(fd, mode))
         s = ts_fail(TS_ERR_FILE, "cannot set the mode of %s: %s", path, strerror(errno));
     if (close(fd) && !s)
         s = ts_fail(TS_ERR_FILE, "cannot close %s: %s", path, strerror(errno));
@@ -128,4 +129,37 @@ ts_status ts_file_mkdirs(const char *path)
             return ts_fail(TS_ERR_FILE, "cannot create the folder %s: %s", part, strerror(errno));
     }
     return TS_OK;
+}
+
+ts_status ts_file_write(const char *path, const void *data, size_t len)
+{
+    return write_file(path, data, len, 0644);
+}
+
+ts_status ts_file_write_private(const char *path, const void *data, size_t len)
+{
+    return write_file(path, data, len, 0600);
+}
+
+ts_status ts_file_temp_folder(char *path, size_t size)
+{
+    const char *tmp = getenv("TMPDIR");
+
+    tmp = tmp && tmp[0] ? tmp : "/tmp";
+    if ((size_t)snprintf(path, size, "%s/tessera.XXXXXX", tmp) >= size)
+        return ts_fail(TS_ERR_FILE, "the path in TMPDIR, %.60s..., is too long", tmp);
+    if (ts_fault("mkdir") || !mkdtemp(path))
+        return ts_fail(TS_ERR_FILE, "cannot make a folder in %s: %s", tmp, strerror(errno));
+    return TS_OK;
+}
+
+void ts_file_remove_folder(const char *path)
+{
+    DIR *d = opendir(path);
+
+    for (struct dirent *e; d && (e = readdir(d));)
+        unlinkat(dirfd(d), e->d_name, 0);
+    if (d)
+        closedir(d);
+    rmdir(path);
 }

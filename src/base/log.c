@@ -14,6 +14,11 @@ static ts_log_level threshold(void)
     return TS_LOG_WARN;
 }
 
+bool ts_noting(ts_log_level level)
+{
+    return level <= threshold();
+}
+
 void ts_note(ts_log_level level, const char *fmt, ...)
 {
     va_list ap;

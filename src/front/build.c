@@ -142,8 +142,13 @@ void ts_freeze(ts_value *param)
         param->graph->states[param->index].trained = false;
 }
 
-/* The copies into buffers are done one after the other, so one that takes another buffer must come
- * before that buffer's own. */
+/* What a run gives back or keeps is made by a node: an input's memory is the caller's, a state's
+ * changes. */
+static ts_value *computed(ts_value *v)
+{
+    return v->kind == TS_VALUE_NODE && strcmp(v->node->op->name, "const") ? v : ts_point1("nop", v);
+}
+
 void ts_assign(ts_value *buffer, ts_value *next)
 {
     ts_graph *g = buffer ? buffer->graph : NULL;
@@ -155,18 +160,15 @@ void ts_assign(ts_value *buffer, ts_value *next)
         refuse(g, "ts_assign needs a buffer and a value of its type");
         return;
     }
-    for (int i = 0; i < g->nupdates; i++) {
+    if (next == buffer)
+        return;
+    for (int i = 0; i < g->nupdates; i++)
         if (g->updates[i].state == buffer) {
             refuse(g, "%s is assigned twice", buffer->name);
             return;
         }
-        if (g->updates[i].state == next && next != buffer) {
-            refuse(g, "%s is assigned from %s, which is assigned before it", buffer->name,
-                   next->name);
-            return;
-        }
-    }
-    ts_graph_add_update(g, buffer, next, 0);
+    if ((next = computed(next)))
+        ts_graph_add_update(g, buffer, next, 0);
 }
 
 void ts_output(ts_value *v, const char *name)
@@ -177,7 +179,8 @@ void ts_output(ts_value *v, const char *name)
         refuse(v->graph, "every output needs a name");
         return;
     }
-    ts_graph_add_output(v->graph, v, name);
+    if ((v = computed(v)))
+        ts_graph_add_output(v->graph, v, name);
 }
 
 void ts_loss(ts_value *v)
@@ -188,7 +191,7 @@ void ts_loss(ts_value *v)
         give_up(v->graph, ts_fail(TS_ERR_ARG, "the graph already has a loss"));
         return;
     }
-    v->graph->loss = v;
+    v->graph->loss = computed(v);
 }
 
 static ts_value *make0(ts_graph *g, const char *op, ts_dtype t, int rank, const int64_t *dims,

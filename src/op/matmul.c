@@ -245,7 +245,7 @@ const char *ts_emit_contract(ts_emit *e, const ts_node *n, int out, const ts_ix 
 
     (void)out;
     n->op->spec(e->a, n, &s);
-    /* An output dim is one axis, or group * size + rest. An axis of extent 1 is nobody's rest. */
+    /* An output dim is one axis, or group * size + rest. */
     for (int d = 0; d < n->out[0]->type.rank; d++) {
         const ts_ix *rest = at[d];
         for (int i = 0; i < s.nout; i++)
@@ -253,6 +253,7 @@ const char *ts_emit_contract(ts_emit *e, const ts_node *n, int out, const ts_ix 
                 axes[i] = ts_ix_div(e->a, rest, s.out[d].k[i]);
                 rest = ts_ix_mod(e->a, rest, s.out[d].k[i]);
             }
+        /* a group of one channel: both have factor 1, and the inner one is 0 */
         for (int i = 0; i < s.nout; i++)
             if (s.out[d].k[i] == 1)
                 axes[i] = s.extent[i] == 1 ? ts_ix_const(e->a, 0) : rest;

@@ -106,6 +106,9 @@ int64_t ts_flat(const ts_type *t, const int64_t *at); /* row-major index */
 ts_status ts_sums_start(const ts_tensor *t, double **sums);
 void ts_sums_store(double *sums, ts_tensor *t);
 
+/* reduce.c: the lanes and the dim they fill when n is summed one output at a time; 0 for none */
+int ts_reduce_lanes(const ts_node *n, int *dim);
+
 /* random.c: the counter-based generator; the same text is in the generated code's prelude */
 double ts_random_unit(uint64_t seed, uint64_t stream, uint64_t step, uint64_t i);
 

@@ -100,6 +100,9 @@ OP( max_pool_grad,  2, 1, TS_WINDOW,               max_pool_grad, none,         
 OP( sum_pool,       1, 1, TS_WINDOW,               sum_pool,      sum_pool,      sum_pool,      sum_pool,      none )
 OP( sum_pool_grad,  1, 1, TS_WINDOW,               sum_pool_grad, sum_pool_grad, sum_pool_grad, sum_pool_grad, none )
 
+OP( windows,        1, 1, TS_VIEW,                 windows,       none,          windows,       windows,       none )
+OP( mix,            2, 1, 0,                       mix,           mix,           mix,           mix,           none )
+
 OP( gather,         2, 1, TS_INDEX,                gather,        gather,        gather,        gather,        none )
 OP( scatter_add,    2, 1, TS_INDEX,                scatter_add,   scatter_add,   scatter_add,   scatter_add,   none )
 OP( index_select,   2, 1, TS_INDEX,                index_select,  index_select,  index_select,  index_select,  none )
@@ -183,6 +186,8 @@ ATTRS( max_pool_grad,                    "kernel:l stride:l padding:l ceil_mode:
 ATTRS( sum_pool,                         "kernel:l stride:l padding:l ceil_mode:i" )
 ATTRS( sum_pool_grad,                    "kernel:l stride:l padding:l ceil_mode:i shape:l" )
 ATTRS( avg_pool,                         "kernel:l stride:l padding:l ceil_mode:i exclude_pad:i" )
+ATTRS( windows,                          "kernel:l stride:l padding:l count:l" )
+ATTRS( mix,                              "dim:i" )
 ATTRS( adaptive_avg_pool,                "size:l" )
 ATTRS( upsample_nearest,                 "size:l" )
 ATTRS( upsample_bilinear,                "size:l align_corners:i" )

@@ -144,7 +144,7 @@ ts_status ts_eval_argreduce(const ts_node *n, const ts_eval_ctx *c, const ts_ten
 
 /* Opens a loop for each reduced dim and fills in the input's coordinates. */
 static int open_loops(ts_emit *e, const ts_node *n, const ts_ix *const *at, const ts_ix **x,
-                      int *marks, int skip)
+                      int *marks, int skip, int skip2)
 {
     int k = 0, depth = 0, keep = (int)ts_attr_int(n, "keepdim", 0);
 
@@ -154,7 +154,7 @@ static int open_loops(ts_emit *e, const ts_node *n, const ts_ix *const *at, cons
             continue;
         }
         k += keep;
-        if (d == skip)
+        if (d == skip || d == skip2)
             continue;
         if (n->in[0]->type.dim[d] == 1) {
             x[d] = ts_ix_const(e->a, 0);
@@ -199,90 +199,160 @@ static void combine(ts_emit *e, const ts_node *n, ts_dtype t, const char *acc, c
     ts_emit_line(e, "%s = %s_%s(%s, %s);", acc, f, ts_emit_suffix(e, t), acc, x);
 }
 
-/* The reduced dim that lies innermost in the input's memory, if it is long enough to be the lanes.
- */
-static int lane_dim(const ts_node *n, int lanes)
-{
-    const ts_value *v = n->in[0];
-    int d = v->layout.set ? (v->layout.lanes > 1 ? -1 : v->layout.order[v->type.rank - 1])
-                          : v->type.rank - 1;
-
-    return d >= 0 && reduced(n, d) && v->type.dim[d] >= lanes ? d : -1;
-}
-
 enum { WIDTH = 8, WAYS = 4 };
 
-/* Scalar mode, innermost dim reduced: WAYS vectors run along it, then the tail, then across.
- *   for (r ...) { a0 += x[r..r+8); a1 += x[r+8..r+16); ... }  for (tail) s += x[r];  s += sum of
- * lanes */
-static const char *emit_across(ts_emit *e, const ts_node *n, const ts_ix *const *at, int dim)
+/* How the input lies below the sum, when one output is made at a time: the dim whose neighbours
+ * fill a vector, and how many of them do. 0: none. A layout with lanes gives them; else a long
+ * enough innermost dim. */
+int ts_reduce_lanes(const ts_node *n, int *dim)
 {
-    ts_dtype t = n->out[0]->type.dtype;
-    const ts_ix *x[TS_MAX_RANK];
-    int marks[TS_MAX_RANK], depth, mark;
-    int64_t size = n->in[0]->type.dim[dim], ways = size >= WIDTH * WAYS ? WAYS : 1;
-    int64_t block = WIDTH * ways, main_part = size / block * block;
-    const char *s = ts_emit_name(e, "s"), *acc[WAYS], *vec = ts_arena_printf(e->a, "f32x%d", WIDTH),
-               *lane, *r;
+    const ts_value *v = n->in[0];
+    bool lanes = v->layout.set && v->layout.lanes > 1;
+    ts_dtype t = v->type.dtype;
 
-    ts_emit_line(e, "float %s = %s;", s, first_value(e, n, t));
-    for (int w = 0; w < ways; w++) {
-        acc[w] = ts_emit_name(e, "a");
-        e->lanes = WIDTH;
-        ts_emit_line(e, "%s %s = %s;", vec, acc[w], first_value(e, n, t));
-        e->lanes = 0;
+    if (!v->type.rank || (t != TS_F32 && t != TS_F16 && t != TS_BF16))
+        return 0;
+    *dim = lanes           ? v->layout.lane_dim
+           : v->layout.set ? v->layout.order[v->type.rank - 1]
+                           : v->type.rank - 1;
+    if (!reduced(n, *dim) || (lanes && v->type.dim[*dim] % v->layout.lanes))
+        return 0;
+    if (lanes)
+        return v->layout.lanes;
+    return v->type.dim[*dim] >= WIDTH ? WIDTH : 0;
+}
+
+/* The reduced dim that varies fastest in memory, other than `but`; -1 when there is none. */
+static int inner_dim(const ts_node *n, int but)
+{
+    const ts_value *v = n->in[0];
+
+    for (int i = v->type.rank - 1; i >= 0; i--) {
+        int d = v->layout.set ? v->layout.order[i] : i;
+        if (d != but && reduced(n, d) && v->type.dim[d] > 1)
+            return d;
     }
-    depth = open_loops(e, n, at, x, marks, dim);
-    r = ts_emit_name(e, "r");
-    ts_emit_line(e, "for (int64_t %s = 0; %s < %ld; %s += %ld) {", r, r, (long)main_part, r,
-                 (long)block);
-    ts_emit_open(e, &mark);
-    lane = ts_emit_name(e, "l");
-    const ts_atom *var = ts_atom_var(e->a, r, 0, main_part - block), *outer = e->lane;
-    e->lane = ts_atom_var(e->a, lane, 0, WIDTH - 1);
-    e->lanes = WIDTH;
+    return -1;
+}
+
+/* acc[w] = acc[w] op x at inner dim base + w */
+static void ways_body(ts_emit *e, const ts_node *n, ts_dtype t, const char **acc, int ways,
+                      const ts_ix **x, int dim, const ts_ix *base, int64_t apart)
+{
     for (int w = 0; w < ways; w++) {
-        x[dim] = ts_ix_addc(e->a, ts_ix_add(e->a, ts_ix_var(e->a, var), ts_ix_var(e->a, e->lane)),
-                            w * WIDTH);
+        if (dim >= 0)
+            x[dim] = ts_ix_addc(e->a, base, w * apart);
         combine(e, n, t, acc[w], ts_emit_at(e, n->in[0], x));
     }
-    e->lanes = 0;
-    e->lane = outer;
-    ts_emit_close(e, mark);
-    if (main_part < size) {
-        x[dim] = ts_ix_var(e->a, ts_emit_loop(e, "r", main_part, size));
-        ts_emit_open(e, &mark);
-        combine(e, n, t, s, ts_emit_at(e, n->in[0], x));
-        ts_emit_close(e, mark);
+}
+
+/* WAYS accumulators take turns along the inner dim, because each addition waits for the one before
+ * it: for (b ...) { a0 += x[4b]; a1 += x[4b + 1]; ... }  for (what is left) a0 += x[r];  a0 += a1;
+ * ... */
+static const char *emit_ways(ts_emit *e, const ts_node *n, const ts_ix *const *at, ts_dtype t,
+                             int lane, int lanes)
+{
+    const ts_ix *x[TS_MAX_RANK];
+    int marks[TS_MAX_RANK], depth, mark, dim = inner_dim(n, lane), ways, lane_mark = -1;
+    int64_t size = dim < 0 ? 1 : n->in[0]->type.dim[dim], blocks;
+    const char *acc[WAYS];
+    const ts_ix *var = NULL;
+
+    ways = size >= 2 * WAYS && ts_dtype_is_float(t) ? WAYS : 1;
+    blocks = size / ways;
+    for (int w = 0; w < ways; w++) {
+        acc[w] = ts_emit_name(e, "a");
+        ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), acc[w], first_value(e, n, t));
     }
+    depth = open_loops(e, n, at, x, marks, dim, lane);
+    if (lane >= 0) { /* vectors along the lane dim */
+        int64_t groups = n->in[0]->type.dim[lane] / lanes;
+        x[lane] = ts_ix_var(e->a, e->lane);
+        if (groups > 1) {
+            var = ts_ix_var(e->a, ts_emit_loop(e, "g", 0, groups));
+            ts_emit_open(e, &lane_mark);
+            x[lane] = ts_ix_add(e->a, ts_ix_mul(e->a, var, lanes), x[lane]);
+        }
+    }
+    if (dim < 0)
+        ways_body(e, n, t, acc, 1, x, -1, NULL, 0);
+    else {
+        var = ts_ix_var(e->a, ts_emit_loop(e, "r", 0, blocks));
+        ts_emit_open(e, &mark);
+        ways_body(e, n, t, acc, ways, x, dim, ts_ix_mul(e->a, var, ways), 1);
+        ts_emit_close(e, mark);
+        if (blocks * ways < size) {
+            var = ts_ix_var(e->a, ts_emit_loop(e, "r", blocks * ways, size));
+            ts_emit_open(e, &mark);
+            ways_body(e, n, t, acc, 1, x, dim, var, 1);
+            ts_emit_close(e, mark);
+        }
+    }
+    if (lane_mark >= 0)
+        ts_emit_close(e, lane_mark);
     close_loops(e, depth, marks);
-    e->lanes = WIDTH;
     for (int w = 1; w < ways; w++)
         combine(e, n, t, acc[0], acc[w]);
-    e->lanes = 0;
-    ts_emit_line(e, "for (int l = 0; l < %d; l++)", WIDTH);
-    combine(e, n, t, s, ts_arena_printf(e->a, "%s[l]", acc[0]));
-    return s;
+    return acc[0];
+}
+
+/* The innermost dim fills the vectors and is not a multiple of them: WAYS vectors run along it,
+ * then the tail. */
+static const char *emit_along(ts_emit *e, const ts_node *n, const ts_ix *const *at, ts_dtype t,
+                              int dim, const char *s)
+{
+    const ts_ix *x[TS_MAX_RANK], *base;
+    int marks[TS_MAX_RANK], depth, mark;
+    int64_t size = n->in[0]->type.dim[dim], ways = size >= WIDTH * WAYS ? WAYS : 1,
+            blocks = size / (WIDTH * ways);
+    const char *acc[WAYS];
+
+    for (int w = 0; w < ways; w++) {
+        acc[w] = ts_emit_name(e, "a");
+        ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), acc[w], first_value(e, n, t));
+    }
+    depth = open_loops(e, n, at, x, marks, dim, -1);
+    base = ts_ix_mul(e->a, ts_ix_var(e->a, ts_emit_loop(e, "r", 0, blocks)), WIDTH * ways);
+    ts_emit_open(e, &mark);
+    ways_body(e, n, t, acc, (int)ways, x, dim, ts_ix_add(e->a, base, ts_ix_var(e->a, e->lane)),
+              WIDTH);
+    ts_emit_close(e, mark);
+    if (blocks * WIDTH * ways < size) {
+        int lanes = e->lanes;
+        e->lanes = 0;
+        base = ts_ix_var(e->a, ts_emit_loop(e, "r", blocks * WIDTH * ways, size));
+        ts_emit_open(e, &mark);
+        ways_body(e, n, t, &s, 1, x, dim, base, 1);
+        ts_emit_close(e, mark);
+        e->lanes = lanes;
+    }
+    close_loops(e, depth, marks);
+    for (int w = 1; w < ways; w++)
+        combine(e, n, t, acc[0], acc[w]);
+    return acc[0];
 }
 
 const char *ts_emit_reduce(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
-    ts_dtype t = n->out[0]->type.dtype, in = n->in[0]->type.dtype;
-    const ts_ix *x[TS_MAX_RANK];
-    int marks[TS_MAX_RANK], depth, dim = lane_dim(n, WIDTH);
-    const char *acc;
+    ts_dtype t = n->out[0]->type.dtype;
+    int dim, lanes = e->lanes ? 0 : ts_reduce_lanes(n, &dim);
+    const ts_atom *outer = e->lane;
+    const char *s, *v;
 
     (void)out;
-    if (!e->lanes && dim >= 0 && (in == TS_F32 || in == TS_F16 || in == TS_BF16)) {
-        e->need(e->where, ts_arena_printf(e->a, "lanes %d", WIDTH));
-        return emit_across(e, n, at, dim);
-    }
-    acc = ts_emit_name(e, "s");
-    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), acc, first_value(e, n, t));
-    depth = open_loops(e, n, at, x, marks, -1);
-    combine(e, n, t, acc, ts_emit_at(e, n->in[0], x));
-    close_loops(e, depth, marks);
-    return acc;
+    if (!lanes)
+        return emit_ways(e, n, at, t, -1, 0);
+    s = ts_emit_name(e, "s");
+    ts_emit_line(e, "float %s = %s;", s, first_value(e, n, t));
+    e->lane = ts_atom_var(e->a, ts_emit_name(e, "l"), 0, lanes - 1);
+    e->lanes = lanes;
+    v = n->in[0]->layout.set && n->in[0]->layout.lanes > 1 ? emit_ways(e, n, at, t, dim, lanes)
+                                                           : emit_along(e, n, at, t, dim, s);
+    e->lanes = 0;
+    e->lane = outer;
+    ts_emit_line(e, "for (int l = 0; l < %d; l++)", lanes);
+    combine(e, n, t, s, ts_arena_printf(e->a, "%s[l]", v));
+    return s;
 }
 
 const char *ts_emit_argreduce(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
@@ -296,7 +366,7 @@ const char *ts_emit_argreduce(ts_emit *e, const ts_node *n, int out, const ts_ix
     (void)out;
     ts_emit_line(e, "%s %s = 0;", ts_emit_ctype(e, t->dtype), best);
     ts_emit_line(e, "int64_t %s = -1;", where);
-    depth = open_loops(e, n, at, x, marks, -1);
+    depth = open_loops(e, n, at, x, marks, -1, -1);
     v = ts_emit_at(e, n->in[0], x);
     if (has_dim)
         place = x[ts_norm_dim(n, dims[0], t->rank)];

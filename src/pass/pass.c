@@ -6,9 +6,14 @@ static const struct {
     ts_pass_fn *run;
 } passes[] = {
     {"decompose", ts_pass_decompose}, /* composites become primitives                        */
+    {"crop", ts_pass_crop},           /* rows and columns that pooling drops                 */
+    {"order", ts_pass_order},         /* the same whatever compiler built the builder        */
     {"autodiff", ts_pass_autodiff},   /* the backward graph; inherits place and line         */
     {"optimizer", ts_pass_optimizer}, /* accumulation, scaling, clipping, the weight update  */
     {"simplify", ts_pass_simplify},   /* fold, algebra, common subexpressions, dead code     */
+    {"split", ts_pass_split},         /* large sums in two steps                             */
+    {"layout", ts_pass_layout},       /* batch in the lanes, or channels last                */
+    {"winograd", ts_pass_winograd},   /* large 3x3 convolutions with fewer products          */
 };
 
 const char *ts_pass_name(int i)

@@ -21,7 +21,39 @@ ts_pass_fn
     ts_pass_autodiff; /* autodiff.c   grads for the trained parameters; the loss is an output */
 ts_pass_fn ts_pass_optimizer; /* optimizer.c  grads become updates of weights and optimiser state */
 ts_pass_fn ts_pass_simplify;  /* simplify.c   fold, algebra, common subexpressions, dead code  */
+ts_pass_fn ts_pass_crop;      /* crop.c       convolutions without what pooling drops */
+ts_pass_fn ts_pass_order;     /* order.c      the canonical order of the nodes; no dead code */
+ts_pass_fn ts_pass_split;     /* split.c      large sums with few results in two steps */
 ts_pass_fn ts_pass_winograd;  /* winograd.c   3x3 convolutions over many channels by F(4,3)  */
 ts_pass_fn ts_pass_layout;    /* layout.c     how each tensor lies in memory    */
+
+/* What simplify.c is made of. A rule looks at a node of the graph being made, whose inputs are
+ * simple already, and gives a value of the same type to use instead: one that is there, or one it
+ * makes. NULL: nothing to do. */
+typedef ts_value *ts_rule_fn(const ts_node *n);
+typedef struct ts_rule {
+    const char *op;
+    ts_rule_fn *run;
+} ts_rule;
+ts_rule_fn ts_rule_fold;   /* fold.c     what is known now is computed now */
+ts_rule_fn ts_rule_point;  /* algebra.c  pointwise ops                     */
+ts_rule_fn ts_rule_view;   /* views.c    what only moves elements          */
+ts_rule_fn ts_rule_reduce; /* views.c    sums that add nothing             */
+
+/* absorb.c: as a rule, but n is a node of the old graph: uses counts each value's, map has the new
+ * values. Only there is it known that nobody else needs what is in between. */
+ts_value *ts_rule_absorb(const ts_node *n, const int *uses, ts_value *const *map);
+
+/* fold.c */
+bool ts_full_value(const ts_value *v, double *x); /* every element of v is x, as its dtype has it */
+/* simplify.c: helpers of the rules */
+ts_value *ts_rule_first(const ts_rule *rules, int count, const ts_node *n);
+const ts_node *ts_rule_behind(const ts_node *n, int i, const char *op); /* maker of input i */
+ts_value *ts_rule_shaped(ts_value *v, const ts_type *t);                /* v broadcast to t */
+
+/* merge.c: common subexpressions */
+typedef struct ts_merge ts_merge;
+ts_merge *ts_merge_new(ts_arena *a, int nodes);  /* room for so many */
+ts_node *ts_merge_find(ts_merge *m, ts_node *n); /* an equal node added before, or NULL */
 
 #endif

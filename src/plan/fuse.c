@@ -144,6 +144,11 @@ static void find_kept(fuse *f)
             const ts_value *v = n->in[k];
             if (!reads_once(n, k))
                 store_operand(f, n->in[k]);
+            /* a mix is made row by row in loops of its own; only another mix can take it as it
+             * comes */
+            if (v->kind == TS_VALUE_NODE && !strcmp(v->node->op->name, "mix") &&
+                strcmp(n->op->name, "mix"))
+                f->keep[v->id] = true;
             /* what crosses from phase 0 to phase 1 */
             if (v->kind == TS_VALUE_NODE && v->node->phase != n->phase &&
                 !(v->node->op->flags & TS_SOURCE))
@@ -291,7 +296,7 @@ static void drop_private_roots(fuse *f)
     int *readers = TS_NEWS(f->a, int, f->g->nvalues);
 
     for (int i = 0; i < f->p->nkernels; i++)
-        for (int r = 0; r < f->p->kernels[i]->nreads; r++)
+        for (int r = 0; r < f->p->kernels[i]->nreads && f->p->kernels[i]->nroots; r++)
             readers[f->p->kernels[i]->reads[r]->id]++;
     for (int i = 0; i < f->p->nkernels; i++) {
         ts_kernel *k = f->p->kernels[i];

@@ -1,4 +1,4 @@
-/* memory.c - an offset for every stored value, and where threads must wait.
+/* memory.c - an offset for every stored value, and where threads must wait for each other.
  *
  *   block:  [ states, always live | values, sharing memory when their lives do not overlap ]
  *
@@ -80,14 +80,16 @@ static bool conflict(const ts_program *p, const ts_kernel *j, const ts_kernel *k
     return false;
 }
 
-static void find_waits(ts_program *p)
+/* alone[k]: kernel k is too small to share and always runs on the first thread, where order is
+ * enough. */
+void ts_plan_waits(const ts_program *p, const bool *alone)
 {
     int since = 0;
 
     for (int k = 0; k < p->nkernels; k++) {
         bool wait = k && p->kernels[k]->phase != p->kernels[k - 1]->phase;
         for (int j = since; j < k && !wait; j++)
-            wait = conflict(p, p->kernels[j], p->kernels[k]);
+            wait = !(alone[j] && alone[k]) && conflict(p, p->kernels[j], p->kernels[k]);
         p->kernels[k]->wait = wait;
         if (wait)
             since = k;
@@ -133,6 +135,5 @@ ts_status ts_plan_memory(ts_arena *a, ts_program *p)
         q->offset = find_gap(a, p, all, i, &all[i], p->state_bytes);
         p->peak_bytes = TS_MAX(p->peak_bytes, q->offset + TS_ROUND_UP(q->bytes, ALIGN));
     }
-    find_waits(p);
     return TS_OK;
 }

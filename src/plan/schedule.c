@@ -101,8 +101,11 @@ static bool try_in_place(order *o, const ts_update *u)
 
     if (u->next->kind != TS_VALUE_NODE || o->p->place[u->next->id].home != TS_HOME_BLOCK || w < 0)
         return false;
-    for (int i = 0; i < g->nupdates; i++)
+    for (int i = 0; i < g->nupdates; i++) {
         users += g->updates[i].next == u->next;
+        if (g->updates[i].next == u->state && &g->updates[i] != u)
+            return false; /* copied at the end of the phase: it still wants the old value */
+    }
     if (users > 1 || o->p->kernels[w]->phase != u->phase ||
         !kernel_reads_in_step(o->p, o->p->kernels[w], u->state, u->next))
         return false;

@@ -3,21 +3,32 @@
  * gcc 12.2 judges a function that stores to arrays of two vector widths in one loop pure and
  * deletes the call; -fno-ipa-pure-const and -fno-ipa-modref together cure it
  * (test/render/miscompile.c). Contraction of a*b+c to one rounding is asked for explicitly, the
- * same with every compiler.
+ * same with every compiler; tuned for some processors gcc would contract in wide vectors only, and
+ * a tail would have other bits than the vectors before it.
+ *
+ * A long source is cut into units, compiled side by side: each is the prelude and some kernels. On
+ * one core that costs 5 % more; the number of units follows from the source alone, so that every
+ * machine makes the same object.
  */
 #include "render/render.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 extern char **environ;
 
-#define COMMON                                                                                     \
-    "-std=gnu11 -O2 -fno-ipa-pure-const -fno-ipa-modref -ffp-contract=fast -fno-math-errno "       \
-    "-fno-trapping-math"
+enum { UNIT_BYTES = 150 * 1024, MAX_UNITS = 16 };
+
+#define COMMON "-std=gnu11 -O2 -ffp-contract=fast -fno-math-errno -fno-trapping-math"
+#if defined(__x86_64__)
+#define GCC_ONLY "-fno-ipa-pure-const -fno-ipa-modref --param=avoid-fma-max-bits=0"
+#else
+#define GCC_ONLY "-fno-ipa-pure-const -fno-ipa-modref"
+#endif
 
 static const ts_isa isas[] = {
     {"x86-64-v4", COMMON " -march=x86-64-v4 -mtune=native", 16, 32},
@@ -25,17 +36,40 @@ static const ts_isa isas[] = {
     {"portable", COMMON, 4, 16},
 };
 
+/* The best of them this machine runs; those after it in the table run too. */
 static const char *this_machine(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
-        return "x86-64-v4";
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2")) {
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
+            return "x86-64-v4";
         return "x86-64-v3";
+    }
 #endif
     return "portable";
+}
+
+static int isa_index(const char *name)
+{
+    for (int i = 0; i < TS_COUNT(isas); i++)
+        if (!strcmp(isas[i].name, name))
+            return i;
+    return -1;
+}
+
+ts_status ts_isa_check(const char *isa)
+{
+    int i = isa_index(isa);
+
+    if (i >= 0 && i >= isa_index(this_machine()))
+        return TS_OK;
+    ts_fail(TS_ERR_UNSUPPORTED, "the step is compiled for %s; this machine runs %s", isa,
+            this_machine());
+    ts_error_hint("compile it on this machine, or with isa = \"portable\"");
+    return TS_ERR_UNSUPPORTED;
 }
 
 ts_status ts_isa_find(const char *name, ts_isa *out)
@@ -43,11 +77,10 @@ ts_status ts_isa_find(const char *name, ts_isa *out)
     const char *env = getenv("TESSERA_ISA");
 
     name = name ? name : env && env[0] ? env : this_machine();
-    for (int i = 0; i < TS_COUNT(isas); i++)
-        if (!strcmp(isas[i].name, name)) {
-            *out = isas[i];
-            return TS_OK;
-        }
+    if (isa_index(name) >= 0) {
+        *out = isas[isa_index(name)];
+        return TS_OK;
+    }
     ts_fail(TS_ERR_ARG, "the instruction set '%s' is not known", name);
     ts_error_hint("use x86-64-v4, x86-64-v3 or portable");
     return TS_ERR_ARG;
@@ -62,53 +95,136 @@ static const char *compiler(const ts_options *opt)
     return cc && cc[0] ? cc : "cc";
 }
 
-/* Runs `argv` with its output in log_path; returns the exit status, -1 when it could not start. */
-static int run(char **argv, const char *log_path)
-{
-    posix_spawn_file_actions_t files;
-    pid_t pid;
-    int status, failed;
-
-    if (ts_fault("compiler"))
-        return -1;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&files, 1, log_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    posix_spawn_file_actions_adddup2(&files, 1, 2);
-    failed = posix_spawnp(&pid, argv[0], &files, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&files);
-    if (failed)
-        return -1;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-/* Splits "gcc -m64" and flags at blanks into argv. */
+/* Splits "gcc -m64" at blanks into argv; quotes and backslashes keep blanks as a shell would. */
 static void add_words(ts_arena *a, char ***argv, int *argc, const char *words)
 {
-    while (*words) {
-        size_t n = strcspn(words, " ");
-        if (n)
-            TS_PUSH(a, *argv, *argc, ts_arena_printf(a, "%.*s", (int)n, words));
-        words += n;
-        words += strspn(words, " ");
+    const char *p = words;
+
+    for (p += strspn(p, " \t\n"); *p; p += strspn(p, " \t\n")) {
+        char *word = ts_arena_alloc(a, strlen(p) + 1), quote = 0;
+        size_t n = 0;
+        for (; *p && (quote || !strchr(" \t\n", *p)); p++) {
+            if (quote ? *p == quote : *p == '\'' || *p == '"')
+                quote = quote ? 0 : *p;
+            else if (*p == '\\' && quote != '\'' && p[1])
+                word[n++] = *++p;
+            else
+                word[n++] = *p;
+        }
+        TS_PUSH(a, *argv, *argc, word);
     }
 }
 
-bool ts_cc_present(const ts_options *opt)
+static void add_word(ts_arena *a, char ***argv, int *argc, const char *word)
 {
-    ts_arena *a = ts_arena_new();
-    char **argv = NULL;
-    int argc = 0, status;
+    TS_PUSH(a, *argv, *argc, ts_arena_strdup(a, word));
+}
 
+/* Ours, but messages in English, whose "error:" is looked for, and scratch files in `folder`. */
+static char **environment(ts_arena *a, const char *folder)
+{
+    char **env = NULL;
+    int n = 0;
+
+    for (char **e = environ; e && *e; e++)
+        if (strncmp(*e, "LC_ALL=", 7) && strncmp(*e, "TMPDIR=", 7))
+            TS_PUSH(a, env, n, *e);
+    TS_PUSH(a, env, n, ts_arena_strdup(a, "LC_ALL=C"));
+    TS_PUSH(a, env, n, ts_arena_printf(a, "TMPDIR=%s", folder));
+    TS_PUSH(a, env, n, NULL);
+    return env;
+}
+
+static void add_end(ts_arena *a, char ***argv, int *argc)
+{
+    TS_PUSH(a, *argv, *argc, NULL);
+}
+
+typedef struct ending {
+    int status, signal; /* one of them, or */
+    int start_errno;    /* it could not be started */
+} ending;
+
+static bool failed(const ending *e)
+{
+    return e->status || e->signal || e->start_errno;
+}
+
+/* Starts `argv` with its output in log_path, or to the descriptor `out`. Returns its id, or fails
+ * with e->start_errno. */
+static pid_t start(char **argv, char **env, const char *log_path, int out, ending *e)
+{
+    posix_spawn_file_actions_t files;
+    pid_t pid = -1;
+
+    *e = (ending){.start_errno = ENOENT};
+    if (!argv[0] || ts_fault("compiler"))
+        return -1;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    if (log_path)
+        posix_spawn_file_actions_addopen(&files, 1, log_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    else
+        posix_spawn_file_actions_adddup2(&files, out, 1);
+    posix_spawn_file_actions_adddup2(&files, 1, 2);
+    e->start_errno = posix_spawnp(&pid, argv[0], &files, NULL, argv, env);
+    posix_spawn_file_actions_destroy(&files);
+    return e->start_errno ? -1 : pid;
+}
+
+static ending wait_for(pid_t pid)
+{
+    int status;
+
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return (ending){.start_errno = errno};
+    if (WIFEXITED(status))
+        return (ending){.status = WEXITSTATUS(status)};
+    return (ending){.signal = WTERMSIG(status)};
+}
+
+static ending run(char **argv, char **env, const char *log_path, int out)
+{
+    ending e;
+    pid_t pid = start(argv, env, log_path, out, &e);
+
+    return pid < 0 ? e : wait_for(pid);
+}
+
+/* What `cc --version` says first: a line in the cache's key. NULL when there is no compiler. */
+char *ts_cc_identity(ts_arena *a, const ts_options *opt)
+{
+    char **argv = NULL, line[256] = "";
+    int argc = 0, out = memfd_create("tessera-cc", MFD_CLOEXEC);
+    ending e;
+
+    if (out < 0)
+        return NULL;
     add_words(a, &argv, &argc, compiler(opt));
-    TS_PUSH(a, argv, argc, ts_arena_strdup(a, "--version"));
-    TS_PUSH(a, argv, argc, NULL);
-    status = run(argv, "/dev/null");
-    ts_arena_free(a);
-    return !status;
+    add_word(a, &argv, &argc, "--version");
+    add_end(a, &argv, &argc);
+    e = run(argv, environ, NULL, out);
+    if (pread(out, line, sizeof(line) - 1, 0) < 0)
+        line[0] = 0;
+    close(out);
+    line[strcspn(line, "\n")] = 0;
+    return failed(&e) ? NULL : ts_arena_printf(a, "%s: %s", compiler(opt), line);
+}
+
+const char *ts_cc_flags(ts_arena *a, const ts_isa *isa, const char *identity)
+{
+    bool clang = identity && strstr(identity, "clang");
+
+    return ts_arena_printf(a, "%s%s -w -fPIC -fvisibility=hidden", isa->flags,
+                           clang ? "" : " " GCC_ONLY);
+}
+
+ts_status ts_cc_missing(const ts_options *opt)
+{
+    ts_fail(TS_ERR_COMPILER, "cannot run the C compiler '%s'", compiler(opt));
+    ts_error_hint("install gcc or clang, or name one in TESSERA_CC");
+    return TS_ERR_COMPILER;
 }
 
 /* The first line of the log that says error, or its first line. */
@@ -126,38 +242,174 @@ static const char *first_error(ts_arena *a, const char *log_path)
     end = strchr(line, '\n');
     line = ts_arena_printf(a, "%.*s", (int)(end ? end - line : (long)strlen(line)), line);
     free(log);
-    return line;
+    return line[0] ? line : "no message";
 }
 
-ts_status ts_cc_build(const ts_source *src, const ts_options *opt, const char *folder,
-                      const char *so_path)
+static ts_status report(ts_arena *a, const ts_options *opt, const ending *e, const char *c_path,
+                        const char *log_path)
 {
-    ts_arena *a = ts_arena_new();
-    const char *c_path = ts_arena_printf(a, "%s/step.c", folder),
-               *log_path = ts_arena_printf(a, "%s/cc.log", folder);
-    char **argv = NULL;
-    int argc = 0, status;
-    ts_status s = ts_file_write(c_path, src->text, src->len);
+    if (e->start_errno)
+        return ts_cc_missing(opt);
+    if (e->signal)
+        ts_fail(TS_ERR_COMPILER, "the C compiler '%s' was killed by signal %d (%s): %s",
+                compiler(opt), e->signal, strsignal(e->signal), first_error(a, log_path));
+    else
+        ts_fail(TS_ERR_COMPILER, "the C compiler '%s' failed with status %d: %s", compiler(opt),
+                e->status, first_error(a, log_path));
+    ts_error_hint("the source is kept in %s, its messages in %s", c_path, log_path);
+    return TS_ERR_COMPILER;
+}
 
-    if (s) {
-        ts_arena_free(a);
-        return s;
+/* --- units --- */
+
+typedef struct job {
+    ts_arena *a;
+    const ts_source *src;
+    const ts_options *opt;
+    const char *folder, *log_path, *flags;
+    ts_text units[MAX_UNITS];
+    int nunits;
+    bool keep; /* the folder: there is something to look at */
+} job;
+
+static const char *next_mark(const char *p)
+{
+    const char *mark = strstr(p, "\n" TS_UNIT);
+
+    return mark ? mark + 1 : NULL;
+}
+
+/* head | mark kernel | mark kernel | ... | mark table: each unit is the head and a run of kernels
+ * of about the same length; the last one has the table. */
+static void cut(job *j)
+{
+    const char *text = j->src->text, *first = next_mark(text), *end = text + j->src->len;
+    size_t head = first ? (size_t)(first - text) : 0, rest = j->src->len - head;
+    int n = (int)TS_MIN(rest / UNIT_BYTES + 1, (size_t)MAX_UNITS);
+
+    if (!first || head > rest) /* a head of large constants is not worth repeating */
+        n = 1;
+    j->nunits = n;
+    if (n == 1) {
+        ts_text_add(&j->units[0], text, j->src->len);
+        return;
     }
-    add_words(a, &argv, &argc, compiler(opt));
-    add_words(a, &argv, &argc, src->isa.flags);
-    add_words(a, &argv, &argc, "-w -fPIC -shared -fvisibility=hidden -o");
-    TS_PUSH(a, argv, argc, ts_arena_strdup(a, so_path));
-    TS_PUSH(a, argv, argc, ts_arena_strdup(a, c_path));
-    TS_PUSH(a, argv, argc, ts_arena_strdup(a, "-lm"));
-    TS_PUSH(a, argv, argc, NULL);
-    status = run(argv, log_path);
-    if (status < 0)
-        s = ts_fail(TS_ERR_COMPILER, "cannot run the C compiler '%s'", compiler(opt));
-    else if (status) {
-        s = ts_fail(TS_ERR_COMPILER, "the C compiler '%s' failed with status %d: %s", compiler(opt),
-                    status, first_error(a, log_path));
-        ts_error_hint("the source is kept in %s, its messages in %s", c_path, log_path);
+    for (const char *p = first, *next; p; p = next) {
+        size_t u = (size_t)(p - first) * (size_t)n / rest;
+        next = next_mark(p);
+        u = next ? u : (size_t)n - 1;
+        if (!j->units[u].len)
+            ts_text_add(&j->units[u], text, head);
+        ts_text_add(&j->units[u], p, (size_t)((next ? next : end) - p));
     }
-    ts_arena_free(a);
+}
+
+static const char *unit_path(job *j, int u, const char *suffix)
+{
+    return j->nunits == 1 ? ts_arena_printf(j->a, "%s/step.%s", j->folder, suffix)
+                          : ts_arena_printf(j->a, "%s/step%d.%s", j->folder, u, suffix);
+}
+
+/* cc <flags> <words> -o <to> <from...> */
+static char **command(job *j, const char *words, const char *to, const char *const *from, int n)
+{
+    char **argv = NULL;
+    int argc = 0;
+
+    add_words(j->a, &argv, &argc, compiler(j->opt));
+    add_words(j->a, &argv, &argc, j->flags);
+    add_words(j->a, &argv, &argc, words);
+    add_word(j->a, &argv, &argc, "-o");
+    add_word(j->a, &argv, &argc, to);
+    for (int i = 0; i < n; i++)
+        add_word(j->a, &argv, &argc, from[i]);
+    add_word(j->a, &argv, &argc, "-lm");
+    add_end(j->a, &argv, &argc);
+    return argv;
+}
+
+static ts_status judge(job *j, const ending *e, const char *c_path)
+{
+    if (!failed(e))
+        return TS_OK;
+    j->keep = j->keep || !e->start_errno;
+    return report(j->a, j->opt, e, c_path, j->log_path);
+}
+
+static ts_status start_unit(job *j, int u, const char *object, pid_t *pid)
+{
+    const char *c_path = unit_path(j, u, "c");
+    ending e;
+
+    *pid = start(command(j, "-c", object, &c_path, 1), environment(j->a, j->folder), j->log_path,
+                 -1, &e);
+    return *pid < 0 ? judge(j, &e, c_path) : TS_OK;
+}
+
+/* As many at a time as there are cores, in order. After a failure no more are started, and those
+ * that run are waited for. */
+static ts_status compile_units(job *j, const char *const *objects)
+{
+    pid_t pids[MAX_UNITS];
+    int width = ts_team_default_size(), begun = 0, done = 0;
+    ts_status s = TS_OK;
+
+    while (done < begun || (!s && begun < j->nunits)) {
+        if (!s && begun < j->nunits && begun < done + width) {
+            s = start_unit(j, begun, objects[begun], &pids[begun]);
+            begun += !s;
+        } else {
+            ending e = wait_for(pids[done]);
+            if (!s)
+                s = judge(j, &e, unit_path(j, done, "c"));
+            done++;
+        }
+    }
+    return s;
+}
+
+static ts_status write_units(job *j)
+{
+    for (int u = 0; u < j->nunits; u++)
+        TS_TRY(ts_file_write_private(unit_path(j, u, "c"), j->units[u].s, j->units[u].len));
+    return TS_OK;
+}
+
+static ts_status compile_job(job *j, const char *so_path)
+{
+    const char *objects[MAX_UNITS], *c_path = unit_path(j, 0, "c");
+    ending e;
+
+    TS_TRY(write_units(j));
+    for (int u = 0; u < j->nunits; u++)
+        objects[u] = unit_path(j, u, "o");
+    if (j->nunits > 1)
+        TS_TRY(compile_units(j, objects));
+    e = run(command(j, "-shared", so_path, j->nunits > 1 ? objects : &c_path, j->nunits),
+            environment(j->a, j->folder), j->log_path, -1);
+    return judge(j, &e, c_path);
+}
+
+ts_status ts_cc_build(const ts_source *src, const ts_options *opt, char **object, size_t *bytes)
+{
+    job j = {.a = ts_arena_new(), .src = src, .opt = opt};
+    char folder[3072];
+    ts_status s = ts_file_temp_folder(folder, sizeof(folder));
+
+    if (!s) {
+        const char *so_path = ts_arena_printf(j.a, "%s/step.so", folder);
+        j.folder = folder;
+        j.log_path = ts_arena_printf(j.a, "%s/cc.log", folder);
+        j.flags = ts_cc_flags(j.a, &src->isa, ts_cc_identity(j.a, opt));
+        cut(&j);
+        s = compile_job(&j, so_path);
+        if (!s)
+            s = ts_file_read(so_path, object, bytes);
+        if (!j.keep)
+            ts_file_remove_folder(folder);
+    }
+    for (int u = 0; u < j.nunits; u++)
+        ts_text_free(&j.units[u]);
+    ts_arena_free(j.a);
     return s;
 }

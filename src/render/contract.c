@@ -21,7 +21,10 @@
  */
 #include "render/render.h"
 
-enum { MAX_UNROLL = 11, EDGE = 3 };
+enum {
+    MAX_UNROLL = 11,
+    MAX_BODY = 160
+}; /* steps of one axis, and multiply-adds, that are written out */
 
 typedef struct bound { /* 0 <= index in one dim of an operand < size must be tested */
     const ts_affine *f;
@@ -342,10 +345,8 @@ static double total_cost(nest *x)
             sums *= n / x->width;
         else if (i >= x->s.nout)
             sums *= x->unroll[i] ? 1 : n;
-        else if (i == x->lane)
-            outputs *= (double)lane_blocks(x);
         else if (i != x->tile[0] && i != x->tile[1])
-            outputs *= n;
+            outputs *= i == x->lane ? (double)lane_blocks(x) : n;
     }
     for (int t = 0; t < 2; t++) {
         int64_t e = x->tile[t] < 0 ? 1 : x->s.extent[x->tile[t]];
@@ -376,16 +377,18 @@ static void try_tile(nest *x, nest *best, int registers)
 {
     int64_t e0 = x->tile[0] < 0 ? 1 : x->s.extent[x->tile[0]],
             e1 = x->tile[1] < 0 ? 1 : x->s.extent[x->tile[1]];
-    int64_t room = registers >= 32 ? 26 : 12;
+    int64_t room = registers >= 32 ? 26 : 12, body = 1;
 
+    for (int i = 0; i < x->s.naxes; i++)
+        body *= x->unroll[i] ? x->s.extent[i] : 1;
     if (x->tile[0] >= 0 && x->tile[0] == x->lane)
         e0 = lane_blocks(x);
     if (x->tile[1] >= 0 && x->tile[1] == x->lane)
         e1 = lane_blocks(x);
     for (int64_t p = 1; p <= TS_MIN(e0, room); p++)
         for (int64_t q = 1; q <= TS_MIN(e1, room) && p * q <= room; q++) {
-            if (p * q * 2 <= room && p < e0 && q < e1 && p * q < 8)
-                continue; /* much too small when there is more to take */
+            if ((p * q * 2 <= room && p < e0 && q < e1 && p * q < 8) || p * q * body > MAX_BODY)
+                continue; /* much too small when there is more to take, or too much to write out */
             x->size[0] = p;
             x->size[1] = q;
             x->cost = total_cost(x);
@@ -409,13 +412,16 @@ static void try_lane(nest *x, nest *best)
                 continue;
             x->tile[0] = i;
             x->tile[1] = j;
-            memset(x->unroll, 0, sizeof(x->unroll));
-            for (int t = 0; t < 2; t++) {
-                int u = x->tile[t] < 0 ? -1 : partner(x, x->tile[t]);
-                if (u >= 0 && u != x->lane)
-                    x->unroll[u] = true;
+            for (int which = 0; which < 4;
+                 which++) { /* with neither, either or both partners unrolled */
+                memset(x->unroll, 0, sizeof(x->unroll));
+                for (int t = 0; t < 2; t++) {
+                    int u = x->tile[t] < 0 ? -1 : partner(x, x->tile[t]);
+                    if (u >= 0 && u != x->lane && which & (1 << t))
+                        x->unroll[u] = true;
+                }
+                try_tile(x, best, x->r->isa.registers);
             }
-            try_tile(x, best, x->r->isa.registers);
         }
 }
 

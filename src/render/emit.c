@@ -214,6 +214,14 @@ static const char *first_lane(ts_emit *e, const ts_ix *x)
     return ts_ix_text(e->a, ts_ix_add(e->a, x, ts_ix_mul(e->a, ts_ix_var(e->a, e->lane), -1)));
 }
 
+static bool runs_backwards(const ts_ix *x)
+{
+    for (int i = 0; i < x->n; i++)
+        if (x->t[i].k < 0)
+            return true;
+    return false;
+}
+
 static const char *load(ts_emit *e, const ts_value *v, const ts_ix *const *at)
 {
     const ts_ix *x = ts_emit_address(e->a, v, at);
@@ -221,8 +229,13 @@ static const char *load(ts_emit *e, const ts_value *v, const ts_ix *const *at)
 
     if (e->loaded)
         e->loaded(e->where, v, x);
-    if (!e->lanes)
+    if (!e->lanes) {
+        /* gcc 12.2 vectorises a sum over elements read backwards in groups, and reads the wrong
+         * ones (test/render/kernels.c, backward_sum); not where there is assembly */
+        if (runs_backwards(x))
+            ts_emit_line(e, "__asm__(\"\");");
         return ts_emit_temp(e, v->type.dtype, "%s", scalar_load(e, v, text));
+    }
     if (!ts_ix_uses(x, e->lane))
         return ts_emit_temp(e, v->type.dtype, "%s - (%s){0}", scalar_load(e, v, text),
                             ts_emit_ctype(e, v->type.dtype));
@@ -303,11 +316,31 @@ static bool touches_wide(const ts_node *n)
     return false;
 }
 
+/* A byte or bool is an int32_t here; arithmetic that leaves its range wraps as it would in memory.
+ */
+static const char *wrapped(ts_emit *e, const ts_value *v, const char *name)
+{
+    const ts_op *op = v->node->op;
+
+    if (op->result == 'b' || op->flags & (TS_VIEW | TS_WINDOW))
+        return name;
+    switch (v->type.dtype) {
+    case TS_U8:
+        return ts_emit_temp(e, TS_U8, "%s & 255", name);
+    case TS_I8:
+        return ts_emit_temp(e, TS_I8, "(%s << 24) >> 24", name);
+    case TS_BOOL:
+        return ts_emit_temp(e, TS_BOOL, e->lanes ? "-(%s != 0)" : "%s != 0", name);
+    default:
+        return name;
+    }
+}
+
 const char *ts_emit_node(ts_emit *e, const ts_value *v, const ts_ix *const *at)
 {
     if (e->lanes && touches_wide(v->node))
-        return ts_emit_lanes(e, v->type.dtype, node_body, &(at_arg){v, at});
-    return v->node->op->emit(e, v->node, v->index, at);
+        return wrapped(e, v, ts_emit_lanes(e, v->type.dtype, node_body, &(at_arg){v, at}));
+    return wrapped(e, v, v->node->op->emit(e, v->node, v->index, at));
 }
 
 const char *ts_emit_at(ts_emit *e, const ts_value *v, const ts_ix *const *at)
@@ -406,6 +439,8 @@ const char *ts_emit_literal(ts_emit *e, ts_dtype t, double x)
 {
     const char *s;
 
+    if (ts_dtype_is_float(t) && t != TS_F64)
+        x = (float)x; /* which may be infinite */
     if (!ts_dtype_is_float(t))
         s = ts_arena_printf(e->a, "%" PRId64, (int64_t)x);
     else if (isnan(x))
@@ -415,7 +450,7 @@ const char *ts_emit_literal(ts_emit *e, ts_dtype t, double x)
     else if (t == TS_F64)
         s = ts_arena_printf(e->a, "%a /* %g */", x, x);
     else {
-        s = ts_arena_printf(e->a, "%.9g", (double)(float)x);
+        s = ts_arena_printf(e->a, "%.9g", x);
         s = ts_arena_printf(e->a, strpbrk(s, ".en") ? "%sf" : "%s.0f", s);
     }
     /* a scalar becomes a vector by subtracting zero, which keeps -0 */

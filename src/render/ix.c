@@ -183,6 +183,19 @@ static void split(ts_arena *a, const ts_ix *x, int64_t k, ts_ix *whole, ts_ix *r
     }
 }
 
+/* C divides towards zero, and k*whole + rest >= 0 does not keep rest from being negative: -l + 7
+ * with whole = g. Moves enough multiples of k from whole to rest. */
+static void lift(ts_ix *whole, ts_ix *rest, int64_t k)
+{
+    int64_t lo, hi;
+
+    ts_ix_range(rest, &lo, &hi);
+    if (lo < 0) {
+        whole->c += floor_div(lo, k);
+        rest->c -= k * floor_div(lo, k);
+    }
+}
+
 static const ts_ix *atom_ix(ts_arena *a, int kind, const ts_ix *of, int64_t by)
 {
     ts_atom *q = TS_NEW(a, ts_atom);
@@ -211,6 +224,7 @@ const ts_ix *ts_ix_div(ts_arena *a, const ts_ix *x, int64_t k)
         whole->c += floor_div(lo, k);
         return whole;
     }
+    lift(whole, rest, k);
     /* (x/m)/k is x/(m*k) */
     if (!rest->c && rest->n == 1 && rest->t[0].k == 1 && rest->t[0].atom->kind == TS_ATOM_DIV)
         return ts_ix_add(a, whole, ts_ix_div(a, rest->t[0].atom->of, rest->t[0].atom->by * k));
@@ -228,6 +242,7 @@ const ts_ix *ts_ix_mod(ts_arena *a, const ts_ix *x, int64_t k)
     ts_ix_range(rest, &lo, &hi);
     if (floor_div(lo, k) == floor_div(hi, k))
         return ts_ix_addc(a, rest, -k * floor_div(lo, k));
+    lift(whole, rest, k);
     return atom_ix(a, TS_ATOM_MOD, rest, k);
 }
 

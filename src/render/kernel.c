@@ -22,6 +22,7 @@ typedef struct loops {
     int64_t size[TS_MAX_RANK + 1];
     int lanes; /* of the layout: the last physical dim is the low part of lane_dim */
     int lane_dim;
+    int64_t step[TS_MAX_RANK + 1]; /* elements of a cut dim done together, 1 by default */
 } loops;
 
 static void physical(const ts_value *v, loops *l)
@@ -33,7 +34,10 @@ static void physical(const ts_value *v, loops *l)
         int64_t n = v->type.dim[d];
         if (l->lanes && d == l->lane_dim)
             n = (n + l->lanes - 1) / l->lanes;
+        else if (n == 1)
+            continue;
         l->dim[l->rank] = d;
+        l->step[l->rank] = 1;
         l->size[l->rank++] = n;
     }
 }
@@ -92,23 +96,10 @@ static bool vector_ok(const ts_kernel *k)
  */
 static bool reduces_across(const ts_kernel *k)
 {
-    const ts_node *n = k->anchor;
-    const int64_t *dims;
-    int count, last;
+    int dim;
 
-    if (!n || !(n->op->flags & TS_REDUCE))
-        return false;
-    const ts_value *v = n->in[0];
-    if (!v->type.rank || (v->layout.set && v->layout.lanes > 1))
-        return false;
-    last = v->layout.set ? v->layout.order[v->type.rank - 1] : v->type.rank - 1;
-    count = ts_attr_list(n, "dims", &dims);
-    if (v->type.dim[last] < 8)
-        return false;
-    for (int i = 0; i < count; i++)
-        if ((dims[i] < 0 ? dims[i] + v->type.rank : dims[i]) == last)
-            return true;
-    return !count;
+    return k->anchor && k->anchor->op->flags & TS_REDUCE && !(k->anchor->op->flags & TS_NODIFF) &&
+           ts_reduce_lanes(k->anchor, &dim);
 }
 
 /* Computes and stores every root at these coordinates. */
@@ -135,10 +126,77 @@ static void body(ts_render *r, ts_emit *e, const ts_kernel *k, const ts_ix *cons
         ts_emit_store(e, k->roots[i], at, names[i]);
 }
 
+static void logical(ts_render *r, const loops *l, const ts_ix *const *phys, const ts_ix *lane,
+                    const ts_ix **at);
+
+/* The gradient of pooling with stride s asks, for each element, which windows cover it; that
+ * depends on its place modulo s. So s neighbours are done together, where the places are constants
+ * and the window is loaded once. */
+static void find_steps(const ts_render *r, const ts_value *v, const ts_type *shape, loops *l)
+{
+    const int64_t *stride;
+
+    if (!v->node)
+        return;
+    if (!strcmp(v->node->op->name, "mix")) { /* a matrix's rows share its columns' loads */
+        for (int i = 0; i < l->rank; i++)
+            if (l->dim[i] == ts_attr_int(v->node, "dim", 0))
+                l->step[i] = l->size[i];
+        if (r->p->place[v->node->in[0]->id].home == TS_HOME_NONE)
+            find_steps(r, v->node->in[0], shape, l);
+        return;
+    }
+    if (!ts_type_same_shape(&v->type, shape))
+        return;
+    if (v->node->op->flags & TS_WINDOW && strstr(v->node->op->name, "_grad")) {
+        int n = ts_attr_list(v->node, "stride", &stride);
+        n = n ? n : ts_attr_list(v->node, "kernel", &stride);
+        for (int i = 0; i < l->rank; i++)
+            if (l->dim[i] >= 2 && l->dim[i] - 2 < n && stride[l->dim[i] - 2] <= 4)
+                l->step[i] = stride[l->dim[i] - 2];
+    } else if (v->node->op->flags & TS_POINT)
+        for (int i = 0; i < v->node->nin; i++)
+            if (r->p->place[v->node->in[i]->id].home == TS_HOME_NONE)
+                find_steps(r, v->node->in[i], shape, l);
+}
+
+/* The body at every combination of neighbours of the cut dims from d on. */
+static void steps_body(ts_render *r, ts_emit *e, const ts_kernel *k, const loops *l, int d, int cut,
+                       const ts_ix **phys, const ts_ix *lane)
+{
+    const ts_ix *at[TS_MAX_RANK], *base;
+    int mark;
+
+    while (d < cut && l->step[d] == 1)
+        d++;
+    if (d == cut) {
+        logical(r, l, phys, lane, at);
+        body(r, e, k, at);
+        return;
+    }
+    base = ts_ix_mul(r->a, phys[d], l->step[d]);
+    for (int64_t o = 0; o < l->step[d]; o++) {
+        const ts_ix *block = phys[d];
+        const char *cond = ts_emit_inside(e, ts_ix_addc(r->a, base, o), l->size[d]);
+        if (cond && cond[0]) {
+            ts_emit_line(e, "if (%s) {", cond);
+            ts_emit_open(e, &mark);
+        }
+        phys[d] = ts_ix_addc(r->a, base, o);
+        if (cond)
+            steps_body(r, e, k, l, d + 1, cut, phys, lane);
+        phys[d] = block;
+        if (cond && cond[0])
+            ts_emit_close(e, mark);
+    }
+}
+
 /* Logical coordinates from one index per physical dim and the lane. */
 static void logical(ts_render *r, const loops *l, const ts_ix *const *phys, const ts_ix *lane,
                     const ts_ix **at)
 {
+    for (int i = 0; i < TS_MAX_RANK; i++)
+        at[i] = ts_ix_const(r->a, 0);
     for (int i = 0; i < l->rank; i++)
         at[l->dim[i]] = phys[i];
     if (l->lanes)
@@ -150,8 +208,9 @@ static void unflatten(ts_render *r, const loops *l, int count, const ts_ix *flat
                       const ts_ix **phys)
 {
     for (int i = count - 1; i >= 0; i--) {
-        phys[i] = i ? ts_ix_mod(r->a, flat_ix, l->size[i]) : flat_ix;
-        flat_ix = ts_ix_div(r->a, flat_ix, l->size[i]);
+        int64_t size = (l->size[i] + l->step[i] - 1) / l->step[i];
+        phys[i] = i ? ts_ix_mod(r->a, flat_ix, size) : flat_ix;
+        flat_ix = ts_ix_div(r->a, flat_ix, size);
     }
 }
 
@@ -208,20 +267,67 @@ static void flat_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
     }
 }
 
+/* The lanes as one vector; or one by one, as must be those of a last block that lane_dim does not
+ * fill: what is beyond its size exists in this layout only, and the operands of other layouts end
+ * before it. */
+static void lanes_body(ts_render *r, ts_emit *e, const ts_kernel *k, const loops *l, int cut,
+                       const ts_ix **phys, bool vec)
+{
+    int64_t size = k->roots[0]->type.dim[l->lane_dim], full = size / l->lanes,
+            rest = size % l->lanes;
+    const char *block = "";
+    int mark, mark2, high = 0; /* the dim that counts blocks of lanes */
+
+    while (l->dim[high] != l->lane_dim)
+        high++;
+    block = ts_ix_text(r->a, phys[high]);
+    ts_emit_line(e, rest ? "if (%s < %ld) {" : "{", block, (long)full);
+    ts_emit_open(e, &mark);
+    if (vec) {
+        e->lane = ts_atom_var(r->a, "l", 0, l->lanes - 1);
+        e->lanes = l->lanes;
+        steps_body(r, e, k, l, 0, cut, phys, ts_ix_var(r->a, e->lane));
+        e->lanes = 0;
+    } else {
+        loop_line(e, "l", "0", ts_arena_printf(r->a, "%d", l->lanes), 1);
+        ts_emit_open(e, &mark2);
+        steps_body(r, e, k, l, 0, cut, phys,
+                   ts_ix_var(r->a, ts_atom_var(r->a, "l", 0, l->lanes - 1)));
+        ts_emit_close(e, mark2);
+    }
+    ts_emit_close(e, mark);
+    if (!rest)
+        return;
+    ts_emit_line(e, "else {");
+    ts_emit_open(e, &mark);
+    loop_line(e, "l", ts_arena_printf(r->a, "%ld", (long)(full * l->lanes)),
+              ts_arena_printf(r->a, "%ld", (long)size), 1);
+    ts_emit_open(e, &mark2);
+    phys[high] = ts_ix_const(r->a, 0);
+    steps_body(r, e, k, l, 0, cut, phys,
+               ts_ix_var(r->a, ts_atom_var(r->a, "l", full * l->lanes, size - 1)));
+    ts_emit_close(e, mark2);
+    ts_emit_close(e, mark);
+}
+
 /* Outer dims flattened into the cut, the innermost one in vectors. */
 static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, ts_cut *cut)
 {
     bool vec = vector_ok(k) && !reduces_across(k);
     int inner = l->lanes ? l->rank : l->rank - 1; /* dims that are cut */
     int64_t count = 1, size, width, main_part;
-    const ts_ix *phys[TS_MAX_RANK + 1], *at[TS_MAX_RANK], *outer;
+    const ts_ix *phys[TS_MAX_RANK + 1], *outer;
     int mark, mark2;
 
     /* one output at a time, or an innermost dim shorter than a vector: cut everything */
     if (!l->lanes && (l->rank == 0 || !vec || l->size[inner] < 4))
         inner = l->rank;
+    for (int i = 0; i < k->nroots && !k->copy; i++)
+        find_steps(r, k->roots[i], &k->roots[0]->type, l);
+    for (int i = inner; i < l->rank; i++)
+        l->step[i] = 1; /* the innermost dim is the vectors' */
     for (int i = 0; i < inner; i++)
-        count *= l->size[i];
+        count *= (l->size[i] + l->step[i] - 1) / l->step[i];
     cut->count = count;
     cut->grain = TS_MAX(1, (int64_t)(WORK * (double)count / (k->flops + 1)));
     loop_line(e, "i", "lo", "hi", 1);
@@ -229,25 +335,12 @@ static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
     outer = ts_ix_var(r->a, ts_atom_var(r->a, "i", 0, count - 1));
     unflatten(r, l, inner, outer, phys);
     if (l->lanes) {
-        const ts_atom *lane = ts_atom_var(r->a, "l", 0, l->lanes - 1);
-        if (vec) {
-            e->lane = lane;
-            e->lanes = l->lanes;
-        } else {
-            loop_line(e, "l", "0", ts_arena_printf(r->a, "%d", l->lanes), 1);
-            ts_emit_open(e, &mark2);
-        }
-        logical(r, l, phys, ts_ix_var(r->a, lane), at);
-        body(r, e, k, at);
-        e->lanes = 0;
-        if (!vec)
-            ts_emit_close(e, mark2);
+        lanes_body(r, e, k, l, inner, phys, vec);
         ts_emit_close(e, mark);
         return;
     }
     if (inner == l->rank) {
-        logical(r, l, phys, NULL, at);
-        body(r, e, k, at);
+        steps_body(r, e, k, l, 0, inner, phys, NULL);
         ts_emit_close(e, mark);
         return;
     }
@@ -255,19 +348,16 @@ static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
     width = size >= r->isa.width ? r->isa.width : size >= 8 ? 8 : 4;
     main_part = size / width * width;
     {
-        const ts_atom *x = ts_atom_var(r->a, "x", 0, main_part - width),
-                      *lane = ts_atom_var(r->a, "l", 0, width - 1);
+        const ts_atom *lane = ts_atom_var(r->a, "l", 0, width - 1);
         /* in units of the vector, so that div and mod by it simplify */
         const ts_atom *b = ts_atom_var(r->a, "b", 0, main_part / width - 1);
-        (void)x;
         loop_line(e, "b", "0", ts_arena_printf(r->a, "%ld", (long)(main_part / width)), 1);
         ts_emit_open(e, &mark2);
         e->lane = lane;
         e->lanes = (int)width;
         phys[inner] =
             ts_ix_add(r->a, ts_ix_mul(r->a, ts_ix_var(r->a, b), width), ts_ix_var(r->a, lane));
-        logical(r, l, phys, NULL, at);
-        body(r, e, k, at);
+        steps_body(r, e, k, l, 0, inner, phys, NULL);
         e->lanes = 0;
         ts_emit_close(e, mark2);
     }
@@ -277,8 +367,7 @@ static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
                   ts_arena_printf(r->a, "%ld", (long)size), 1);
         ts_emit_open(e, &mark2);
         phys[inner] = ts_ix_var(r->a, x);
-        logical(r, l, phys, NULL, at);
-        body(r, e, k, at);
+        steps_body(r, e, k, l, 0, inner, phys, NULL);
         ts_emit_close(e, mark2);
     }
     ts_emit_close(e, mark);

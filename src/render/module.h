@@ -3,7 +3,7 @@
 #ifndef TS_MODULE_H
 #define TS_MODULE_H
 
-#include <stdint.h>
+#include "tessera.h"
 
 enum { TS_MODULE_ABI = 1 };
 
@@ -26,5 +26,8 @@ typedef struct ts_module {
     int32_t abi, nkernels;
     const ts_module_kernel *kernels;
 } ts_module;
+
+/* build.c: whether this machine runs what was compiled for `isa`; names are "x86-64-v3", ... */
+ts_status ts_isa_check(const char *isa);
 
 #endif

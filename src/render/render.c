@@ -115,12 +115,12 @@ static void kernel_head(ts_render *r, int i)
     const ts_kernel *k = r->p->kernels[i];
     bool *seen = TS_NEWS(r->a, bool, r->p->g->nvalues);
 
-    ts_text_printf(&r->body, "\n/*\n");
+    ts_text_printf(&r->body, "\n" TS_UNIT "/*\n");
     for (int n = 0; n < k->nroots && !k->copy; n++)
         describe(r, k->roots[n], seen);
     if (k->copy)
         ts_text_printf(&r->body, " * %%%s <- %%%d\n", k->roots[0]->name, k->copy->id);
-    ts_text_printf(&r->body, " */\nstatic void k%d(const ctx *c, int64_t lo, int64_t hi)\n{\n", i);
+    ts_text_printf(&r->body, " */\nvoid k%d(const ctx *c, int64_t lo, int64_t hi)\n{\n", i);
     for (int n = 0; n < k->nroots; n++)
         declare(r, k->roots[n], true);
     for (int n = 0; n < k->nreads; n++) {
@@ -171,40 +171,53 @@ static void constants(ts_render *r, ts_text *out)
     }
 }
 
+/* One line of the table: what the engine needs to know of kernel i. */
+static void table_row(ts_render *r, int i, const ts_cut *cut)
+{
+    const ts_kernel *k = r->p->kernels[i];
+    const ts_node *n = k->anchor ? k->anchor : k->copy ? NULL : k->roots[0]->node;
+
+    ts_text_printf(&r->body, "    {k%d, \"%s%s%s%s\", %ld, %ld, %d, %d},\n", i,
+                   n && n->layer ? n->layer : "", n && n->layer && n->layer[0] ? " " : "",
+                   n ? n->op->name : "copy", n && n->backward ? " backward" : "", (long)cut->count,
+                   (long)cut->grain, k->phase, k->wait);
+}
+
 static ts_status kernels(ts_render *r)
 {
-    ts_text table = {0};
+    int n = r->p->nkernels;
+    ts_cut *cuts = TS_NEWS(r->a, ts_cut, n);
+    bool *alone = TS_NEWS(r->a, bool, n);
 
-    for (int i = 0; i < r->p->nkernels; i++) {
+    for (int i = 0; i < n; i++) {
         const ts_kernel *k = r->p->kernels[i];
-        ts_cut cut = {1, 1};
-        const ts_node *named = k->anchor ? k->anchor : k->copy ? NULL : k->roots[0]->node;
         size_t start;
         r->kernel = k;
         r->index = i;
         r->next = 0;
+        cuts[i] = (ts_cut){1, 1};
         kernel_head(r, i);
         start = r->body.len;
-        if (!ts_render_contract(r, k, &cut)) {
+        if (!ts_render_contract(r, k, &cuts[i])) {
             r->body.len = start;
             r->body.s[start] = 0;
-            TS_TRY(ts_render_loops(r, k, &cut));
+            TS_TRY(ts_render_loops(r, k, &cuts[i]));
         }
         ts_text_printf(&r->body, "}\n");
-        ts_text_printf(&table, "    {k%d, \"%s%s%s%s\", %ld, %ld, %d, %d},\n", i,
-                       named && named->layer ? named->layer : "",
-                       named && named->layer && named->layer[0] ? " " : "",
-                       named ? named->op->name : "copy",
-                       named && named->backward ? " backward" : "", (long)cut.count,
-                       (long)cut.grain, k->phase, k->wait);
+        alone[i] = cuts[i].count / cuts[i].grain < 2;
     }
-    ts_text_printf(&r->body, "\nstatic const kernel table[] = {\n%s    {0},\n};\n",
-                   table.s ? table.s : "");
+    ts_plan_waits(r->p, alone);
+    ts_text_printf(&r->body, "\n" TS_UNIT);
+    for (int i = 0; i < n; i++)
+        ts_text_printf(&r->body, "void k%d(const ctx *c, int64_t lo, int64_t hi);\n", i);
+    ts_text_printf(&r->body, "\nstatic const kernel table[] = {\n");
+    for (int i = 0; i < n; i++)
+        table_row(r, i, &cuts[i]);
+    ts_text_printf(&r->body, "    {0},\n};\n");
     ts_text_printf(
         &r->body,
         "__attribute__((visibility(\"default\"))) const module tessera_module = {%d, %d, table};\n",
-        TS_MODULE_ABI, r->p->nkernels);
-    ts_text_free(&table);
+        TS_MODULE_ABI, n);
     return TS_OK;
 }
 

@@ -5,6 +5,7 @@
  *   contract.c  one register-blocked contraction
  *   prelude.c   types, formulas and mathematics the kernels use
  *   build.c     the C compiler as a child process
+ *   cache.c     executables of earlier compiles
  */
 #ifndef TS_RENDER_H
 #define TS_RENDER_H
@@ -12,6 +13,7 @@
 #include "plan/plan.h"
 #include "render/emit.h"
 #include "render/module.h"
+#include "run/run.h"
 
 /* What the generated code may use: decided from the machine or opt->isa. */
 typedef struct ts_isa {
@@ -22,6 +24,9 @@ typedef struct ts_isa {
 } ts_isa;
 ts_status ts_isa_find(const char *name, ts_isa *out); /* NULL: this machine */
 
+/* A line before each kernel and before the table: where build.c may cut a long source into units.
+ */
+#define TS_UNIT "/* unit */\n"
 typedef struct ts_source {
     char *text; /* in the arena */
     size_t len;
@@ -45,7 +50,7 @@ ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt
                          const ts_source **out);
 void ts_render_need(ts_render *r, const char *what);
 void ts_render_emitter(ts_render *r, ts_emit *e); /* an emitter that writes to r->body */
-/* Opens "static void kN(...) {" with its pointers. */
+/* Opens "void kN(...) {" with its pointers. */
 void ts_render_head(ts_render *r, ts_emit *e, const char *what);
 const char *ts_render_pointer(const void *where, const ts_value *v);
 
@@ -59,9 +64,23 @@ bool ts_render_contract(ts_render *r, const ts_kernel *k,
                         ts_cut *cut); /* false: not for the template */
 void ts_prelude(ts_render *r, ts_text *out);
 
-/* build.c */
-ts_status ts_cc_build(const ts_source *src, const ts_options *opt, const char *folder,
-                      const char *so_path);
-bool ts_cc_present(const ts_options *opt);
+/* build.c: the C compiler as a child process */
+ts_status ts_cc_build(const ts_source *src, const ts_options *opt, char **object, size_t *bytes);
+char *ts_cc_identity(ts_arena *a, const ts_options *opt); /* NULL: there is none */
+/* All that is said to the compiler of that identity. */
+const char *ts_cc_flags(ts_arena *a, const ts_isa *isa, const char *identity);
+ts_status ts_cc_missing(const ts_options *opt); /* fails saying so */
+
+/* cache.c */
+typedef struct ts_cache ts_cache;
+struct ts_executable;
+/* What the code of `model` depends on; `cc` is the compiler's identity. */
+ts_key ts_cache_key(ts_arena *a, const ts_graph *model, const ts_options *opt, const char *cc);
+/* The executable of that key, ready to run; or false, and then this process is the one to make it:
+ * the others that want it wait until ts_cache_close. */
+ts_cache *ts_cache_open(const ts_options *opt, const char *model, const ts_key *key);
+bool ts_cache_find(ts_cache *c, ts_executable **out);
+void ts_cache_put(ts_cache *c, const ts_executable *x);
+void ts_cache_close(ts_cache *c);
 
 #endif

@@ -15,6 +15,8 @@ struct ts_engine {
     const ts_executable *exe;
     char *block;
     ts_team *team;
+    int threads;
+    const void **feeds; /* each thread's pointers to the inputs of its micro-batch */
     uint64_t seed, step;
     ts_ref *ref; /* the reference executor's tensors, instead of block and team */
     /* of the running call */
@@ -89,21 +91,29 @@ static ts_status init_states(ts_engine *e)
     return TS_OK;
 }
 
+static ts_status start_native(ts_engine *e, int threads)
+{
+    size_t feeds = (size_t)threads * (size_t)e->exe->ninputs * sizeof(void *);
+
+    e->threads = threads;
+    TS_TRY(ts_alloc(e->exe->block_bytes, "the device block", (void **)&e->block));
+    TS_TRY(ts_alloc(feeds, "the pointers to the inputs", (void **)&e->feeds));
+    return ts_team_new(threads, &e->team);
+}
+
 ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_engine **out)
 {
     ts_engine *e = calloc(1, sizeof(*e));
-    int threads = opt && opt->threads > 0 ? opt->threads : ts_team_default_size();
     ts_status s = TS_OK;
 
     if (!e)
         return ts_fail(TS_ERR_MEMORY, "cannot allocate an engine");
     e->exe = x;
     e->seed = opt ? opt->seed : 0;
-    if (x->module) {
-        s = ts_alloc(x->block_bytes, "the device block", (void **)&e->block);
-        if (!s)
-            s = ts_team_new(threads, &e->team);
-    } else
+    e->threads = 1; /* all that the reference executor uses */
+    if (x->module)
+        s = start_native(e, opt && opt->threads > 0 ? opt->threads : ts_team_default_size());
+    else
         s = ts_ref_new(x->graph, &e->ref);
     if (!s)
         s = init_states(e);
@@ -121,20 +131,32 @@ void ts_engine_free(ts_engine *e)
         return;
     ts_team_free(e->team);
     ts_ref_free(e->ref);
+    free(e->feeds);
     free(e->block);
     free(e);
 }
 
 /* --- outputs --- */
 
+const ts_executable *ts_engine_executable(const ts_engine *e)
+{
+    return e->exe;
+}
+
+int ts_engine_threads(const ts_engine *e)
+{
+    return e->threads;
+}
+
 int ts_engine_slots(const ts_engine *e)
 {
     const ts_executable *x = e->exe;
-    int all = x->device_iterations * x->gradient_accumulation;
 
     if (x->mode == TS_OUT_ALL)
-        return all;
-    return x->mode == TS_OUT_EVERY_N ? all / x->output_period : 1;
+        return x->device_iterations * x->gradient_accumulation;
+    return x->mode == TS_OUT_EVERY_N
+               ? x->device_iterations / x->output_period * x->gradient_accumulation
+               : 1;
 }
 
 /* Which slot micro-batch (d, a) goes to, or -1. */
@@ -190,14 +212,13 @@ static void give_outputs(ts_engine *e, int d, int a)
 
 /* --- the loop --- */
 
-/* This member's share of a kernel; small kernels go to one member, a different one each time. */
-static void run_kernel(const ts_module_kernel *k, int index, const ts_run_ctx *c, int member,
-                       int size)
+/* This member's share of a kernel. What is too small to share goes to the first one, always: the
+ * plan counts on it. */
+static void run_kernel(const ts_module_kernel *k, const ts_run_ctx *c, int member, int size)
 {
     int64_t pieces = k->count / k->grain, lo, hi;
 
     pieces = pieces < 1 ? 1 : pieces > size ? size : pieces;
-    member = (member + index) % size;
     if (member >= pieces)
         return;
     lo = k->count * member / pieces;
@@ -216,7 +237,7 @@ static void run_phase(ts_engine *e, int phase, const ts_run_ctx *c, int member, 
             continue;
         if (k->wait)
             ts_team_wait(e->team);
-        run_kernel(k, i, c, member, size);
+        run_kernel(k, c, member, size);
     }
     ts_team_wait(e->team);
 }
@@ -225,7 +246,7 @@ static void loop(void *arg, int member, int size)
 {
     ts_engine *e = arg;
     const ts_executable *x = e->exe;
-    const void *in[64];
+    const void **in = e->feeds + (size_t)member * (size_t)x->ninputs;
     ts_run_ctx c = {.m = e->block, .in = in, .seed = e->seed, .step = e->step};
 
     for (int d = 0; d < x->device_iterations; d++) {

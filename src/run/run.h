@@ -28,7 +28,17 @@ void ts_team_run(ts_team *t, ts_team_fn *fn, void *arg); /* returns when every m
 void ts_team_wait(ts_team *t);                           /* inside fn: the barrier */
 int ts_team_default_size(void); /* affinity, control group and OMP_NUM_THREADS */
 
-/* executable.h's types */
+/* engine.c */
+const ts_executable *ts_engine_executable(const ts_engine *e);
+
+/* What an executable was made from, by name: the cache finds it by `hash` and can say what changed.
+ */
+typedef struct ts_key {
+    const char *(*entries)[2]; /* name, value */
+    int nentries;
+    char hash[33]; /* hexadecimal XXH128 of all of them; "" for none */
+} ts_key;
+
 typedef struct ts_slot { /* an input, output or state as the engine sees it */
     ts_tensor_info info;
     ts_layout layout;
@@ -38,17 +48,43 @@ typedef struct ts_slot { /* an input, output or state as the engine sees it */
 } ts_slot;
 
 struct ts_executable {
-    ts_arena *arena;
+    ts_arena *arena; /* holds all of it but library and graph */
+    const char *name;
+    const char *version; /* of the library that made it */
     ts_slot *inputs, *outputs, *states;
     int ninputs, noutputs, nstates;
     int device_iterations, gradient_accumulation, output_period;
     ts_output_mode mode;
     size_t block_bytes;
     ts_stats stats;
+    ts_key key;
     const char *isa, *source, *inspect;
+    const void *object; /* the shared object's bytes */
+    size_t object_bytes;
     void *library;                  /* dlopen's */
     const struct ts_module *module; /* NULL: the reference executor runs `graph` */
-    const ts_graph *graph;
+    const char *ir;                 /* the graph's text */
+    ts_graph *graph;
 };
+
+/* executable.c: an executable as one file, and back */
+ts_executable *ts_executable_new(void);
+/* Makes it run: loads `object`, or reads `ir`. */
+ts_status ts_executable_start(ts_executable *x);
+ts_status ts_executable_pack(const ts_executable *x, ts_text *file);
+/* `path` is for the messages. Does not start it. */
+ts_status ts_executable_unpack(const char *path, const char *file, size_t len, ts_executable **out);
+
+/* manifest.c: its part in JSON */
+ts_status ts_manifest_write(const ts_executable *x, char **json); /* free() it */
+ts_status ts_manifest_read(const char *path, const char *json, size_t len, ts_executable *x);
+
+/* library.c: a shared object from memory; nothing is left on the disk */
+ts_status ts_library_open(const void *object, size_t bytes, void **library);
+void *ts_library_symbol(void *library, const char *name); /* NULL: there is none */
+void ts_library_close(void *library);
+
+/* show/inspect.c */
+char *ts_inspect(ts_arena *a, const ts_executable *x);
 
 #endif

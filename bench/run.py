@@ -1,0 +1,197 @@
+#!/usr/bin/python3
+"""Training steps a second against PyTorch, on the same cores, in one run.
+
+    bench/run.py                        all workloads, two threads
+    bench/run.py --workloads W1,W3      some of them
+    bench/run.py --threads 1 --windows 8
+
+    W1   Fashion-MNIST classifier, batch 16, SGD with momentum
+    W2   digits, 32 and 64 channels, dropout, batch 8, SGD
+    W3   digits, 10 and 20 channels, batch 40, AdamW
+    W4   residual block, 32 channels of 160 x 256, batch 1, SGD
+
+Windows of about a second alternate between the two, and the best window of each counts: what else the
+machine does makes a window slower, never faster. The data is in memory on both sides. PyTorch runs
+eagerly, with OpenBLAS if Debian's alternative points there; with the reference BLAS the comparison would
+flatter us, and the report says so. Two-thread figures depend on how fast the cores talk to each other,
+which a virtual machine may change at any time, so that is measured too.
+
+Writes build/bench.json, a list with one object a workload.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FLOPS = {"W1": 23.0e6, "W2": 123e6, "W3": 120e6, "W4": 4.53e9}    # multiply-adds of a step's contractions, times 2
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="Training steps a second against PyTorch.")
+    parser.add_argument("--workloads", default=",".join(FLOPS))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--windows", type=int, default=5, help="of each side, a workload")
+    parser.add_argument("--seconds", type=float, default=1.0, help="a window")
+    parser.add_argument("--build", type=Path, default=ROOT / "build")
+    parser.add_argument("--no-torch", action="store_true", help="measure only Tessera")
+    args = parser.parse_args()
+    args.workloads = args.workloads.split(",")
+    for w in args.workloads:
+        if w not in FLOPS:
+            parser.error(f"no workload '{w}'; there are {', '.join(FLOPS)}")
+    return args
+
+
+class Tessera:
+    """One workload in a process of its own, waiting to be asked for a window."""
+
+    def __init__(self, build, workload, threads, cache):
+        self.child = subprocess.Popen([build / "bench" / "steps", workload, str(threads), cache],
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.facts = json.loads(self.line())
+
+    def line(self):
+        line = self.child.stdout.readline()
+        if not line:
+            sys.exit(f"bench: steps ended with status {self.child.wait()}")
+        return line
+
+    def window(self, seconds):
+        self.child.stdin.write(f"{seconds}\n")
+        self.child.stdin.flush()
+        return float(self.line())
+
+    def close(self):
+        self.child.stdin.close()
+        self.child.wait()
+
+
+class Torch:
+    def __init__(self, workload, threads):
+        import torch
+        import nets
+        torch.set_num_threads(threads)
+        torch.manual_seed(1)
+        self.model, make = {
+            "W1": (nets.Fashion(), lambda p: torch.optim.SGD(p, lr=0.001, momentum=0.9)),
+            "W2": (nets.Digits(dropout=True), lambda p: torch.optim.SGD(p, lr=0.03)),
+            "W3": (nets.Pipeline(), lambda p: torch.optim.AdamW(p, lr=0.001)),
+            "W4": (nets.Residual(), lambda p: torch.optim.SGD(p, lr=0.01)),
+        }[workload]
+        self.optimizer = make(self.model.parameters())
+        shape = {"W1": (16, 1, 28, 28), "W2": (8, 1, 28, 28), "W3": (40, 1, 28, 28), "W4": (1, 32, 160, 256)}[workload]
+        self.batches = [(torch.rand(shape) * 2 - 1, torch.randint(10, shape[:1])) for _ in range(16)]
+        for x, t in self.batches[:3]:
+            self.step(x, t)
+
+    def step(self, x, t):
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.model(x, t)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def window(self, seconds):
+        start, steps = time.perf_counter(), 0
+        while time.perf_counter() - start < seconds:
+            self.step(*self.batches[steps % len(self.batches)])
+            steps += 1
+        return steps / (time.perf_counter() - start)
+
+
+def torch_blas():
+    """The BLAS library this process has loaded, as a path; '' when PyTorch brings its own."""
+    import torch
+    torch.ones(64, 64) @ torch.ones(64, 64)
+    maps = {line.split()[-1] for line in open("/proc/self/maps") if "/" in line}
+    found = sorted(p for p in maps if "blas" in Path(p).name or "mkl" in Path(p).name)
+    return next((p for p in found if "openblas" in p), found[0] if found else "")
+
+
+def describe_torch(args):
+    try:
+        import torch
+    except ImportError:
+        print("PyTorch is not installed: measuring Tessera only")
+        return False
+    blas = torch_blas()
+    print(f"PyTorch {torch.__version__}, BLAS: {blas or 'built in'}")
+    if blas and "openblas" not in blas:
+        print("  this is not OpenBLAS: the comparison flatters us. Install libopenblas0-pthread and point the\n"
+              "  alternative libblas.so.3 at it.")
+    return True
+
+
+def best(windows):
+    return max(windows) if windows else None
+
+
+def measure(args, workload, machine, with_torch, cache):
+    ours = Tessera(args.build, workload, args.threads, cache)
+    theirs = Torch(workload, args.threads) if with_torch else None
+    a, b = [], []
+    for _ in range(args.windows):
+        a.append(ours.window(args.seconds))
+        if theirs:
+            b.append(theirs.window(args.seconds))
+    ours.close()
+    facts, speed, torch_speed = ours.facts, best(a), best(b)
+    peak = machine["fma_1"] if args.threads == 1 else machine["fma_2"] * args.threads / 2
+    return {
+        "workload": workload,
+        "threads": args.threads,
+        "tessera_steps_per_s": round(speed, 2),
+        "torch_steps_per_s": round(torch_speed, 2) if torch_speed else None,
+        "ratio": round(speed / torch_speed, 3) if torch_speed else None,
+        "fma_peak_pct": round(100 * FLOPS[workload] * speed / peak, 2),
+        "compile_cold_s": facts["compile_cold_s"],
+        "cache_warm_ms": round(1e3 * facts["compile_again_s"], 3) if facts["from_cache"] else None,
+        "plan_bytes": facts["plan_bytes"],
+        "rss_bytes": int(facts["rss_bytes"]),
+    }
+
+
+def text(value, form):
+    return "-" if value is None else form.format(value)
+
+
+def main():
+    args = arguments()
+    # OpenBLAS asks once, when it is loaded, and torch.set_num_threads does not reach it.
+    for name in "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS":
+        os.environ[name] = str(args.threads)
+    sys.path.insert(0, str(ROOT / "test" / "python"))
+    for program in "steps", "machine":
+        if not (args.build / "bench" / program).exists():
+            sys.exit(f"bench: {args.build}/bench/{program} is not there; run make first")
+
+    machine = json.loads(subprocess.run([args.build / "bench" / "machine"], check=True, capture_output=True,
+                                        text=True).stdout)
+    print(f"f32 FMA peak: {machine['fma_1'] / 1e9:.1f} GFLOP/s on one core, {machine['fma_2'] / 1e9:.1f} on two; "
+          f"core to core {machine['latency_ns']} ns; load {os.getloadavg()[0]:.1f}")
+    with_torch = not args.no_torch and describe_torch(args)
+
+    print(f"\n{args.threads} thread{'s' if args.threads > 1 else ''}, best of {args.windows} windows of {args.seconds:g} s, in turns\n")
+    print("         steps/s   PyTorch    ratio   of peak   compile   warm cache   planned   resident")
+    results = []
+    with tempfile.TemporaryDirectory(prefix="tessera-bench-") as cache:
+        for workload in args.workloads:
+            r = measure(args, workload, machine, with_torch, cache)
+            results.append(r)
+            print(f"{workload:4} {r['tessera_steps_per_s']:11.1f} {text(r['torch_steps_per_s'], '{:9.1f}'):>9} "
+                  f"{text(r['ratio'], '{:.2f}x'):>8} {r['fma_peak_pct']:8.1f}% {r['compile_cold_s']:8.2f} s "
+                  f"{text(r['cache_warm_ms'], '{:.1f} ms'):>12} {r['plan_bytes'] / 1e6:6.1f} MB "
+                  f"{r['rss_bytes'] / 1e6:7.1f} MB", flush=True)
+    out = args.build / "bench.json"
+    out.write_text(json.dumps(results, indent=2) + "\n")
+    print(f"\n{os.path.relpath(out)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+/* layout.c - how each tensor lies in memory.
+ *
+ *   before                              after
+ *     input %x : f32[16,1,28,28]          %1 = nop %x            @layout 0123/0x16
+ *     %2 = conv %x, %w                    %2 = conv %1, %w       @layout 0123/0x16
+ *
+ * needs   no composite op
+ * keeps   values, types; inputs and outputs stay row-major, the host's layout
+ * leaves  a layout on the activations of a network of convolutions
+ *
+ * Two ways to fill vector registers, chosen for the whole network:
+ *   batch in the lanes   when the batch is a multiple of 8: nothing is wasted at 1, 5 or 10
+ * channels, and weights, pooling, norms and softmax need no shuffles. [N,C,H,W] lies as
+ * [N/L][C][H][W][L]. channels last        otherwise, when the convolutions' channels are multiples
+ * of 8: [N][H][W][C]. Weights keep PyTorch's layout with the batch in the lanes (they are
+ * broadcast). With channels last they lie as [kh][kw][in][out], and so do their optimiser states;
+ * the gradient of the input reads a transposed copy.
+ */
+#include "pass/pass.h"
+#include "render/render.h"
+
+typedef enum scheme { ROWS, BATCH_LANES, CHANNELS_LAST } scheme;
+
+typedef struct layouts {
+    ts_arena *a;
+    const ts_graph *in;
+    ts_graph *g;
+    ts_value **map;
+    int *batch; /* which dim of each value counts samples, -1 for none */
+    scheme scheme;
+    int lanes;
+    int *group;   /* values that must lie alike, each under its group's first one */
+    bool *weight; /* by group: convolution weights, their gradients and optimiser states */
+} layouts;
+
+/* --- which dim is the batch --- */
+
+static int view_batch(const ts_node *n, int b)
+{
+    const ts_type *in = &n->in[0]->type, *out = &n->out[0]->type;
+    const int64_t *dims;
+
+    if (!strcmp(n->op->name, "permute")) {
+        int rank = ts_attr_list(n, "dims", &dims);
+        for (int i = 0; i < rank; i++)
+            if (dims[i] == b)
+                return i;
+        return -1;
+    }
+    if (!strcmp(n->op->name, "reshape")) /* a leading batch that stays as it is */
+        return b == 0 && out->rank && out->dim[0] == in->dim[0] ? 0 : -1;
+    if (!strcmp(n->op->name, "expand"))
+        return b + out->rank - in->rank;
+    return b;
+}
+
+static int reduce_batch(const ts_node *n, int b)
+{
+    const int64_t *dims;
+    int count = ts_attr_list(n, "dims", &dims), rank = n->in[0]->type.rank, before = 0;
+
+    if (ts_attr_int(n, "keepdim", 0))
+        return b; /* of size 1 if it was summed, and still in front of the channels */
+    for (int i = 0; i < count; i++) {
+        int d = (int)(dims[i] < 0 ? dims[i] + rank : dims[i]);
+        if (d == b)
+            return -1;
+        before += d < b;
+    }
+    if (!count)
+        return -1;
+    return b - before;
+}
+
+static int node_batch(const layouts *l, const ts_node *n)
+{
+    int b = n->nin ? l->batch[n->in[0]->id] : -1, rank = n->nout ? n->out[0]->type.rank : 0;
+
+    if (n->op->flags & TS_POINT) {
+        for (int i = 0; i < n->nin; i++)
+            if (l->batch[n->in[i]->id] >= 0)
+                return l->batch[n->in[i]->id] + rank - n->in[i]->type.rank;
+        return -1;
+    }
+    if (n->op->flags & TS_SOURCE || b < 0)
+        return !strcmp(n->op->name, "gather") || !strcmp(n->op->name, "scatter_add")
+                   ? l->batch[n->in[1]->id]
+                   : -1;
+    if (n->op->flags & TS_VIEW)
+        return view_batch(n, b);
+    if (n->op->flags & TS_REDUCE)
+        return reduce_batch(n, b);
+    if (!strcmp(n->op->name, "matmul"))
+        return b == n->in[0]->type.rank - 1 ? -1 : b;
+    if (!strcmp(n->op->name, "conv_weight"))
+        return -1;
+    return b == 0 ? 0 : -1;
+}
+
+static void find_batch(layouts *l)
+{
+    for (int i = 0; i < l->in->nvalues; i++)
+        l->batch[i] = -1;
+    for (int i = 0; i < l->in->ninputs; i++)
+        if (l->in->inputs[i]->type.rank)
+            l->batch[l->in->inputs[i]->id] = 0;
+    for (int i = 0; i < l->in->nnodes; i++)
+        for (int k = 0; k < l->in->nodes[i]->nout; k++)
+            l->batch[l->in->nodes[i]->out[k]->id] = node_batch(l, l->in->nodes[i]);
+}
+
+/* --- the choice --- */
+
+static ts_status choose(layouts *l, const ts_options *opt)
+{
+    int64_t n = 0;
+    bool any = false, wide = true;
+    ts_isa isa;
+
+    TS_TRY(ts_isa_find(opt->isa, &isa));
+    for (int i = 0; i < l->in->nnodes; i++) {
+        const ts_node *c = l->in->nodes[i];
+        const ts_type *x, *w;
+        if (strcmp(c->op->name, "conv") || l->batch[c->in[0]->id] != 0)
+            continue;
+        x = &c->in[0]->type;
+        w = &c->in[1]->type;
+        if (any && x->dim[0] != n)
+            return TS_OK; /* two batch sizes: leave it */
+        any = true;
+        n = x->dim[0];
+        wide = wide && w->dim[0] % 8 == 0 && w->dim[1] % 8 == 0 && x->dtype == TS_F32;
+    }
+    if (any && n % 8 == 0) {
+        l->scheme = BATCH_LANES;
+        l->lanes = n % 16 == 0 && isa.width >= 16 ? 16 : 8;
+    } else if (any && wide)
+        l->scheme = CHANNELS_LAST;
+    return TS_OK;
+}
+
+static ts_layout plain(int rank)
+{
+    ts_layout x = {.set = true};
+
+    for (int i = 0; i < rank; i++)
+        x.order[i] = (int8_t)i;
+    return x;
+}
+
+static bool wide_type(ts_dtype t)
+{
+    return t == TS_F64 || t == TS_I64;
+}
+
+/* The layout of an activation, or not set. */
+static ts_layout activation(const layouts *l, const ts_value *v)
+{
+    ts_layout x = plain(v->type.rank);
+    int rank = v->type.rank;
+
+    if (l->batch[v->id] != 0 || wide_type(v->type.dtype))
+        return (ts_layout){0};
+    if (l->scheme == BATCH_LANES && rank >= 2 && v->type.dim[0] % l->lanes == 0) {
+        x.lanes = (int16_t)l->lanes;
+        return x;
+    }
+    if (l->scheme == CHANNELS_LAST && rank >= 3) {
+        for (int i = 1; i < rank - 1; i++)
+            x.order[i] = (int8_t)(i + 1);
+        x.order[rank - 1] = 1;
+        return x;
+    }
+    return (ts_layout){0};
+}
+
+/* --- weights, with channels last --- */
+
+static int group_of(layouts *l, int v)
+{
+    while (l->group[v] != v)
+        v = l->group[v] = l->group[l->group[v]];
+    return v;
+}
+
+/* A weight, its gradient and its optimiser states meet in pointwise ops and updates. */
+static void find_weights(layouts *l)
+{
+    const ts_graph *g = l->in;
+
+    for (int i = 0; i < g->nvalues; i++)
+        l->group[i] = i;
+    for (int i = 0; i < g->nnodes; i++) {
+        const ts_node *n = g->nodes[i];
+        for (int k = 0; k < n->nin && n->op->flags & TS_POINT; k++)
+            if (ts_type_same_shape(&n->in[k]->type, &n->out[0]->type))
+                l->group[group_of(l, n->in[k]->id)] = group_of(l, n->out[0]->id);
+    }
+    for (int i = 0; i < g->nupdates; i++)
+        l->group[group_of(l, g->updates[i].state->id)] = group_of(l, g->updates[i].next->id);
+    for (int i = 0; i < g->nnodes; i++) {
+        const ts_node *n = g->nodes[i];
+        if (!strcmp(n->op->name, "conv") || !strcmp(n->op->name, "conv_input"))
+            l->weight[group_of(l, n->in[1]->id)] = true;
+        if (!strcmp(n->op->name, "conv_weight"))
+            l->weight[group_of(l, n->out[0]->id)] = true;
+    }
+}
+
+/* [o, c, kh, kw] as [kh][kw][c][o], or, for the gradient of the input, [kh][kw][o][c] */
+static ts_layout weight_layout(int rank, bool transposed)
+{
+    ts_layout x = {.set = true};
+
+    for (int i = 0; i < rank - 2; i++)
+        x.order[i] = (int8_t)(i + 2);
+    x.order[rank - 2] = !transposed;
+    x.order[rank - 1] = transposed;
+    return x;
+}
+
+static ts_layout layout_of(layouts *l, const ts_value *v)
+{
+    if (l->scheme == CHANNELS_LAST && l->weight[group_of(l, v->id)] && v->type.rank > 2)
+        return weight_layout(v->type.rank, false);
+    return activation(l, v);
+}
+
+/* --- rewriting --- */
+
+static ts_value *relaid(layouts *l, ts_value *v, ts_layout to, const ts_node *like)
+{
+    ts_value *y;
+
+    l->g->like = like;
+    y = ts_point1("nop", v);
+    l->g->like = NULL;
+    if (y)
+        y->layout = to;
+    return y;
+}
+
+/* A copy of the batch's features side by side, for a product that sums over the batch and has them
+ * in its lanes. */
+static ts_value *rows_for_product(layouts *l, const ts_node *n, ts_value *v)
+{
+    int b = l->batch[n->in[1]->id], rank = n->in[1]->type.rank;
+
+    if (strcmp(n->op->name, "matmul") || b != rank - 2 || l->scheme != BATCH_LANES ||
+        n->in[1]->kind != TS_VALUE_NODE)
+        return v;
+    return relaid(l, v, (ts_layout){0}, n);
+}
+
+static ts_status copy_node(layouts *l, const ts_node *n, ts_value **rows)
+{
+    ts_value **in = TS_NEWS(l->a, ts_value *, n->nin);
+    ts_node *c;
+
+    for (int i = 0; i < n->nin; i++)
+        in[i] = l->map[n->in[i]->id];
+    if (!strcmp(n->op->name, "matmul")) {
+        ts_value **made = &rows[n->in[1]->id];
+        if (!*made)
+            *made = rows_for_product(l, n, in[1]);
+        in[1] = *made;
+    }
+    if (!strcmp(n->op->name, "conv_input") && l->scheme == CHANNELS_LAST)
+        in[1] = relaid(l, in[1], weight_layout(in[1]->type.rank, true), n);
+    c = ts_node_clone(l->g, n, in);
+    for (int i = 0; i < n->nout; i++) {
+        c->out[i]->layout = layout_of(l, n->out[i]);
+        l->map[n->out[i]->id] = c->out[i];
+    }
+    return ts_graph_check(l->g);
+}
+
+ts_status ts_pass_layout(ts_arena *a, const ts_graph *in, const ts_options *opt,
+                         const ts_graph **out)
+{
+    layouts l = {.a = a,
+                 .in = in,
+                 .batch = TS_NEWS(a, int, in->nvalues),
+                 .group = TS_NEWS(a, int, in->nvalues),
+                 .weight = TS_NEWS(a, bool, in->nvalues)};
+    ts_value **rows = TS_NEWS(a, ts_value *, in->nvalues);
+    const ts_node *first = in->nnodes ? in->nodes[0] : NULL;
+
+    *out = in;
+    find_batch(&l);
+    TS_TRY(choose(&l, opt));
+    if (l.scheme == ROWS || !first || opt->executor == TS_EXEC_REFERENCE)
+        return TS_OK;
+    find_weights(&l);
+    l.g = ts_graph_begin_copy(a, in, &l.map);
+    for (int i = 0; i < in->nstates; i++)
+        l.map[in->states[i].value->id]->layout = layout_of(&l, in->states[i].value);
+    for (int i = 0; i < in->ninputs; i++) {
+        ts_layout x = activation(&l, in->inputs[i]);
+        if (x.set)
+            l.map[in->inputs[i]->id] = relaid(&l, l.map[in->inputs[i]->id], x, first);
+    }
+    for (int i = 0; i < in->nnodes; i++)
+        TS_TRY(copy_node(&l, in->nodes[i], rows));
+    for (int i = 0; i < in->noutputs; i++) {
+        ts_value **v = &l.map[in->outputs[i]->id];
+        if ((*v)->layout.set)
+            *v = relaid(&l, *v, (ts_layout){0}, (*v)->node);
+    }
+    ts_graph_finish_copy(l.g, in, l.map);
+    *out = l.g;
+    return TS_OK;
+}

@@ -1,0 +1,336 @@
+/* views.c - rules for ops that move elements, and for sums that add nothing.
+ *
+ *   reshape, permute, expand, pad, slice, flip, concat that change nothing       x
+ *   reshape of reshape, permute of permute, expand of expand, pad of pad,
+ *   slice of slice, flip of flip                                                 one of them
+ *   permute that only moves dims of size 1                                       reshape
+ *   slice of expand                                                              smaller expand
+ *   slice of pad            pad of slice; a full where there is only padding
+ *   slice of concat         slice of the part it lies in
+ *   sum, prod, amax, amin over dims of size 1                                    reshape
+ *   sum(expand x)           sum(x) * n: one rounding in place of n, so not the same bits, but
+ *                           nearer to the truth; -0 may become 0 and back
+ */
+#include "pass/pass.h"
+#include <math.h>
+
+static ts_graph *graph(const ts_node *n)
+{
+    return n->out[0]->graph;
+}
+
+static ts_value *reshaped(ts_value *v, const ts_type *t)
+{
+    return ts_type_same_shape(&v->type, t) ? v : ts_reshape_n(v, t->rank, t->dim);
+}
+
+/* Any view whose result is its input, when the shape says so. */
+static ts_value *same_shape(const ts_node *n)
+{
+    return ts_type_same_shape(&n->in[0]->type, &n->out[0]->type) ? n->in[0] : NULL;
+}
+
+static ts_value *reshape_reshape(const ts_node *n)
+{
+    const ts_node *inner = ts_rule_behind(n, 0, "reshape");
+
+    return inner ? reshaped(inner->in[0], &n->out[0]->type) : NULL;
+}
+
+/* An expand that adds nothing but dims of size 1. */
+static ts_value *reshape_expand(const ts_node *n)
+{
+    const ts_node *inner = ts_rule_behind(n, 0, "expand");
+
+    if (!inner || ts_type_count(&inner->in[0]->type) != ts_type_count(&n->out[0]->type))
+        return NULL;
+    return reshaped(inner->in[0], &n->out[0]->type);
+}
+
+/* Do the dims that are not 1 keep their order? */
+static ts_value *permute_nothing(const ts_node *n)
+{
+    const int64_t *dims;
+    int rank = ts_attr_list(n, "dims", &dims);
+    int64_t last = -1;
+
+    for (int i = 0; i < rank; i++) {
+        if (n->out[0]->type.dim[i] == 1)
+            continue;
+        if (dims[i] < last)
+            return NULL;
+        last = dims[i];
+    }
+    return reshaped(n->in[0], &n->out[0]->type);
+}
+
+static ts_value *permute_permute(const ts_node *n)
+{
+    const ts_node *inner = ts_rule_behind(n, 0, "permute");
+    const int64_t *dims, *before;
+    int64_t both[TS_MAX_RANK];
+    int rank = ts_attr_list(n, "dims", &dims);
+
+    if (!inner)
+        return NULL;
+    ts_attr_list(inner, "dims", &before);
+    for (int i = 0; i < rank; i++)
+        both[i] = before[dims[i]];
+    return ts_permute_n(inner->in[0], rank, both);
+}
+
+static ts_value *expand_expand(const ts_node *n)
+{
+    const ts_node *inner = ts_rule_behind(n, 0, "expand");
+
+    return inner ? ts_rule_shaped(inner->in[0], &n->out[0]->type) : NULL;
+}
+
+/* A reshape that only puts ones in front: expand does that itself. */
+static ts_value *expand_reshape(const ts_node *n)
+{
+    const ts_node *inner = ts_rule_behind(n, 0, "reshape");
+    const ts_type *from, *to;
+    int extra;
+
+    if (!inner)
+        return NULL;
+    from = &inner->in[0]->type;
+    to = &inner->out[0]->type;
+    extra = to->rank - from->rank;
+    if (extra < 0 || memcmp(from->dim, to->dim + extra, sizeof(int64_t) * (size_t)from->rank))
+        return NULL;
+    return ts_rule_shaped(inner->in[0], &n->out[0]->type);
+}
+
+/* --- slice --- */
+
+typedef struct range {
+    int dim;
+    int64_t start, step, count, last;
+} range;
+
+static range range_of(const ts_node *n)
+{
+    range r = {.dim = ts_norm_dim(n, ts_attr_int(n, "dim", 0), n->in[0]->type.rank),
+               .start = ts_attr_int(n, "start", 0),
+               .step = ts_attr_int(n, "step", 1)};
+
+    r.count = n->out[0]->type.dim[r.dim];
+    r.last = r.start + (r.count - 1) * r.step;
+    return r;
+}
+
+static ts_value *slice_slice(const ts_node *n)
+{
+    const ts_node *inner = ts_rule_behind(n, 0, "slice");
+    range r = range_of(n), s;
+
+    if (!inner)
+        return NULL;
+    s = range_of(inner);
+    if (s.dim != r.dim)
+        return NULL;
+    return ts_slice(inner->in[0], r.dim, s.start + r.start * s.step, s.start + r.last * s.step + 1,
+                    r.count == 1 ? 1 : r.step * s.step);
+}
+
+static ts_value *slice_expand(const ts_node *n)
+{
+    const ts_node *inner = ts_rule_behind(n, 0, "expand");
+    int k;
+
+    if (!inner)
+        return NULL;
+    k = range_of(n).dim - (n->in[0]->type.rank - inner->in[0]->type.rank);
+    if (k >= 0 && inner->in[0]->type.dim[k] != 1)
+        return NULL;
+    return ts_rule_shaped(inner->in[0], &n->out[0]->type);
+}
+
+/*   pad      . . . x x x x x . .
+ *   slice      [     ]               pad(slice(x, 0, 2), lo 2, hi 0) */
+static ts_value *slice_pad(const ts_node *n)
+{
+    const ts_node *inner = ts_rule_behind(n, 0, "pad");
+    const ts_type *t = &n->out[0]->type;
+    const int64_t *lo, *hi;
+    int64_t new_lo[TS_MAX_RANK], new_hi[TS_MAX_RANK], from, to, size;
+    range r = range_of(n);
+    double value;
+
+    if (!inner || r.step != 1)
+        return NULL;
+    value = ts_attr_float(inner, "value", 0);
+    size = inner->in[0]->type.dim[r.dim];
+    ts_attr_list(inner, "lo", &lo);
+    ts_attr_list(inner, "hi", &hi);
+    from = TS_MAX(r.start - lo[r.dim], 0);
+    to = TS_MIN(r.last + 1 - lo[r.dim], size);
+    if (from >= to)
+        return ts_full_n(graph(n), t->dtype, value, t->rank, t->dim);
+    memcpy(new_lo, lo, sizeof(int64_t) * (size_t)t->rank);
+    memcpy(new_hi, hi, sizeof(int64_t) * (size_t)t->rank);
+    new_lo[r.dim] = from + lo[r.dim] - r.start;
+    new_hi[r.dim] = r.count - (to - from) - new_lo[r.dim];
+    return ts_pad(ts_slice(inner->in[0], r.dim, from, to, 1), t->rank, new_lo, new_hi, value);
+}
+
+static ts_value *slice_concat(const ts_node *n)
+{
+    const ts_node *inner = ts_rule_behind(n, 0, "concat");
+    range r = range_of(n);
+    int64_t from = 0;
+
+    if (!inner || ts_norm_dim(inner, ts_attr_int(inner, "dim", 0), n->in[0]->type.rank) != r.dim)
+        return NULL;
+    for (int i = 0; i < inner->nin; i++) {
+        int64_t size = inner->in[i]->type.dim[r.dim];
+        if (r.start >= from && r.last < from + size)
+            return ts_slice(inner->in[i], r.dim, r.start - from, r.last - from + 1, r.step);
+        from += size;
+    }
+    return NULL;
+}
+
+/* --- pad, concat, flip --- */
+
+static ts_value *pad_pad(const ts_node *n)
+{
+    const ts_node *inner = ts_rule_behind(n, 0, "pad");
+    const int64_t *lo[2], *hi[2];
+    int64_t all_lo[TS_MAX_RANK], all_hi[TS_MAX_RANK];
+    double x = ts_attr_float(n, "value", 0), y;
+
+    if (!inner)
+        return NULL;
+    y = ts_attr_float(inner, "value", 0);
+    if (memcmp(&x, &y, sizeof(x)))
+        return NULL;
+    ts_attr_list(n, "lo", &lo[0]);
+    ts_attr_list(n, "hi", &hi[0]);
+    ts_attr_list(inner, "lo", &lo[1]);
+    ts_attr_list(inner, "hi", &hi[1]);
+    for (int i = 0; i < n->out[0]->type.rank; i++) {
+        all_lo[i] = lo[0][i] + lo[1][i];
+        all_hi[i] = hi[0][i] + hi[1][i];
+    }
+    return ts_pad(inner->in[0], n->out[0]->type.rank, all_lo, all_hi, x);
+}
+
+static ts_value *concat_one(const ts_node *n)
+{
+    return n->nin == 1 ? n->in[0] : NULL;
+}
+
+/* The dims of size above 1 that flip turns round, as bits. */
+static unsigned flipped(const ts_node *n)
+{
+    const int64_t *dims;
+    int count = ts_attr_list(n, "dims", &dims);
+    unsigned bits = 0;
+
+    for (int i = 0; i < count; i++) {
+        int d = ts_norm_dim(n, dims[i], n->in[0]->type.rank);
+        if (n->in[0]->type.dim[d] > 1)
+            bits |= 1u << d;
+    }
+    return bits;
+}
+
+static ts_value *flip_nothing(const ts_node *n)
+{
+    const ts_node *inner = ts_rule_behind(n, 0, "flip");
+
+    if (!flipped(n))
+        return n->in[0];
+    return inner && flipped(inner) == flipped(n) ? inner->in[0] : NULL;
+}
+
+static const ts_rule view_rules[] = {
+    {"reshape", same_shape},      {"reshape", reshape_reshape}, {"reshape", reshape_expand},
+    {"permute", permute_nothing}, {"permute", permute_permute}, {"expand", same_shape},
+    {"expand", expand_expand},    {"expand", expand_reshape},   {"slice", same_shape},
+    {"slice", slice_slice},       {"slice", slice_expand},      {"slice", slice_pad},
+    {"slice", slice_concat},      {"pad", same_shape},          {"pad", pad_pad},
+    {"concat", concat_one},       {"flip", flip_nothing},
+};
+
+ts_value *ts_rule_view(const ts_node *n)
+{
+    return n->op->flags & TS_VIEW ? ts_rule_first(view_rules, TS_COUNT(view_rules), n) : NULL;
+}
+
+/* --- reductions --- */
+
+static bool reduced(const ts_node *n, int dim)
+{
+    const int64_t *dims;
+    int count = ts_attr_list(n, "dims", &dims);
+
+    for (int i = 0; i < count; i++)
+        if (ts_norm_dim(n, dims[i], n->in[0]->type.rank) == dim)
+            return true;
+    return !count;
+}
+
+static ts_value *reduce_ones(const ts_node *n)
+{
+    if (ts_type_count(&n->in[0]->type) != ts_type_count(&n->out[0]->type))
+        return NULL;
+    return ts_cast(reshaped(n->in[0], &n->out[0]->type), n->out[0]->type.dtype);
+}
+
+static bool exact(ts_dtype t, double x)
+{
+    uint64_t bits = 0;
+
+    ts_dtype_set(t, &bits, 0, x);
+    return isfinite(x) && ts_dtype_get(t, &bits, 0) == x;
+}
+
+/* x as it was before the dims that are summed were expanded, times their sizes */
+static ts_value *sum_expand(const ts_node *n)
+{
+    const ts_node *inner = ts_rule_behind(n, 0, "expand");
+    ts_type t = n->in[0]->type;
+    int64_t count = 1;
+    ts_value *x, *in;
+
+    if (!inner || !ts_dtype_is_float(t.dtype))
+        return NULL;
+    in = inner->in[0];
+    for (int d = 0; d < t.rank; d++) {
+        int k = d - (t.rank - in->type.rank);
+        if (!reduced(n, d) || (k >= 0 && in->type.dim[k] != 1))
+            continue;
+        count *= t.dim[d];
+        t.dim[d] = 1;
+    }
+    if (count == 1 || !exact(t.dtype, (double)count))
+        return NULL;
+    x = ts_make1(n->op, ts_rule_shaped(in, &t), n->nattr, n->attr);
+    return ts_mul(x, ts_full_like(x, (double)count));
+}
+
+/* Too big to be folded. */
+static ts_value *sum_full(const ts_node *n)
+{
+    const ts_type *t = &n->out[0]->type;
+    double x, count;
+
+    if (!ts_dtype_is_float(t->dtype) || !ts_full_value(n->in[0], &x))
+        return NULL;
+    count = (double)(ts_type_count(&n->in[0]->type) / ts_type_count(t));
+    return ts_full_n(graph(n), t->dtype, x * count, t->rank, t->dim);
+}
+
+static const ts_rule reduce_rules[] = {
+    {"sum", reduce_ones},  {"prod", reduce_ones}, {"amax", reduce_ones},
+    {"amin", reduce_ones}, {"sum", sum_expand},   {"sum", sum_full},
+};
+
+ts_value *ts_rule_reduce(const ts_node *n)
+{
+    return n->op->flags & TS_REDUCE ? ts_rule_first(reduce_rules, TS_COUNT(reduce_rules), n) : NULL;
+}

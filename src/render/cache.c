@@ -1,0 +1,523 @@
+/* cache.c - executables of earlier compiles, found by what they were made from.
+ *
+ *   <folder>/<hash>.tse    an executable file; hash is over the key's named entries
+ *   <folder>/<hash>.lock   held (flock) by the process that makes it, gone when it is made
+ *
+ * A program that finds nothing takes the lock, looks again, and compiles; the others wait for the
+ * lock and then find the file. The lock dies with its process, so a killed one blocks nobody. A
+ * file appears whole or not at all (temporary name, then rename).
+ *
+ * A cached file is code that will run here: one that another user owns or may write, that is a
+ * link, or whose version, key or checksum is not right is not used, with a line that says why.
+ * Nothing in this file fails a compile: a cache that does not work is a cache not used, and one
+ * warning.
+ */
+#include "render/render.h"
+#include <ctype.h>
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { HASH = 32 };
+static const int64_t default_limit = (int64_t)1 << 30;
+static const time_t leftover_age = 24 * 3600; /* of files that a killed process left */
+
+struct ts_cache {
+    char *folder, *path, *lock_path;
+    const char *model;
+    const ts_key *key;
+    int64_t limit;
+    int lock;
+    bool off; /* cannot be written */
+    ts_arena *a;
+};
+
+/* --- the key --- */
+
+static void hex(XXH128_hash_t h, char *out)
+{
+    snprintf(out, HASH + 1, "%016llx%016llx", (unsigned long long)h.high64,
+             (unsigned long long)h.low64);
+}
+
+/* The graph without the lines it was written on, which change nothing; elements of constants go
+ * straight to the hash, as text they would take longer than all else. */
+static const ts_graph *essence(ts_arena *a, const ts_graph *g, XXH3_state_t *h)
+{
+    ts_graph *out = ts_arena_copy(a, g, sizeof(*g));
+
+    out->nodes = TS_NEWS(a, ts_node *, g->nnodes);
+    for (int i = 0; i < g->nnodes; i++) {
+        ts_node *n = out->nodes[i] = ts_arena_copy(a, g->nodes[i], sizeof(*n));
+        n->file = NULL;
+        if (n->data)
+            XXH3_128bits_update(h, n->data, ts_type_bytes(&n->out[0]->type));
+        n->data = NULL;
+        n->sub = TS_NEWS(a, ts_graph *, n->nsub);
+        for (int k = 0; k < n->nsub; k++)
+            n->sub[k] = (ts_graph *)essence(a, g->nodes[i]->sub[k], h);
+    }
+    return out;
+}
+
+static const char *hash_graph(ts_arena *a, const ts_graph *g)
+{
+    XXH3_state_t *h = XXH3_createState();
+    ts_text t = {0};
+    char *s = ts_arena_alloc(a, HASH + 1);
+
+    if (!h)
+        return "out of memory";
+    XXH3_128bits_reset(h);
+    ts_graph_print(essence(a, g, h), &t);
+    XXH3_128bits_update(h, t.s, t.len);
+    hex(XXH3_128bits_digest(h), s);
+    XXH3_freeState(h);
+    ts_text_free(&t);
+    return s;
+}
+
+static void hyper_text(ts_text *t, const ts_hyper *h)
+{
+    ts_text_printf(t, " lr=%a momentum=%a dampening=%a weight_decay=%a beta1=%a beta2=%a", h->lr,
+                   h->momentum, h->dampening, h->weight_decay, h->beta1, h->beta2);
+    ts_text_printf(t, " eps=%a alpha=%a max_weight_norm=%a velocity_scaling=%a nesterov=%d", h->eps,
+                   h->alpha, h->max_weight_norm, h->velocity_scaling, h->nesterov);
+}
+
+static const char *optimizer_text(ts_arena *a, const ts_optimizer *o)
+{
+    ts_text t = {0};
+    char *s;
+
+    if (!o)
+        return "none";
+    ts_text_printf(&t, "kind=%d", o->kind);
+    hyper_text(&t, &o->hyper);
+    for (int i = 0; i < o->ngroups; i++) {
+        ts_text_printf(&t, " group");
+        for (int k = 0; k < o->groups[i].nparams; k++)
+            ts_text_printf(&t, " %zu:%s", strlen(o->groups[i].params[k]), o->groups[i].params[k]);
+        hyper_text(&t, &o->groups[i].hyper);
+    }
+    ts_text_printf(&t, " variable=%u loss_scaling=%a max_grad_norm=%a max_grad_value=%a",
+                   o->variable, o->loss_scaling, o->max_grad_norm, o->max_grad_value);
+    ts_text_printf(&t, " bias_correction=%d centered=%d tf_variant=%d combined_accum=%d",
+                   o->bias_correction, o->centered, o->tf_variant, o->combined_accum);
+    ts_text_printf(&t, " accum=%d first=%d second=%d", o->accum_type, o->first_type,
+                   o->second_type);
+    s = ts_arena_strdup(a, t.s);
+    ts_text_free(&t);
+    return s;
+}
+
+static const char *options_text(ts_arena *a, const ts_options *opt)
+{
+    return ts_arena_printf(
+        a, "iterations=%d accumulation=%d sum=%d running=%d mode=%d period=%d skip=%s winograd=%d",
+        TS_MAX(1, opt->device_iterations), TS_MAX(1, opt->gradient_accumulation),
+        opt->accumulate_sum, opt->accumulate_running, opt->output_mode,
+        TS_MAX(1, opt->output_period), opt->skip ? opt->skip : "", !opt->no_winograd);
+}
+
+/* The version, and the size and time of the file this code is in: a rebuilt library of the same
+ * version may generate other code. */
+static const char *library_text(ts_arena *a)
+{
+    Dl_info info;
+    struct stat st;
+    bool known = dladdr(&default_limit, &info) && info.dli_fname;
+
+    if (!known || stat(strchr(info.dli_fname, '/') ? info.dli_fname : "/proc/self/exe", &st))
+        return TS_VERSION;
+    return ts_arena_printf(a, TS_VERSION " of %lld.%09ld, %lld bytes", (long long)st.st_mtim.tv_sec,
+                           st.st_mtim.tv_nsec, (long long)st.st_size);
+}
+
+static void entry(ts_arena *a, ts_key *k, const char *name, const char *value)
+{
+    k->entries = ts_arena_grow(a, k->entries, k->nentries, sizeof(*k->entries));
+    k->entries[k->nentries][0] = name;
+    k->entries[k->nentries++][1] = value;
+}
+
+ts_key ts_cache_key(ts_arena *a, const ts_graph *model, const ts_options *opt, const char *cc)
+{
+    ts_key k = {0};
+    ts_isa isa = {.name = "", .flags = ""};
+    ts_text all = {0};
+
+    (void)ts_isa_find(opt->isa, &isa);
+    entry(a, &k, "model", hash_graph(a, model));
+    entry(a, &k, "optimizer", optimizer_text(a, opt->optimizer));
+    entry(a, &k, "options", options_text(a, opt));
+    entry(a, &k, "tessera", library_text(a));
+    entry(a, &k, "abi", ts_arena_printf(a, "%d", (int)TS_MODULE_ABI));
+    entry(a, &k, "isa", isa.name);
+    entry(a, &k, "compiler", cc);
+    entry(a, &k, "flags", ts_cc_flags(a, &isa, cc));
+    for (int i = 0; i < k.nentries; i++)
+        for (int j = 0; j < 2; j++) /* with its NUL, so that no two keys run together */
+            ts_text_add(&all, k.entries[i][j], strlen(k.entries[i][j]) + 1);
+    hex(XXH3_128bits(all.s, all.len), k.hash);
+    ts_text_free(&all);
+    return k;
+}
+
+/* --- the folder --- */
+
+static const char *set(const char *name)
+{
+    const char *s = getenv(name);
+
+    return s && s[0] ? s : NULL;
+}
+
+/* NULL: no cache */
+static const char *find_folder(ts_arena *a, const ts_options *opt)
+{
+    const char *s = opt->cache_dir;
+
+    s = s ? s : getenv("TESSERA_CACHE_DIR");
+    s = s ? s : getenv("POPTORCH_CACHE_DIR");
+    if (s)
+        return s[0] ? s : NULL;
+    s = set("XDG_CACHE_HOME");
+    if (s && s[0] == '/')
+        return ts_arena_printf(a, "%s/tessera", s);
+    s = set("HOME");
+    return s ? ts_arena_printf(a, "%s/.cache/tessera", s) : NULL;
+}
+
+ts_cache *ts_cache_open(const ts_options *opt, const char *model, const ts_key *key)
+{
+    ts_arena *a = ts_arena_new();
+    const char *folder = find_folder(a, opt);
+    ts_cache *c;
+
+    if (!folder || strlen(folder) > PATH_MAX - 100) {
+        ts_arena_free(a);
+        return NULL;
+    }
+    c = TS_NEW(a, ts_cache);
+    c->a = a;
+    c->folder = ts_arena_strdup(a, folder);
+    c->path = ts_arena_printf(a, "%s/%s.tse", folder, key->hash);
+    c->lock_path = ts_arena_printf(a, "%s/%s.lock", folder, key->hash);
+    c->model = model;
+    c->key = key;
+    c->limit = opt->cache_limit ? opt->cache_limit : default_limit;
+    c->lock = -1;
+    return c;
+}
+
+/* Once for the process: a full disk is no news the second time. */
+static void warn_once(ts_cache *c, const char *why)
+{
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+
+    c->off = true;
+    if (!atomic_flag_test_and_set(&warned))
+        ts_note(TS_LOG_WARN, "going on without the cache %s: %s", c->folder, why);
+}
+
+/* -1: cannot be had. Whoever held it may have removed it while we waited: then it locks nothing. */
+static int take_lock(const char *path)
+{
+    struct stat held, there;
+
+    for (;;) {
+        int fd =
+            ts_fault("lock") ? -1 : open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        int failed = fd < 0 ? -1 : flock(fd, LOCK_EX);
+        if (fd < 0 || (failed && errno != EINTR)) {
+            int why = errno;
+            if (fd >= 0)
+                close(fd);
+            errno = why;
+            return -1;
+        }
+        if (!failed && !fstat(fd, &held) && !lstat(path, &there) && held.st_ino == there.st_ino &&
+            held.st_dev == there.st_dev)
+            return fd;
+        close(fd);
+    }
+}
+
+static void lock(ts_cache *c)
+{
+    struct stat st;
+
+    if (stat(c->folder, &st))
+        ts_note(TS_LOG_INFO, "making the cache folder %s", c->folder);
+    if (ts_file_mkdirs(c->folder))
+        return warn_once(c, ts_last_error()->message);
+    c->lock = take_lock(c->lock_path);
+    if (c->lock < 0) {
+        ts_fail(TS_ERR_FILE, "cannot lock %s: %s", c->lock_path, strerror(errno));
+        warn_once(c, ts_last_error()->message);
+    }
+}
+
+void ts_cache_close(ts_cache *c)
+{
+    if (!c)
+        return;
+    if (c->lock >= 0) {
+        unlink(c->lock_path);
+        flock(c->lock, LOCK_UN); /* a forked child may hold the descriptor too */
+        close(c->lock);
+    }
+    ts_arena_free(c->a);
+}
+
+/* --- finding --- */
+
+/* Is the open file one to trust? If not, fails saying why. */
+static ts_status check_file(int fd, struct stat *st)
+{
+    if (fstat(fd, st))
+        return ts_fail(TS_ERR_FILE, "it cannot be looked at: %s", strerror(errno));
+    if (!S_ISREG(st->st_mode))
+        return ts_fail(TS_ERR_CORRUPT, "it is not a regular file");
+    if (st->st_uid != geteuid())
+        return ts_fail(TS_ERR_CORRUPT, "it belongs to user %ld, not to user %ld", (long)st->st_uid,
+                       (long)geteuid());
+    if (st->st_mode & (S_IWGRP | S_IWOTH))
+        return ts_fail(TS_ERR_CORRUPT, "others may write it, its mode is %03o",
+                       (unsigned)st->st_mode & 0777);
+    return TS_OK;
+}
+
+static ts_status read_all(int fd, size_t len, char **out)
+{
+    void *buf;
+    size_t n = 0;
+
+    TS_TRY(ts_alloc(len + 1, "a cached executable", &buf));
+    while (n < len) {
+        ssize_t got = ts_fault("read") ? -1 : read(fd, (char *)buf + n, len - n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            free(buf);
+            return ts_fail(TS_ERR_FILE, "it cannot be read: %s",
+                           got ? strerror(errno) : "it shrank");
+        }
+        n += (size_t)got;
+    }
+    *out = buf;
+    return TS_OK;
+}
+
+static ts_status unpack(const char *path, int fd, ts_executable **out)
+{
+    struct stat st;
+    char *file = NULL;
+    ts_status s;
+
+    TS_TRY(check_file(fd, &st));
+    TS_TRY(read_all(fd, (size_t)st.st_size, &file));
+    s = ts_executable_unpack(path, file, (size_t)st.st_size, out);
+    free(file);
+    return s;
+}
+
+static ts_status check_made(const ts_executable *x, const ts_key *key)
+{
+    if (strcmp(x->version, TS_VERSION))
+        return ts_fail(TS_ERR_CORRUPT, "tessera %s made it, this is %s", x->version, TS_VERSION);
+    if (strcmp(x->key.hash, key->hash))
+        return ts_fail(TS_ERR_CORRUPT, "it was made for another key, %s", x->key.hash);
+    return TS_OK;
+}
+
+/* TS_OK with *out NULL: there is no such file. */
+static ts_status load(ts_cache *c, ts_executable **out)
+{
+    int fd = ts_fault("open") ? -1 : open(c->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ts_executable *x = NULL;
+    ts_status s;
+
+    *out = NULL;
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return TS_OK;
+    if (fd < 0)
+        return ts_fail(TS_ERR_FILE, "it cannot be opened: %s",
+                       errno == ELOOP ? "it is a symbolic link" : strerror(errno));
+    s = unpack(c->path, fd, &x);
+    if (!s)
+        s = check_made(x, c->key);
+    if (!s)
+        s = ts_executable_start(x);
+    if (!s)
+        (void)futimens(fd, NULL); /* used now: the last to be evicted */
+    close(fd);
+    if (s) {
+        ts_executable_free(x);
+        return s;
+    }
+    x->stats.from_cache = true;
+    *out = x;
+    return TS_OK;
+}
+
+static bool is_entry(const char *name)
+{
+    for (int i = 0; i < HASH; i++)
+        if (!isxdigit((unsigned char)name[i]))
+            return false;
+    return !strcmp(name + HASH, ".tse");
+}
+
+/* Which entries of the key differ from those of the newest executable of the same model. */
+static void explain(ts_cache *c)
+{
+    DIR *d = opendir(c->folder);
+    ts_executable *newest = NULL;
+    struct timespec when = {0};
+
+    for (struct dirent *e; d && (e = readdir(d));) {
+        int fd = is_entry(e->d_name)
+                     ? openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+                     : -1;
+        ts_executable *x = NULL;
+        struct stat st;
+        bool newer = fd >= 0 && !unpack(e->d_name, fd, &x) && !strcmp(x->name, c->model) &&
+                     !fstat(fd, &st) &&
+                     (st.st_mtim.tv_sec > when.tv_sec ||
+                      (st.st_mtim.tv_sec == when.tv_sec && st.st_mtim.tv_nsec > when.tv_nsec));
+        if (fd >= 0)
+            close(fd);
+        if (newer) {
+            when = st.st_mtim;
+            ts_executable_free(newest);
+            newest = x;
+        } else
+            ts_executable_free(x);
+    }
+    if (d)
+        closedir(d);
+    if (!newest)
+        ts_note(TS_LOG_DEBUG, "cache miss: nothing of the model '%s' in %s", c->model, c->folder);
+    for (int i = 0; newest && i < c->key->nentries; i++) {
+        const char *was = i < newest->key.nentries ? newest->key.entries[i][1] : "missing";
+        const char *is = c->key->entries[i][1];
+        if (strcmp(was, is))
+            ts_note(TS_LOG_DEBUG, "cache miss: %s changed from %s to %s", c->key->entries[i][0],
+                    was, is);
+    }
+    ts_executable_free(newest);
+}
+
+bool ts_cache_find(ts_cache *c, ts_executable **out)
+{
+    ts_status s;
+
+    if (!c)
+        return false;
+    s = load(c, out);
+    if (!*out) {
+        lock(c);
+        s = load(c, out); /* someone may have made it while we waited */
+    }
+    if (*out) {
+        ts_note(TS_LOG_DEBUG, "cache hit: %s", c->path);
+        return true;
+    }
+    if (s)
+        ts_note(TS_LOG_WARN, "not using the cached %s: %s", c->path, ts_last_error()->message);
+    else if (ts_noting(TS_LOG_DEBUG))
+        explain(c);
+    return false;
+}
+
+/* --- keeping --- */
+
+typedef struct file {
+    char name[HASH + 5];
+    struct timespec used;
+    int64_t bytes;
+} file;
+
+static int older_first(const void *p, const void *q)
+{
+    const file *a = p, *b = q;
+
+    if (a->used.tv_sec != b->used.tv_sec)
+        return a->used.tv_sec < b->used.tv_sec ? -1 : 1;
+    return (a->used.tv_nsec > b->used.tv_nsec) - (a->used.tv_nsec < b->used.tv_nsec);
+}
+
+/* <hash>.lock, or <hash>.tse and what ts_file_write adds, of a process that was killed. */
+static bool is_leftover(const char *name, const struct stat *st)
+{
+    size_t n = strspn(name, "0123456789abcdef");
+
+    return n == HASH && (!strcmp(name + n, ".lock") || !strncmp(name + n, ".tse.", 5)) &&
+           time(NULL) - st->st_mtime > leftover_age;
+}
+
+static file *list(ts_cache *c, DIR *d, int *n)
+{
+    file *files = NULL;
+
+    for (struct dirent *e; (e = readdir(d));) {
+        struct stat st;
+        if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
+            continue;
+        if (is_entry(e->d_name)) {
+            file f = {.used = st.st_mtim, .bytes = st.st_size};
+            memcpy(f.name, e->d_name, sizeof(f.name));
+            TS_PUSH(c->a, files, *n, f);
+        } else if (is_leftover(e->d_name, &st))
+            unlinkat(dirfd(d), e->d_name, 0);
+    }
+    return files;
+}
+
+/* Removes what was not used for longest until the rest fits, but not what was just made. */
+static void evict(ts_cache *c)
+{
+    DIR *d = opendir(c->folder);
+    int64_t total = 0;
+    int n = 0;
+    file *files = d ? list(c, d, &n) : NULL;
+
+    for (int i = 0; i < n; i++)
+        total += files[i].bytes;
+    if (n)
+        qsort(files, (size_t)n, sizeof(*files), older_first);
+    for (int i = 0; i < n && total > c->limit; i++) {
+        if (!strncmp(files[i].name, c->key->hash, HASH) || unlinkat(dirfd(d), files[i].name, 0))
+            continue;
+        total -= files[i].bytes;
+        ts_note(TS_LOG_DEBUG, "cache: %s/%s had to make room", c->folder, files[i].name);
+    }
+    if (d)
+        closedir(d);
+}
+
+void ts_cache_put(ts_cache *c, const ts_executable *x)
+{
+    ts_text packed = {0};
+    ts_status s;
+
+    if (!c || c->off)
+        return;
+    s = ts_executable_pack(x, &packed);
+    if (!s)
+        s = ts_file_write_private(c->path, packed.s, packed.len);
+    ts_text_free(&packed);
+    if (s)
+        return warn_once(c, ts_last_error()->message);
+    evict(c);
+}

@@ -1,0 +1,134 @@
+/* inspect.c - what is inside an executable, for people: a fact a line, then tables. */
+#include "render/module.h"
+#include "run/run.h"
+#include <inttypes.h>
+
+static const char *shape(const ts_tensor_info *t, char *s, size_t size)
+{
+    size_t n = (size_t)snprintf(s, size, "%s[", ts_dtype_name(t->dtype));
+
+    for (int i = 0; i < t->rank; i++)
+        n += (size_t)snprintf(s + n, size - n, "%s%" PRId64, i ? "," : "", t->dims[i]);
+    snprintf(s + n, size - n, "]");
+    return s;
+}
+
+/* As in the IR: 0231, or 0123/0x8 for lanes of 8 in dimension 0. */
+static const char *layout(const ts_slot *s, char *text, size_t size)
+{
+    size_t n = 0;
+
+    text[0] = 0;
+    for (int i = 0; s->layout.set && i < s->info.rank; i++)
+        n += (size_t)snprintf(text + n, size - n, "%d", s->layout.order[i]);
+    if (s->layout.set && s->layout.lanes > 1)
+        snprintf(text + n, size - n, "/%dx%d", s->layout.lane_dim, s->layout.lanes);
+    return text;
+}
+
+static int width(const ts_slot *s, int n, int least)
+{
+    for (int i = 0; i < n; i++)
+        least = TS_MAX(least, TS_MIN(48, (int)strlen(s[i].info.name)));
+    return least;
+}
+
+static void init(ts_text *t, const ts_init *i)
+{
+    if (i->kind == TS_INIT_FULL)
+        ts_text_printf(t, "  %g", i->a);
+    else
+        ts_text_printf(t, "  %s(%g, %g)", i->kind == TS_INIT_UNIFORM ? "uniform" : "normal", i->a,
+                       i->b);
+}
+
+static void slots(ts_text *t, const char *title, const ts_slot *s, int n, bool state)
+{
+    int w = width(s, n, (int)strlen("name"));
+    char type[256], order[64];
+
+    if (!n)
+        return;
+    ts_text_printf(t, "\n%s\n  %-*s  %-20s %12s %12s  layout%s\n", title, w, "name", "type",
+                   "bytes", "offset", state ? "    start" : "");
+    for (int i = 0; i < n; i++) {
+        ts_text_printf(t, "  %-*s  %-20s %12zu %12zu  %-8s", w, s[i].info.name,
+                       shape(&s[i].info, type, sizeof(type)), s[i].info.bytes, s[i].offset,
+                       layout(&s[i], order, sizeof(order)));
+        if (state)
+            init(t, &s[i].init);
+        while (t->s[t->len - 1] == ' ')
+            t->len--;
+        ts_text_printf(t, "\n");
+    }
+}
+
+static void kernels(ts_text *t, const ts_module *m)
+{
+    ts_text_printf(t, "\nkernels\n  %4s %5s %5s %12s %10s  name\n", "#", "phase", "waits", "pieces",
+                   "at least");
+    for (int i = 0; i < m->nkernels; i++) {
+        const ts_module_kernel *k = &m->kernels[i];
+        ts_text_printf(t, "  %4d %5d %5s %12" PRId64 " %10" PRId64 "  %s\n", i, k->phase,
+                       k->wait ? "yes" : "", k->count, k->grain, k->name);
+    }
+}
+
+static void facts(ts_text *t, const ts_executable *x)
+{
+    static const char *const modes[] = {"default", "final", "all", "sum", "every_n"};
+
+    ts_text_printf(t, "name                   %s\n", x->name);
+    ts_text_printf(t, "tessera                %s\n", x->version);
+    ts_text_printf(t, "executor               %s\n", x->object ? "native" : "reference");
+    if (x->object)
+        ts_text_printf(t, "isa                    %s\n", x->isa);
+    ts_text_printf(t, "device_iterations      %d\n", x->device_iterations);
+    ts_text_printf(t, "gradient_accumulation  %d\n", x->gradient_accumulation);
+    ts_text_printf(t, "output_mode            %s\n", modes[x->mode]);
+    if (x->mode == TS_OUT_EVERY_N)
+        ts_text_printf(t, "output_period          %d\n", x->output_period);
+    if (!x->object)
+        return;
+    ts_text_printf(t, "flops                  %.6g\n", x->stats.flops);
+    ts_text_printf(t, "kernels                %d\n", x->stats.kernels);
+    ts_text_printf(t, "object_bytes           %zu\n", x->object_bytes);
+    ts_text_printf(t, "source_bytes           %zu\n", x->source ? strlen(x->source) : 0);
+}
+
+static void memory(ts_text *t, const ts_executable *x)
+{
+    size_t block = x->block_bytes, states = x->stats.state_bytes;
+
+    ts_text_printf(t, "\nmemory\n  %-12s %12s\n", "part", "bytes");
+    ts_text_printf(t, "  %-12s %12zu\n  %-12s %12zu\n  %-12s %12zu\n", "states", states, "working",
+                   block > states ? block - states : 0, "block", block);
+}
+
+static void key(ts_text *t, const ts_key *k)
+{
+    if (!k->nentries)
+        return;
+    ts_text_printf(t, "\nkey %s\n", k->hash);
+    for (int i = 0; i < k->nentries; i++)
+        ts_text_printf(t, "  %-12s  %s\n", k->entries[i][0], k->entries[i][1]);
+}
+
+char *ts_inspect(ts_arena *a, const ts_executable *x)
+{
+    ts_text t = {0};
+    char *s;
+
+    facts(&t, x);
+    slots(&t, "inputs", x->inputs, x->ninputs, false);
+    slots(&t, "outputs", x->outputs, x->noutputs, false);
+    slots(&t, "states", x->states, x->nstates, true);
+    if (x->module) {
+        memory(&t, x);
+        kernels(&t, x->module);
+    }
+    key(&t, &x->key);
+    s = ts_arena_copy(a, t.s, t.len + 1);
+    ts_text_free(&t);
+    return s;
+}

@@ -1,0 +1,155 @@
+"""The examples train, and say what is wrong with bad data."""
+
+import gzip
+import os
+import re
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+FASHION = Path("/usr/share/datasets/fashion-mnist")
+EXAMPLES = {
+    # program: options that keep it short, what it should at least reach (of 100; chance is 10)
+    "classifier": (["--epochs", "1", "--limit", "3200"], 55),
+    "mnist_cnn": (["--epochs", "1", "--limit", "1600"], 55),
+    "mnist_pipeline": (["--epochs", "2", "--limit", "4000"], 50),
+}
+
+
+def run(build_dir, name, *args):
+    return subprocess.run([build_dir / "examples" / name, *map(str, args)], capture_output=True, text=True,
+                          env={**os.environ, "TESSERA_CACHE_DIR": str(build_dir / "test-cache")})
+
+
+def accuracy(done):
+    assert done.returncode == 0, done.stderr
+    return float(re.fullmatch(r"(?:Eval accuracy|Accuracy on test set): (\d+\.\d\d)%\n", done.stdout)[1])
+
+
+@pytest.fixture(scope="session")
+def fashion():
+    if not FASHION.exists():
+        pytest.skip(f"needs {FASHION} of the package dataset-fashion-mnist")
+    return FASHION
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_it_learns(name, build_dir, fashion):
+    args, least = EXAMPLES[name]
+    done = run(build_dir, name, *args)
+    assert accuracy(done) > least
+    assert re.match(r"epoch 1/\d  loss \d\.\d{4}\n", done.stderr)
+
+
+@pytest.mark.parametrize("name", ["mnist_cnn", "mnist_pipeline"])
+def test_it_reads_digits(name, build_dir, shared):
+    args, least = EXAMPLES[name]
+    assert accuracy(run(build_dir, name, *args, "--data", shared("data/mnist"))) > least
+
+
+def test_the_seed_repeats_a_run(build_dir, fashion):
+    runs = [run(build_dir, "classifier", "--epochs", 1, "--limit", 320, "--seed", seed, "--threads", threads)
+            for seed, threads in ((1, 1), (1, 3), (2, 2))]
+    assert runs[0].stderr == runs[1].stderr != runs[2].stderr
+    assert runs[0].stdout == runs[1].stdout
+
+
+def test_too_few_samples(build_dir, fashion):
+    done = run(build_dir, "mnist_pipeline", "--limit", 100)
+    assert done.returncode == 1
+    assert "one call takes 4000 samples (100 micro-batches of 40), got 100" in done.stderr
+
+
+@pytest.mark.parametrize("args", [["--epochs", "0"], ["--epochs", "many"], ["--limit", "-1"], ["--what"],
+                                  ["--threads", ""], ["a", "b"]])
+def test_bad_options(args, build_dir):
+    done = run(build_dir, "classifier", *args)
+    assert done.returncode == 2 and done.stderr and not done.stdout
+
+
+def test_help(build_dir):
+    done = run(build_dir, "classifier", "--help")
+    assert done.returncode == 0 and "--epochs" in done.stdout
+
+
+# Bad data: a folder made of good files, one of them spoilt.
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def images(n):
+        return struct.pack(">4I", 0x803, n, 28, 28) + bytes(range(256)) * 49 * (n // 16)
+
+    def labels(n):
+        return struct.pack(">2I", 0x801, n) + bytes(i % 10 for i in range(n))
+
+    for which in "train", "t10k":
+        (tmp_path / f"{which}-images-idx3-ubyte.gz").write_bytes(gzip.compress(images(64)))
+        (tmp_path / f"{which}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels(64)))
+    return tmp_path
+
+
+def test_good_data(folder, build_dir):
+    accuracy(run(build_dir, "classifier", folder, "--epochs", 1))
+
+
+def test_plain_files(folder, build_dir):
+    for f in folder.glob("*.gz"):
+        f.with_suffix("").write_bytes(gzip.decompress(f.read_bytes()))
+        f.unlink()
+    accuracy(run(build_dir, "classifier", folder, "--epochs", 1))
+
+
+def refused(build_dir, folder, *words):
+    done = run(build_dir, "classifier", "--data", folder)
+    assert done.returncode == 1 and not done.stdout
+    for word in words:
+        assert word in done.stderr
+
+
+def test_missing_folder(build_dir, tmp_path):
+    refused(build_dir, tmp_path / "none", "none/train-images-idx3-ubyte.gz: cannot be opened", "--data DIR")
+
+
+@pytest.mark.parametrize("name", ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
+                                  "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"])
+@pytest.mark.parametrize("how,words", [
+    ("missing", "cannot be opened"),
+    ("folder", "cannot be"),
+    ("empty", "is cut short"),
+    ("truncated", "is cut short"),
+    ("flipped", "is corrupt"),
+    ("short", "is cut short"),
+    ("magic", "does not hold"),
+    ("fewer", "does not hold"),
+])
+def test_bad_data(name, how, words, folder, build_dir):
+    path = folder / name
+    packed = path.read_bytes()
+    plain = gzip.decompress(packed)
+    path.unlink()
+    if how == "folder":
+        path.mkdir()
+        words = name
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "truncated":
+        path.write_bytes(packed[:len(packed) // 2])
+    elif how == "flipped":
+        path.write_bytes(packed[:30] + bytes(b ^ 255 for b in packed[30:50]) + packed[50:])
+        words = name
+    elif how == "short":
+        path.write_bytes(gzip.compress(plain[:-5]))
+    elif how == "magic":
+        path.write_bytes(gzip.compress(b"\1" + plain[1:]))
+    elif how == "fewer":
+        path.write_bytes(gzip.compress(plain[:4] + struct.pack(">I", 0) + plain[8:]))
+    refused(build_dir, folder, name, words)
+
+
+def test_labels_above_nine(folder, build_dir):
+    path = folder / "t10k-labels-idx1-ubyte.gz"
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-1] + b"\n"))
+    refused(build_dir, folder, "has a label above 9")

@@ -1,0 +1,325 @@
+/* build.c - the C compiler as a child process: missing, failing, killed, named with blanks. */
+#include "render/render.h"
+#include "support.h"
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char *folder; /* the test's own, and TMPDIR */
+static char *path_then, *tmp_then;
+
+static const char *at(const char *name)
+{
+    static char path[4][4096];
+    static int which;
+
+    which = (which + 1) % 4;
+    snprintf(path[which], sizeof(path[which]), "%s/%s", folder, name);
+    return path[which];
+}
+
+static int open_folder(void **state)
+{
+    (void)state;
+    folder = test_folder();
+    path_then = strdup(getenv("PATH"));
+    tmp_then = getenv("TMPDIR") ? strdup(getenv("TMPDIR")) : NULL;
+    assert_int_equal(mkdir(at("tmp"), 0700), 0);
+    setenv("TMPDIR", at("tmp"), 1);
+    unsetenv("CC");
+    unsetenv("TESSERA_CC");
+    return 0;
+}
+
+static int close_folder(void **state)
+{
+    (void)state;
+    setenv("PATH", path_then, 1);
+    if (tmp_then)
+        setenv("TMPDIR", tmp_then, 1);
+    else
+        unsetenv("TMPDIR");
+    free(path_then);
+    free(tmp_then);
+    test_folder_remove(folder);
+    free(folder);
+    return 0;
+}
+
+static const char *script(const char *name, const char *text)
+{
+    assert_ok(ts_file_write(at(name), text, strlen(text)));
+    assert_int_equal(chmod(at(name), 0755), 0);
+    return at(name);
+}
+
+static ts_status build(const char *text, const char *cc, char **object, size_t *bytes)
+{
+    ts_source src = {.text = (char *)text, .len = strlen(text)};
+
+    assert_ok(ts_isa_find("portable", &src.isa));
+    return ts_cc_build(&src, &(ts_options){.cc = cc}, object, bytes);
+}
+
+static void check_fails(const char *text, const char *cc, const char *words, bool kept)
+{
+    char *object;
+    size_t bytes;
+
+    assert_int_equal(build(text, cc, &object, &bytes), TS_ERR_COMPILER);
+    if (!strstr(ts_last_error()->message, words))
+        fail_msg("no '%s' in: %s", words, ts_error_text());
+    assert_int_equal(test_folder_count(at("tmp")), kept);
+}
+
+static void check_works(const char *cc)
+{
+    char *object;
+    size_t bytes;
+
+    assert_ok(build("int tessera_module = 1;", cc, &object, &bytes));
+    assert_memory_equal(object,
+                        "\x7f"
+                        "ELF",
+                        4);
+    free(object);
+    assert_int_equal(test_folder_count(at("tmp")), 0); /* nothing is left */
+}
+
+static void works(void **state)
+{
+    (void)state;
+    check_works(NULL);
+    check_works("cc");
+    check_works("  cc  -DX ");
+}
+
+/* The source and the compiler's words stay where the hint says they are. */
+static void a_failing_compiler(void **state)
+{
+    char c_path[4096], *text;
+    size_t n;
+
+    (void)state;
+    check_fails("int x = 1;\nint y = nonsense;\n", NULL, "step.c:2:9: error: ", true);
+    assert_non_null(strstr(ts_last_error()->message, "'cc' failed with status 1"));
+    assert_int_equal(sscanf(ts_last_error()->hint, "the source is kept in %4000[^,],", c_path), 1);
+    assert_ok(ts_file_read(c_path, &text, &n));
+    assert_string_equal(text, "int x = 1;\nint y = nonsense;\n");
+    free(text);
+}
+
+static void a_silent_compiler(void **state)
+{
+    (void)state;
+    check_fails("", script("cc", "#!/bin/sh\nexit 3\n"), "failed with status 3: no message", true);
+}
+
+static void a_killed_compiler(void **state)
+{
+    (void)state;
+    check_fails("", script("cc", "#!/bin/sh\necho half a line\nkill -9 $$\n"),
+                "was killed by signal 9 (Killed): half a line", true);
+}
+
+/* Says it succeeded, and made nothing. */
+static void a_lying_compiler(void **state)
+{
+    char *object;
+    size_t bytes;
+
+    (void)state;
+    assert_int_equal(build("", script("cc", "#!/bin/sh\nexit 0\n"), &object, &bytes), TS_ERR_FILE);
+    assert_int_equal(test_folder_count(at("tmp")), 0);
+}
+
+static void a_missing_compiler(void **state)
+{
+    ts_arena *a = ts_arena_new();
+
+    (void)state;
+    check_fails("", at("nowhere/cc"), "cannot run the C compiler '", false);
+    assert_non_null(strstr(ts_last_error()->hint, "TESSERA_CC"));
+    check_fails("", " ", "cannot run the C compiler ' '", false);
+    assert_null(ts_cc_identity(a, &(ts_options){.cc = at("nowhere/cc")}));
+    setenv("PATH", folder, 1);
+    check_fails("", NULL, "cannot run the C compiler 'cc'", false);
+    assert_null(ts_cc_identity(a, &(ts_options){0}));
+    setenv("PATH", path_then, 1);
+    assert_non_null(ts_cc_identity(a, &(ts_options){0}));
+    ts_arena_free(a);
+}
+
+static void blanks_in_names(void **state)
+{
+    char text[8192], cc[8192];
+
+    (void)state;
+    snprintf(text, sizeof(text), "#!/bin/sh\nfor w; do echo \"<$w>\"; done >'%s'\nexec cc \"$@\"\n",
+             at("words"));
+    script("my cc", text);
+    snprintf(cc, sizeof(cc), "'%s' -DA='a b' \"-DB=c  d\" -DC=e\\ f -DD=\\\"g\\\"", at("my cc"));
+    check_works(cc);
+    {
+        static const char *const want[] = {"<-DA=a b>\n", "<-DB=c  d>\n", "<-DC=e f>\n",
+                                           "<-DD=\"g\">\n"};
+        char *words;
+        size_t n;
+        assert_ok(ts_file_read(at("words"), &words, &n));
+        for (int i = 0; i < TS_COUNT(want); i++)
+            assert_non_null(strstr(words, want[i]));
+        free(words);
+    }
+}
+
+static void which_compiler(void **state)
+{
+    ts_arena *a = ts_arena_new();
+    const char *one = script("one", "#!/bin/sh\necho first compiler\necho more\n");
+    const char *two = script("two", "#!/bin/sh\necho second\n");
+
+    (void)state;
+    setenv("CC", one, 1);
+    assert_non_null(strstr(ts_cc_identity(a, &(ts_options){0}), "one: first compiler"));
+    assert_null(strstr(ts_cc_identity(a, &(ts_options){0}), "more"));
+    setenv("TESSERA_CC", two, 1);
+    assert_non_null(strstr(ts_cc_identity(a, &(ts_options){0}), "two: second"));
+    assert_non_null(strstr(ts_cc_identity(a, &(ts_options){.cc = one}), "one: first compiler"));
+    unsetenv("CC");
+    unsetenv("TESSERA_CC");
+    ts_arena_free(a);
+}
+
+/* Many kernels of some 20 KB each, then a table that sums them. `bad` is one that does not compile.
+ */
+static char *long_source(int kernels, int bad)
+{
+    ts_text t = {0};
+
+    ts_text_printf(&t, "static int twice(int x) { return 2 * x; }\n");
+    for (int i = 0; i < kernels; i++) {
+        ts_text_printf(&t, "\n" TS_UNIT "int k%d(int x)\n{\n", i);
+        for (int n = 0; n < 1000; n++)
+            ts_text_printf(&t, "    /* line %4d */\n", n);
+        ts_text_printf(
+            &t, i == bad ? "    return nonsense;\n}\n" : "    return twice(x) + %d;\n}\n", i);
+    }
+    ts_text_printf(&t, "\n" TS_UNIT);
+    for (int i = 0; i < kernels; i++)
+        ts_text_printf(&t, "int k%d(int);\n", i);
+    ts_text_printf(&t, "__attribute__((visibility(\"default\"))) int sum(int x)\n{\n    return 0");
+    for (int i = 0; i < kernels; i++)
+        ts_text_printf(&t, " + k%d(x)", i);
+    ts_text_printf(&t, ";\n}\n");
+    return t.s;
+}
+
+/* How many units were compiled, from the words a script saw. */
+static int units(const char *words)
+{
+    int n = 0;
+
+    for (const char *p = words; (p = strstr(p, "<-c>")); p++)
+        n++;
+    return n;
+}
+
+static void long_sources_in_units(void **state)
+{
+    static const int sizes[] = {1, 5, 20, 200}, expected[] = {0, 0, 3, 16};
+    char text[8192], cc[4096];
+
+    (void)state;
+    snprintf(text, sizeof(text),
+             "#!/bin/sh\nfor w; do echo \"<$w>\"; done >>'%s'\nexec cc \"$@\"\n", at("words"));
+    snprintf(cc, sizeof(cc), "%s", script("cc", text));
+    for (int i = 0; i < TS_COUNT(sizes); i++) {
+        char *source = long_source(sizes[i], -1), *object, *words;
+        int (*sum)(int), n = sizes[i];
+        void *library, *symbol;
+        size_t bytes;
+        unlink(at("words"));
+        assert_ok(build(source, cc, &object, &bytes));
+        assert_ok(ts_library_open(object, bytes, &library));
+        symbol = ts_library_symbol(library, "sum");
+        assert_non_null(symbol);
+        memcpy(&sum, &symbol, sizeof(sum));
+        assert_int_equal(sum(3), 6 * n + n * (n - 1) / 2);
+        ts_library_close(library);
+        assert_ok(ts_file_read(at("words"), &words, &bytes));
+        assert_int_equal(units(words), expected[i]);
+        free(words);
+        free(object);
+        free(source);
+        assert_int_equal(test_folder_count(at("tmp")), 0);
+    }
+}
+
+static void a_unit_that_fails(void **state)
+{
+    char *source = long_source(40, 17), c_path[4096];
+
+    (void)state;
+    check_fails(source, NULL, "error: ", true);
+    assert_non_null(strstr(ts_last_error()->message, "nonsense"));
+    assert_int_equal(sscanf(ts_last_error()->hint, "the source is kept in %4000[^,],", c_path), 1);
+    assert_int_equal(access(c_path, R_OK), 0);
+    free(source);
+    source = long_source(40, -1);
+    test_folder_remove(at("tmp"));
+    assert_int_equal(mkdir(at("tmp"), 0700), 0);
+    for (int n = 0; n < 7; n++) { /* the identity, five units, the link */
+        char *object;
+        size_t bytes;
+        ts_fault_arm("compiler", n);
+        assert_int_equal(build(source, NULL, &object, &bytes), n ? TS_ERR_COMPILER : TS_OK);
+        ts_fault_arm(NULL, -1);
+        if (!n)
+            free(object);
+        assert_int_equal(test_folder_count(at("tmp")), 0);
+    }
+    free(source);
+}
+
+static void no_room_for_scratch(void **state)
+{
+    char *object;
+    size_t bytes;
+
+    (void)state;
+    setenv("TMPDIR", at("nowhere"), 1);
+    assert_int_equal(build("", NULL, &object, &bytes), TS_ERR_FILE);
+    assert_non_null(strstr(ts_last_error()->message, "cannot make a folder in "));
+}
+
+static void instruction_sets(void **state)
+{
+    ts_isa isa;
+
+    (void)state;
+    assert_ok(ts_isa_check("portable"));
+    assert_ok(ts_isa_find(NULL, &isa));
+    assert_ok(ts_isa_check(isa.name));
+    assert_int_equal(ts_isa_check("x86-64-v9"), TS_ERR_UNSUPPORTED);
+    assert_int_equal(ts_isa_find("x86-64-v9", &isa), TS_ERR_ARG);
+}
+
+int main(void)
+{
+#define CASE(f) cmocka_unit_test_setup_teardown(f, open_folder, close_folder)
+    const struct CMUnitTest tests[] = {
+        CASE(works),
+        CASE(a_failing_compiler),
+        CASE(a_silent_compiler),
+        CASE(a_killed_compiler),
+        CASE(a_lying_compiler),
+        CASE(a_missing_compiler),
+        CASE(blanks_in_names),
+        CASE(which_compiler),
+        CASE(long_sources_in_units),
+        CASE(a_unit_that_fails),
+        CASE(no_room_for_scratch),
+        CASE(instruction_sets),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,119 @@
+/* parity.c - trains a network from given weights on given batches and writes the losses.
+ *
+ *   parity NET BATCH D A CALLS THREADS <in >out
+ *
+ * in:   weights, each u32 length of name, name, u64 bytes, data; a length of 0 ends them; then for
+ *       every call D*A micro-batches of images (f32), then their labels (i32)
+ * out:  D*A losses a call (f32)
+ *
+ * test/python/test_parity.py writes the one, reads the other, and does the same with PyTorch.
+ */
+#include "models/nets.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void stop(const char *why)
+{
+    fprintf(stderr, "parity: %s\n", why);
+    exit(1);
+}
+
+static void take(void *data, size_t bytes)
+{
+    if (fread(data, 1, bytes, stdin) != bytes)
+        stop("the input is cut short");
+}
+
+static void *room(size_t bytes)
+{
+    void *p = malloc(bytes ? bytes : 1);
+
+    if (!p)
+        stop("no memory");
+    return p;
+}
+
+static void load_weights(ts_engine *e)
+{
+    uint32_t len;
+
+    for (take(&len, 4); len; take(&len, 4)) {
+        char name[256] = "";
+        uint64_t bytes;
+        void *data;
+        if (len >= sizeof(name))
+            stop("a name is too long");
+        take(name, len);
+        take(&bytes, 8);
+        data = room(bytes);
+        take(data, bytes);
+        if (ts_engine_write(e, name, data, bytes))
+            stop(ts_error_text());
+        free(data);
+    }
+}
+
+static ts_executable *compile(const char *net, int64_t batch, int D, int A)
+{
+    ts_optimizer o;
+    ts_options opt = {.optimizer = &o,
+                      .device_iterations = D,
+                      .gradient_accumulation = A,
+                      .output_mode = TS_OUT_ALL,
+                      .cache_dir = ""};
+    ts_graph *g;
+    ts_executable *x;
+
+    if (!strcmp(net, "fashion")) {
+        g = net_fashion(batch);
+        o = ts_sgd(0.001);
+        o.hyper.momentum = 0.9;
+    } else if (!strcmp(net, "digits")) {
+        g = net_digits(batch, false);
+        o = ts_sgd(0.03);
+    } else {
+        g = net_pipeline(batch);
+        o = ts_adamw(0.001);
+    }
+    if (ts_compile(g, &opt, &x))
+        stop(ts_error_text());
+    ts_graph_free(g);
+    return x;
+}
+
+int main(int argc, char **argv)
+{
+    int n[5];
+    ts_executable *x;
+    ts_engine *e;
+    float *images, *losses;
+    int32_t *labels;
+    size_t rows;
+
+    if (argc != 7)
+        stop("usage: parity NET BATCH D A CALLS THREADS <in >out");
+    for (int i = 0; i < 5; i++)
+        n[i] = atoi(argv[i + 2]);
+    x = compile(argv[1], n[0], n[1], n[2]);
+    if (ts_engine_new(x, &(ts_run_options){.threads = n[4]}, &e))
+        stop(ts_error_text());
+    load_weights(e);
+    rows = (size_t)(n[0] * n[1] * n[2]);
+    images = room(rows * sizeof(float[28 * 28]));
+    labels = room(rows * sizeof(int32_t));
+    losses = room((size_t)ts_engine_slots(e) * sizeof(float));
+    for (int call = 0; call < n[3]; call++) {
+        take(images, rows * sizeof(float[28 * 28]));
+        take(labels, rows * sizeof(int32_t));
+        if (ts_engine_run(e, (const void *[]){images, labels}, (void *[]){NULL, losses}))
+            stop(ts_error_text());
+        fwrite(losses, sizeof(float), (size_t)ts_engine_slots(e), stdout);
+    }
+    free(images);
+    free(labels);
+    free(losses);
+    ts_engine_free(e);
+    ts_executable_free(x);
+    return fflush(stdout) ? 1 : 0;
+}
