@@ -24,10 +24,11 @@ meaning are PyTorch's, and every op is compared with it, forward and backward, i
 What differs is said under *differs*.
 
 - Sizes are static and at least 1; a tensor has at most 8 dims. There are no empty tensors.
-- A list attribute is written `[..]` below; a missing attribute takes the value in parentheses. An
-  attribute that an op does not know, or of the wrong kind, is ignored.
+- Attributes are written as `ts_apply` takes them, name and kind: `i` integer, `f` number (an integer will
+  do), `s` text, `l` list of integers. A missing one takes the value in parentheses. One that the op does not
+  have, or of another kind, is an error.
 - `dim` and `dims` may be negative and then count from the end. A rank 0 tensor has no dims, so ops that
-  need one refuse it (PyTorch treats a scalar as having one in some places).
+  need one refuse it, softmax and log_softmax excepted (PyTorch treats a scalar as having one in more places).
 - *grad*: the op can be differentiated. Where it says no, nothing behind the op depends on the parameters,
   or (marked *error*) asking for a gradient through it fails.
 - *composite*: expanded into other ops before anything else sees it.
@@ -56,8 +57,8 @@ NOTES = {
         "detach": ("x", "", "the value of x; no gradient goes through"),
         "nop": ("x", "", "x itself"),
         "cast": ("x", "`dtype`: f32 f16 bf16 f64 i8 u8 i32 i64 bool",
-                 "float to integer drops the fraction; outside the integer's range the result is not "
-                 "defined, as in PyTorch, except that the reference takes NaN as 0"),
+                 "float to integer drops the fraction; outside the integer's range it gives the nearest end "
+                 "of it and NaN gives 0 (PyTorch leaves both open). Integer to integer wraps"),
     },
     "Pointwise, more inputs; they broadcast": {
         "add": POINT2, "sub": POINT2, "mul": POINT2,
@@ -73,71 +74,71 @@ NOTES = {
         "where": ("condition, x, y", "", "the condition may have any dtype"),
     },
     "Tensors from nothing": {
-        "full": ("", "`shape` [..], `value` (0), `dtype` (f32)", ""),
-        "const": ("", "`shape` [..], `dtype` (f32), and the data", "made by `ts_const` only"),
-        "iota": ("", "`shape` [..], `dim` (0), `dtype` (f32)", "the coordinate along dim: `arange`, expanded"),
-        "rand": ("", "`shape` [..], `dtype` (f32; or f64), `stream` (0)",
+        "full": ("", "`shape`, `value` (0), `dtype` (f32)", ""),
+        "const": ("", "`shape`, `dtype` (f32)", "made by `ts_const` only"),
+        "iota": ("", "`shape`, `dim` (0), `dtype` (f32)", "the coordinate along dim: `arange`, expanded"),
+        "rand": ("", "`shape`, `dtype` (f32; or f64), `stream` (0)",
                  "uniform in [0, 1) in steps of 2^-24. The numbers depend on the engine's seed, the stream, "
                  "the micro-batch and the element only; not PyTorch's numbers"),
-        "randn": ("", "`shape` [..], `dtype` (f32), `stream` (0)", "standard normal, by Box and Muller from f32"),
+        "randn": ("", "`shape`, `dtype` (f32), `stream` (0)", "standard normal, by Box and Muller from f32"),
         "dropout": ("x: floats", "`p` (0.5), `training` (1), `stream` (0)", "other random numbers"),
     },
     "Views": {
-        "reshape": ("x", "`shape` [..], one of them may be -1", ""),
-        "permute": ("x", "`dims` [..], each of 0..rank-1 once", "no negative dims"),
-        "expand": ("x", "`shape` [..], -1 keeps a size", ""),
+        "reshape": ("x", "`shape`: one size may be -1", ""),
+        "permute": ("x", "`dims`: each of 0..rank-1 once", "no negative dims"),
+        "expand": ("x", "`shape`: -1 keeps a size", ""),
         "slice": ("x", "`dim` (0), `start` (0), `end`, `step` (1)",
                   "0 <= start < end <= size: the caller clamps, and nothing is empty"),
-        "pad": ("x", "`lo` [..], `hi` [..], each a value a dim; `value` (0)",
+        "pad": ("x", "`lo`, `hi`: a value each dim, `value` (0)",
                 "dims in order, where `F.pad` has them from the last; never negative"),
-        "flip": ("x", "`dims` [..]", ""),
+        "flip": ("x", "`dims`", ""),
         "concat": ("x, ... at most 64 (`ts_concat`: any number)", "`dim` (0)", "`torch.cat`; equal dtypes"),
     },
     "Reductions": {
-        "sum": ("x", "`dims` [..] (all), `keepdim` (0)", "integers and bool add up in i64, as PyTorch"),
-        "amax": ("x", "`dims` [..] (all), `keepdim` (0)", "equal extremes share the gradient, as PyTorch"),
-        "amin": ("x", "`dims` [..] (all), `keepdim` (0)", "equal extremes share the gradient, as PyTorch"),
-        "prod": ("x", "`dims` [..] (all), `keepdim` (0)", "several dims at once"),
-        "argmax": ("x", "`dims` [one] (all: the flat place), `keepdim` (0)", "the first of equals; i64"),
-        "argmin": ("x", "`dims` [one] (all: the flat place), `keepdim` (0)", "the first of equals; i64"),
-        "mean": ("x: floats", "`dims` [..] (all), `keepdim` (0)", ""),
-        "logsumexp": ("x: floats", "`dims` [..] (all), `keepdim` (0)", "no gradient worth having in a row of -inf"),
-        "softmax": ("x: floats", "`dim` (-1)", "not for rank 0"),
-        "log_softmax": ("x: floats", "`dim` (-1)", "not for rank 0"),
+        "sum": ("x", "`dims` (all), `keepdim` (0)", "integers and bool add up in i64, as PyTorch"),
+        "amax": ("x", "`dims` (all), `keepdim` (0)", "equal extremes share the gradient, as PyTorch"),
+        "amin": ("x", "`dims` (all), `keepdim` (0)", "equal extremes share the gradient, as PyTorch"),
+        "prod": ("x", "`dims` (all), `keepdim` (0)", "several dims at once"),
+        "argmax": ("x", "`dims`: one (all: the flat place), `keepdim` (0)", "the first of equals; i64"),
+        "argmin": ("x", "`dims`: one (all: the flat place), `keepdim` (0)", "the first of equals; i64"),
+        "mean": ("x: floats", "`dims` (all), `keepdim` (0)", ""),
+        "logsumexp": ("x: floats", "`dims` (all), `keepdim` (0)", "no gradient worth having in a row of -inf"),
+        "softmax": ("x: floats", "`dim` (-1)", ""),
+        "log_softmax": ("x: floats", "`dim` (-1)", ""),
     },
     "Products": {
         "matmul": ("x [.., m, k], y [.., k, n]", "", "rank 2 at least; `ts_matmul` takes vectors too"),
         "conv": ("x [N, C, ..], w [O, C/groups, ..]",
-                 "`stride` [..] (1), `padding` [..] (0), `dilation` [..] (1), `groups` (1)",
+                 "`stride` (1), `padding` (0), `dilation` (1), `groups` (1)",
                  "1 to 3 spatial dims by the rank of x; padding in numbers only; a batch is needed"),
-        "conv_input": ("dy [N, O, ..], w", "as conv, and `shape` [..]: the spatial sizes of x",
+        "conv_input": ("dy [N, O, ..], w", "as conv, and `shape`: the spatial sizes of x",
                        "`torch.nn.grad.conv2d_input`"),
-        "conv_weight": ("x, dy", "as conv, and `shape` [..]: the kernel's sizes", "`torch.nn.grad.conv2d_weight`"),
+        "conv_weight": ("x, dy", "as conv, and `shape`: the kernel's sizes", "`torch.nn.grad.conv2d_weight`"),
         "linear": ("x [.., in], w [out, in], optional b [out]", "", "w and b are cast to x's dtype"),
         "conv_bias": ("x, w, optional b [O]", "as conv", "w and b are cast to x's dtype"),
         "conv_transpose": ("x [N, C, ..], w [C, O/groups, ..], optional b [O]",
-                           "as conv, and `output_padding` [..] (0)", ""),
+                           "as conv, and `output_padding` (0)", ""),
         "attention": ("q [.., T, d], k [.., S, d], v [.., S, e], optional mask added to the scores",
                       "`scale` (1 / sqrt d)", "`scaled_dot_product_attention` without dropout; the mask is added, "
                       "so a mask of bools must be made into 0 and -inf"),
     },
     "Pooling and resizing: x [N, C, ..], 1 to 3 spatial dims": {
-        "max_pool": ("x", "`kernel` [..], `stride` [..] (kernel), `padding` [..] (0), `ceil_mode` (0)",
+        "max_pool": ("x", "`kernel`, `stride` (kernel), `padding` (0), `ceil_mode` (0)",
                      "the second output is the place in the window (0 .. taps-1, u8 or i32), not in the input; "
                      "no dilation"),
-        "max_pool_grad": ("dy, places", "as max_pool, and `shape` [..]: the spatial sizes of x", "max_pool's gradient"),
+        "max_pool_grad": ("dy, places", "as max_pool, and `shape`: the spatial sizes of x", "max_pool's gradient"),
         "sum_pool": ("x", "as max_pool", "avg_pool times the window, padding is 0"),
-        "sum_pool_grad": ("dy", "as sum_pool, and `shape` [..]", "sum_pool's gradient"),
+        "sum_pool_grad": ("dy", "as sum_pool, and `shape`", "sum_pool's gradient"),
         "avg_pool": ("x: floats", "as max_pool, and `exclude_pad` (0)", "`exclude_pad` is not `count_include_pad`; "
                      "no `divisor_override`"),
-        "adaptive_avg_pool": ("x: floats", "`size` [..]", ""),
-        "upsample_nearest": ("x: floats", "`size` [..]", "by size, not by factor; `nearest`, not `nearest-exact`"),
-        "upsample_bilinear": ("x: floats", "`size` [..], `align_corners` (0)",
+        "adaptive_avg_pool": ("x: floats", "`size`", ""),
+        "upsample_nearest": ("x: floats", "`size`", "by size, not by factor; `nearest`, not `nearest-exact`"),
+        "upsample_bilinear": ("x: floats", "`size`, `align_corners` (0)",
                               "linear and trilinear too, by the rank of x; by size, not by factor"),
     },
     "Indexing; indices are i8, u8, i32 or i64": {
         "gather": ("x, index", "`dim` (0)", ""),
-        "scatter_add": ("index, source", "`dim` (0), `shape` [..] of the result",
+        "scatter_add": ("index, source", "`dim` (0), `shape` of the result",
                         "onto zeros; index and source of the same shape"),
         "index_select": ("x, index", "`dim` (0)", "an index of any rank takes the place of dim: `x[:, index]`"),
         "index_add": ("index, source", "`dim` (0), `size` of the result in dim", "onto zeros; an index of any rank"),
@@ -149,7 +150,7 @@ NOTES = {
         "gelu": ("x: floats", "`approximate` (none; or tanh)", ""), "silu": ("x: floats", "", ""),
         "elu": ("x: floats", "`alpha` (1)", "no `scale`, `input_scale`"),
         "softplus": ("x: floats", "`beta` (1), `threshold` (20)", ""),
-        "clamp": ("x", "`min`, `max`, both optional", "numbers only; NaN keeps its gradient"),
+        "clamp": ("x", "`min` (none), `max` (none)", "numbers only; NaN keeps its gradient"),
     },
     "Norms": {
         "batch_norm": ("x [N, C, ..], running_mean [C], running_var [C], optional w [C], b [C]",
@@ -180,8 +181,25 @@ NOTES = {
 }
 
 
+def attributes():
+    """name -> {attribute: kind} of every ATTRS row."""
+    found = re.findall(r'^ATTRS\( (\w+), *"(.*)" \)$', (ROOT / "src/op/ops.h").read_text(), re.M)
+    return {name: dict(a.split(":") for a in attrs.split()) for name, attrs in found}
+
+
+def with_kinds(name, note, kinds):
+    """A note on attributes with their kinds; one that is missing or too many is an error."""
+    while m := re.match(r"as (\w+)(, and )?", note):
+        family = next(f for f in NOTES.values() if m[1] in f)
+        note = family[m[1]][1] + (", " if m[2] else "") + note[m.end():]
+    named = re.findall(r"`(\w+)`", note)
+    if sorted(named) != sorted(kinds):
+        sys.exit(f"ops-doc: the note for '{name}' has {', '.join(named)}; ops.h has {', '.join(kinds)}")
+    return re.sub(r"`(\w+)`", lambda m: f"`{m[1]}:{kinds[m[1]]}`", note)
+
+
 def table():
-    """name -> (kind, inputs, outputs, differentiable) of every row."""
+    """name -> (differentiable, result) of every row."""
     rows = {}
     for line in (ROOT / "src/op/ops.h").read_text().splitlines():
         m = re.match(r"(POINT|OP|MACRO)\((.*)\)\s*$", line)
@@ -200,7 +218,7 @@ def table():
 
 
 def text():
-    rows, out, noted = table(), [HEAD], set()
+    rows, out, noted, kinds = table(), [HEAD], set(), attributes()
     for family, ops in NOTES.items():
         out.append(f"\n## {family}\n\n| op | inputs | attributes | grad | differs |\n| --- | --- | --- | --- | --- |\n")
         for name, (inputs, attrs, differs) in ops.items():
@@ -208,6 +226,7 @@ def text():
                 sys.exit(f"ops-doc: a note for '{name}', which is not in ops.h")
             grad, result = rows[name]
             noted.add(name)
+            attrs = with_kinds(name, attrs, kinds.get(name, {}))
             differs = "; ".join(x for x in (f"gives {result}" if result else "", differs) if x)
             out.append(f"| `{name}` | {inputs} | {attrs} | {grad} | {differs} |\n")
     if missing := sorted(rows.keys() - noted):

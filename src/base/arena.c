@@ -84,10 +84,10 @@ char *ts_arena_vprintf(ts_arena *a, const char *fmt, va_list ap)
     char *s;
 
     va_copy(again, ap);
-    n = vsnprintf(NULL, 0, fmt, again);
+    n = ts_vformat(NULL, 0, fmt, again);
     va_end(again);
     s = ts_arena_alloc(a, (size_t)n + 1);
-    vsnprintf(s, (size_t)n + 1, fmt, ap);
+    ts_vformat(s, (size_t)n + 1, fmt, ap);
     return s;
 }
 

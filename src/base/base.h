@@ -37,6 +37,11 @@ void *ts_arena_grow(ts_arena *a, void *array, int count, size_t item);
 #define TS_PUSH(a, array, count, item)                                                             \
     ((array) = ts_arena_grow(a, array, count, sizeof(*(array))), (array)[(count)++] = (item))
 
+/* number.c: printf and strtod of the C locale, whatever the program's is */
+int ts_vformat(char *s, size_t size, const char *fmt, va_list ap);
+int ts_format(char *s, size_t size, const char *fmt, ...) TS_PRINTF(3, 4);
+double ts_to_real(const char *s, char **end);
+
 /* text.c: a growing string */
 typedef struct ts_text {
     char *s;

@@ -6,7 +6,7 @@ static _Thread_local char text[sizeof(ts_error) + 128];
 
 static void set(char *field, size_t size, const char *fmt, va_list ap)
 {
-    vsnprintf(field, size, fmt, ap);
+    ts_vformat(field, size, fmt, ap);
 }
 
 /* The words may come from the last error itself, so it is replaced only when they are written. */

@@ -27,11 +27,11 @@ void ts_text_printf(ts_text *t, const char *fmt, ...)
     int n;
 
     va_start(ap, fmt);
-    n = vsnprintf(NULL, 0, fmt, ap);
+    n = ts_vformat(NULL, 0, fmt, ap);
     va_end(ap);
     room(t, (size_t)n);
     va_start(ap, fmt);
-    vsnprintf(t->s + t->len, (size_t)n + 1, fmt, ap);
+    ts_vformat(t->s + t->len, (size_t)n + 1, fmt, ap);
     va_end(ap);
     t->len += (size_t)n;
 }

@@ -351,8 +351,7 @@ ts_value *ts_apply(ts_graph *g, const char *name, int nin, ts_value *const *in, 
                 ts_fail(TS_ERR_ARG, "the attribute format '%s' is not 'name:letter ...'", attrs));
         return NULL;
     }
-    if ((op->flags & TS_RANDOM || !strcmp(name, "dropout") || !strcmp(name, "randn")) &&
-        n < TS_COUNT(attr))
+    if (strstr(op->attrs, "stream:") && !(attrs && strstr(attrs, "stream:")))
         attr[n++] = ts_attr_i("stream", next_stream(g));
     return ts_node_out(ts_node_make(g, op, nin, in, n, attr));
 }
@@ -429,7 +428,9 @@ ts_value *ts_where(ts_value *c, ts_value *x, ts_value *y)
     if (!c || !x || !y)
         return NULL;
     t = ts_dtype_promote(&x->type, &y->type);
-    return ts_point3("where", ts_cast(c, TS_BOOL), ts_cast(x, t), ts_cast(y, t));
+    c = ts_cast(c, TS_BOOL);
+    x = ts_cast(x, t);
+    return ts_point3("where", c, x, ts_cast(y, t));
 }
 
 ts_value *ts_cast(ts_value *x, ts_dtype t)
@@ -768,6 +769,7 @@ ts_value *ts_loss_o(const char *op, ts_value *x, ts_value *target, const ts_loss
     ts_value *in[4] = {x, target};
     ts_attr attr[4];
     int n = 0, nin = 2;
+    bool logits = !strcmp(op, "binary_cross_entropy_with_logits");
 
     if (!x)
         return NULL;
@@ -778,12 +780,14 @@ ts_value *ts_loss_o(const char *op, ts_value *x, ts_value *target, const ts_loss
         attr[n++] = ts_attr_f("beta", o->beta);
     if (o->log_target)
         attr[n++] = ts_attr_i("log_target", 1);
-    if (o->weight) {
+    if (o->weight)
         in[nin++] = o->weight;
-        attr[n++] = ts_attr_i("has_weight", 1);
-    }
     if (o->pos_weight)
         in[nin++] = o->pos_weight;
+    if (o->pos_weight && !logits)
+        return refuse(x->graph, "%s has no pos_weight", op);
+    if (o->weight && logits)
+        attr[n++] = ts_attr_i("has_weight", 1);
     return ts_node_out(ts_node_make(x->graph, ts_op_find(op), nin, in, n, attr));
 }
 

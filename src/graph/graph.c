@@ -1,7 +1,7 @@
 /* graph.c - making and copying graphs: values, nodes, states, attributes. */
 #include "graph/graph.h"
 #include "op/op.h"
-#include <math.h>
+#include <inttypes.h>
 
 ts_graph *ts_graph_in(ts_arena *a, const char *name)
 {
@@ -123,22 +123,6 @@ static void copy_attrs(ts_arena *a, ts_node *n, int nattr, const ts_attr *attr)
     }
 }
 
-/* Rules copy attributes and trust their number; lists come from the user with their length. */
-static ts_status check_given(const ts_op *op, int nattr, const ts_attr *attr)
-{
-    if (nattr < 0 || nattr > TS_MAX_ATTR)
-        return ts_fail(TS_ERR_ARG, "%s has %d attributes; at most %d", op->name, nattr,
-                       TS_MAX_ATTR);
-    for (int i = 0; i < nattr; i++) {
-        if (attr[i].kind == 'l' && (attr[i].n < 0 || (attr[i].n && !attr[i].l)))
-            return ts_fail(TS_ERR_ARG, "%s: the list %s has %d elements", op->name, attr[i].name,
-                           attr[i].n);
-        if (attr[i].kind == 's' && !attr[i].s)
-            return ts_fail(TS_ERR_ARG, "%s: the text %s is NULL", op->name, attr[i].name);
-    }
-    return TS_OK;
-}
-
 /* The last word on an inferred type: whatever the rule did with hostile sizes. */
 static ts_status check_outputs(const ts_node *n)
 {
@@ -194,57 +178,102 @@ static ts_status give_up(ts_graph *g, ts_status s)
     return s;
 }
 
-/* What every shape rule may count on, so that none of them has to check it again: attribute names
- * are words and appear once, lists fit a tensor's rank, and integers and the products of lists stay
- * where sums and small products of them cannot overflow. */
-static ts_status check_attrs(const ts_node *n)
+/* The kind letter of an attribute in a list such as "dims:l keepdim:i", 0 when it is not there. */
+static char declared(const char *list, const char *name)
 {
-    for (int i = 0; i < n->nattr; i++) {
-        const ts_attr *x = &n->attr[i];
-        double product = 1;
+    size_t n = strlen(name);
 
-        if (!ts_name_is_plain(x->name) || !strcmp(x->name, "data"))
-            return ts_fail_at(n, TS_ERR_ARG, "'%s' cannot name an attribute", x->name);
-        if (ts_attr_find(n, x->name) != x)
-            return ts_fail_at(n, TS_ERR_ARG, "attribute %s is given twice", x->name);
-        if (x->kind == 'i' && fabs((double)x->i) > (double)TS_MAX_COUNT)
-            return ts_fail_at(n, TS_ERR_ARG, "%s is %ld, which no tensor needs", x->name,
-                              (long)x->i);
-        if (x->kind == 'l' && x->n > TS_MAX_RANK)
-            return ts_fail_at(n, TS_ERR_ARG, "%s has %d items; at most %d", x->name, x->n,
-                              TS_MAX_RANK);
-        for (int k = 0; x->kind == 'l' && k < x->n; k++)
-            product *= x->l[k] ? fabs((double)x->l[k]) : 1;
-        if (product > (double)TS_MAX_COUNT)
-            return ts_fail_at(n, TS_ERR_SHAPE, "%s holds sizes no tensor can have", x->name);
+    for (const char *p = list; *p; p += strcspn(p, " "), p += strspn(p, " "))
+        if (!strncmp(p, name, n) && p[n] == ':')
+            return p[n + 1];
+    return 0;
+}
+
+static const char *kind_name(char kind)
+{
+    return kind == 'i'   ? "an integer"
+           : kind == 'f' ? "a number"
+           : kind == 's' ? "a text"
+           : kind == 'l' ? "a list of integers"
+                         : "nothing";
+}
+
+/* Integers stay where sums and small products of them cannot overflow; a list fits a tensor's rank.
+ */
+static ts_status check_value(const ts_node *n, const ts_attr *x)
+{
+    const int64_t *l = x->kind == 'l' ? x->l : &x->i;
+    int count = x->kind == 'l' ? x->n : x->kind == 'i';
+
+    if (x->kind == 's' && !x->s)
+        return ts_fail_at(n, TS_ERR_ARG, "%s: the text %s is NULL", n->op->name, x->name);
+    if (count < 0 || count > TS_MAX_RANK || (count && !l))
+        return ts_fail_at(n, TS_ERR_ARG, "%s: %s has %d items; at most %d", n->op->name, x->name,
+                          count, TS_MAX_RANK);
+    for (int i = 0; i < count; i++)
+        if (l[i] > TS_MAX_COUNT || l[i] < -TS_MAX_COUNT)
+            return ts_fail_at(n, TS_ERR_ARG, "%s: %s is %" PRId64 ", which no tensor needs",
+                              n->op->name, x->name, l[i]);
+    return TS_OK;
+}
+
+/* What every rule may count on, so that none of them has to check it again: attributes are those
+ * the op declares (ops.h), each at most once and of its kind. An integer will do for a number. */
+static ts_status check_attrs(const ts_node *n, int nattr, const ts_attr *attr)
+{
+    for (int i = 0; i < nattr; i++) {
+        const ts_attr *x = &attr[i];
+        char kind = declared(n->op->attrs, x->name);
+
+        if (!kind && !n->op->attrs[0])
+            return ts_fail_at(n, TS_ERR_ARG, "%s takes no attributes, got %s", n->op->name,
+                              x->name);
+        if (!kind)
+            return ts_fail_at(n, TS_ERR_ARG, "%s has no attribute %s; it takes %s", n->op->name,
+                              x->name, n->op->attrs);
+        if (x->kind != kind && !(x->kind == 'i' && kind == 'f'))
+            return ts_fail_at(n, TS_ERR_ARG, "%s: %s is %s, got %s", n->op->name, x->name,
+                              kind_name(kind), kind_name(x->kind));
+        for (int k = 0; k < i; k++)
+            if (!strcmp(attr[k].name, x->name))
+                return ts_fail_at(n, TS_ERR_ARG, "%s: %s is given twice", n->op->name, x->name);
+        TS_TRY(check_value(n, x));
     }
     return TS_OK;
 }
 
-static ts_status check_counts(const ts_graph *g, const ts_node *n)
+static ts_status check_inputs(const ts_graph *g, const ts_node *n)
 {
     const ts_op *op = n->op;
+    int least = op->nin < 0 ? -op->nin : op->nin, most = op->nin < 0 ? TS_MAX_INPUTS : op->nin;
 
-    for (int i = 0; i < n->nin; i++)
+    for (int i = 0; i < n->nin; i++) {
+        if (!n->in[i])
+            return ts_fail_at(n, TS_ERR_ARG, "input %d of %s is NULL", i, op->name);
         if (n->in[i]->graph != g)
-            return ts_fail_at(n, TS_ERR_ARG, "input %d belongs to another graph", i);
-    if (op->nin >= 0 && n->nin != op->nin)
-        return ts_fail_at(n, TS_ERR_ARG, "%s takes %d input%s, got %d", op->name, op->nin,
-                          op->nin == 1 ? "" : "s", n->nin);
-    if (op->nin < 0 && n->nin < -op->nin)
-        return ts_fail_at(n, TS_ERR_ARG, "%s takes at least %d input%s, got %d", op->name, -op->nin,
-                          op->nin == -1 ? "" : "s", n->nin);
+            return ts_fail_at(n, TS_ERR_ARG, "input %d of %s belongs to another graph", i,
+                              op->name);
+    }
+    if (n->nin < least || n->nin > most)
+        return ts_fail_at(n, TS_ERR_ARG, "%s takes %s%d input%s, got %d", op->name,
+                          least == most    ? ""
+                          : n->nin < least ? "at least "
+                                           : "at most ",
+                          n->nin < least ? least : most,
+                          (n->nin < least ? least : most) == 1 ? "" : "s", n->nin);
     if (n->nsub && !(op->flags & TS_CONTROL))
         return ts_fail_at(n, TS_ERR_ARG, "%s has no sub-graphs", op->name);
     return TS_OK;
 }
 
-static ts_status infer(ts_graph *g, ts_node *n)
+/* The checks come before the copy: a wrong count must not be believed. */
+static ts_status infer(ts_graph *g, ts_node *n, int nattr, const ts_attr *attr)
 {
     ts_status s;
 
-    TS_TRY(check_counts(g, n));
-    TS_TRY(check_attrs(n));
+    TS_TRY(check_inputs(g, n));
+    TS_TRY(check_attrs(n, nattr, attr));
+    copy_attrs(g->arena, n, nattr, attr);
     if (!n->nin)
         n->data = g;
     s = n->op->infer(n);
@@ -261,21 +290,11 @@ ts_node *ts_node_make_sub(ts_graph *g, const ts_op *op, int nin, ts_value *const
 
     if (!g || g->status)
         return NULL;
-    for (int i = 0; i < nin; i++)
-        if (!in[i]) {
-            give_up(g, ts_fail(TS_ERR_ARG, "input %d of %s is NULL", i, op->name));
-            return NULL;
-        }
-    if (check_given(op, nattr, attr)) {
-        give_up(g, ts_last_error()->code);
-        return NULL;
-    }
     n = new_node(g, op, nin, in);
-    copy_attrs(g->arena, n, nattr, attr);
     n->nsub = nsub;
     n->sub = nsub ? ts_arena_copy(g->arena, sub, sizeof(*sub) * (size_t)nsub) : NULL;
     place(g, n);
-    s = infer(g, n);
+    s = infer(g, n, nattr, attr);
     if (s) {
         ts_error e = *ts_last_error();
         if (!e.where[0]) {

@@ -63,8 +63,8 @@ static void real(ts_text *t, double x)
         return;
     }
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(s, sizeof(s), "%.*g", digits, x);
-        if (strtod(s, NULL) == x)
+        ts_format(s, sizeof(s), "%.*g", digits, x);
+        if (ts_to_real(s, NULL) == x)
             break;
     }
     ts_text_printf(t, "%s%s", s, s[strspn(s, "-0123456789")] ? "" : ".0");

@@ -11,20 +11,21 @@
         return g->status;                                                                          \
     }
 
-MACRO_RULE(leaky_relu, out[0] = ts_where(ts_gt(x, S(0)), x,
-                                         ts_mul(x, S(ts_attr_float(n, "negative_slope", 0.01)))))
+MACRO_RULE(leaky_relu, ts_value *above = ts_gt(x, S(0));
+           ts_value *below = ts_mul_scalar(x, ts_attr_float(n, "negative_slope", 0.01));
+           out[0] = ts_where(above, x, below))
 MACRO_RULE(silu, out[0] = ts_mul(x, ts_sigmoid(x)))
 /* e^ of the negative part only, so that it never overflows */
 MACRO_RULE(elu, double alpha = ts_attr_float(n, "alpha", 1); ts_value *above = ts_gt(x, S(0));
-           ts_value *below = ts_mul(S(alpha), ts_point1("expm1", ts_where(above, S(0), x)));
-           out[0] = ts_where(above, x, below))
+           ts_value *below = ts_point1("expm1", ts_where(above, S(0), x));
+           below = ts_mul_scalar(below, alpha); out[0] = ts_where(above, x, below))
 /* log(1 + e^(beta x)) / beta, written so that e^ never overflows; linear above the threshold as
  * PyTorch has it */
 MACRO_RULE(softplus, double beta = ts_attr_float(n, "beta", 1); ts_value *z = ts_mul(x, S(beta));
-           ts_value *soft = ts_add(ts_maximum(z, S(0)),
-                                   ts_point1("log1p", ts_exp(ts_neg(ts_abs(z)))));
-           out[0] = ts_where(ts_gt(z, S(ts_attr_float(n, "threshold", 20))), x,
-                             ts_mul(soft, S(1 / beta))))
+           ts_value *soft = ts_point1("log1p", ts_exp(ts_neg(ts_abs(z))));
+           soft = ts_add(ts_maximum(z, S(0)), soft); soft = ts_mul_scalar(soft, 1 / beta);
+           ts_value *large = ts_gt(z, S(ts_attr_float(n, "threshold", 20)));
+           out[0] = ts_where(large, x, soft))
 
 ts_status ts_expand_gelu(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
@@ -35,11 +36,12 @@ ts_status ts_expand_gelu(ts_graph *g, const ts_node *n, ts_value *const *in, ts_
     if (strcmp(approximate, "none") && strcmp(approximate, "tanh"))
         return ts_fail_at(n, TS_ERR_ARG, "gelu: approximate '%s' is not none or tanh", approximate);
     if (!strcmp(approximate, "tanh")) {
-        t = ts_mul(S(0.7978845608028654), ts_add(x, ts_mul(S(0.044715), ts_mul(x, ts_mul(x, x)))));
-        t = ts_tanh(t);
+        t = ts_add(x, ts_mul_scalar(ts_mul(x, ts_mul(x, x)), 0.044715));
+        t = ts_tanh(ts_mul_scalar(t, 0.7978845608028654));
     } else
         t = ts_erf(ts_mul(x, S(0.7071067811865476)));
-    out[0] = ts_mul(ts_mul(S(0.5), x), ts_add(S(1), t));
+    t = ts_add_scalar(t, 1);
+    out[0] = ts_mul(ts_mul_scalar(x, 0.5), t);
     return g->status;
 }
 
@@ -87,6 +89,7 @@ static void logsumexp_parts(ts_value *x, int nattr, const ts_attr *attr, ts_valu
                             ts_value **sum)
 {
     ts_attr keep[8];
+    ts_value *infinite;
     int n = 0;
 
     for (int i = 0; i < nattr; i++)
@@ -94,8 +97,9 @@ static void logsumexp_parts(ts_value *x, int nattr, const ts_attr *attr, ts_valu
             keep[n++] = attr[i];
     keep[n++] = ts_attr_i("keepdim", 1);
     *max = ts_detach(ts_make1(TS_OP(amax), x, n, keep));
-    *max = ts_where(ts_eq(ts_abs(*max), ts_full_like(*max, __builtin_inf())), ts_full_like(*max, 0),
-                    *max);
+    infinite = ts_full_like(*max, __builtin_inf());
+    infinite = ts_eq(ts_abs(*max), infinite);
+    *max = ts_where(infinite, ts_full_like(*max, 0), *max);
     *sum = ts_make1(TS_OP(sum), ts_exp(ts_sub(x, *max)), n, keep);
 }
 
@@ -125,32 +129,41 @@ ts_status ts_expand_logsumexp(ts_graph *g, const ts_node *n, ts_value *const *in
     return g->status;
 }
 
+/* amax or sum over dim, which stays as 1. A scalar has one dim here, as in PyTorch. */
+static ts_value *over(const ts_op *op, ts_value *x, int64_t dim)
+{
+    ts_attr keep[] = {ts_attr_l("dims", 1, &dim), ts_attr_i("keepdim", 1)};
+    int skip = x && !x->type.rank;
+
+    return ts_make1(op, x, 2 - skip, keep + skip);
+}
+
+static ts_status softmax_dim(const ts_node *n, const ts_value *x, int64_t *dim)
+{
+    *dim = ts_attr_int(n, "dim", -1);
+    TS_TRY(ts_check_float(n, x));
+    return ts_norm_dim(n, *dim, TS_MAX(x->type.rank, 1)) < 0 ? TS_ERR_ARG : TS_OK;
+}
+
 ts_status ts_expand_softmax(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
-    int64_t dim = ts_attr_int(n, "dim", -1);
-    ts_attr keep[] = {ts_attr_l("dims", 1, &dim), ts_attr_i("keepdim", 1)};
-    ts_value *max, *e;
+    ts_value *e;
+    int64_t dim;
 
-    TS_TRY(ts_check_float(n, in[0]));
-    if (ts_norm_dim(n, dim, in[0]->type.rank) < 0)
-        return TS_ERR_ARG;
-    max = ts_detach(ts_make1(TS_OP(amax), in[0], 2, keep));
-    e = ts_exp(ts_sub(in[0], max));
-    out[0] = ts_div(e, ts_make1(TS_OP(sum), e, 2, keep));
+    TS_TRY(softmax_dim(n, in[0], &dim));
+    e = ts_exp(ts_sub(in[0], ts_detach(over(TS_OP(amax), in[0], dim))));
+    out[0] = ts_div(e, over(TS_OP(sum), e, dim));
     return g->status;
 }
 
 ts_status ts_expand_log_softmax(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
-    int64_t dim = ts_attr_int(n, "dim", -1);
-    ts_attr keep[] = {ts_attr_l("dims", 1, &dim), ts_attr_i("keepdim", 1)};
     ts_value *z;
+    int64_t dim;
 
-    TS_TRY(ts_check_float(n, in[0]));
-    if (ts_norm_dim(n, dim, in[0]->type.rank) < 0)
-        return TS_ERR_ARG;
-    z = ts_sub(in[0], ts_detach(ts_make1(TS_OP(amax), in[0], 2, keep)));
-    out[0] = ts_sub(z, ts_log(ts_make1(TS_OP(sum), ts_exp(z), 2, keep)));
+    TS_TRY(softmax_dim(n, in[0], &dim));
+    z = ts_sub(in[0], ts_detach(over(TS_OP(amax), in[0], dim)));
+    out[0] = ts_sub(z, ts_log(over(TS_OP(sum), ts_exp(z), dim)));
     return g->status;
 }
 

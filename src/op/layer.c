@@ -29,7 +29,7 @@ ts_status ts_expand_linear(ts_graph *g, const ts_node *n, ts_value *const *in, t
     ts_type t;
     int64_t rows;
 
-    TS_TRY(ts_check_inputs(n, 2, 3));
+    TS_TRY(ts_check_most(n, 3));
     x = in[0];
     t = x->type;
     if (in[1]->type.rank != 2 || t.rank < 1)
@@ -59,7 +59,7 @@ ts_status ts_expand_conv_bias(ts_graph *g, const ts_node *n, ts_value *const *in
 {
     ts_value *y;
 
-    TS_TRY(ts_check_inputs(n, 2, 3));
+    TS_TRY(ts_check_most(n, 3));
     y = ts_make2(TS_OP(conv), in[0], ts_cast(in[1], in[0]->type.dtype), n->nattr, n->attr);
     if (y && n->nin > 2)
         TS_TRY(add_bias(n, in[2], &y));
@@ -110,7 +110,7 @@ ts_status ts_expand_conv_transpose(ts_graph *g, const ts_node *n, ts_value *cons
     bool beyond = false;
     ts_value *y;
 
-    TS_TRY(ts_check_inputs(n, 2, 3));
+    TS_TRY(ts_check_most(n, 3));
     spatial = in[0]->type.rank - 2;
     if (spatial < 1 || spatial > 3 || in[1]->type.rank != spatial + 2)
         return ts_fail_at(n, TS_ERR_SHAPE,
@@ -157,7 +157,7 @@ ts_status ts_expand_attention(ts_graph *g, const ts_node *n, ts_value *const *in
     int r;
     double scale;
 
-    TS_TRY(ts_check_inputs(n, 3, 4));
+    TS_TRY(ts_check_most(n, 4));
     q = in[0];
     r = q->type.rank;
     if (r < 2 || in[1]->type.rank != r || in[2]->type.rank != r)
@@ -194,6 +194,7 @@ ts_status ts_expand_one_hot(ts_graph *g, const ts_node *n, ts_value *const *in, 
     const char *name = ts_attr_str(n, "dtype", "i64");
     ts_dtype to, it = t.dtype == TS_I64 ? TS_I64 : TS_I32; /* bytes cannot count all classes */
     ts_attr attr[] = {ts_attr_s("dtype", ts_dtype_name(it)), ts_attr_l("shape", 1, &classes)};
+    ts_value *x, *numbers;
 
     TS_TRY(ts_dtype_parse(name, strlen(name), &to));
     if (ts_dtype_is_float(t.dtype))
@@ -205,9 +206,9 @@ ts_status ts_expand_one_hot(ts_graph *g, const ts_node *n, ts_value *const *in, 
                           "below %d",
                           (long)classes, t.rank, TS_MAX_RANK);
     t.dim[t.rank++] = 1;
-    out[0] = ts_cast(ts_eq(ts_reshape_n(ts_cast(in[0], it), t.rank, t.dim),
-                           ts_node_out(ts_node_make(g, TS_OP(iota), 0, NULL, 2, attr))),
-                     to);
+    x = ts_reshape_n(ts_cast(in[0], it), t.rank, t.dim);
+    numbers = ts_node_out(ts_node_make(g, TS_OP(iota), 0, NULL, 2, attr));
+    out[0] = ts_cast(ts_eq(x, numbers), to);
     return g->status;
 }
 

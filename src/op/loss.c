@@ -48,6 +48,20 @@ static ts_status check_same(const ts_node *n, ts_value *const *in)
 
 #define S(v) ts_full_like(x, v)
 
+/* v where keep is not 0, else 0 */
+static ts_value *kept(ts_value *keep, ts_value *v)
+{
+    ts_value *on = ts_ne(keep, ts_full_like(keep, 0));
+
+    return ts_where(on, v, ts_full_like(v, 0));
+}
+
+static ts_value *mixed(ts_value *loss, ts_value *smooth, double smoothing, int64_t classes)
+{
+    smooth = ts_mul_scalar(smooth, smoothing / (double)classes);
+    return ts_add(ts_mul_scalar(loss, 1 - smoothing), smooth);
+}
+
 /* -w[t] logp[t] over classes in dim 1 (or dim 0 of a vector), 0 where t is ignore_index. The mean
  * divides by the sum of the weights that counted. inputs: logp [N, C, ...], target [N, ...] [,
  * weight [C]] */
@@ -75,7 +89,8 @@ static ts_status nll(const ts_node *n, ts_value *x, ts_value *t, ts_value *weigh
     index = t;
     if (ignores) {
         ts_value *ignored = ts_full_like(t, (double)ts_attr_int(n, "ignore_index", -100));
-        index = ts_where(ts_eq(t, ignored), ts_full_like(t, 0), t);
+        index = ts_eq(t, ignored);
+        index = ts_where(index, ts_full_like(t, 0), t);
         keep = ts_cast(ts_ne(t, ignored), x->type.dtype);
     }
     picked = ts_reshape_n(ts_gather(x, cdim, ts_reshape_n(index, shape.rank, shape.dim)), tt.rank,
@@ -88,7 +103,7 @@ static ts_status nll(const ts_node *n, ts_value *x, ts_value *t, ts_value *weigh
         w = w ? ts_mul(w, keep) : keep;
     loss = ts_neg(w ? ts_mul(w, picked) : picked);
     if (ignores) /* a NaN or infinity in an ignored row must not leak: 0 * inf is NaN */
-        loss = ts_where(ts_ne(keep, ts_full_like(keep, 0)), loss, ts_full_like(loss, 0));
+        loss = kept(keep, loss);
     if (smoothing > 0) {
         /* -eps/C sum_c w[c] logp[c], with the row's own keep */
         ts_value *all = x;
@@ -99,12 +114,10 @@ static ts_status nll(const ts_node *n, ts_value *x, ts_value *t, ts_value *weigh
             all = ts_mul(all, ts_reshape_n(ts_cast(weight, x->type.dtype), x->type.rank, wd));
         smooth = ts_neg(ts_make1(TS_OP(sum), all, 1, dims));
         if (keep)
-            smooth = ts_where(ts_ne(keep, ts_full_like(keep, 0)), smooth, ts_full_like(smooth, 0));
+            smooth = kept(keep, smooth);
     }
     if (!strcmp(red, "none")) {
-        *out = smooth ? ts_add(ts_mul_scalar(loss, 1 - smoothing),
-                               ts_mul_scalar(smooth, smoothing / (double)classes))
-                      : loss;
+        *out = smooth ? mixed(loss, smooth, smoothing, classes) : loss;
         return TS_OK;
     }
     loss = ts_sum(ts_wide(loss), 0, NULL, false);
@@ -118,8 +131,7 @@ static ts_status nll(const ts_node *n, ts_value *x, ts_value *t, ts_value *weigh
             smooth = ts_div(smooth, total);
     }
     if (smooth)
-        loss = ts_add(ts_mul_scalar(loss, 1 - smoothing),
-                      ts_mul_scalar(smooth, smoothing / (double)classes));
+        loss = mixed(loss, smooth, smoothing, classes);
     *out = ts_cast(loss, x->type.dtype);
     return TS_OK;
 }
@@ -127,7 +139,7 @@ static ts_status nll(const ts_node *n, ts_value *x, ts_value *t, ts_value *weigh
 ts_status ts_expand_nll_loss(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
     TS_TRY(check_reduction(n));
-    TS_TRY(ts_check_inputs(n, 2, 3));
+    TS_TRY(ts_check_most(n, 3));
     TS_TRY(ts_check_float(n, in[0]));
     TS_TRY(nll(n, in[0], in[1], n->nin > 2 ? in[2] : NULL, 0, out));
     return g->status;
@@ -139,7 +151,7 @@ ts_status ts_expand_cross_entropy(ts_graph *g, const ts_node *n, ts_value *const
     int cdim;
 
     TS_TRY(check_reduction(n));
-    TS_TRY(ts_check_inputs(n, 2, 3));
+    TS_TRY(ts_check_most(n, 3));
     TS_TRY(ts_check_float(n, in[0]));
     if (in[0]->type.rank < 1)
         return ts_fail_at(n, TS_ERR_SHAPE, "cross_entropy needs an input of rank 1 or more");
@@ -179,7 +191,7 @@ ts_status ts_expand_smooth_l1_loss(ts_graph *g, const ts_node *n, ts_value *cons
     if (beta == 0)
         return ts_expand_l1_loss(g, n, in, out);
     x = ts_abs(ts_sub(in[0], in[1]));
-    near = ts_mul(ts_square(x), S(0.5 / beta));
+    near = ts_mul_scalar(ts_square(x), 0.5 / beta);
     far = ts_sub(x, S(0.5 * beta));
     out[0] = reduce(n, ts_where(ts_lt(x, S(beta)), near, far));
     return g->status;
@@ -191,22 +203,25 @@ ts_status ts_expand_smooth_l1_loss(ts_graph *g, const ts_node *n, ts_value *cons
  */
 ts_status ts_expand_bce(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
-    ts_value *x, *fixed, *t, *one, *p, *q, *l, *slope;
+    ts_value *x, *fixed, *t, *one, *floor, *p, *q, *l, *slope;
     double least;
 
     TS_TRY(check_reduction(n));
-    TS_TRY(ts_check_inputs(n, 2, 3));
+    TS_TRY(ts_check_most(n, 3));
     TS_TRY(check_same(n, in));
     x = in[0];
     t = in[1];
     least = x->type.dtype == TS_F16 ? 0x1p-14 : 1e-12;
     one = S(1);
     fixed = ts_detach(x);
-    p = ts_maximum(ts_log(fixed), S(-100));
-    q = ts_maximum(ts_log(ts_sub(one, fixed)), S(-100));
-    l = ts_neg(ts_add(ts_mul(t, p), ts_mul(ts_sub(one, t), q)));
-    slope = ts_div(ts_sub(fixed, ts_detach(t)),
-                   ts_maximum(ts_mul(fixed, ts_sub(one, fixed)), S(least)));
+    floor = S(-100);
+    p = ts_mul(t, ts_maximum(ts_log(fixed), floor));
+    q = ts_maximum(ts_log(ts_sub(one, fixed)), floor);
+    q = ts_mul(ts_sub(one, t), q);
+    l = ts_neg(ts_add(p, q));
+    slope = ts_mul(fixed, ts_sub(one, fixed));
+    slope = ts_maximum(slope, S(least));
+    slope = ts_div(ts_sub(fixed, ts_detach(t)), slope);
     l = ts_add(l, ts_mul(ts_sub(x, fixed), slope));
     if (n->nin > 2)
         l = ts_mul(l, in[2]);
@@ -218,19 +233,25 @@ ts_status ts_expand_bce(ts_graph *g, const ts_node *n, ts_value *const *in, ts_v
  * pos_weight]]; has_weight tells which the third is */
 ts_status ts_expand_bce_logits(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
-    ts_value *x, *t, *soft, *l;
+    ts_value *x, *t, *one, *soft, *l;
     bool has_weight = ts_attr_int(n, "has_weight", 0);
     int pos = has_weight ? 3 : 2;
 
     TS_TRY(check_reduction(n));
-    TS_TRY(ts_check_inputs(n, pos, pos + 1));
+    if (n->nin < pos)
+        return ts_fail_at(n, TS_ERR_ARG, "%s with has_weight takes at least 3 inputs, got %d",
+                          n->op->name, n->nin);
+    TS_TRY(ts_check_most(n, pos + 1));
     TS_TRY(check_same(n, in));
     x = in[0];
     t = in[1];
-    soft = ts_add(ts_point1("log1p", ts_exp(ts_neg(ts_abs(x)))), ts_maximum(ts_neg(x), S(0)));
+    one = S(1);
+    soft = ts_point1("log1p", ts_exp(ts_neg(ts_abs(x))));
+    l = ts_neg(x);
+    soft = ts_add(soft, ts_maximum(l, S(0)));
     if (n->nin > pos)
-        soft = ts_mul(soft, ts_add(S(1), ts_mul(ts_sub(in[pos], S(1)), t)));
-    l = ts_add(ts_mul(ts_sub(S(1), t), x), soft);
+        soft = ts_mul(soft, ts_add(one, ts_mul(ts_sub(in[pos], one), t)));
+    l = ts_add(ts_mul(ts_sub(one, t), x), soft);
     if (has_weight)
         l = ts_mul(l, in[2]);
     out[0] = reduce(n, l);
@@ -249,11 +270,13 @@ ts_status ts_expand_kl_div(ts_graph *g, const ts_node *n, ts_value *const *in, t
     if (batchmean && !x->type.rank)
         return ts_fail_at(n, TS_ERR_SHAPE, "kl_div needs a batch for batchmean, got rank 0");
     t = in[1];
-    if (ts_attr_int(n, "log_target", 0))
-        l = ts_mul(ts_exp(t), ts_sub(t, x));
-    else {
+    if (ts_attr_int(n, "log_target", 0)) {
+        l = ts_sub(t, x);
+        l = ts_mul(ts_exp(t), l);
+    } else {
         ts_value *positive = ts_gt(t, S(0)), *safe = ts_where(positive, t, S(1));
-        l = ts_where(positive, ts_mul(t, ts_sub(ts_log(safe), x)), S(0));
+        l = ts_mul(t, ts_sub(ts_log(safe), x));
+        l = ts_where(positive, l, S(0));
     }
     out[0] = batchmean ? ts_mul_scalar(ts_sum(l, 0, NULL, false), 1 / (double)x->type.dim[0])
                        : reduce(n, l);

@@ -50,6 +50,13 @@ static ts_status check_vector(const ts_node *n, const ts_value *v, int64_t size,
     return TS_OK;
 }
 
+/* a running statistic a step towards the batch's */
+static ts_value *moved(ts_value *running, ts_value *v, double momentum)
+{
+    v = ts_cast(ts_mul_scalar(v, momentum), running->type.dtype);
+    return ts_add(ts_mul_scalar(running, 1 - momentum), v);
+}
+
 /* inputs x, running_mean, running_var [, weight, bias]; outputs y, next mean, next var (unbiased
  * variance, as PyTorch keeps it). Attributes eps, momentum, training. */
 ts_status ts_expand_batch_norm(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
@@ -60,7 +67,7 @@ ts_status ts_expand_batch_norm(ts_graph *g, const ts_node *n, ts_value *const *i
     int rank, k = 0;
     double eps = ts_attr_float(n, "eps", 1e-5), m = ts_attr_float(n, "momentum", 0.1);
 
-    TS_TRY(ts_check_inputs(n, 3, 5));
+    TS_TRY(ts_check_most(n, 5));
     x = in[0];
     rm = in[1];
     rv = in[2];
@@ -86,12 +93,13 @@ ts_status ts_expand_batch_norm(ts_graph *g, const ts_node *n, ts_value *const *i
         y = normalise(x, k, dims, eps, &mean, &var);
         mean = ts_detach(ts_reshape(mean, c));
         var = ts_mul_scalar(ts_detach(ts_reshape(var, c)), (double)count / (double)(count - 1));
-        out[1] = ts_add(ts_mul_scalar(rm, 1 - m), ts_cast(ts_mul_scalar(mean, m), rm->type.dtype));
-        out[2] = ts_add(ts_mul_scalar(rv, 1 - m), ts_cast(ts_mul_scalar(var, m), rv->type.dtype));
+        out[1] = moved(rm, mean, m);
+        out[2] = moved(rv, var, m);
     } else {
         mean = per_channel(rm, rank, st);
         var = per_channel(rv, rank, st);
-        y = ts_mul(ts_sub(x, mean), ts_rsqrt(ts_add(var, ts_full_like(var, eps))));
+        y = ts_sub(x, mean);
+        y = ts_mul(y, ts_rsqrt(ts_add(var, ts_full_like(var, eps))));
         out[1] = ts_point1("nop", rm);
         out[2] = ts_point1("nop", rv);
     }
@@ -112,7 +120,7 @@ ts_status ts_expand_group_norm(ts_graph *g, const ts_node *n, ts_value *const *i
     int64_t groups = ts_attr_int(n, "groups", 1), shape[TS_MAX_RANK + 1], dims[TS_MAX_RANK];
     int k = 0;
 
-    TS_TRY(ts_check_inputs(n, 1, 3));
+    TS_TRY(ts_check_most(n, 3));
     x = in[0];
     t = &x->type;
     TS_TRY(ts_check_float(n, x));
@@ -146,7 +154,7 @@ ts_status ts_expand_layer_norm(ts_graph *g, const ts_node *n, ts_value *const *i
     const ts_type *t;
     int64_t dims[TS_MAX_RANK], k = ts_attr_int(n, "ndims", 1);
 
-    TS_TRY(ts_check_inputs(n, 1, 3));
+    TS_TRY(ts_check_most(n, 3));
     x = in[0];
     t = &x->type;
     TS_TRY(ts_check_float(n, x));

@@ -43,7 +43,7 @@ enum {
 
 struct ts_op {
     const char *name;
-    int nin; /* -1: any */
+    int nin; /* -n: n or more */
     int nout;
     unsigned flags;
     ts_status (*infer)(ts_node *n);
@@ -55,7 +55,8 @@ struct ts_op {
     double (*flops)(const ts_node *n); /* NULL: one per output element */
     double (*ref)(double x, double y, double z);
     const char *formula;
-    char result; /* pointwise: s same dtype as x, f that and floats only, b bool */
+    const char *attrs; /* "dims:l keepdim:i" */
+    char result;       /* pointwise: s same dtype as x, f that and floats only, b bool */
 };
 
 /* op.c */
@@ -82,8 +83,8 @@ ts_value *ts_point2(const char *op, ts_value *x, ts_value *y); /* promotes */
 ts_value *ts_point3(const char *op, ts_value *x, ts_value *y, ts_value *z);
 int ts_norm_dim(const ts_node *n, int64_t dim,
                 int rank); /* -1 counts from the end; -1 when out of range */
-/* For ops that take several numbers of inputs. */
-ts_status ts_check_inputs(const ts_node *n, int least, int most);
+/* For ops that take several numbers of inputs; the table says how many at least. */
+ts_status ts_check_most(const ts_node *n, int most);
 ts_status ts_check_float(const ts_node *n, const ts_value *v);
 /* n's attributes but the one called `name`; room for TS_MAX_ATTR. Returns how many. */
 int ts_attrs_but(const ts_node *n, const char *name, ts_attr *attr);

@@ -6,9 +6,15 @@
  *        rule, `none` for no gradient.
  * OP:    flags, then the names of its rules; `none` where it has none.
  * MACRO: a composition; only says how to expand.
+ * ATTRS: the attributes an OP or MACRO takes and their kinds, as ts_apply writes them: i integer,
+ *        f number, s text, l list of integers. A POINT has none.
+ *
+ * `in` is the number of inputs; -2 means 2 or more.
  */
+#ifndef ATTRS
+#define ATTRS(name, list)
+#endif
 /* clang-format off */
-
 
 /*     name         in res  gradient    formula */
 POINT( neg,          1, s, neg,         -x )
@@ -113,13 +119,13 @@ MACRO( mean,                               1, 1, mean )
 MACRO( logsumexp,                          1, 1, logsumexp )
 MACRO( softmax,                            1, 1, softmax )
 MACRO( log_softmax,                        1, 1, log_softmax )
-MACRO( linear,                            -1, 1, linear )
-MACRO( conv_bias,                         -1, 1, conv_bias )
-MACRO( conv_transpose,                    -1, 1, conv_transpose )
-MACRO( attention,                         -1, 1, attention )
+MACRO( linear,                            -2, 1, linear )
+MACRO( conv_bias,                         -2, 1, conv_bias )
+MACRO( conv_transpose,                    -2, 1, conv_transpose )
+MACRO( attention,                         -3, 1, attention )
 MACRO( dropout,                            1, 1, dropout )
 MACRO( randn,                              0, 1, randn )
-MACRO( batch_norm,                        -1, 3, batch_norm )
+MACRO( batch_norm,                        -3, 3, batch_norm )
 MACRO( group_norm,                        -1, 1, group_norm )
 MACRO( layer_norm,                        -1, 1, layer_norm )
 MACRO( avg_pool,                           1, 1, avg_pool )
@@ -128,13 +134,90 @@ MACRO( upsample_nearest,                   1, 1, upsample_nearest )
 MACRO( upsample_bilinear,                  1, 1, upsample_bilinear )
 MACRO( one_hot,                            1, 1, one_hot )
 MACRO( embedding,                          2, 1, embedding )
-MACRO( nll_loss,                          -1, 1, nll_loss )
-MACRO( cross_entropy,                     -1, 1, cross_entropy )
+MACRO( nll_loss,                          -2, 1, nll_loss )
+MACRO( cross_entropy,                     -2, 1, cross_entropy )
 MACRO( mse_loss,                           2, 1, mse_loss )
 MACRO( l1_loss,                            2, 1, l1_loss )
 MACRO( smooth_l1_loss,                     2, 1, smooth_l1_loss )
-MACRO( binary_cross_entropy,              -1, 1, bce )
-MACRO( binary_cross_entropy_with_logits,  -1, 1, bce_logits )
+MACRO( binary_cross_entropy,              -2, 1, bce )
+MACRO( binary_cross_entropy_with_logits,  -2, 1, bce_logits )
 MACRO( kl_div,                             2, 1, kl_div )
 MACRO( identity_loss,                      1, 1, identity_loss )
+
+/*     name                               attributes */
+ATTRS( cast,                             "dtype:s" )
+ATTRS( full,                             "dtype:s shape:l value:f" )
+ATTRS( const,                            "dtype:s shape:l" )
+ATTRS( iota,                             "dtype:s shape:l dim:i" )
+ATTRS( rand,                             "dtype:s shape:l stream:i" )
+ATTRS( randn,                            "dtype:s shape:l stream:i" )
+ATTRS( dropout,                          "p:f training:i stream:i" )
+
+ATTRS( reshape,                          "shape:l" )
+ATTRS( permute,                          "dims:l" )
+ATTRS( expand,                           "shape:l" )
+ATTRS( slice,                            "dim:i start:i end:i step:i" )
+ATTRS( pad,                              "lo:l hi:l value:f" )
+ATTRS( flip,                             "dims:l" )
+ATTRS( concat,                           "dim:i" )
+
+ATTRS( sum,                              "dims:l keepdim:i" )
+ATTRS( amax,                             "dims:l keepdim:i" )
+ATTRS( amin,                             "dims:l keepdim:i" )
+ATTRS( prod,                             "dims:l keepdim:i" )
+ATTRS( argmax,                           "dims:l keepdim:i" )
+ATTRS( argmin,                           "dims:l keepdim:i" )
+ATTRS( mean,                             "dims:l keepdim:i" )
+ATTRS( logsumexp,                        "dims:l keepdim:i" )
+ATTRS( softmax,                          "dim:i" )
+ATTRS( log_softmax,                      "dim:i" )
+
+ATTRS( matmul,                           "" )
+ATTRS( linear,                           "" )
+ATTRS( attention,                        "scale:f" )
+ATTRS( conv,                             "stride:l padding:l dilation:l groups:i" )
+ATTRS( conv_input,                       "stride:l padding:l dilation:l groups:i shape:l" )
+ATTRS( conv_weight,                      "stride:l padding:l dilation:l groups:i shape:l" )
+ATTRS( conv_bias,                        "stride:l padding:l dilation:l groups:i" )
+ATTRS( conv_transpose,                   "stride:l padding:l dilation:l groups:i output_padding:l" )
+
+ATTRS( max_pool,                         "kernel:l stride:l padding:l ceil_mode:i" )
+ATTRS( max_pool_grad,                    "kernel:l stride:l padding:l ceil_mode:i shape:l" )
+ATTRS( sum_pool,                         "kernel:l stride:l padding:l ceil_mode:i" )
+ATTRS( sum_pool_grad,                    "kernel:l stride:l padding:l ceil_mode:i shape:l" )
+ATTRS( avg_pool,                         "kernel:l stride:l padding:l ceil_mode:i exclude_pad:i" )
+ATTRS( windows,                          "kernel:l stride:l padding:l count:l" )
+ATTRS( mix,                              "dim:i" )
+ATTRS( adaptive_avg_pool,                "size:l" )
+ATTRS( upsample_nearest,                 "size:l" )
+ATTRS( upsample_bilinear,                "size:l align_corners:i" )
+
+ATTRS( gather,                           "dim:i" )
+ATTRS( scatter_add,                      "dim:i shape:l" )
+ATTRS( index_select,                     "dim:i" )
+ATTRS( index_add,                        "dim:i size:i" )
+ATTRS( one_hot,                          "classes:i dtype:s" )
+ATTRS( embedding,                        "" )
+
+ATTRS( leaky_relu,                       "negative_slope:f" )
+ATTRS( gelu,                             "approximate:s" )
+ATTRS( silu,                             "" )
+ATTRS( elu,                              "alpha:f" )
+ATTRS( softplus,                         "beta:f threshold:f" )
+ATTRS( clamp,                            "min:f max:f" )
+
+ATTRS( batch_norm,                       "eps:f momentum:f training:i" )
+ATTRS( group_norm,                       "eps:f groups:i" )
+ATTRS( layer_norm,                       "eps:f ndims:i" )
+
+ATTRS( nll_loss,                         "reduction:s ignore_index:i" )
+ATTRS( cross_entropy,                    "reduction:s ignore_index:i label_smoothing:f" )
+ATTRS( mse_loss,                         "reduction:s" )
+ATTRS( l1_loss,                          "reduction:s" )
+ATTRS( smooth_l1_loss,                   "reduction:s beta:f" )
+ATTRS( binary_cross_entropy,             "reduction:s" )
+ATTRS( binary_cross_entropy_with_logits, "reduction:s has_weight:i" )
+ATTRS( kl_div,                           "reduction:s log_target:i" )
+ATTRS( identity_loss,                    "reduction:s" )
 /* clang-format on */
+#undef ATTRS

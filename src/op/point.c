@@ -70,7 +70,23 @@ const char *ts_emit_point(ts_emit *e, const ts_node *n, int out, const ts_ix *co
                         n->nin > 2 ? ", " : "", x[2]);
 }
 
-/* --- cast --- */
+/* --- cast ---
+ * Floats outside an integer's range become the nearest end of it, NaN becomes 0; integers wrap. */
+
+static const struct {
+    double lo, hi;         /* from here on: the ends */
+    const char *min, *max; /* in C */
+} ends[] = {
+    [TS_I8] = {-128, 128, "-128", "127"},
+    [TS_U8] = {0, 256, "0", "255"},
+    [TS_I32] = {-0x1p31, 0x1p31, "-2147483647 - 1", "2147483647"},
+    [TS_I64] = {-0x1p63, 0x1p63, "INT64_MIN", "INT64_MAX"},
+};
+
+static bool saturates(ts_dtype from, ts_dtype to)
+{
+    return ts_dtype_is_float(from) && !ts_dtype_is_float(to) && to != TS_BOOL;
+}
 
 ts_status ts_infer_cast(ts_node *n)
 {
@@ -83,16 +99,41 @@ ts_status ts_infer_cast(ts_node *n)
 
 ts_status ts_eval_cast(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in, ts_tensor *out)
 {
+    ts_dtype from = in->type.dtype, to = out->type.dtype;
     int64_t count = ts_type_count(&out->type);
 
     (void)n, (void)c;
-    for (int64_t i = 0; i < count; i++)
-        ts_dtype_set(out->type.dtype, out->data, i, ts_dtype_get(in->type.dtype, in->data, i));
+    for (int64_t i = 0; i < count; i++) {
+        double x = ts_dtype_get(from, in->data, i);
+        if (saturates(from, to)) /* i64's last one is not a double; storing 2^63 gives it */
+            x = x >= ends[to].hi ? ends[to].hi - (to != TS_I64) : x < ends[to].lo ? ends[to].lo : x;
+        ts_dtype_set(to, out->data, i, x);
+    }
     return TS_OK;
+}
+
+typedef struct cast_arg {
+    const ts_node *n;
+    const ts_ix *const *at;
+} cast_arg;
+
+static const char *saturate(ts_emit *e, void *arg)
+{
+    const cast_arg *c = arg;
+    const char *x = ts_emit_at(e, c->n->in[0], c->at);
+    ts_dtype to = c->n->out[0]->type.dtype;
+
+    return ts_emit_temp(e, to, "%s != %s ? 0 : %s < %.0f.0 ? %s : %s >= %.0f.0 ? %s : (%s)%s", x, x,
+                        x, ends[to].lo, ends[to].min, x, ends[to].hi, ends[to].max,
+                        ts_emit_ctype(e, to), x);
 }
 
 const char *ts_emit_cast(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
+    if (saturates(n->in[0]->type.dtype, n->out[0]->type.dtype)) {
+        cast_arg c = {n, at};
+        return e->lanes ? ts_emit_lanes(e, n->out[0]->type.dtype, saturate, &c) : saturate(e, &c);
+    }
     const char *x = ts_emit_at(e, n->in[0], at);
     ts_dtype from = n->in[0]->type.dtype, to = n->out[0]->type.dtype;
     const char *t = ts_emit_ctype(e, to);
@@ -125,7 +166,9 @@ ts_status ts_grad_cast(ts_node *n, ts_value *const *dy, ts_value **dx)
     return TS_OK;
 }
 
-/* --- gradients: x, y the inputs, o the output, d the gradient that comes in --- */
+/* --- gradients: x, y the inputs, o the output, d the gradient that comes in ---
+ * Nodes are numbered as they are made, and C does not say which argument of a call comes first: so
+ * at most one argument makes nodes. */
 
 #define RULE(name, ...)                                                                            \
     ts_status ts_grad_##name(ts_node *n, ts_value *const *dy, ts_value **dx)                       \
@@ -145,7 +188,7 @@ RULE(abs, dx[0] = ts_mul(d, ts_point1("sign", x)))
 RULE(square, dx[0] = ts_mul(d, ts_mul(S(2), x)))
 RULE(reciprocal, dx[0] = ts_neg(ts_mul(d, ts_mul(o, o))))
 RULE(sqrt, dx[0] = ts_div(ts_mul(d, S(0.5)), o))
-RULE(rsqrt, dx[0] = ts_mul(ts_mul(d, S(-0.5)), ts_mul(o, ts_mul(o, o))))
+RULE(rsqrt, ts_value *cube = ts_mul(o, ts_mul(o, o)); dx[0] = ts_mul(ts_mul(d, S(-0.5)), cube))
 RULE(exp, dx[0] = ts_mul(d, o))
 RULE(expm1, dx[0] = ts_mul(d, ts_add(o, S(1))))
 RULE(log, dx[0] = ts_div(d, x))
@@ -154,9 +197,10 @@ RULE(log2, dx[0] = ts_div(d, ts_mul(x, S(0.6931471805599453))))
 RULE(log10, dx[0] = ts_div(d, ts_mul(x, S(2.302585092994046))))
 RULE(sin, dx[0] = ts_mul(d, ts_point1("cos", x)))
 RULE(cos, dx[0] = ts_neg(ts_mul(d, ts_point1("sin", x))))
-RULE(tanh, dx[0] = ts_mul(d, ts_sub(S(1), ts_mul(o, o))))
+RULE(tanh, ts_value *one = S(1); dx[0] = ts_mul(d, ts_sub(one, ts_mul(o, o))))
 /* 2/sqrt(pi) exp(-x^2) */
-RULE(erf, dx[0] = ts_mul(d, ts_mul(S(1.1283791670955126), ts_exp(ts_neg(ts_mul(x, x))))))
+RULE(erf, ts_value *bell = ts_exp(ts_neg(ts_mul(x, x)));
+     dx[0] = ts_mul(d, ts_mul_scalar(bell, 1.1283791670955126)))
 RULE(sigmoid, dx[0] = ts_mul(d, ts_mul(o, ts_sub(S(1), o))))
 /* Asks the output rather than x: the next layer keeps it alive anyway. */
 RULE(relu, dx[0] = ts_mul(d, ts_point1("step", o)))
@@ -168,19 +212,19 @@ RULE(div, dx[0] = ts_div(d, y); dx[1] = ts_neg(ts_div(ts_mul(d, o), y)))
 /* x - y*floor(x/y), x - y*trunc(x/y); the latter's quotient is (x - o)/y up to rounding */
 RULE(remainder, dx[0] = d; dx[1] = ts_neg(ts_mul(d, ts_point2("floor_divide", x, y))))
 RULE(fmod, dx[0] = d; dx[1] = ts_neg(ts_mul(d, ts_point1("round", ts_div(ts_sub(x, o), y)))))
-RULE(atan2, ts_value *s = ts_add(ts_mul(x, x), ts_mul(y, y)); dx[0] = ts_mul(d, ts_div(y, s));
-     dx[1] = ts_neg(ts_mul(d, ts_div(x, s))))
+RULE(atan2, ts_value *s = ts_mul(x, x); s = ts_add(s, ts_mul(y, y));
+     dx[0] = ts_mul(d, ts_div(y, s)); dx[1] = ts_neg(ts_mul(d, ts_div(x, s))))
 /* As PyTorch: y == 0 gives 0 for x; x == 0 with y >= 0 gives 0 for y. */
-RULE(pow, ts_value *zero = S(0);
-     dx[0] = ts_mul(d, ts_where(ts_eq(y, zero), zero, ts_mul(y, ts_pow(x, ts_sub(y, S(1))))));
-     ts_value *flat = ts_point2("logical_and", ts_eq(x, zero), ts_ge(y, zero));
+RULE(pow, ts_value *zero = S(0); ts_value *flat = ts_eq(y, zero);
+     dx[0] = ts_mul(d, ts_where(flat, zero, ts_mul(y, ts_pow(x, ts_sub(y, S(1))))));
+     flat = ts_ge(y, zero); flat = ts_point2("logical_and", ts_eq(x, zero), flat);
      dx[1] = ts_mul(d, ts_where(flat, zero, ts_mul(o, ts_log(x)))))
 /* Equal elements share the gradient; with a NaN both get it. */
-RULE(maximum, ts_value *half = ts_mul(d, S(0.5)); ts_value *zero = S(0);
-     dx[0] = ts_where(ts_eq(x, y), half, ts_where(ts_lt(x, y), zero, d));
-     dx[1] = ts_where(ts_eq(x, y), half, ts_where(ts_gt(x, y), zero, d)))
-RULE(minimum, ts_value *half = ts_mul(d, S(0.5)); ts_value *zero = S(0);
-     dx[0] = ts_where(ts_eq(x, y), half, ts_where(ts_gt(x, y), zero, d));
-     dx[1] = ts_where(ts_eq(x, y), half, ts_where(ts_lt(x, y), zero, d)))
+RULE(maximum, ts_value *half = ts_mul(d, S(0.5)), *zero = S(0), *tie = ts_eq(x, y);
+     dx[0] = ts_where(tie, half, ts_where(ts_lt(x, y), zero, d));
+     dx[1] = ts_where(tie, half, ts_where(ts_gt(x, y), zero, d)))
+RULE(minimum, ts_value *half = ts_mul(d, S(0.5)), *zero = S(0), *tie = ts_eq(x, y);
+     dx[0] = ts_where(tie, half, ts_where(ts_gt(x, y), zero, d));
+     dx[1] = ts_where(tie, half, ts_where(ts_lt(x, y), zero, d)))
 RULE(where, ts_value *zero = ts_full_like(d, 0); dx[1] = ts_where(x, d, zero);
      dx[2] = ts_where(x, zero, d))

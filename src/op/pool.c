@@ -103,7 +103,7 @@ static ts_status infer_grad(ts_node *n)
     if (ts_attr_list(n, "shape", &shape) != p.spatial)
         return ts_fail_at(n, TS_ERR_ARG, "%s needs %d sizes in shape", n->op->name, p.spatial);
     for (int d = 0; d < p.spatial; d++) {
-        if (shape[d] < 1 || shape[d] > TS_MAX_COUNT)
+        if (shape[d] < 1)
             return ts_fail_at(n, TS_ERR_SHAPE, "%s to size %ld", n->op->name, (long)shape[d]);
         t.dim[2 + d] = shape[d];
     }
@@ -243,16 +243,66 @@ ts_status ts_eval_sum_pool_grad(const ts_node *n, const ts_eval_ctx *c, const ts
 
 /* --- generated code --- */
 
-/* The coordinates of tap k (unrolled) of the window at `at`. */
-static void tap_ix(ts_emit *e, const pool *p, const ts_ix *const *at, int64_t k, const ts_ix **x)
+enum { UNROLL = 64 }; /* taps written out; a larger window is a loop */
+
+/* One tap: its place in the window in each dim, numbers when written out, else loop variables. */
+typedef struct tap_ix {
+    const ts_ix *k[3], *flat;
+} tap_ix;
+
+static tap_ix tap_number(ts_emit *e, const pool *p, int64_t k)
 {
-    x[0] = at[0];
-    x[1] = at[1];
+    tap_ix t = {.flat = ts_ix_const(e->a, k)};
+
     for (int d = p->spatial - 1; d >= 0; d--) {
-        x[2 + d] = ts_ix_addc(e->a, ts_ix_mul(e->a, at[2 + d], p->stride[d]),
-                              k % p->kernel[d] - p->padding[d]);
+        t.k[d] = ts_ix_const(e->a, k % p->kernel[d]);
         k /= p->kernel[d];
     }
+    return t;
+}
+
+/* Opens loops over the taps; closed by close_taps. */
+static tap_ix open_taps(ts_emit *e, const pool *p, int *marks)
+{
+    tap_ix t = {.flat = ts_ix_const(e->a, 0)};
+
+    for (int d = 0; d < p->spatial; d++) {
+        t.k[d] = p->kernel[d] == 1 ? ts_ix_const(e->a, 0)
+                                   : ts_ix_var(e->a, ts_emit_loop(e, "k", 0, p->kernel[d]));
+        if (p->kernel[d] > 1)
+            ts_emit_open(e, &marks[d]);
+        t.flat = ts_ix_add(e->a, ts_ix_mul(e->a, t.flat, p->kernel[d]), t.k[d]);
+    }
+    return t;
+}
+
+static void close_taps(ts_emit *e, const pool *p, const int *marks)
+{
+    for (int d = p->spatial - 1; d >= 0; d--)
+        if (p->kernel[d] > 1)
+            ts_emit_close(e, marks[d]);
+}
+
+/* What is done with each tap. */
+typedef void tap_fn(ts_emit *e, const ts_node *n, const pool *p, const ts_ix *const *at,
+                    const tap_ix *t, void *arg);
+
+static void each_tap(ts_emit *e, const ts_node *n, const pool *p, const ts_ix *const *at,
+                     tap_fn *call, void *arg)
+{
+    int64_t taps = taps_of(p);
+    int marks[3];
+    tap_ix t;
+
+    for (int64_t k = 0; k < taps && taps <= UNROLL; k++) {
+        t = tap_number(e, p, k);
+        call(e, n, p, at, &t, arg);
+    }
+    if (taps <= UNROLL)
+        return;
+    t = open_taps(e, p, marks);
+    call(e, n, p, at, &t, arg);
+    close_taps(e, p, marks);
 }
 
 typedef struct tap_arg {
@@ -267,20 +317,57 @@ static const char *tap_body(ts_emit *e, void *arg)
     return ts_emit_at(e, t->v, t->x);
 }
 
-/* Tap k, or `other` where it is outside. *never: it always is. */
+/* The element under a tap of the window at `at`, `other` where it is outside; NULL: it always is.
+ */
 static const char *tap(ts_emit *e, const ts_node *n, const pool *p, const ts_ix *const *at,
-                       int64_t k, double other, bool *never)
+                       const tap_ix *k, double other)
 {
-    tap_arg t = {.v = n->in[0]};
+    tap_arg t = {.v = n->in[0], .x = {at[0], at[1]}};
     const char *cond;
 
-    tap_ix(e, p, at, k, t.x);
+    for (int d = 0; d < p->spatial; d++)
+        t.x[2 + d] =
+            ts_ix_addc(e->a, ts_ix_add(e->a, ts_ix_mul(e->a, at[2 + d], p->stride[d]), k->k[d]),
+                       -p->padding[d]);
     cond = ts_emit_inside_all(e, p->spatial, t.x + 2, n->in[0]->type.dim + 2);
-    *never = !cond;
     if (!cond)
         return NULL;
     return ts_emit_guard(e, cond, ts_emit_cond_by_lane(e, p->spatial, t.x + 2),
                          n->in[0]->type.dtype, other, tap_body, &t);
+}
+
+typedef struct pick_arg {
+    const char *best, *where;
+    double lowest;
+    bool begun;
+} pick_arg;
+
+static void pick(ts_emit *e, const ts_node *n, const pool *p, const ts_ix *const *at,
+                 const tap_ix *t, void *arg)
+{
+    pick_arg *a = arg;
+    ts_dtype type = n->in[0]->type.dtype, place = n->out[1]->type.dtype;
+    const char *x = tap(e, n, p, at, t, a->lowest);
+
+    if (!x)
+        return;
+    if (!a->begun) {
+        a->begun = true;
+        ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, type), a->best, x);
+        ts_emit_line(e, "%s %s = %s - (%s){0};", ts_emit_ctype(e, place), a->where,
+                     ts_ix_text(e->a, t->flat), ts_emit_ctype(e, place));
+        return;
+    }
+    e->need(e->where, ts_arena_printf(e->a, "beats %s", ts_emit_suffix(e, type)));
+    ts_emit_line(e, "PICK(%s, %s, %s, %s, (int32_t)(%s));",
+                 e->lanes ? ts_emit_suffix(e, type) : "scalar", a->best, a->where, x,
+                 ts_ix_text(e->a, t->flat));
+}
+
+/* Below every element of the type, or equal to the lowest. */
+static double lowest(ts_dtype t)
+{
+    return ts_dtype_is_float(t) ? -INFINITY : t == TS_I64 ? -0x1p63 : INT32_MIN;
 }
 
 /* Both outputs come from one pass over the window; whichever is asked first leaves the other in the
@@ -289,38 +376,24 @@ const char *ts_emit_max_pool(ts_emit *e, const ts_node *n, int out, const ts_ix 
 {
     pool p;
     ts_dtype t = n->in[0]->type.dtype, ti = n->out[1]->type.dtype;
-    const char *best = NULL, *where = NULL;
-
-    double lowest = ts_dtype_is_float(t) ? -INFINITY : t == TS_I64 ? (double)INT64_MIN : INT32_MIN;
+    pick_arg a = {ts_emit_name(e, "b"), ts_emit_name(e, "w"), lowest(t), false};
 
     attrs(n, &p);
-    for (int64_t k = 0; k < taps_of(&p); k++) {
-        bool never;
-        const char *x = tap(e, n, &p, at, k, lowest, &never);
-        if (never)
-            continue;
-        if (!best) {
-            best = ts_emit_name(e, "b");
-            where = ts_emit_name(e, "w");
-            ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), best, x);
-            ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, ti), where,
-                         ts_emit_literal(e, ti, (double)k));
-            continue;
-        }
-        e->need(e->where, ts_arena_printf(e->a, "beats %s", ts_emit_suffix(e, t)));
-        ts_emit_line(e, "PICK(%s, %s, %s, %s, %ld);", e->lanes ? ts_emit_suffix(e, t) : "scalar",
-                     best, where, x, (long)k);
+    if (taps_of(&p) > UNROLL) {
+        a.begun = true;
+        ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), a.best,
+                     ts_emit_literal(e, t, a.lowest));
+        ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, ti), a.where, ts_emit_literal(e, ti, 0));
     }
-    ts_emit_bind(e, n->out[1 - out], at, out ? best : where);
-    return out ? where : best;
+    each_tap(e, n, &p, at, pick, &a);
+    ts_emit_bind(e, n->out[1 - out], at, out ? a.best : a.where);
+    return out ? a.where : a.best;
 }
 
 typedef struct cover {
     const ts_node *n;
-    const pool *p;
-    const char *acc;
     const ts_ix *o[TS_MAX_RANK]; /* the window asked */
-    int64_t k;                   /* which tap of it we would be */
+    const char *k;               /* which tap of it we would be */
 } cover;
 
 static const char *cover_body(ts_emit *e, void *arg)
@@ -334,17 +407,61 @@ static const char *cover_body(ts_emit *e, void *arg)
     w = ts_emit_at(e, c->n->in[1], c->o);
     if (e->lanes) {
         e->need(e->where, ts_arena_printf(e->a, "lanes %d", e->lanes));
-        return ts_emit_temp(e, t, "(%s)((%s == %ld) & (i32x%d)%s)", ts_emit_ctype(e, t), w,
-                            (long)c->k, e->lanes, d);
+        return ts_emit_temp(e, t, "(%s)((%s == (int32_t)(%s)) & (i32x%d)%s)", ts_emit_ctype(e, t),
+                            w, c->k, e->lanes, d);
     }
-    return ts_emit_temp(e, t, "%s == %ld ? %s : 0", w, (long)c->k, d);
+    return ts_emit_temp(e, t, "%s == %s ? %s : 0", w, c->k, d);
 }
 
-/* Window offsets j: o = floor(x / stride) - j covers x with tap x%stride + j*stride. When x %
- * stride is not known, the tap is not either; so the element's phase is peeled by testing each
- * (tap, window) pair: for each tap k: if (x + padding - k) % stride == 0, window (x + padding - k)
- * / stride. */
-static const char *emit_grad(ts_emit *e, const ts_node *n, const ts_ix *const *at)
+/* Adds what the window gives whose tap k is our element: there is one when (x + padding - k) %
+ * stride is 0, at (x + padding - k) / stride. A kernel's worth of strides is added before the
+ * division and taken off after it, so that it divides nothing negative. */
+static void add_cover(ts_emit *e, const ts_node *n, const pool *p, const ts_ix *const *at,
+                      const tap_ix *k, void *acc)
+{
+    ts_dtype t = n->in[0]->type.dtype;
+    cover c = {.n = n, .o = {at[0], at[1]}, .k = ts_ix_text(e->a, k->flat)};
+    const char *cond = "";
+    bool by_lane = false;
+
+    for (int d = p->spatial - 1; d >= 0; d--) {
+        const ts_ix *top = ts_ix_addc(e->a, at[2 + d], p->padding[d] + p->kernel[d] * p->stride[d]);
+        const ts_ix *phase;
+        const char *in;
+        int64_t rest = 1;
+
+        top = ts_ix_add(e->a, top, ts_ix_mul(e->a, k->k[d], -1));
+        phase = ts_ix_mod(e->a, top, p->stride[d]);
+        if (!ts_ix_is_const(phase, &rest)) {
+            cond = ts_arena_printf(e->a, "%s%s%s == 0", cond, cond[0] ? " && " : "",
+                                   ts_ix_text(e->a, phase));
+            by_lane = by_lane || (e->lanes && ts_ix_uses(phase, e->lane));
+        } else if (rest)
+            return;
+        c.o[2 + d] = ts_ix_addc(e->a, ts_ix_div(e->a, top, p->stride[d]), -p->kernel[d]);
+        in = ts_emit_inside(e, c.o[2 + d], n->in[0]->type.dim[2 + d]);
+        if (!in)
+            return;
+        if (in[0]) {
+            cond = ts_arena_printf(e->a, "%s%s%s", cond, cond[0] ? " && " : "", in);
+            by_lane = by_lane || (e->lanes && ts_ix_uses(c.o[2 + d], e->lane));
+        }
+    }
+    ts_emit_line(e, "%s += %s;", (const char *)acc,
+                 ts_emit_guard(e, cond, by_lane, t, 0, cover_body, &c));
+}
+
+static void add_tap(ts_emit *e, const ts_node *n, const pool *p, const ts_ix *const *at,
+                    const tap_ix *t, void *acc)
+{
+    const char *x = tap(e, n, p, at, t, 0);
+
+    if (x)
+        ts_emit_line(e, "%s += %s;", (const char *)acc, x);
+}
+
+/* The sum of what `add` finds under the taps. */
+static const char *emit_sum(ts_emit *e, const ts_node *n, const ts_ix *const *at, tap_fn *add)
 {
     pool p;
     ts_dtype t = n->in[0]->type.dtype;
@@ -352,80 +469,26 @@ static const char *emit_grad(ts_emit *e, const ts_node *n, const ts_ix *const *a
 
     attrs(n, &p);
     ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), acc, ts_emit_literal(e, t, 0));
-    for (int64_t k = 0; k < taps_of(&p); k++) {
-        cover c = {.n = n, .p = &p, .acc = acc, .k = k};
-        const char *cond = "";
-        bool by_lane = false;
-        int64_t rest = k;
-
-        c.o[0] = at[0];
-        c.o[1] = at[1];
-        for (int d = p.spatial - 1; d >= 0 && cond; d--) {
-            int64_t kd = rest % p.kernel[d], zero;
-            const ts_ix *top = ts_ix_addc(e->a, at[2 + d], p.padding[d] - kd);
-            const ts_ix *phase =
-                ts_ix_mod(e->a, ts_ix_addc(e->a, top, p.kernel[d] * p.stride[d]), p.stride[d]);
-            const char *in;
-            rest /= p.kernel[d];
-            if (ts_ix_is_const(phase, &zero)) {
-                if (zero) {
-                    cond = NULL;
-                    break;
-                }
-            } else {
-                cond = ts_arena_printf(e->a, "%s%s%s == 0", cond, cond[0] ? " && " : "",
-                                       ts_ix_text(e->a, phase));
-                by_lane = by_lane || (e->lanes && ts_ix_uses(phase, e->lane));
-            }
-            c.o[2 + d] = ts_ix_addc(
-                e->a,
-                ts_ix_div(e->a, ts_ix_addc(e->a, top, p.kernel[d] * p.stride[d]), p.stride[d]),
-                -p.kernel[d]);
-            in = ts_emit_inside(e, c.o[2 + d], n->in[0]->type.dim[2 + d]);
-            if (!in) {
-                cond = NULL;
-                break;
-            }
-            if (in[0]) {
-                cond = ts_arena_printf(e->a, "%s%s%s", cond, cond[0] ? " && " : "", in);
-                by_lane = by_lane || (e->lanes && ts_ix_uses(c.o[2 + d], e->lane));
-            }
-        }
-        if (!cond)
-            continue;
-        ts_emit_line(e, "%s += %s;", acc, ts_emit_guard(e, cond, by_lane, t, 0, cover_body, &c));
-    }
+    each_tap(e, n, &p, at, add, (void *)acc);
     return acc;
 }
 
 const char *ts_emit_max_pool_grad(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
     (void)out;
-    return emit_grad(e, n, at);
+    return emit_sum(e, n, at, add_cover);
 }
 
 const char *ts_emit_sum_pool(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
-    pool p;
-    ts_dtype t = n->in[0]->type.dtype;
-    const char *acc = ts_emit_name(e, "s");
-
     (void)out;
-    attrs(n, &p);
-    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), acc, ts_emit_literal(e, t, 0));
-    for (int64_t k = 0; k < taps_of(&p); k++) {
-        bool never;
-        const char *x = tap(e, n, &p, at, k, 0, &never);
-        if (!never)
-            ts_emit_line(e, "%s += %s;", acc, x);
-    }
-    return acc;
+    return emit_sum(e, n, at, add_tap);
 }
 
 const char *ts_emit_sum_pool_grad(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
     (void)out;
-    return emit_grad(e, n, at);
+    return emit_sum(e, n, at, add_cover);
 }
 
 /* --- gradients --- */
@@ -496,7 +559,7 @@ ts_status ts_expand_avg_pool(ts_graph *g, const ts_node *n, ts_value *const *in,
     t = sum->type;
     t.dim[0] = t.dim[1] = 1;
     t.dtype = TS_F64;
-    if (ts_type_count(&t) > 1 << 28)
+    if (ts_type_count(&t) > 1 << 24) /* they become a constant */
         return ts_fail_at(n, TS_ERR_UNSUPPORTED, "avg_pool of %ld windows",
                           (long)ts_type_count(&t));
     inverse = TS_NEWS(g->arena, double, ts_type_count(&t));

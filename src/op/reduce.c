@@ -422,8 +422,8 @@ ts_status ts_grad_prod(ts_node *n, ts_value *const *dy, ts_value **dx)
     ts_value *others = ts_make1(TS_OP(prod), safe, n->nattr, n->attr);
     ts_value *zeros = ts_make1(TS_OP(sum), ts_cast(is_zero, x->type.dtype), n->nattr, n->attr);
     ts_value *all = unreduce(n, ts_mul(dy[0], others)), *count = unreduce(n, zeros);
+    ts_value *lone = ts_where(ts_eq(count, one), all, zero), *none = ts_eq(count, zero);
 
-    dx[0] = ts_where(is_zero, ts_where(ts_eq(count, one), all, zero),
-                     ts_where(ts_eq(count, zero), ts_div(all, safe), zero));
+    dx[0] = ts_where(is_zero, lone, ts_where(none, ts_div(all, safe), zero));
     return TS_OK;
 }

@@ -9,9 +9,6 @@ static ts_status type_from_attrs(ts_node *n, ts_type *t)
 
     t->rank = ts_attr_list(n, "shape", &shape);
     TS_TRY(ts_dtype_parse(name, strlen(name), &t->dtype));
-    if (t->rank > TS_MAX_RANK)
-        return ts_fail_at(n, TS_ERR_SHAPE, "%s of rank %d; at most %d", n->op->name, t->rank,
-                          TS_MAX_RANK);
     for (int i = 0; i < t->rank; i++) {
         if (shape[i] <= 0)
             return ts_fail_at(n, TS_ERR_SHAPE, "dim %d of %s is %ld; sizes are at least 1", i,
@@ -102,7 +99,7 @@ ts_status ts_eval_iota(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *
 
 const char *ts_emit_iota(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
-    const ts_ix *x = at[ts_attr_int(n, "dim", 0)];
+    const ts_ix *x = n->out[0]->type.rank ? at[ts_attr_int(n, "dim", 0)] : ts_ix_const(e->a, 0);
     ts_dtype t = n->out[0]->type.dtype;
     const char *name;
     int lanes = e->lanes;

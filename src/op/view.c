@@ -17,8 +17,6 @@ ts_status ts_infer_reshape(ts_node *n)
     int hole = -1;
 
     t.rank = ts_attr_list(n, "shape", &shape);
-    if (t.rank > TS_MAX_RANK)
-        return ts_fail_at(n, TS_ERR_SHAPE, "reshape to rank %d; at most %d", t.rank, TS_MAX_RANK);
     for (int i = 0; i < t.rank; i++) {
         t.dim[i] = shape[i];
         if (shape[i] == -1 && hole < 0)
@@ -158,9 +156,8 @@ ts_status ts_infer_expand(ts_node *n)
     ts_type t = {.dtype = in->dtype};
 
     t.rank = ts_attr_list(n, "shape", &shape);
-    if (t.rank < in->rank || t.rank > TS_MAX_RANK)
-        return ts_fail_at(n, TS_ERR_SHAPE, "expand cannot go from rank %d to %d (at most %d)",
-                          in->rank, t.rank, TS_MAX_RANK);
+    if (t.rank < in->rank)
+        return ts_fail_at(n, TS_ERR_SHAPE, "expand cannot go from rank %d to %d", in->rank, t.rank);
     for (int i = 0; i < t.rank; i++) {
         int k = i - (t.rank - in->rank);
         int64_t have = k < 0 ? 1 : in->dim[k];
@@ -216,7 +213,7 @@ ts_status ts_infer_slice(ts_node *n)
 
     if (dim < 0)
         return TS_ERR_ARG;
-    if (step < 1 || step > TS_MAX_COUNT || start < 0 || end > t.dim[dim] || start >= end)
+    if (step < 1 || start < 0 || end > t.dim[dim] || start >= end)
         return ts_fail_at(n, TS_ERR_ARG, "slice %ld:%ld:%ld is empty or outside size %ld",
                           (long)start, (long)end, (long)step, (long)t.dim[dim]);
     t.dim[dim] = (end - start + step - 1) / step;
@@ -301,7 +298,7 @@ ts_status ts_infer_pad(ts_node *n)
     if (ts_attr_list(n, "lo", &lo) != t.rank || ts_attr_list(n, "hi", &hi) != t.rank)
         return ts_fail_at(n, TS_ERR_ARG, "pad needs %d lo and hi", t.rank);
     for (int i = 0; i < t.rank; i++) {
-        if (lo[i] < 0 || hi[i] < 0 || lo[i] > TS_MAX_COUNT || hi[i] > TS_MAX_COUNT)
+        if (lo[i] < 0 || hi[i] < 0)
             return ts_fail_at(n, TS_ERR_ARG, "pad by %ld, %ld in dim %d: use slice to crop",
                               (long)lo[i], (long)hi[i], i);
         t.dim[i] += lo[i] + hi[i];
@@ -440,7 +437,6 @@ ts_status ts_infer_concat(ts_node *n)
     ts_type t;
     int dim;
 
-    TS_TRY(ts_check_inputs(n, 1, TS_MAX_INPUTS));
     t = n->in[0]->type;
     dim = ts_norm_dim(n, ts_attr_int(n, "dim", 0), t.rank);
     if (dim < 0)

@@ -1023,8 +1023,9 @@ static bool has_clang(void)
 
 static void some_options(gen *q, trial *t)
 {
-    static const char *const skips[] = {NULL,     NULL,       NULL,          "fuse",
-                                        "layout", "simplify", "fuse,layout", "winograd,split", "crop,simplify"};
+    static const char *const skips[] = {NULL,           NULL,       NULL,          "fuse",
+                                        "layout",       "simplify", "fuse,layout", "winograd,split",
+                                        "crop,simplify"};
     static const char *const isas[] = {NULL, NULL, NULL, "x86-64-v3", "portable"};
     static const ts_output_mode modes[] = {TS_OUT_DEFAULT, TS_OUT_FINAL, TS_OUT_ALL, TS_OUT_SUM,
                                            TS_OUT_EVERY_N};

@@ -1,0 +1,97 @@
+/* Numbers are written and read with a point in a locale that has a comma. */
+#include "op/op.h"
+#include "support.h"
+#include <locale.h>
+
+static char *folder;
+
+/* de_DE, made here: few machines have it. */
+static bool comma_locale(void)
+{
+    char *command = NULL;
+    int failed;
+
+    folder = test_folder();
+    assert_true(asprintf(&command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 >%s/log 2>&1",
+                         folder, folder) > 0);
+    failed = system(command);
+    free(command);
+    setenv("LOCPATH", folder, 1);
+    return !failed && setlocale(LC_ALL, "de_DE.UTF-8");
+}
+
+static int leave(void **state)
+{
+    (void)state;
+    setlocale(LC_ALL, "C");
+    unsetenv("LOCPATH");
+    if (folder)
+        test_folder_remove(folder);
+    free(folder);
+    return 0;
+}
+
+static void a_comma_locale_changes_nothing(void **state)
+{
+    ts_graph *g = ts_graph_new("g"), *back;
+    ts_value *x = ts_input(g, "x", TS_F32, 3);
+    ts_value *w = ts_param(g, "w", TS_F32, ((ts_init){TS_INIT_UNIFORM, -0.5, 0.125}), 3);
+    ts_value *y = ts_leaky_relu(x, 0.25);
+    ts_optimizer sgd = ts_sgd(0.5);
+    ts_executable *exe;
+    char before[16], *plain, *text, *source;
+
+    (void)state;
+    ts_output(y, "y");
+    ts_loss(ts_mul(y, w));
+    plain = ts_graph_text(g);
+    assert_ok(ts_compile(g, &(ts_options){.optimizer = &sgd, .executor = TS_EXEC_NATIVE}, &exe));
+    source = strdup(ts_executable_source(exe));
+    ts_executable_free(exe);
+    if (!comma_locale()) {
+        ts_graph_free(g);
+        free(plain);
+        free(source);
+        skip();
+    }
+    snprintf(before, sizeof(before), "%g", 0.5);
+    assert_string_equal(before, "0,5");
+    text = ts_graph_text(g);
+    assert_string_equal(text, plain);
+    assert_ok(ts_graph_parse(text, &back));
+    free(text);
+    text = ts_graph_text(back);
+    assert_string_equal(text, plain);
+    assert_ok(ts_compile(back, &(ts_options){.optimizer = &sgd, .executor = TS_EXEC_NATIVE}, &exe));
+    assert_string_equal(ts_executable_source(exe), source);
+    ts_executable_free(exe);
+    snprintf(before, sizeof(before), "%g", 0.5); /* the program's own locale is as it was */
+    assert_string_equal(before, "0,5");
+    ts_graph_free(back);
+    ts_graph_free(g);
+    free(text);
+    free(plain);
+    free(source);
+}
+
+static void numbers_read_back(void **state)
+{
+    char s[40], *end;
+
+    (void)state;
+    assert_int_equal(ts_format(s, sizeof(s), "%.17g", 0.1), 19);
+    assert_true(ts_to_real(s, &end) == 0.1);
+    assert_string_equal(end, "");
+    assert_true(ts_to_real("1,5", &end) == 1);
+    assert_string_equal(end, ",5");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_comma_locale_changes_nothing, leave),
+        cmocka_unit_test(numbers_read_back),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
