@@ -128,6 +128,9 @@ NOTES = {
                      "no dilation"),
         "max_pool_grad": ("dy, places", "as max_pool, and `shape`: the spatial sizes of x", "max_pool's gradient"),
         "sum_pool": ("x", "as max_pool", "avg_pool times the window, padding is 0"),
+        "windows": ("x", "`kernel`, `stride`, `padding`, `count`: 2 each",
+                    "overlapping tiles [kh,kw,N,th,tw,C] of [N,C,H,W], 0 outside; no gradient"),
+        "mix": ("x, m", "`dim`", "m times x along one dim; a constant m is written out term by term"),
         "sum_pool_grad": ("dy", "as sum_pool, and `shape`", "sum_pool's gradient"),
         "avg_pool": ("x: floats", "as max_pool, and `exclude_pad` (0)", "`exclude_pad` is not `count_include_pad`; "
                      "no `divisor_override`"),

@@ -3,7 +3,7 @@
  *   windows(x)   [N,C,H,W] -> [kh,kw,N,th,tw,C]   overlapping tiles: y[a,b,n,i,j,c] =
  * x[n,c,i*sh+a-ph, j*sw+b-pw], 0 outside. Attributes kernel, stride, padding, count (th, tw) mix(x,
  * m)    y[..,i,..] = sum over l of m[i,l] x[..,l,..] along `dim`, m a matrix; a constant one is
- * written out term by term, zeros and ones known. No gradient goes to m.
+ * written out term by term, zeros and ones known
  */
 #include "op/op.h"
 #include "render/emit.h"
@@ -131,7 +131,7 @@ ts_status ts_eval_mix(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *i
         memcpy(at, it.at, sizeof(at));
         for (int64_t l = 0; l < len; l++) {
             at[dim] = l;
-            sum += ts_dtype_get(TS_F32, in[1].data, it.at[dim] * len + l) *
+            sum += ts_dtype_get(in[1].type.dtype, in[1].data, it.at[dim] * len + l) *
                    ts_dtype_get(in[0].type.dtype, in[0].data, ts_flat(&in[0].type, at));
         }
         ts_dtype_set(out->type.dtype, out->data, it.flat, sum);
@@ -139,7 +139,7 @@ ts_status ts_eval_mix(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *i
     return TS_OK;
 }
 
-static const float *constant(const ts_value *m)
+static const void *constant(const ts_value *m)
 {
     return m->kind == TS_VALUE_NODE && !strcmp(m->node->op->name, "const") ? m->node->data : NULL;
 }
@@ -149,7 +149,7 @@ static const float *constant(const ts_value *m)
 const char *ts_emit_mix(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
     int dim = mix_dim(n), mark;
-    const float *m = constant(n->in[1]);
+    const void *m = constant(n->in[1]);
     int64_t row, len = n->in[0]->type.dim[dim];
     ts_dtype t = n->out[0]->type.dtype;
     const ts_ix *x[TS_MAX_RANK];
@@ -174,24 +174,41 @@ const char *ts_emit_mix(ts_emit *e, const ts_node *n, int out, const ts_ix *cons
         return name;
     }
     for (int64_t l = 0; l < len; l++) {
-        float f = m[row * len + l];
+        double f = ts_dtype_get(n->in[1]->type.dtype, m, row * len + l);
         if (f == 0)
             continue;
         x[dim] = ts_ix_const(e->a, l);
         one = ts_emit_at(e, n->in[0], x);
-        factor = f == 1 ? "" : f == -1 ? "-" : ts_arena_printf(e->a, "%s%.9gf * ", "", (double)f);
-        if (f != 1 && f != -1 && !strpbrk(factor, ".e"))
-            factor = ts_arena_printf(e->a, "%.1ff * ", (double)f);
+        factor = f == 1    ? ""
+                 : f == -1 ? "-"
+                           : ts_arena_printf(e->a, "%s * ", ts_emit_number(e, t, f));
         sum = sum ? ts_arena_printf(e->a, "%s + %s%s", sum, factor, one)
                   : ts_arena_printf(e->a, "%s%s", factor, one);
     }
     return ts_emit_temp(e, t, "%s", sum ? sum : ts_emit_literal(e, t, 0));
 }
 
+/* x with its mixed dim last, as a matrix */
+static ts_value *rows_of(ts_value *x, int dim)
+{
+    int last = x->type.rank - 1;
+
+    if (dim != last)
+        x = ts_transpose(x, dim, last);
+    return x ? ts_reshape(x, ts_type_count(&x->type) / x->type.dim[last], x->type.dim[last]) : NULL;
+}
+
+/* dx = m^T dy, dm = dy^T x, both along dim */
 ts_status ts_grad_mix(ts_node *n, ts_value *const *dy, ts_value **dx)
 {
-    ts_attr attr[] = {ts_attr_i("dim", ts_attr_int(n, "dim", 0))};
+    int dim = mix_dim(n);
+    ts_attr attr[] = {ts_attr_i("dim", dim)};
+    ts_value *d, *x;
 
-    dx[0] = ts_make2(TS_OP(mix), dy[0], ts_transpose(n->in[1], 0, 1), 1, attr);
+    x = ts_transpose(n->in[1], 0, 1);
+    dx[0] = ts_make2(TS_OP(mix), dy[0], x, 1, attr);
+    d = rows_of(dy[0], dim);
+    x = rows_of(n->in[0], dim);
+    dx[1] = ts_cast(ts_matmul(d ? ts_transpose(d, 0, 1) : NULL, x), n->in[1]->type.dtype);
     return TS_OK;
 }

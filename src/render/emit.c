@@ -435,7 +435,7 @@ const char *ts_emit_guard(ts_emit *e, const char *cond, bool by_lane, ts_dtype t
     return name;
 }
 
-const char *ts_emit_literal(ts_emit *e, ts_dtype t, double x)
+const char *ts_emit_number(ts_emit *e, ts_dtype t, double x)
 {
     const char *s;
 
@@ -453,6 +453,13 @@ const char *ts_emit_literal(ts_emit *e, ts_dtype t, double x)
         s = ts_arena_printf(e->a, "%.9g", x);
         s = ts_arena_printf(e->a, strpbrk(s, ".en") ? "%sf" : "%s.0f", s);
     }
+    return s;
+}
+
+const char *ts_emit_literal(ts_emit *e, ts_dtype t, double x)
+{
+    const char *s = ts_emit_number(e, t, x);
+
     /* a scalar becomes a vector by subtracting zero, which keeps -0 */
     return e->lanes ? ts_arena_printf(e->a, "%s - (%s){0}", s, ts_emit_ctype(e, t)) : s;
 }

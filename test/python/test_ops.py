@@ -148,6 +148,13 @@ def adaptive_avg_pool(x, size):
     return {3: F.adaptive_avg_pool1d, 4: F.adaptive_avg_pool2d, 5: F.adaptive_avg_pool3d}[x.dim()](x, size)
 
 
+def windows(x, kernel, stride, padding, count):
+    need = [(count[d] - 1) * stride[d] + kernel[d] for d in range(2)]
+    pad = [padding[1], max(0, need[1] - padding[1] - x.shape[3]), padding[0], max(0, need[0] - padding[0] - x.shape[2])]
+    x = F.pad(x, pad)[:, :, :need[0], :need[1]]
+    return x.unfold(2, kernel[0], stride[0]).unfold(3, kernel[1], stride[1]).permute(4, 5, 0, 2, 3, 1)
+
+
 def upsample_bilinear(x, size, align_corners=0):
     mode = {3: "linear", 4: "bilinear", 5: "trilinear"}[x.dim()]
     return F.interpolate(x, size, mode=mode, align_corners=bool(align_corners))
@@ -227,6 +234,7 @@ TORCH = {
     "sum_pool_grad": sum_pool_grad, "avg_pool": avg_pool, "adaptive_avg_pool": adaptive_avg_pool,
     "upsample_nearest": lambda x, size: F.interpolate(x, size, mode="nearest"),
     "upsample_bilinear": upsample_bilinear,
+    "windows": windows, "mix": lambda x, m, dim=0: (x.movedim(dim, -1) @ m.to(x.dtype).T).movedim(-1, dim),
     "gather": lambda x, i, dim=0: x.gather(dim, i.long()),
     "scatter_add": lambda i, s, shape, dim=0: torch.zeros(shape, dtype=s.dtype).scatter_add(dim, i.long(), s),
     "index_select": index_select, "index_add": index_add,
