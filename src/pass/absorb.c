@@ -38,7 +38,7 @@ static bool reduced(const ts_node *n, int dim)
 static ts_value *drop_keepdim(const ts_node *n, const ts_node *r, ts_value *const *map)
 {
     ts_type t = {.dtype = n->out[0]->type.dtype};
-    ts_attr *attr = TS_NEWS(map[r->in[0]->id]->graph->arena, ts_attr, r->nattr);
+    ts_attr attr[TS_MAX_ATTR];
     int nattr = 0;
 
     if (!(r->op->flags & TS_REDUCE) || !ts_attr_int(r, "keepdim", 0))
