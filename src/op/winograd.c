@@ -114,11 +114,10 @@ ts_status ts_infer_mix(ts_node *n)
     if (dim < 0)
         return TS_ERR_ARG;
     if (!ts_dtype_is_float(t.dtype) || !ts_dtype_is_float(m->type.dtype))
-        return ts_fail_at(n, TS_ERR_TYPE, "mix needs floats, got %s and %s",
-                          ts_dtype_name(t.dtype), ts_dtype_name(m->type.dtype));
+        return ts_fail_at(n, TS_ERR_TYPE, "mix needs floats, got %s and %s", ts_dtype_name(t.dtype),
+                          ts_dtype_name(m->type.dtype));
     if (m->type.rank != 2 || m->type.dim[1] != t.dim[dim])
-        return ts_fail_at(n, TS_ERR_SHAPE, "mix needs a matrix with %ld columns",
-                          (long)t.dim[dim]);
+        return ts_fail_at(n, TS_ERR_SHAPE, "mix needs a matrix with %ld columns", (long)t.dim[dim]);
     t.dim[dim] = m->type.dim[0];
     return ts_node_set_out1(n, t);
 }
