@@ -38,8 +38,8 @@ static bool reduced(const ts_node *n, int dim)
 static ts_value *drop_keepdim(const ts_node *n, const ts_node *r, ts_value *const *map)
 {
     ts_type t = {.dtype = n->out[0]->type.dtype};
-    ts_attr *attr = TS_NEWS(map[r->in[0]->id]->graph->arena, ts_attr, r->nattr);
-    int nattr = 0;
+    ts_attr attr[TS_MAX_ATTR];
+    int nattr;
 
     if (!(r->op->flags & TS_REDUCE) || !ts_attr_int(r, "keepdim", 0))
         return NULL;
@@ -48,9 +48,7 @@ static ts_value *drop_keepdim(const ts_node *n, const ts_node *r, ts_value *cons
             t.dim[t.rank++] = r->in[0]->type.dim[d];
     if (!ts_type_same(&t, &n->out[0]->type))
         return NULL;
-    for (int i = 0; i < r->nattr; i++)
-        if (strcmp(r->attr[i].name, "keepdim"))
-            attr[nattr++] = r->attr[i];
+    nattr = ts_attrs_but(r, "keepdim", attr);
     return ts_make1(r->op, map[r->in[0]->id], nattr, attr);
 }
 
