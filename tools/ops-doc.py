@@ -129,6 +129,9 @@ NOTES = {
         "max_pool_grad": ("dy, places", "as max_pool, and `shape`: the spatial sizes of x", "max_pool's gradient"),
         "sum_pool": ("x", "as max_pool", "avg_pool times the window, padding is 0"),
         "sum_pool_grad": ("dy", "as sum_pool, and `shape`", "sum_pool's gradient"),
+        "windows": ("x [N, C, H, W]", "`kernel`, `stride`, `padding`, `count`: 2 values each",
+                    "`unfold` to [kh, kw, N, *count*, C], 0 outside x; no gradient. Fast convolutions are made of it"),
+        "mix": ("x, m [rows, size]: f32", "`dim` (0)", "m times x along dim; no gradient goes to m"),
         "avg_pool": ("x: floats", "as max_pool, and `exclude_pad` (0)", "`exclude_pad` is not `count_include_pad`; "
                      "no `divisor_override`"),
         "adaptive_avg_pool": ("x: floats", "`size`", ""),

@@ -65,6 +65,8 @@ static const struct {
     {"max_pool_grad", "%0 = max_pool_grad(%p, %pi) kernel=[2,2] shape=[6,6]"},
     {"sum_pool", "%0 = sum_pool(%x) kernel=[2,2] stride=[2,2] padding=[0,0]"},
     {"sum_pool_grad", "%0 = sum_pool_grad(%p) kernel=[2,2] shape=[6,6]"},
+    {"windows", "%0 = windows(%x) kernel=[4,4] stride=[2,2] padding=[1,1] count=[3,3]"},
+    {"mix", "%0 : f32[3,5] = mix(%n, %m) dim=0"},
     {"gather", "%0 = gather(%m, %i) dim=1"},
     {"scatter_add", "%0 : f32[3,9] = scatter_add(%i, %m) dim=1 shape=[3,9]"},
     {"index_select", "%0 : f32[2,4] = index_select(%m, %j) dim=0"},
