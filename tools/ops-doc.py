@@ -132,6 +132,9 @@ NOTES = {
                     "overlapping tiles [kh,kw,N,th,tw,C] of [N,C,H,W], 0 outside; no gradient"),
         "mix": ("x, m", "`dim`", "m times x along one dim; a constant m is written out term by term"),
         "sum_pool_grad": ("dy", "as sum_pool, and `shape`", "sum_pool's gradient"),
+        "windows": ("x [N, C, H, W]", "`kernel`, `stride`, `padding`, `count`: 2 values each",
+                    "`unfold` to [kh, kw, N, *count*, C], 0 outside x; no gradient. Fast convolutions are made of it"),
+        "mix": ("x, m [rows, size]: f32", "`dim` (0)", "m times x along dim; no gradient goes to m"),
         "avg_pool": ("x: floats", "as max_pool, and `exclude_pad` (0)", "`exclude_pad` is not `count_include_pad`; "
                      "no `divisor_override`"),
         "adaptive_avg_pool": ("x: floats", "`size`", ""),

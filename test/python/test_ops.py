@@ -123,6 +123,18 @@ def max_pool_grad(dy, tap, kernel, shape, stride=None, padding=None):
     return out.scatter_add(2, flat.flatten(2), dy.flatten(2)).reshape([*dy.shape[:2], *shape])
 
 
+def windows(x, kernel, stride, padding, count):
+    """[kh, kw, N, th, tw, C] of tiles, over enough zeros for the last ones."""
+    need = [(c - 1) * s + k - (n + p) for c, s, k, n, p in zip(count, stride, kernel, x.shape[2:], padding)]
+    x = pad(x, [0, 0, *padding], [0, 0, *[max(n, 0) for n in need]])
+    y = x.unfold(2, kernel[0], stride[0]).unfold(3, kernel[1], stride[1])[:, :, :count[0], :count[1]]
+    return y.permute(4, 5, 0, 2, 3, 1)
+
+
+def mix(x, m, dim=0):
+    return torch.tensordot(m, x, ([1], [dim])).movedim(0, dim)
+
+
 def avg_pool(x, kernel, stride=None, padding=0, ceil_mode=0, exclude_pad=0):
     f = {3: F.avg_pool1d, 4: F.avg_pool2d, 5: F.avg_pool3d}[x.dim()]
     return f(x, kernel, stride or kernel, padding or 0, bool(ceil_mode), not exclude_pad)
@@ -230,7 +242,7 @@ TORCH = {
     "softmax": lambda x, dim=-1: x.softmax(dim), "log_softmax": lambda x, dim=-1: x.log_softmax(dim),
     "matmul": torch.matmul, "linear": F.linear, "conv": conv, "conv_bias": conv, "conv_input": conv_input,
     "conv_weight": conv_weight, "conv_transpose": conv_transpose, "attention": attention,
-    "max_pool": max_pool, "max_pool_grad": max_pool_grad, "sum_pool": sum_pool,
+    "windows": windows, "mix": mix, "max_pool": max_pool, "max_pool_grad": max_pool_grad, "sum_pool": sum_pool,
     "sum_pool_grad": sum_pool_grad, "avg_pool": avg_pool, "adaptive_avg_pool": adaptive_avg_pool,
     "upsample_nearest": lambda x, size: F.interpolate(x, size, mode="nearest"),
     "upsample_bilinear": upsample_bilinear,
