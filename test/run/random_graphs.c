@@ -751,6 +751,7 @@ static item op_pool(gen *q)
     int spatial = 1 + roll(q, 3);
     item x = of_rank(q, tame(pick(q)), spatial + 2), y;
     bool max = odds(q, 50), f = is_float(x);
+    int64_t ceil_mode = odds(q, 30);
     ts_value *v;
     window w;
 
@@ -763,16 +764,16 @@ static item op_pool(gen *q)
                  : odds(q, 50) ? "avg_pool"
                                : "sum_pool",
                  1, &x.v, "kernel:l stride:l padding:l ceil_mode:i", spatial, w.kernel, spatial,
-                 w.stride, spatial, w.padding, (int64_t)odds(q, 30));
+                 w.stride, spatial, w.padding, ceil_mode);
     y = made(v, x.exact && max, x.mag * (max ? 1 : (double)w.taps));
     if (max && x.exact && odds(q, 50)) {
         q->pool[q->n++] = made(ts_result(v, 1), true, (double)w.taps);
         if (f && odds(q, 50) && v) {
-            ts_attr attr[] = {ts_attr_l("kernel", spatial, w.kernel),
-                              ts_attr_l("stride", spatial, w.stride),
-                              ts_attr_l("padding", spatial, w.padding),
-                              ts_attr_l("shape", spatial, x.v->type.dim + 2)};
-            ts_value *g = ts_make2(TS_OP(max_pool_grad), v, ts_result(v, 1), 4, attr);
+            ts_attr attr[] = {
+                ts_attr_l("kernel", spatial, w.kernel), ts_attr_l("stride", spatial, w.stride),
+                ts_attr_l("padding", spatial, w.padding),
+                ts_attr_l("shape", spatial, x.v->type.dim + 2), ts_attr_i("ceil_mode", ceil_mode)};
+            ts_value *g = ts_make2(TS_OP(max_pool_grad), v, ts_result(v, 1), 5, attr);
             return made(g, x.exact, x.mag * (double)w.taps);
         }
     }
