@@ -130,7 +130,8 @@ TS_API void
 ts_loss(ts_value *v); /* what training minimises; summed when not scalar; an output too */
 
 /* Names and places. Nodes made between begin and end belong to the block (pipeline stage) or have
- * their layer name prefixed. ts_here is what the TS_LOCATIONS macros below call. */
+ * their layer name prefixed. ts_here is what the macros at the end of this file
+ * call. */
 TS_API void ts_block_begin(ts_graph *g, const char *block);
 TS_API void ts_block_end(ts_graph *g);
 TS_API void ts_scope_begin(ts_graph *g, const char *name);
@@ -484,6 +485,100 @@ typedef struct ts_train_options {
 /* last_loss, unless NULL, takes the mean of the losses that the last call returned. */
 TS_API ts_status ts_train(ts_engine *e, int64_t n, const void *const *data,
                           const ts_train_options *opt, double *last_loss);
+
+/* --- source lines -----------------------------------------------------------------------------
+ * A call that makes nodes notes the line it stands on, so that an error can name it. Define
+ * TS_NO_LOCATIONS before including this header to do without, or to call ts_here yourself. */
+#ifndef TS_NO_LOCATIONS
+/* clang-format off */
+#define TS_AT_(call) (ts_here(__FILE__, __LINE__), call)
+#define ts_apply(...)                 TS_AT_(ts_apply(__VA_ARGS__))
+#define ts_input_n(...)               TS_AT_(ts_input_n(__VA_ARGS__))
+#define ts_const_n(...)               TS_AT_(ts_const_n(__VA_ARGS__))
+#define ts_full_n(...)                TS_AT_(ts_full_n(__VA_ARGS__))
+#define ts_scalar(...)                TS_AT_(ts_scalar(__VA_ARGS__))
+#define ts_param_n(...)               TS_AT_(ts_param_n(__VA_ARGS__))
+#define ts_buffer_n(...)              TS_AT_(ts_buffer_n(__VA_ARGS__))
+#define ts_add(...)                   TS_AT_(ts_add(__VA_ARGS__))
+#define ts_sub(...)                   TS_AT_(ts_sub(__VA_ARGS__))
+#define ts_mul(...)                   TS_AT_(ts_mul(__VA_ARGS__))
+#define ts_div(...)                   TS_AT_(ts_div(__VA_ARGS__))
+#define ts_pow(...)                   TS_AT_(ts_pow(__VA_ARGS__))
+#define ts_maximum(...)               TS_AT_(ts_maximum(__VA_ARGS__))
+#define ts_minimum(...)               TS_AT_(ts_minimum(__VA_ARGS__))
+#define ts_add_scalar(...)            TS_AT_(ts_add_scalar(__VA_ARGS__))
+#define ts_mul_scalar(...)            TS_AT_(ts_mul_scalar(__VA_ARGS__))
+#define ts_neg(...)                   TS_AT_(ts_neg(__VA_ARGS__))
+#define ts_abs(...)                   TS_AT_(ts_abs(__VA_ARGS__))
+#define ts_exp(...)                   TS_AT_(ts_exp(__VA_ARGS__))
+#define ts_log(...)                   TS_AT_(ts_log(__VA_ARGS__))
+#define ts_sqrt(...)                  TS_AT_(ts_sqrt(__VA_ARGS__))
+#define ts_rsqrt(...)                 TS_AT_(ts_rsqrt(__VA_ARGS__))
+#define ts_square(...)                TS_AT_(ts_square(__VA_ARGS__))
+#define ts_reciprocal(...)            TS_AT_(ts_reciprocal(__VA_ARGS__))
+#define ts_tanh(...)                  TS_AT_(ts_tanh(__VA_ARGS__))
+#define ts_erf(...)                   TS_AT_(ts_erf(__VA_ARGS__))
+#define ts_sigmoid(...)               TS_AT_(ts_sigmoid(__VA_ARGS__))
+#define ts_relu(...)                  TS_AT_(ts_relu(__VA_ARGS__))
+#define ts_leaky_relu(...)            TS_AT_(ts_leaky_relu(__VA_ARGS__))
+#define ts_gelu(...)                  TS_AT_(ts_gelu(__VA_ARGS__))
+#define ts_silu(...)                  TS_AT_(ts_silu(__VA_ARGS__))
+#define ts_elu(...)                   TS_AT_(ts_elu(__VA_ARGS__))
+#define ts_softplus(...)              TS_AT_(ts_softplus(__VA_ARGS__))
+#define ts_clamp(...)                 TS_AT_(ts_clamp(__VA_ARGS__))
+#define ts_eq(...)                    TS_AT_(ts_eq(__VA_ARGS__))
+#define ts_ne(...)                    TS_AT_(ts_ne(__VA_ARGS__))
+#define ts_lt(...)                    TS_AT_(ts_lt(__VA_ARGS__))
+#define ts_le(...)                    TS_AT_(ts_le(__VA_ARGS__))
+#define ts_gt(...)                    TS_AT_(ts_gt(__VA_ARGS__))
+#define ts_ge(...)                    TS_AT_(ts_ge(__VA_ARGS__))
+#define ts_where(...)                 TS_AT_(ts_where(__VA_ARGS__))
+#define ts_cast(...)                  TS_AT_(ts_cast(__VA_ARGS__))
+#define ts_detach(...)                TS_AT_(ts_detach(__VA_ARGS__))
+#define ts_sum(...)                   TS_AT_(ts_sum(__VA_ARGS__))
+#define ts_mean(...)                  TS_AT_(ts_mean(__VA_ARGS__))
+#define ts_amax(...)                  TS_AT_(ts_amax(__VA_ARGS__))
+#define ts_argmax(...)                TS_AT_(ts_argmax(__VA_ARGS__))
+#define ts_logsumexp(...)             TS_AT_(ts_logsumexp(__VA_ARGS__))
+#define ts_reshape_n(...)             TS_AT_(ts_reshape_n(__VA_ARGS__))
+#define ts_permute_n(...)             TS_AT_(ts_permute_n(__VA_ARGS__))
+#define ts_expand_n(...)              TS_AT_(ts_expand_n(__VA_ARGS__))
+#define ts_flatten(...)               TS_AT_(ts_flatten(__VA_ARGS__))
+#define ts_transpose(...)             TS_AT_(ts_transpose(__VA_ARGS__))
+#define ts_slice(...)                 TS_AT_(ts_slice(__VA_ARGS__))
+#define ts_concat(...)                TS_AT_(ts_concat(__VA_ARGS__))
+#define ts_stack(...)                 TS_AT_(ts_stack(__VA_ARGS__))
+#define ts_chunk(...)                 TS_AT_(ts_chunk(__VA_ARGS__))
+#define ts_pad(...)                   TS_AT_(ts_pad(__VA_ARGS__))
+#define ts_matmul(...)                TS_AT_(ts_matmul(__VA_ARGS__))
+#define ts_gather(...)                TS_AT_(ts_gather(__VA_ARGS__))
+#define ts_embedding(...)             TS_AT_(ts_embedding(__VA_ARGS__))
+#define ts_one_hot(...)               TS_AT_(ts_one_hot(__VA_ARGS__))
+#define ts_softmax(...)               TS_AT_(ts_softmax(__VA_ARGS__))
+#define ts_log_softmax(...)           TS_AT_(ts_log_softmax(__VA_ARGS__))
+#define ts_dropout(...)               TS_AT_(ts_dropout(__VA_ARGS__))
+#define ts_attention(...)             TS_AT_(ts_attention(__VA_ARGS__))
+#define ts_rand_n(...)                TS_AT_(ts_rand_n(__VA_ARGS__))
+#define ts_randn_n(...)               TS_AT_(ts_randn_n(__VA_ARGS__))
+#define ts_linear(...)                TS_AT_(ts_linear(__VA_ARGS__))
+#define ts_linear_no_bias(...)        TS_AT_(ts_linear_no_bias(__VA_ARGS__))
+#define ts_conv_layer(...)            TS_AT_(ts_conv_layer(__VA_ARGS__))
+#define ts_conv_transpose_layer(...)  TS_AT_(ts_conv_transpose_layer(__VA_ARGS__))
+#define ts_max_pool(...)              TS_AT_(ts_max_pool(__VA_ARGS__))
+#define ts_avg_pool(...)              TS_AT_(ts_avg_pool(__VA_ARGS__))
+#define ts_adaptive_avg_pool2d(...)   TS_AT_(ts_adaptive_avg_pool2d(__VA_ARGS__))
+#define ts_upsample_nearest2d(...)    TS_AT_(ts_upsample_nearest2d(__VA_ARGS__))
+#define ts_upsample_bilinear2d(...)   TS_AT_(ts_upsample_bilinear2d(__VA_ARGS__))
+#define ts_batch_norm_layer(...)      TS_AT_(ts_batch_norm_layer(__VA_ARGS__))
+#define ts_group_norm_layer(...)      TS_AT_(ts_group_norm_layer(__VA_ARGS__))
+#define ts_layer_norm_layer(...)      TS_AT_(ts_layer_norm_layer(__VA_ARGS__))
+#define ts_embedding_layer(...)       TS_AT_(ts_embedding_layer(__VA_ARGS__))
+#define ts_nll_loss_o(...)            TS_AT_(ts_nll_loss_o(__VA_ARGS__))
+#define ts_cross_entropy_o(...)       TS_AT_(ts_cross_entropy_o(__VA_ARGS__))
+#define ts_loss_o(...)                TS_AT_(ts_loss_o(__VA_ARGS__))
+#define ts_identity_loss(...)         TS_AT_(ts_identity_loss(__VA_ARGS__))
+/* clang-format on */
+#endif
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,7 @@
 #ifndef TS_BASE_H
 #define TS_BASE_H
 
+#define TS_NO_LOCATIONS /* nodes that passes and rules make inherit their line */
 #include "tessera.h"
 #include <stdarg.h>
 #include <stdio.h>
