@@ -57,8 +57,9 @@ def train_tessera(build_dir, net, weights, images, labels, batch, D, A, calls):
 @pytest.mark.parametrize("name", CASES)
 def test_losses_follow_pytorch(name, build_dir):
     module, optimizer, data, batch, D, A, calls = CASES[name]
-    # Two neighbours under a pooling window can be so close that f32 rounding decides which is larger, and the loss follows
-    # another path from there: seen with other seeds on real images, for PyTorch's own f32 and f64 as well.
+    # Not every seed tracks PyTorch for 300 steps. Of weight seeds 0 to 3 on Fashion-MNIST, 0, 2 and 3 leave it with AVX-512
+    # and 2 with AVX2: the difference jumps from 1e-7 to 1e-5 at one step. Probably a near-tie in max pooling that rounding
+    # decides; that is not proved. Seed 1 tracks it with both.
     torch.manual_seed(1 if name == "fashion" else 0)
     torch.set_num_threads(2)
     model = module()
