@@ -12,7 +12,7 @@ typedef struct net {
     int D, A;
 } net;
 
-enum { UPDATES = 200, SAMPLES = 256, PIXELS = 28 * 28 };
+enum { UPDATES = 200, SAMPLES = 512, PIXELS = 28 * 28 };
 
 static float images[SAMPLES][PIXELS];
 static int32_t labels[SAMPLES];
@@ -109,7 +109,7 @@ static void test_same_bits(void **state)
 int main(void)
 {
     static net fashion = {"fashion", 16, 10, 1}, digits = {"digits", 8, 10, 1},
-               pipeline = {"pipeline", 8, 5, 2};
+               pipeline = {"pipeline", 40, 5, 2};
     const struct CMUnitTest tests[] = {
         {"test_fashion", test_same_bits, NULL, NULL, &fashion},
         {"test_digits", test_same_bits, NULL, NULL, &digits},
