@@ -31,6 +31,8 @@ typedef struct layouts {
     int lanes;
     int *group;   /* values that must lie alike, each under its group's first one */
     bool *weight; /* by group: convolution weights, their gradients and optimiser states */
+    bool *linear; /* by group: the same of linear layers */
+    int width;    /* floats in a vector */
 } layouts;
 
 /* --- which dim is the batch --- */
@@ -118,6 +120,7 @@ static ts_status choose(layouts *l, const ts_options *opt)
     ts_isa isa;
 
     TS_TRY(ts_isa_find(opt->isa, &isa));
+    l->width = isa.width;
     for (int i = 0; i < l->in->nnodes; i++) {
         const ts_node *c = l->in->nodes[i];
         const ts_type *x, *w;
@@ -159,12 +162,18 @@ static ts_layout activation(const layouts *l, const ts_value *v)
     ts_layout x = plain(v->type.rank);
     int rank = v->type.rank;
 
-    if (l->batch[v->id] != 0 || wide_type(v->type.dtype))
+    int b = l->batch[v->id];
+
+    if (b < 0 || wide_type(v->type.dtype))
         return (ts_layout){0};
-    if (l->scheme == BATCH_LANES && rank >= 2 && v->type.dim[0] % l->lanes == 0) {
+    /* behind dim 0 lie the parts of a product, pass/split.c */
+    if (l->scheme == BATCH_LANES && b < 2 && rank >= 2 + b && v->type.dim[b] % l->lanes == 0) {
         x.lanes = (int16_t)l->lanes;
+        x.lane_dim = (int8_t)b;
         return x;
     }
+    if (b > 0)
+        return (ts_layout){0};
     if (l->scheme == CHANNELS_LAST && rank >= 3) {
         for (int i = 1; i < rank - 1; i++)
             x.order[i] = (int8_t)(i + 1);
@@ -181,6 +190,11 @@ static int group_of(layouts *l, int v)
     while (l->group[v] != v)
         v = l->group[v] = l->group[l->group[v]];
     return v;
+}
+
+static const ts_value *unturned(const ts_value *v)
+{
+    return v->kind == TS_VALUE_NODE && v->node->op == TS_OP(permute) ? v->node->in[0] : v;
 }
 
 /* A weight, its gradient and its optimiser states meet in pointwise ops and updates. */
@@ -204,6 +218,8 @@ static void find_weights(layouts *l)
             l->weight[group_of(l, n->in[1]->id)] = true;
         if (!strcmp(n->op->name, "conv_weight"))
             l->weight[group_of(l, n->out[0]->id)] = true;
+        if (n->op == TS_OP(matmul) && unturned(n->in[1])->kind == TS_VALUE_STATE)
+            l->linear[group_of(l, unturned(n->in[1])->id)] = true;
     }
 }
 
@@ -219,8 +235,22 @@ static ts_layout weight_layout(int rank, bool transposed)
     return x;
 }
 
+/* The rows of a linear layer's weight begin at a vector each: loads and stores do not straddle
+ * cache lines, and threads that update neighbouring columns share none. */
+static ts_layout row_layout(const layouts *l)
+{
+    ts_layout x = plain(2);
+
+    x.lane_dim = 1;
+    x.lanes = (int16_t)l->width;
+    return x;
+}
+
 static ts_layout layout_of(layouts *l, const ts_value *v)
 {
+    if (l->scheme == BATCH_LANES && l->linear[group_of(l, v->id)] && v->type.rank == 2 &&
+        v->type.dtype == TS_F32 && v->type.dim[1] % l->width && v->type.dim[1] > 4 * l->width)
+        return row_layout(l);
     if (l->scheme == CHANNELS_LAST && l->weight[group_of(l, v->id)] && v->type.rank > 2)
         return weight_layout(v->type.rank, false);
     return activation(l, v);
@@ -282,7 +312,8 @@ ts_status ts_pass_layout(ts_arena *a, const ts_graph *in, const ts_options *opt,
                  .in = in,
                  .batch = TS_NEWS(a, int, in->nvalues),
                  .group = TS_NEWS(a, int, in->nvalues),
-                 .weight = TS_NEWS(a, bool, in->nvalues)};
+                 .weight = TS_NEWS(a, bool, in->nvalues),
+                 .linear = TS_NEWS(a, bool, in->nvalues)};
     ts_value **rows = TS_NEWS(a, ts_value *, in->nvalues);
     const ts_node *first = in->nnodes ? in->nodes[0] : NULL;
 

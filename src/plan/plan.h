@@ -50,7 +50,7 @@ bool ts_same_layout(const ts_value *x, const ts_value *y);
 /* schedule.c */
 ts_status ts_plan_schedule(ts_arena *a, ts_program *p);
 /* memory.c */
-ts_status ts_plan_memory(ts_arena *a, ts_program *p);
+ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p);
 void ts_plan_waits(const ts_program *p, const bool *alone); /* sets wait, once the cut is known */
 /* print.c */
 void ts_program_print(const ts_program *p, ts_text *out);

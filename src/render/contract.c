@@ -843,8 +843,39 @@ static void tile_variants(writer *w, int t, const ts_ix *const *block)
     }
 }
 
-/* Output axes (tiles counted in blocks), outermost in memory first: they are the pieces the threads
- * share. */
+/* Does the product update a weight in place? */
+static bool updates_state(const nest *x)
+{
+    for (int r = 0; r < x->k->nroots; r++)
+        if (x->r->p->place[x->k->roots[r]->id].alias)
+            return true;
+    return false;
+}
+
+/* An axis of few blocks, the last of them smaller. */
+static bool ragged(const nest *x, int axis, int64_t blocks)
+{
+    for (int t = 0; t < 2; t++)
+        if (axis == x->tile[t])
+            return blocks <= 8 && x->s.extent[axis] % x->size[t];
+    return false;
+}
+
+/* Must axis i be inside axis j? By their distance in the output, but a ragged axis outside would
+ * give some threads the smaller blocks. */
+static bool inside(const nest *x, int i, int64_t ni, int j, int64_t nj)
+{
+    /* A linear layer's weight [out, in]: the layer itself (pass/split.c) and the gradient of its
+     * input are cut by input features, so the update is too, and a core finds the weights it reads
+     * in the cache it wrote them to. */
+    bool by_input = x->n->op == TS_OP(matmul) && updates_state(x);
+
+    if (ragged(x, i, ni) != ragged(x, j, nj))
+        return ragged(x, i, ni);
+    return (x->step[2][i] < x->step[2][j]) != by_input;
+}
+
+/* Output axes (tiles counted in blocks), outermost first: they are the pieces the threads share. */
 static int piece_axes(const writer *w, int *axes, int64_t *counts)
 {
     const nest *x = w->x;
@@ -862,8 +893,8 @@ static int piece_axes(const writer *w, int *axes, int64_t *counts)
         axes[n] = i;
         counts[n++] = count;
     }
-    for (int i = 1; i < n; i++) /* by distance in the output */
-        for (int j = i; j > 0 && x->step[2][axes[j - 1]] < x->step[2][axes[j]]; j--) {
+    for (int i = 1; i < n; i++)
+        for (int j = i; j > 0 && inside(x, axes[j - 1], counts[j - 1], axes[j], counts[j]); j--) {
             int s = axes[j];
             int64_t c = counts[j];
             axes[j] = axes[j - 1];
@@ -874,20 +905,35 @@ static int piece_axes(const writer *w, int *axes, int64_t *counts)
     return n;
 }
 
+/* The result's dim that the outermost axis of the pieces walks. */
+static int cut_dim(const writer *w)
+{
+    int axes[TS_AXES];
+    int64_t counts[TS_AXES];
+
+    if (!piece_axes(w, axes, counts))
+        return -1;
+    for (int d = 0; d < w->x->n->out[0]->type.rank; d++)
+        if (w->x->s.out[d].k[axes[0]])
+            return d;
+    return -1;
+}
+
 /* One part of the lane axis: decodes a piece and does its tile. Returns how many pieces there are.
- */
-static int64_t write_part(writer *w, int64_t first)
+ * They are the last of those between `start` and `end`, or start there when that are fewer. */
+static int64_t write_part(writer *w, int64_t start, int64_t end)
 {
     nest *x = w->x;
     ts_emit *e = w->e;
     ts_arena *a = x->r->a;
     int axes[TS_AXES], n = piece_axes(w, axes, (int64_t[TS_AXES]){0}), mark;
-    int64_t counts[TS_AXES], total = 1;
+    int64_t counts[TS_AXES], total = 1, first;
     const ts_ix *block[2] = {ts_ix_const(a, 0), ts_ix_const(a, 0)}, *i, *rest;
 
     n = piece_axes(w, axes, counts);
     for (int p = 0; p < n; p++)
         total *= counts[p];
+    first = TS_MAX(start, end - total);
     ts_emit_line(
         e, "for (int64_t i = lo > %ld ? lo - %ld : 0; i < (hi < %ld ? hi - %ld : %ld); i++) {",
         (long)first, (long)first, (long)(first + total), (long)first, (long)total);
@@ -933,15 +979,15 @@ static bool takes(const ts_kernel *k)
     return t == TS_F32 || t == TS_F16 || t == TS_BF16;
 }
 
-/* One nest: its parts of the lane axis one after the other. *pieces counts on. */
+/* One nest: its parts of the lane axis one after the other. cut->count goes on. */
 static bool write_nest(ts_render *r, const ts_kernel *k, const ts_spec *spec, bool empty,
-                       int64_t *pieces)
+                       ts_cut *cut)
 {
     nest x = {
         .r = r, .k = k, .n = k->anchor, .s = *spec, .lane = -1, .tile = {-1, -1}, .empty = empty};
     ts_emit e;
     writer w = {.x = &x, .e = &e};
-    int64_t extent, from = 0;
+    int64_t extent, from = 0, start = cut->count, total;
 
     if (!make_linear(&x))
         return false;
@@ -955,7 +1001,8 @@ static bool write_nest(ts_render *r, const ts_kernel *k, const ts_spec *spec, bo
     extent = x.s.extent[x.lane];
     if (x.across) {
         w.part = (part){0, 1, x.width};
-        *pieces += write_part(&w, *pieces);
+        cut->count += write_part(&w, start, start);
+        cut->dim = cut_dim(&w);
         return true;
     }
     for (int width = x.width; from<extent; width = width> 4 ? width / 2 : 1) {
@@ -963,7 +1010,12 @@ static bool write_nest(ts_render *r, const ts_kernel *k, const ts_spec *spec, bo
         if (!blocks)
             continue;
         w.part = (part){from, blocks, width};
-        *pieces += write_part(&w, *pieces);
+        /* What is left of the lanes goes with the last whole vectors: it is little work, and lies
+         * beside them. */
+        total = write_part(&w, start, cut->count);
+        if (from == 0)
+            cut->dim = cut_dim(&w);
+        cut->count = TS_MAX(cut->count, start + total);
         from += blocks * width;
     }
     return true;
@@ -986,7 +1038,7 @@ static bool strided_axes(const ts_spec *s, int d, int *place, int *tap)
  * divides. Places p = s q + r with the same r use the taps k = s j + k0 with the same k0, and read
  * q + (r + c - k0) / s - j: for each r a nest without division. Some have no tap, and are zero. */
 static bool write_phases(ts_render *r, const ts_kernel *k, const ts_spec *s, int d, bool empty,
-                         int64_t *pieces)
+                         ts_cut *cut)
 {
     int place, tap;
     int64_t div;
@@ -994,7 +1046,7 @@ static bool write_phases(ts_render *r, const ts_kernel *k, const ts_spec *s, int
     while (d < TS_MAX_RANK && s->a[d].div <= 1)
         d++;
     if (d == TS_MAX_RANK)
-        return write_nest(r, k, s, empty, pieces);
+        return write_nest(r, k, s, empty, cut);
     div = s->a[d].div;
     if (!strided_axes(s, d, &place, &tap))
         return false;
@@ -1012,7 +1064,7 @@ static bool write_phases(ts_render *r, const ts_kernel *k, const ts_spec *s, int
             one.b[o].c += none ? 0 : s->b[o].k[tap] * k0;
             one.b[o].k[tap] *= div;
         }
-        if (!write_phases(r, k, &one, d + 1, empty || none, pieces))
+        if (!write_phases(r, k, &one, d + 1, empty || none, cut))
             return false;
     }
     return true;
@@ -1021,7 +1073,6 @@ static bool write_phases(ts_render *r, const ts_kernel *k, const ts_spec *s, int
 bool ts_render_contract(ts_render *r, const ts_kernel *k, ts_cut *cut)
 {
     ts_spec s;
-    int64_t pieces = 0;
 
     if (!takes(k))
         return false;
@@ -1029,9 +1080,9 @@ bool ts_render_contract(ts_render *r, const ts_kernel *k, ts_cut *cut)
     for (int d = 0; d < TS_MAX_RANK; d++)
         if (s.b[d].div > 1)
             return false;
-    if (!write_phases(r, k, &s, 0, false, &pieces))
+    cut->count = 0;
+    if (!write_phases(r, k, &s, 0, false, cut))
         return false;
-    cut->count = pieces;
-    cut->grain = TS_MAX(1, (int64_t)(8192 * (double)pieces / (k->flops + 1)));
+    cut->grain = TS_MAX(1, (int64_t)(8192 * (double)cut->count / (k->flops + 1)));
     return true;
 }

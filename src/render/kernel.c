@@ -23,6 +23,7 @@ typedef struct loops {
     int lanes; /* of the layout: the last physical dim is the low part of lane_dim */
     int lane_dim;
     int64_t step[TS_MAX_RANK + 1]; /* elements of a cut dim done together, 1 by default */
+    int outer;                     /* the physical dim that the threads share first */
 } loops;
 
 static void physical(const ts_value *v, loops *l)
@@ -203,15 +204,36 @@ static void logical(ts_render *r, const loops *l, const ts_ix *const *phys, cons
         at[l->lane_dim] = ts_ix_add(r->a, ts_ix_mul(r->a, at[l->lane_dim], l->lanes), lane);
 }
 
-/* The n-th physical index from a flat one over dims 0..count-1. */
+/* The physical indices from a flat one over dims 0..count-1, of which `outer` is the slowest. */
 static void unflatten(ts_render *r, const loops *l, int count, const ts_ix *flat_ix,
                       const ts_ix **phys)
 {
     for (int i = count - 1; i >= 0; i--) {
         int64_t size = (l->size[i] + l->step[i] - 1) / l->step[i];
-        phys[i] = i ? ts_ix_mod(r->a, flat_ix, size) : flat_ix;
+        if (i == l->outer)
+            continue;
+        phys[i] = ts_ix_mod(r->a, flat_ix, size);
         flat_ix = ts_ix_div(r->a, flat_ix, size);
     }
+    if (count)
+        phys[l->outer] = flat_ix;
+}
+
+/* The threads share a kernel along the dim in which the largest thing it reads was shared, so that
+ * most of it comes from the cache of the core that wrote it. */
+static void follow(ts_render *r, const ts_kernel *k, loops *l, int count)
+{
+    const ts_value *largest = NULL;
+
+    for (int i = 0; i < k->nreads; i++) {
+        const ts_value *v = k->reads[i];
+        if (r->cut_dim[v->id] >= 0 && v->type.rank == k->roots[0]->type.rank &&
+            (!largest || ts_type_bytes(&v->type) > ts_type_bytes(&largest->type)))
+            largest = v;
+    }
+    for (int i = 0; largest && i < count; i++)
+        if (l->dim[i] == r->cut_dim[largest->id] && l->size[i] > l->step[i])
+            l->outer = i;
 }
 
 static void loop_line(ts_emit *e, const char *var, const char *lo, const char *hi, int step)
@@ -328,6 +350,7 @@ static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
         l->step[i] = 1; /* the innermost dim is the vectors' */
     for (int i = 0; i < inner; i++)
         count *= (l->size[i] + l->step[i] - 1) / l->step[i];
+    follow(r, k, l, inner);
     cut->count = count;
     cut->grain = TS_MAX(1, (int64_t)(WORK * (double)count / (k->flops + 1)));
     loop_line(e, "i", "lo", "hi", 1);
@@ -386,5 +409,8 @@ ts_status ts_render_loops(ts_render *r, const ts_kernel *k, ts_cut *cut)
         flat_kernel(r, &e, k, &l, cut);
     else
         nest_kernel(r, &e, k, &l, cut);
+    while (l.outer + 1 < l.rank && l.size[l.outer] == 1)
+        l.outer++;
+    cut->dim = l.rank ? l.dim[l.outer] : -1;
     return TS_OK;
 }

@@ -494,6 +494,29 @@ static void add_up(ts_text *out, int width)
     ts_text_printf(out, "    return s[0];\n}\n");
 }
 
+/* SWAP_f32x8_2(a, b): in each block of 4 lanes, a's upper 2 against b's lower 2; transpose.c. */
+static const char shuffle_text[] =
+    "\n#ifdef __clang__\n"
+    "#define SHUFFLE_f32x@(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)\n"
+    "#else\n"
+    "#define SHUFFLE_f32x@(a, b, ...) __builtin_shuffle(a, b, (i32x@){__VA_ARGS__})\n"
+    "#endif\n";
+
+static void swaps(ts_text *out, int width)
+{
+    put(out, shuffle_text, width);
+    for (int s = 1; s < width; s *= 2) {
+        ts_text_printf(out, "#define SWAP_f32x%d_%d(a, b)  \\\n    do {  \\\n", width, s);
+        ts_text_printf(out, "        const f32x%d low = SHUFFLE_f32x%d(a, b", width, width);
+        for (int l = 0; l < width; l++)
+            ts_text_printf(out, ", %d", l & s ? width + l - s : l);
+        ts_text_printf(out, ");  \\\n        b = SHUFFLE_f32x%d(a, b", width);
+        for (int l = 0; l < width; l++)
+            ts_text_printf(out, ", %d", l & s ? width + l : l + s);
+        ts_text_printf(out, ");  \\\n        a = low;  \\\n    } while (0)\n");
+    }
+}
+
 void ts_prelude(ts_render *r, ts_text *out)
 {
     static const int widths[] = {4, 8, 16};
@@ -509,6 +532,9 @@ void ts_prelude(ts_render *r, ts_text *out)
     for (int i = 0; i < TS_COUNT(widths); i++)
         if (needs(r, ts_arena_printf(r->a, "add up %d", widths[i])))
             add_up(out, widths[i]);
+    for (int i = 0; i < TS_COUNT(widths); i++)
+        if (needs(r, ts_arena_printf(r->a, "swap %d", widths[i])))
+            swaps(out, widths[i]);
     if (needs(r, "half"))
         ts_text_printf(out, "%s", half_text);
     for (int i = 0; i < TS_COUNT(widths); i++) {

@@ -189,22 +189,27 @@ static ts_status kernels(ts_render *r)
     ts_cut *cuts = TS_NEWS(r->a, ts_cut, n);
     bool *alone = TS_NEWS(r->a, bool, n);
 
+    r->cut_dim = TS_NEWS(r->a, int, r->p->g->nvalues);
+    for (int i = 0; i < r->p->g->nvalues; i++)
+        r->cut_dim[i] = -1;
     for (int i = 0; i < n; i++) {
         const ts_kernel *k = r->p->kernels[i];
         size_t start;
         r->kernel = k;
         r->index = i;
         r->next = 0;
-        cuts[i] = (ts_cut){1, 1};
+        cuts[i] = (ts_cut){1, 1, -1};
         kernel_head(r, i);
         start = r->body.len;
-        if (!ts_render_contract(r, k, &cuts[i])) {
+        if (!ts_render_transpose(r, k, &cuts[i]) && !ts_render_contract(r, k, &cuts[i])) {
             r->body.len = start;
             r->body.s[start] = 0;
             TS_TRY(ts_render_loops(r, k, &cuts[i]));
         }
         ts_text_printf(&r->body, "}\n");
         alone[i] = cuts[i].count / cuts[i].grain < 2;
+        for (int j = 0; j < k->nroots; j++)
+            r->cut_dim[k->roots[j]->id] = alone[i] ? -1 : cuts[i].dim;
     }
     ts_plan_waits(r->p, alone);
     ts_text_printf(&r->body, "\n" TS_UNIT);

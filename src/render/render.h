@@ -3,6 +3,7 @@
  *   render.c    the whole source: prelude, constants, kernels, table
  *   kernel.c    one loop kernel
  *   contract.c  one register-blocked contraction
+ *   transpose.c one change between rows and batch in the lanes
  *   prelude.c   types, formulas and mathematics the kernels use
  *   build.c     the C compiler as a child process
  *   cache.c     executables of earlier compiles
@@ -43,6 +44,7 @@ typedef struct ts_render {
     char **needs; /* helper functions used, in order of first use */
     int nneeds;
     const ts_kernel *kernel; /* being written */
+    int *cut_dim;            /* of each stored value: the dim its kernel was cut along, or -1 */
     int index;
 } ts_render;
 
@@ -55,13 +57,15 @@ void ts_render_head(ts_render *r, ts_emit *e, const char *what);
 const char *ts_render_pointer(const void *where, const ts_value *v);
 
 /* How a kernel is cut for the threads: `count` equal pieces, of which one thread takes at least
- * `grain`. */
+ * `grain`; `dim` of the result is the one that is cut, -1: none, or not known. */
 typedef struct ts_cut {
     int64_t count, grain;
+    int dim;
 } ts_cut;
 ts_status ts_render_loops(ts_render *r, const ts_kernel *k, ts_cut *cut);
 bool ts_render_contract(ts_render *r, const ts_kernel *k,
                         ts_cut *cut); /* false: not for the template */
+bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut); /* the same */
 void ts_prelude(ts_render *r, ts_text *out);
 
 /* build.c: the C compiler as a child process */
