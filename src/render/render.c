@@ -235,10 +235,11 @@ ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt
         ts_prelude(&r, &all);
         constants(&r, &all);
         ts_text_add(&all, r.body.s, r.body.len);
-        ts_text_printf(&all, "/* cc %s -shared -fPIC */\n", r.isa.flags);
+        s->isa = r.isa;
+        s->flags = ts_cc_flags(a, &r.isa, ts_cc_identity(a, opt));
+        ts_text_printf(&all, "/* %s */\n", ts_cc_by_hand(a, opt, s->flags));
         s->text = ts_arena_copy(a, all.s, all.len + 1);
         s->len = all.len;
-        s->isa = r.isa;
         *out = s;
     }
     ts_text_free(&r.body);

@@ -31,6 +31,7 @@ typedef struct ts_source {
     char *text; /* in the arena */
     size_t len;
     ts_isa isa;
+    const char *flags; /* all that the compiler is told */
 } ts_source;
 
 typedef struct ts_render {
@@ -69,6 +70,8 @@ ts_status ts_cc_build(const ts_source *src, const ts_options *opt, char **object
 char *ts_cc_identity(ts_arena *a, const ts_options *opt); /* NULL: there is none */
 /* All that is said to the compiler of that identity. */
 const char *ts_cc_flags(ts_arena *a, const ts_isa *isa, const char *identity);
+/* The command that makes step.so of step.c, for people. */
+const char *ts_cc_by_hand(ts_arena *a, const ts_options *opt, const char *flags);
 ts_status ts_cc_missing(const ts_options *opt); /* fails saying so */
 
 /* cache.c */
