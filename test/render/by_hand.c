@@ -8,7 +8,6 @@
 enum { COLUMNS = 200 };
 
 typedef struct net {
-    const char *name;
     ts_graph *(*make)(void);
     ts_optimizer (*optimizer)(double lr);
     int accumulation;
@@ -85,11 +84,10 @@ static void put(const char *folder, const char *name, const void *data, size_t b
     assert_ok(ts_file_write(path, data, bytes));
 }
 
-static void the_command_works(void **state)
+static void the_command_works(const ts_executable *x)
 {
     static const char exported[] = "nm -D --defined-only %s | cut -d' ' -f2- | sort";
     static const char kernels[] = "nm --defined-only %s | grep -Eo ' [Tt] k[0-9]+$' | sort";
-    ts_executable *x = compile(*state);
     const char *source = ts_executable_source(x);
     char *folder = test_folder(), *command = last_line(source), *out;
 
@@ -112,7 +110,6 @@ static void the_command_works(void **state)
     free(command);
     test_folder_remove(folder);
     free(folder);
-    ts_executable_free(x);
 }
 
 /* The last line is a command to copy, and stays in one piece. */
@@ -141,9 +138,8 @@ static void check_comment(const char *source, const char *at)
     assert_true(line && line < at);
 }
 
-static void it_reads_well(void **state)
+static void it_reads_well(const ts_executable *x)
 {
-    ts_executable *x = compile(*state);
     const char *source = ts_executable_source(x);
     int kernels = ts_executable_stats(x).kernels;
     char head[128];
@@ -157,6 +153,14 @@ static void it_reads_well(void **state)
         assert_non_null(at);
         check_comment(source, at + 1);
     }
+}
+
+static void a_net(void **state)
+{
+    ts_executable *x = compile(*state);
+
+    it_reads_well(x);
+    the_command_works(x);
     ts_executable_free(x);
 }
 
@@ -177,16 +181,11 @@ static void a_name_that_cannot_stand_there(void **state)
 
 int main(void)
 {
-    static net nets[] = {{"fashion", fashion, ts_sgd, 1},
-                         {"digits", digits, ts_sgd, 1},
-                         {"pipeline", pipeline, ts_adamw, 10}};
+    static net nets[] = {{fashion, ts_sgd, 1}, {digits, ts_sgd, 1}, {pipeline, ts_adamw, 10}};
     const struct CMUnitTest tests[] = {
-        {"fashion: the command works", the_command_works, NULL, NULL, &nets[0]},
-        {"digits: the command works", the_command_works, NULL, NULL, &nets[1]},
-        {"pipeline: the command works", the_command_works, NULL, NULL, &nets[2]},
-        {"fashion: it reads well", it_reads_well, NULL, NULL, &nets[0]},
-        {"digits: it reads well", it_reads_well, NULL, NULL, &nets[1]},
-        {"pipeline: it reads well", it_reads_well, NULL, NULL, &nets[2]},
+        {"fashion", a_net, NULL, NULL, &nets[0]},
+        {"digits", a_net, NULL, NULL, &nets[1]},
+        {"pipeline", a_net, NULL, NULL, &nets[2]},
         cmocka_unit_test(a_name_that_cannot_stand_there),
     };
 
