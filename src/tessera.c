@@ -7,7 +7,6 @@
 #include "render/render.h"
 #include "run/run.h"
 #include <limits.h>
-#include <locale.h>
 
 /* --- options --- */
 
@@ -218,20 +217,6 @@ static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *o
     return s;
 }
 
-/* Numbers in the IR and in C have points whatever the user's language writes. */
-static ts_status compile_in_c(ts_arena *a, const ts_graph *g, const ts_options *opt,
-                              ts_executable **out)
-{
-    locale_t c = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
-    locale_t users = uselocale(c);
-    ts_status s = compile(a, g, opt, out);
-
-    uselocale(users);
-    if (c)
-        freelocale(c);
-    return s;
-}
-
 ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **out)
 {
     static const ts_options defaults;
@@ -248,7 +233,7 @@ ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **o
     TS_TRY(check_options(g, opt));
     tick(opt, 0);
     a = ts_arena_new();
-    s = compile_in_c(a, g, opt, &x);
+    s = compile(a, g, opt, &x);
     ts_arena_free(a);
     if (s) {
         ts_executable_free(x);
