@@ -66,11 +66,6 @@ ts_value *ts_graph_find_state(const ts_graph *g, const char *name)
     return NULL;
 }
 
-const ts_state *ts_graph_state_of(const ts_graph *g, const ts_value *v)
-{
-    return v->kind == TS_VALUE_STATE ? &g->states[v->index] : NULL;
-}
-
 static _Thread_local const char *here_file;
 static _Thread_local int here_line;
 

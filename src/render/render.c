@@ -192,8 +192,6 @@ static ts_status kernels(ts_render *r)
     for (int i = 0; i < n; i++) {
         const ts_kernel *k = r->p->kernels[i];
         size_t start;
-        r->kernel = k;
-        r->index = i;
         r->next = 0;
         cuts[i] = (ts_cut){1, 1};
         kernel_head(r, i);
@@ -224,7 +222,7 @@ static ts_status kernels(ts_render *r)
 ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt,
                          const ts_source **out)
 {
-    ts_render r = {.a = a, .p = p, .opt = opt};
+    ts_render r = {.a = a, .p = p};
     ts_source *s = TS_NEW(a, ts_source);
     ts_text all = {0};
     ts_status status;

@@ -37,22 +37,17 @@ typedef struct ts_source {
 typedef struct ts_render {
     ts_arena *a;
     const ts_program *p;
-    const ts_options *opt;
     ts_isa isa;
     ts_text body; /* kernels and the table */
     int next;     /* fresh names */
     char **needs; /* helper functions used, in order of first use */
     int nneeds;
-    const ts_kernel *kernel; /* being written */
-    int index;
 } ts_render;
 
 ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt,
                          const ts_source **out);
 void ts_render_need(ts_render *r, const char *what);
 void ts_render_emitter(ts_render *r, ts_emit *e); /* an emitter that writes to r->body */
-/* Opens "void kN(...) {" with its pointers. */
-void ts_render_head(ts_render *r, ts_emit *e, const char *what);
 const char *ts_render_pointer(const void *where, const ts_value *v);
 
 /* How a kernel is cut for the threads: `count` equal pieces, of which one thread takes at least
