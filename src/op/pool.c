@@ -186,25 +186,6 @@ ts_status ts_eval_max_pool(const ts_node *n, const ts_eval_ctx *c, const ts_tens
     return TS_OK;
 }
 
-ts_status ts_eval_max_pool_grad(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
-                                ts_tensor *out)
-{
-    pool p;
-    int64_t at[TS_MAX_RANK];
-    double *sums;
-
-    (void)c;
-    TS_TRY(attrs(n, &p));
-    TS_TRY(ts_sums_start(out, &sums));
-    for (ts_each it = ts_each_of(&in[0].type); it.more; ts_each_next(&it)) {
-        int64_t k = (int64_t)ts_dtype_get(in[1].type.dtype, in[1].data, it.flat);
-        if (tap_at(&p, &out->type, it.at, k, at))
-            sums[ts_flat(&out->type, at)] += ts_dtype_get(in[0].type.dtype, in[0].data, it.flat);
-    }
-    ts_sums_store(sums, out);
-    return TS_OK;
-}
-
 ts_status ts_eval_sum_pool(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
                            ts_tensor *out)
 {
@@ -223,8 +204,10 @@ ts_status ts_eval_sum_pool(const ts_node *n, const ts_eval_ctx *c, const ts_tens
     return TS_OK;
 }
 
-ts_status ts_eval_sum_pool_grad(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
-                                ts_tensor *out)
+/* Gives each window's gradient back to its taps: to all of them, or with a second input to the one
+ * it names. */
+ts_status ts_eval_pool_grad(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                            ts_tensor *out)
 {
     pool p;
     int64_t at[TS_MAX_RANK];
@@ -233,10 +216,13 @@ ts_status ts_eval_sum_pool_grad(const ts_node *n, const ts_eval_ctx *c, const ts
     (void)c;
     TS_TRY(attrs(n, &p));
     TS_TRY(ts_sums_start(out, &sums));
-    for (ts_each it = ts_each_of(&in->type); it.more; ts_each_next(&it))
+    for (ts_each it = ts_each_of(&in->type); it.more; ts_each_next(&it)) {
+        double dy = ts_dtype_get(in->type.dtype, in->data, it.flat);
+        double only = n->nin > 1 ? ts_dtype_get(in[1].type.dtype, in[1].data, it.flat) : 0;
         for (int64_t k = 0; k < taps_of(&p); k++)
-            if (tap_at(&p, &out->type, it.at, k, at))
-                sums[ts_flat(&out->type, at)] += ts_dtype_get(in->type.dtype, in->data, it.flat);
+            if ((n->nin == 1 || (double)k == only) && tap_at(&p, &out->type, it.at, k, at))
+                sums[ts_flat(&out->type, at)] += dy;
+    }
     ts_sums_store(sums, out);
     return TS_OK;
 }
@@ -473,19 +459,13 @@ static const char *emit_sum(ts_emit *e, const ts_node *n, const ts_ix *const *at
     return acc;
 }
 
-const char *ts_emit_max_pool_grad(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
-{
-    (void)out;
-    return emit_sum(e, n, at, add_cover);
-}
-
 const char *ts_emit_sum_pool(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
     (void)out;
     return emit_sum(e, n, at, add_tap);
 }
 
-const char *ts_emit_sum_pool_grad(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+const char *ts_emit_pool_grad(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
     (void)out;
     return emit_sum(e, n, at, add_cover);
