@@ -51,6 +51,8 @@ static ts_status check_options(const ts_graph *g, const ts_options *opt)
         ts_error_hint("mark the loss with ts_loss(), or compile without an optimizer");
         return TS_ERR_ARG;
     }
+    if (opt->optimizer)
+        TS_TRY(ts_optimizer_check(opt));
     if (opt->executor == TS_EXEC_REFERENCE)
         return TS_OK;
     TS_TRY(ts_isa_find(opt->isa, &isa));
@@ -193,6 +195,23 @@ static ts_status make(ts_arena *a, const ts_graph *model, const ts_options *opt,
     return build(p, src, key, opt, out); /* render/  C text  -> .so      */
 }
 
+/* A learning rate that may change while it trains is no part of the program, so not of its key. */
+static ts_key key_of(ts_arena *a, const ts_graph *model, const ts_options *opt, const char *cc)
+{
+    ts_options fixed = *opt;
+
+    if (opt->optimizer)
+        fixed.optimizer = ts_optimizer_fixed(a, opt->optimizer);
+    return ts_cache_key(a, model, &fixed, cc);
+}
+
+/* A cached executable starts with the values of the optimizer it was made with: here are ours. */
+static void start_with(ts_arena *a, ts_executable *x, const ts_optimizer *o)
+{
+    for (int i = 0; o && i < x->nstates; i++)
+        (void)ts_optimizer_start(a, o, x->states[i].info.name, &x->states[i].init.a);
+}
+
 static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *opt,
                          ts_executable **out)
 {
@@ -204,10 +223,12 @@ static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *o
     TS_TRY(find_compiler(a, opt, &cc));
     if (!cc)
         return make(a, model, opt, NULL, out);
-    key = ts_cache_key(a, model, opt, cc);
+    key = key_of(a, model, opt, cc);
     cache = opt->dump_dir ? NULL : ts_cache_open(opt, model->name, &key); /* a hit dumps nothing */
     tick(opt, 5);
-    if (!ts_cache_find(cache, out)) {
+    if (ts_cache_find(cache, out)) {
+        start_with(a, *out, opt->optimizer);
+    } else {
         s = make(a, model, opt, &key, out);
         tick(opt, s ? 40 : 95);
         if (!s)

@@ -27,6 +27,13 @@ ts_pass_fn ts_pass_split;     /* split.c      large sums with few results in two
 ts_pass_fn ts_pass_winograd;  /* winograd.c   3x3 convolutions over many channels by F(4,3)  */
 ts_pass_fn ts_pass_layout;    /* layout.c     how each tensor lies in memory    */
 
+/* optimizer.c: the optimizer as the cache sees it */
+ts_status ts_optimizer_check(const ts_options *opt); /* there is one: can it be? */
+/* A copy without the values that a run may change: what the compiled step depends on. */
+const ts_optimizer *ts_optimizer_fixed(ts_arena *a, const ts_optimizer *o);
+/* Is the state of that name such a value? Then what it starts with. */
+bool ts_optimizer_start(ts_arena *a, const ts_optimizer *o, const char *state, double *start);
+
 /* What simplify.c is made of. A rule looks at a node of the graph being made, whose inputs are
  * simple already, and gives a value of the same type to use instead: one that is there, or one it
  * makes. NULL: nothing to do. */
