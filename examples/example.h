@@ -47,6 +47,18 @@ static inline double example_number(const char *program, const char *option, con
     exit(2);
 }
 
+static inline int64_t example_whole(const char *program, const char *option, const char *text,
+                                    int64_t least, int64_t most)
+{
+    double x = example_number(program, option, text, (double)least);
+
+    if (x <= (double)most && x == (double)(int64_t)x)
+        return (int64_t)x;
+    fprintf(stderr, "%s: --%s takes a whole number from %lld to %lld, not '%s'\n", program, option,
+            (long long)least, (long long)most, text);
+    exit(2);
+}
+
 /* The defaults with what the command line says; leaves the program when that makes no sense. */
 static inline example_args example_read(int argc, char **argv, example_args defaults)
 {
@@ -64,16 +76,16 @@ static inline example_args example_read(int argc, char **argv, example_args defa
             a.data = optarg;
             break;
         case 'e':
-            a.epochs = (int)example_number(argv[0], name, optarg, 1);
+            a.epochs = (int)example_whole(argv[0], name, optarg, 1, 1000000);
             break;
         case 'l':
-            a.limit = (int64_t)example_number(argv[0], name, optarg, 1);
+            a.limit = example_whole(argv[0], name, optarg, 1, 1000000000);
             break;
         case 't':
-            a.threads = (int)example_number(argv[0], name, optarg, 1);
+            a.threads = (int)example_whole(argv[0], name, optarg, 1, 1024);
             break;
         case 's':
-            a.seed = (uint64_t)example_number(argv[0], name, optarg, 0);
+            a.seed = (uint64_t)example_whole(argv[0], name, optarg, 0, 1000000000000000);
             break;
         case 'r':
             a.lr = example_number(argv[0], name, optarg, 0);

@@ -32,6 +32,38 @@ static ts_status check_outputs(const ts_options *opt)
     return TS_OK;
 }
 
+/* Every name in "fuse,layout" is a pass, or fuse. */
+static ts_status check_skip(const char *skip)
+{
+    for (const char *p = skip; p && *(p += strspn(p, ", ")); p += strcspn(p, ", ")) {
+        size_t len = strcspn(p, ", ");
+        bool known = len == 4 && !memcmp(p, "fuse", 4);
+        for (int i = 0; ts_pass_name(i); i++)
+            known = known || (strlen(ts_pass_name(i)) == len && !memcmp(p, ts_pass_name(i), len));
+        if (known)
+            continue;
+        ts_fail(TS_ERR_ARG, "there is no pass '%.*s' to skip", (int)TS_MIN(len, 100), p);
+        ts_error_hint("doc/architecture.md lists the passes; fusion is called fuse");
+        return TS_ERR_ARG;
+    }
+    return TS_OK;
+}
+
+static ts_status check_results(const ts_graph *g, const ts_options *opt)
+{
+    if (opt->optimizer && !g->loss) {
+        ts_fail(TS_ERR_ARG, "there is an optimizer, and no loss for it to minimise");
+        ts_error_hint("mark the loss with ts_loss(), or compile without an optimizer");
+        return TS_ERR_ARG;
+    }
+    if (g->noutputs || g->loss || g->nupdates)
+        return TS_OK;
+    ts_fail(TS_ERR_ARG, "nothing comes out of the graph '%s': it has no output and no loss",
+            g->name);
+    ts_error_hint("mark what a run should return with ts_output()");
+    return TS_ERR_ARG;
+}
+
 static ts_status check_options(const ts_graph *g, const ts_options *opt)
 {
     int D = TS_MAX(1, opt->device_iterations), A = TS_MAX(1, opt->gradient_accumulation);
@@ -46,11 +78,8 @@ static ts_status check_options(const ts_graph *g, const ts_options *opt)
         return ts_fail(TS_ERR_ARG, "%d device iterations of %d micro-batches are too many", D, A);
     if ((unsigned)opt->executor > TS_EXEC_REFERENCE)
         return ts_fail(TS_ERR_ARG, "there is no executor %d", opt->executor);
-    if (opt->optimizer && !g->loss) {
-        ts_fail(TS_ERR_ARG, "there is an optimizer, and no loss for it to minimise");
-        ts_error_hint("mark the loss with ts_loss(), or compile without an optimizer");
-        return TS_ERR_ARG;
-    }
+    TS_TRY(check_skip(opt->skip));
+    TS_TRY(check_results(g, opt));
     if (opt->optimizer)
         TS_TRY(ts_optimizer_check(opt));
     if (opt->executor == TS_EXEC_REFERENCE)
@@ -250,13 +279,17 @@ ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **o
         return ts_fail(TS_ERR_ARG, "compiling needs a graph and a place for the executable");
     *out = NULL;
     opt = opt ? opt : &defaults;
-    TS_TRY(ts_graph_check(g));
-    TS_TRY(check_options(g, opt));
-    tick(opt, 0);
-    a = ts_arena_new();
-    s = compile(a, g, opt, &x);
-    ts_arena_free(a);
+    s = ts_graph_check(g);
+    if (!s)
+        s = check_options(g, opt);
+    if (!s) {
+        tick(opt, 0);
+        a = ts_arena_new();
+        s = compile(a, g, opt, &x);
+        ts_arena_free(a);
+    }
     if (s) {
+        ts_error_doing("compiling the graph '%s'", g->name);
         ts_executable_free(x);
         return s;
     }

@@ -321,7 +321,10 @@ ts_status ts_optimizer_check(const ts_options *opt)
     TS_TRY(check_lists(o));
     for (int i = 0; i <= o->ngroups; i++)
         TS_TRY(check_group(o, i));
-    TS_TRY(check_range("loss_scaling", 0, o->loss_scaling, POSITIVE));
+    if (check_range("loss_scaling", 0, o->loss_scaling, POSITIVE)) {
+        ts_error_hint("ts_sgd(), ts_adam() and so on make optimizers with a value for everything");
+        return TS_ERR_ARG;
+    }
     if (!(o->max_grad_norm >= 0)) /* infinity means no clipping too */
         return ts_fail(TS_ERR_ARG, "max_grad_norm of the optimizer is %g; it must be at least 0",
                        o->max_grad_norm);
