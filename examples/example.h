@@ -1,4 +1,6 @@
-/* example.h - what the examples share that is not their network: options, progress, accuracy. */
+/* example.h - what the examples share that is not their network: the options of the command line,
+ * training with progress, and then how much of the test set is right. example_run() at the end of
+ * the file is a whole training program; start reading there. */
 #ifndef EXAMPLE_H
 #define EXAMPLE_H
 
@@ -45,6 +47,18 @@ static inline double example_number(const char *program, const char *option, con
     exit(2);
 }
 
+static inline int64_t example_whole(const char *program, const char *option, const char *text,
+                                    int64_t least, int64_t most)
+{
+    double x = example_number(program, option, text, (double)least);
+
+    if (x <= (double)most && x == (double)(int64_t)x)
+        return (int64_t)x;
+    fprintf(stderr, "%s: --%s takes a whole number from %lld to %lld, not '%s'\n", program, option,
+            (long long)least, (long long)most, text);
+    exit(2);
+}
+
 /* The defaults with what the command line says; leaves the program when that makes no sense. */
 static inline example_args example_read(int argc, char **argv, example_args defaults)
 {
@@ -62,16 +76,16 @@ static inline example_args example_read(int argc, char **argv, example_args defa
             a.data = optarg;
             break;
         case 'e':
-            a.epochs = (int)example_number(argv[0], name, optarg, 1);
+            a.epochs = (int)example_whole(argv[0], name, optarg, 1, 1000000);
             break;
         case 'l':
-            a.limit = (int64_t)example_number(argv[0], name, optarg, 1);
+            a.limit = example_whole(argv[0], name, optarg, 1, 1000000000);
             break;
         case 't':
-            a.threads = (int)example_number(argv[0], name, optarg, 1);
+            a.threads = (int)example_whole(argv[0], name, optarg, 1, 1024);
             break;
         case 's':
-            a.seed = (uint64_t)example_number(argv[0], name, optarg, 0);
+            a.seed = (uint64_t)example_whole(argv[0], name, optarg, 0, 1000000000000000);
             break;
         case 'r':
             a.lr = example_number(argv[0], name, optarg, 0);
@@ -174,6 +188,76 @@ static inline ts_status example_accuracy(ts_engine *e, int64_t rows, const idx_s
     free(images);
     free(scores);
     return s;
+}
+
+/* --- the whole program --- */
+
+typedef struct example {
+    ts_graph *(*network)(int64_t batch, bool training);
+    int64_t batch, test_batch;  /* samples of a micro-batch */
+    ts_options training, tests; /* of compiling; training has the optimizer */
+    double mean, deviation;     /* that pixels are normalised with */
+    const char *says;           /* in front of the accuracy */
+} example;
+
+static inline ts_status example_train(const example_args *a, const ts_executable *exe,
+                                      const idx_set *set, ts_engine **e)
+{
+    ts_run_options run = {.threads = a->threads, .seed = a->seed};
+    ts_train_options how = {a->epochs, run, .report = example_progress, .arg = (void *)a};
+    ts_status s = ts_engine_new(exe, &run, e);
+
+    return s ? s : ts_train(*e, set->n, (const void *[]){set->images, set->labels}, &how, NULL);
+}
+
+/* The same layers without loss and optimiser, and the weights by name. */
+static inline ts_status example_test(const example_args *a, const example *x,
+                                     const ts_engine *trained, const idx_set *set, double *percent)
+{
+    ts_graph *net = x->network(x->test_batch, false);
+    int64_t iterations = x->tests.device_iterations ? x->tests.device_iterations : 1;
+    ts_executable *exe = NULL;
+    ts_engine *e = NULL;
+    ts_status s = ts_compile(net, &x->tests, &exe);
+
+    if (!s)
+        s = ts_engine_new(exe, &(ts_run_options){.threads = a->threads}, &e);
+    if (!s)
+        s = example_copy_weights(trained, exe, e);
+    if (!s)
+        s = example_accuracy(e, x->test_batch * iterations, set, percent);
+    ts_engine_free(e);
+    ts_executable_free(exe);
+    ts_graph_free(net);
+    return s;
+}
+
+/* Trains, tests, and says how good it is. Returns what main should. */
+static inline int example_run(const example_args *a, const example *x)
+{
+    ts_graph *net = x->network(x->batch, true);
+    ts_executable *exe = NULL;
+    ts_engine *e = NULL;
+    idx_set train, test;
+    double accuracy;
+    ts_status s;
+
+    example_load(a, x->mean, x->deviation, &train, &test);
+    s = ts_compile(net, &x->training, &exe);
+    if (!s)
+        s = example_train(a, exe, &train, &e);
+    if (!s)
+        s = example_test(a, x, e, &test, &accuracy);
+    if (s)
+        fputs(ts_error_text(), stderr);
+    else
+        printf("%s: %.2f%%\n", x->says, accuracy);
+    ts_engine_free(e);
+    ts_executable_free(exe);
+    ts_graph_free(net);
+    idx_free(&train);
+    idx_free(&test);
+    return s ? 1 : 0;
 }
 
 #endif

@@ -30,50 +30,16 @@ static ts_graph *network(int64_t batch, bool training)
 
 int main(int argc, char **argv)
 {
-    enum { BATCH = 8, ITERATIONS = 50, TEST_BATCH = 80 };
     example_args a = example_read(
         argc, argv, (example_args){.data = FASHION_MNIST, .epochs = 10, .seed = 42, .lr = 0.03});
-    ts_run_options run = {.threads = a.threads, .seed = a.seed};
     ts_optimizer sgd = ts_sgd(a.lr);
-    ts_options how = {
-        .optimizer = &sgd, .device_iterations = ITERATIONS, .output_mode = TS_OUT_ALL};
-    ts_graph *net = network(BATCH, true), *test_net = network(TEST_BATCH, false);
-    ts_executable *exe = NULL, *test_exe = NULL;
-    ts_engine *e = NULL, *test_e = NULL;
-    idx_set train, test;
-    double accuracy;
-    ts_status s;
+    ts_options how = {.optimizer = &sgd, .device_iterations = 50, .output_mode = TS_OUT_ALL};
 
-    example_load(&a, 0.1307, 0.3081, &train, &test);
-    s = ts_compile(net, &how, &exe);
-    if (!s)
-        s = ts_engine_new(exe, &run, &e);
-    if (!s)
-        s = ts_train(e, train.n, (const void *[]){train.images, train.labels},
-                     &(ts_train_options){a.epochs, run, .report = example_progress, .arg = &a},
-                     NULL);
-
-    /* The same layers without dropout, loss and optimiser, and the weights by name. */
-    if (!s)
-        s = ts_compile(test_net, NULL, &test_exe);
-    if (!s)
-        s = ts_engine_new(test_exe, &run, &test_e);
-    if (!s)
-        s = example_copy_weights(e, test_exe, test_e);
-    if (!s)
-        s = example_accuracy(test_e, TEST_BATCH, &test, &accuracy);
-    if (s)
-        fputs(ts_error_text(), stderr);
-    else
-        printf("Accuracy on test set: %.2f%%\n", accuracy);
-
-    ts_engine_free(test_e);
-    ts_executable_free(test_exe);
-    ts_engine_free(e);
-    ts_executable_free(exe);
-    ts_graph_free(test_net);
-    ts_graph_free(net);
-    idx_free(&train);
-    idx_free(&test);
-    return s ? 1 : 0;
+    return example_run(&a, &(example){.network = network,
+                                      .batch = 8,
+                                      .test_batch = 80,
+                                      .training = how,
+                                      .mean = 0.1307,
+                                      .deviation = 0.3081,
+                                      .says = "Accuracy on test set"});
 }

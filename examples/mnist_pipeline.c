@@ -41,52 +41,20 @@ static ts_graph *network(int64_t batch, bool training)
 
 int main(int argc, char **argv)
 {
-    enum { BATCH = 40, ITERATIONS = 10, ACCUMULATION = 10, TEST_BATCH = 8, TEST_ITERATIONS = 100 };
     example_args a = example_read(
         argc, argv, (example_args){.data = FASHION_MNIST, .epochs = 3, .seed = 42, .lr = 0.001});
-    ts_run_options run = {.threads = a.threads, .seed = a.seed};
     ts_optimizer adamw = ts_adamw(a.lr);
     ts_options how = {.optimizer = &adamw,
-                      .device_iterations = ITERATIONS,
-                      .gradient_accumulation = ACCUMULATION,
+                      .device_iterations = 10,
+                      .gradient_accumulation = 10,
                       .output_mode = TS_OUT_ALL};
-    ts_graph *net = network(BATCH, true), *test_net = network(TEST_BATCH, false);
-    ts_executable *exe = NULL, *test_exe = NULL;
-    ts_engine *e = NULL, *test_e = NULL;
-    idx_set train, test;
-    double accuracy;
-    ts_status s;
 
-    example_load(&a, 0.1307, 0.3081, &train, &test);
-    s = ts_compile(net, &how, &exe);
-    if (!s)
-        s = ts_engine_new(exe, &run, &e);
-    if (!s)
-        s = ts_train(e, train.n, (const void *[]){train.images, train.labels},
-                     &(ts_train_options){a.epochs, run, .report = example_progress, .arg = &a},
-                     NULL);
-
-    /* The same layers without loss and optimiser, 100 batches a call, and the weights by name. */
-    if (!s)
-        s = ts_compile(test_net, &(ts_options){.device_iterations = TEST_ITERATIONS}, &test_exe);
-    if (!s)
-        s = ts_engine_new(test_exe, &run, &test_e);
-    if (!s)
-        s = example_copy_weights(e, test_exe, test_e);
-    if (!s)
-        s = example_accuracy(test_e, TEST_BATCH * TEST_ITERATIONS, &test, &accuracy);
-    if (s)
-        fputs(ts_error_text(), stderr);
-    else
-        printf("Accuracy on test set: %.2f%%\n", accuracy);
-
-    ts_engine_free(test_e);
-    ts_executable_free(test_exe);
-    ts_engine_free(e);
-    ts_executable_free(exe);
-    ts_graph_free(test_net);
-    ts_graph_free(net);
-    idx_free(&train);
-    idx_free(&test);
-    return s ? 1 : 0;
+    return example_run(&a, &(example){.network = network,
+                                      .batch = 40,
+                                      .test_batch = 8,
+                                      .training = how,
+                                      .tests = {.device_iterations = 100},
+                                      .mean = 0.1307,
+                                      .deviation = 0.3081,
+                                      .says = "Accuracy on test set"});
 }

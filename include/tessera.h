@@ -306,6 +306,8 @@ typedef struct ts_loss_options {
     double beta;            /* smooth_l1; 0 means 1 */
     bool log_target;        /* kl_div */
 } ts_loss_options;
+/* A class is a number from 0 to C - 1. Nobody looks at them while a run goes on: one outside,
+ * unless it is ignore_index, makes the loss NaN, and its sample adds nothing to the gradient. */
 #define ts_nll_loss(x, t, ...)      ts_nll_loss_o(x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
 #define ts_cross_entropy(x, t, ...) ts_cross_entropy_o(x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
 #define ts_mse_loss(x, t, ...)      ts_loss_o("mse_loss", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
@@ -452,8 +454,8 @@ typedef struct ts_run_options {
     uint64_t seed;
 } ts_run_options;
 
-/* Makes the device block and the initial parameters; needs nothing else of x but that it lives on.
- */
+/* Makes the device block and the initial parameters. The engine shares x: which of the two is freed
+ * first does not matter. */
 TS_API ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_engine **out);
 TS_API void ts_engine_free(ts_engine *e);
 /* One call: D device iterations of A micro-batches. in[i] points to D*A micro-batches of input i,
@@ -577,6 +579,9 @@ TS_API ts_status ts_train(ts_engine *e, int64_t n, const void *const *data,
 #define ts_cross_entropy_o(...)       TS_AT_(ts_cross_entropy_o(__VA_ARGS__))
 #define ts_loss_o(...)                TS_AT_(ts_loss_o(__VA_ARGS__))
 #define ts_identity_loss(...)         TS_AT_(ts_identity_loss(__VA_ARGS__))
+#define ts_assign(...)                TS_AT_(ts_assign(__VA_ARGS__))
+#define ts_output(...)                TS_AT_(ts_output(__VA_ARGS__))
+#define ts_loss(...)                  TS_AT_(ts_loss(__VA_ARGS__))
 /* clang-format on */
 #endif
 

@@ -7,7 +7,6 @@
 #include "render/render.h"
 #include "run/run.h"
 #include <limits.h>
-#include <locale.h>
 
 /* --- options --- */
 
@@ -33,6 +32,43 @@ static ts_status check_outputs(const ts_options *opt)
     return TS_OK;
 }
 
+static bool same_name(const char *name, const char *p, size_t len)
+{
+    return strlen(name) == len && !memcmp(p, name, len);
+}
+
+/* Every name in "fuse,layout" is a pass, or one of the plan's two choices. */
+static ts_status check_skip(const char *skip)
+{
+    for (const char *p = skip; p && *(p += strspn(p, ", ")); p += strcspn(p, ", ")) {
+        size_t len = strcspn(p, ", ");
+        bool known = same_name("fuse", p, len) || same_name("spread", p, len);
+        for (int i = 0; ts_pass_name(i); i++)
+            known = known || same_name(ts_pass_name(i), p, len);
+        if (known)
+            continue;
+        ts_fail(TS_ERR_ARG, "there is no pass '%.*s' to skip", (int)TS_MIN(len, 100), p);
+        ts_error_hint("doc/architecture.md lists the passes; the plan has fuse and spread");
+        return TS_ERR_ARG;
+    }
+    return TS_OK;
+}
+
+static ts_status check_results(const ts_graph *g, const ts_options *opt)
+{
+    if (opt->optimizer && !g->loss) {
+        ts_fail(TS_ERR_ARG, "there is an optimizer, and no loss for it to minimise");
+        ts_error_hint("mark the loss with ts_loss(), or compile without an optimizer");
+        return TS_ERR_ARG;
+    }
+    if (g->noutputs || g->loss || g->nupdates)
+        return TS_OK;
+    ts_fail(TS_ERR_ARG, "nothing comes out of the graph '%s': it has no output and no loss",
+            g->name);
+    ts_error_hint("mark what a run should return with ts_output()");
+    return TS_ERR_ARG;
+}
+
 static ts_status check_options(const ts_graph *g, const ts_options *opt)
 {
     int D = TS_MAX(1, opt->device_iterations), A = TS_MAX(1, opt->gradient_accumulation);
@@ -47,11 +83,10 @@ static ts_status check_options(const ts_graph *g, const ts_options *opt)
         return ts_fail(TS_ERR_ARG, "%d device iterations of %d micro-batches are too many", D, A);
     if ((unsigned)opt->executor > TS_EXEC_REFERENCE)
         return ts_fail(TS_ERR_ARG, "there is no executor %d", opt->executor);
-    if (opt->optimizer && !g->loss) {
-        ts_fail(TS_ERR_ARG, "there is an optimizer, and no loss for it to minimise");
-        ts_error_hint("mark the loss with ts_loss(), or compile without an optimizer");
-        return TS_ERR_ARG;
-    }
+    TS_TRY(check_skip(opt->skip));
+    TS_TRY(check_results(g, opt));
+    if (opt->optimizer)
+        TS_TRY(ts_optimizer_check(opt));
     if (opt->executor == TS_EXEC_REFERENCE)
         return TS_OK;
     TS_TRY(ts_isa_find(opt->isa, &isa));
@@ -194,6 +229,23 @@ static ts_status make(ts_arena *a, const ts_graph *model, const ts_options *opt,
     return build(p, src, key, opt, out); /* render/  C text  -> .so      */
 }
 
+/* A learning rate that may change while it trains is no part of the program, so not of its key. */
+static ts_key key_of(ts_arena *a, const ts_graph *model, const ts_options *opt, const char *cc)
+{
+    ts_options fixed = *opt;
+
+    if (opt->optimizer)
+        fixed.optimizer = ts_optimizer_fixed(a, opt->optimizer);
+    return ts_cache_key(a, model, &fixed, cc);
+}
+
+/* A cached executable starts with the values of the optimizer it was made with: here are ours. */
+static void start_with(ts_arena *a, ts_executable *x, const ts_optimizer *o)
+{
+    for (int i = 0; o && i < x->nstates; i++)
+        (void)ts_optimizer_start(a, o, x->states[i].info.name, &x->states[i].init.a);
+}
+
 static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *opt,
                          ts_executable **out)
 {
@@ -205,30 +257,18 @@ static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *o
     TS_TRY(find_compiler(a, opt, &cc));
     if (!cc)
         return make(a, model, opt, NULL, out);
-    key = ts_cache_key(a, model, opt, cc);
+    key = key_of(a, model, opt, cc);
     cache = opt->dump_dir ? NULL : ts_cache_open(opt, model->name, &key); /* a hit dumps nothing */
     tick(opt, 5);
-    if (!ts_cache_find(cache, out)) {
+    if (ts_cache_find(cache, out)) {
+        start_with(a, *out, opt->optimizer);
+    } else {
         s = make(a, model, opt, &key, out);
         tick(opt, s ? 40 : 95);
         if (!s)
             ts_cache_put(cache, *out);
     }
     ts_cache_close(cache);
-    return s;
-}
-
-/* Numbers in the IR and in C have points whatever the user's language writes. */
-static ts_status compile_in_c(ts_arena *a, const ts_graph *g, const ts_options *opt,
-                              ts_executable **out)
-{
-    locale_t c = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
-    locale_t users = uselocale(c);
-    ts_status s = compile(a, g, opt, out);
-
-    uselocale(users);
-    if (c)
-        freelocale(c);
     return s;
 }
 
@@ -244,13 +284,17 @@ ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **o
         return ts_fail(TS_ERR_ARG, "compiling needs a graph and a place for the executable");
     *out = NULL;
     opt = opt ? opt : &defaults;
-    TS_TRY(ts_graph_check(g));
-    TS_TRY(check_options(g, opt));
-    tick(opt, 0);
-    a = ts_arena_new();
-    s = compile_in_c(a, g, opt, &x);
-    ts_arena_free(a);
+    s = ts_graph_check(g);
+    if (!s)
+        s = check_options(g, opt);
+    if (!s) {
+        tick(opt, 0);
+        a = ts_arena_new();
+        s = compile(a, g, opt, &x);
+        ts_arena_free(a);
+    }
     if (s) {
+        ts_error_doing("compiling the graph '%s'", g->name);
         ts_executable_free(x);
         return s;
     }

@@ -18,36 +18,21 @@ void ts_graph_free(ts_graph *g)
 
 ts_status ts_graph_check(const ts_graph *g)
 {
+    if (!g)
+        return ts_fail(TS_ERR_ARG, "the graph is NULL");
     if (g->status)
         ts_error_set(&g->error);
     return g->status;
-}
-
-static void give_up(ts_graph *g, ts_status s)
-{
-    if (g && !g->status) {
-        g->status = s;
-        g->error = *ts_last_error();
-    }
-}
-
-/* For a call that cannot be done: remembers why, returns NULL. */
-static void *refuse(ts_graph *g, const char *fmt, ...) TS_PRINTF(2, 3);
-static void *refuse(ts_graph *g, const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    if (!g->status)
-        give_up(g, ts_fail(TS_ERR_ARG, "%s", ts_arena_vprintf(g->arena, fmt, ap)));
-    va_end(ap);
-    return NULL;
 }
 
 char *ts_graph_text(const ts_graph *g)
 {
     ts_text t = {0};
 
+    if (!g) {
+        ts_fail(TS_ERR_ARG, "the graph is NULL");
+        return NULL;
+    }
     ts_graph_print(g, &t);
     return t.s;
 }
@@ -78,26 +63,23 @@ static bool usable(ts_graph *g, const char *what, const char *name, ts_dtype t, 
 
     if (!g || g->status)
         return false;
-    if (!name) {
-        give_up(g, ts_fail(TS_ERR_ARG, "every %s needs a name", what));
-        return false;
-    }
-    if ((unsigned)t > TS_BOOL) {
-        give_up(g, ts_fail(TS_ERR_TYPE, "%s %s: %d is not a dtype", what, name, (int)t));
-        return false;
-    }
-    if (rank < 0 || rank > TS_MAX_RANK) {
-        give_up(g, ts_fail(TS_ERR_SHAPE, "%s %s has rank %d; at most %d", what, name, rank,
-                           TS_MAX_RANK));
-        return false;
-    }
+    if (!name)
+        return ts_graph_refuse(g, TS_ERR_ARG, NULL, "every %s needs a name", what);
+    if ((unsigned)t > TS_BOOL)
+        return ts_graph_refuse(g, TS_ERR_TYPE, NULL, "%s %s: %d is not a dtype", what, name,
+                               (int)t);
+    if (rank < 0 || rank > TS_MAX_RANK)
+        return ts_graph_refuse(g, TS_ERR_SHAPE, NULL, "%s %s has rank %d; at most %d", what, name,
+                               rank, TS_MAX_RANK);
+    if (rank && !dims)
+        return ts_graph_refuse(g, TS_ERR_ARG, NULL, "%s %s: its %d dims are NULL", what, name,
+                               rank);
     for (int i = 0; i < rank; i++) {
         count *= (double)dims[i];
-        if (dims[i] < 1 || count > TS_MAX_COUNT) {
-            give_up(g, ts_fail(TS_ERR_SHAPE, "%s %s: dim %d is %ld, which no tensor can have", what,
-                               name, i, (long)dims[i]));
-            return false;
-        }
+        if (dims[i] < 1 || count > TS_MAX_COUNT)
+            return ts_graph_refuse(g, TS_ERR_SHAPE, NULL,
+                                   "%s %s: dim %d is %ld, which no tensor can have", what, name, i,
+                                   (long)dims[i]);
     }
     return true;
 }
@@ -109,7 +91,9 @@ static bool unique_name(ts_graph *g, const char *name)
     for (int i = 0; i < g->ninputs; i++)
         taken = taken || !strcmp(g->inputs[i]->name, name);
     if (taken)
-        give_up(g, ts_fail(TS_ERR_ARG, "the name '%s' is already taken", name));
+        ts_graph_refuse(g, TS_ERR_ARG,
+                        "every layer needs a name of its own; ts_scope_begin() puts one before it",
+                        "the name '%s' is already taken", name);
     return !taken;
 }
 
@@ -120,20 +104,27 @@ ts_value *ts_input_n(ts_graph *g, const char *name, ts_dtype t, int rank, const 
     return ts_graph_add_input(g, name, ts_type_of(t, rank, dims));
 }
 
+static ts_value *state(ts_graph *g, const char *what, const char *name, ts_dtype t, ts_init init,
+                       int rank, const int64_t *dims, bool trained)
+{
+    if (!usable(g, what, name, t, rank, dims) || !unique_name(g, name))
+        return NULL;
+    if ((unsigned)init.kind > TS_INIT_NORMAL)
+        return ts_graph_refuse(g, TS_ERR_ARG, NULL, "%s %s: there is no kind %d of first values",
+                               what, name, (int)init.kind);
+    return ts_graph_add_state(g, name, ts_type_of(t, rank, dims), init, trained);
+}
+
 ts_value *ts_param_n(ts_graph *g, const char *name, ts_dtype t, ts_init init, int rank,
                      const int64_t *dims)
 {
-    if (!usable(g, "parameter", name, t, rank, dims) || !unique_name(g, name))
-        return NULL;
-    return ts_graph_add_state(g, name, ts_type_of(t, rank, dims), init, true);
+    return state(g, "parameter", name, t, init, rank, dims, true);
 }
 
 ts_value *ts_buffer_n(ts_graph *g, const char *name, ts_dtype t, ts_init init, int rank,
                       const int64_t *dims)
 {
-    if (!usable(g, "buffer", name, t, rank, dims) || !unique_name(g, name))
-        return NULL;
-    return ts_graph_add_state(g, name, ts_type_of(t, rank, dims), init, false);
+    return state(g, "buffer", name, t, init, rank, dims, false);
 }
 
 void ts_freeze(ts_value *param)
@@ -157,14 +148,18 @@ void ts_assign(ts_value *buffer, ts_value *next)
         return;
     if (buffer->kind != TS_VALUE_STATE || next->graph != g ||
         !ts_type_same(&buffer->type, &next->type)) {
-        refuse(g, "ts_assign needs a buffer and a value of its type");
+        ts_graph_refuse(g, TS_ERR_ARG, "the value must have the buffer's dtype and shape",
+                        "ts_assign needs a buffer and a value of its type, got %s and %s",
+                        buffer->kind == TS_VALUE_STATE ? ts_type_text(g->arena, &buffer->type)
+                                                       : "no buffer",
+                        ts_type_text(g->arena, &next->type));
         return;
     }
     if (next == buffer)
         return;
     for (int i = 0; i < g->nupdates; i++)
         if (g->updates[i].state == buffer) {
-            refuse(g, "%s is assigned twice", buffer->name);
+            ts_graph_refuse(g, TS_ERR_ARG, NULL, "%s is assigned twice", buffer->name);
             return;
         }
     if ((next = computed(next)))
@@ -176,7 +171,7 @@ void ts_output(ts_value *v, const char *name)
     if (!v || v->graph->status)
         return;
     if (!name) {
-        refuse(v->graph, "every output needs a name");
+        ts_graph_refuse(v->graph, TS_ERR_ARG, NULL, "every output needs a name");
         return;
     }
     if ((v = computed(v)))
@@ -188,7 +183,8 @@ void ts_loss(ts_value *v)
     if (!v || v->graph->status)
         return;
     if (v->graph->loss) {
-        give_up(v->graph, ts_fail(TS_ERR_ARG, "the graph already has a loss"));
+        ts_graph_refuse(v->graph, TS_ERR_ARG, "add the parts and mark their sum",
+                        "the graph already has a loss");
         return;
     }
     v->graph->loss = computed(v);
@@ -221,7 +217,7 @@ ts_value *ts_const_n(ts_graph *g, ts_dtype t, const void *data, int rank, const 
     if (!usable(g, "constant", "", t, rank, dims))
         return NULL;
     if (!data)
-        return refuse(g, "a constant needs data");
+        return ts_graph_refuse(g, TS_ERR_ARG, NULL, "a constant needs data");
     v = make0(g, "const", t, rank, dims, (ts_attr){0});
     if (v)
         v->node->data = ts_arena_copy(g->arena, data, ts_type_bytes(&v->type));
@@ -272,30 +268,32 @@ static void push(ts_graph *g, ts_scope **top, const char *name)
     *top = s;
 }
 
-static void pop(ts_scope **top)
-{
-    if (*top)
-        *top = (*top)->up;
-}
-
 void ts_block_begin(ts_graph *g, const char *block)
 {
-    push(g, &g->block, block);
+    if (g && block)
+        push(g, &g->block, block);
+    else
+        ts_graph_refuse(g, TS_ERR_ARG, NULL, "every block needs a name");
 }
 
 void ts_block_end(ts_graph *g)
 {
-    pop(&g->block);
+    if (g && g->block)
+        g->block = g->block->up;
 }
 
 void ts_scope_begin(ts_graph *g, const char *name)
 {
-    push(g, &g->scope, name);
+    if (g && name)
+        push(g, &g->scope, name);
+    else
+        ts_graph_refuse(g, TS_ERR_ARG, NULL, "every scope needs a name");
 }
 
 void ts_scope_end(ts_graph *g)
 {
-    pop(&g->scope);
+    if (g && g->scope)
+        g->scope = g->scope->up;
 }
 
 /* --- any op by name --- */
@@ -331,26 +329,27 @@ static int read_attrs(ts_arena *a, const char *format, va_list ap, ts_attr *attr
 ts_value *ts_apply(ts_graph *g, const char *name, int nin, ts_value *const *in, const char *attrs,
                    ...)
 {
-    const ts_op *op = ts_op_find(name);
+    const ts_op *op = name ? ts_op_find(name) : NULL;
     ts_attr attr[TS_MAX_ATTR];
     va_list ap;
     int n;
 
     if (!g || g->status)
         return NULL;
-    if (!op || !strcmp(name, "const")) {
-        give_up(g, op ? ts_fail(TS_ERR_ARG, "a const needs its data: ts_const_n")
-                      : ts_fail(TS_ERR_UNSUPPORTED, "there is no op '%s'", name));
-        return NULL;
-    }
+    if (!op)
+        return ts_graph_refuse(g, TS_ERR_UNSUPPORTED, "doc/ops.md has all of them",
+                               "there is no op '%s'", name ? name : "NULL");
+    if (!strcmp(name, "const"))
+        return ts_graph_refuse(g, TS_ERR_ARG, NULL, "a const needs its data: ts_const_n");
+    if (nin < 0 || (nin && !in))
+        return ts_graph_refuse(g, TS_ERR_ARG, NULL, "%s: %d inputs at %s", name, nin,
+                               in ? "an address" : "NULL");
     va_start(ap, attrs);
     n = read_attrs(g->arena, attrs, ap, attr, TS_COUNT(attr) - 1);
     va_end(ap);
-    if (n < 0) {
-        give_up(g,
-                ts_fail(TS_ERR_ARG, "the attribute format '%s' is not 'name:letter ...'", attrs));
-        return NULL;
-    }
+    if (n < 0)
+        return ts_graph_refuse(g, TS_ERR_ARG, NULL,
+                               "the attribute format '%s' is not 'name:letter ...'", attrs);
     if (strstr(op->attrs, "stream:") && !(attrs && strstr(attrs, "stream:")))
         attr[n++] = ts_attr_i("stream", next_stream(g));
     return ts_node_out(ts_node_make(g, op, nin, in, n, attr));
@@ -440,7 +439,8 @@ ts_value *ts_cast(ts_value *x, ts_dtype t)
     if (!x || x->type.dtype == t)
         return x;
     if ((unsigned)t > TS_BOOL)
-        return refuse(x->graph, "cast to %d, which is not a dtype", (int)t);
+        return ts_graph_refuse(x->graph, TS_ERR_ARG, NULL, "cast to %d, which is not a dtype",
+                               (int)t);
     attr = ts_attr_s("dtype", ts_dtype_name(t));
     return ts_make1(TS_OP(cast), x, 1, &attr);
 }
@@ -514,7 +514,7 @@ ts_value *ts_reshape_n(ts_value *x, int rank, const int64_t *dims)
 {
     ts_attr attr[] = {ts_attr_l("shape", rank, dims)};
 
-    if (x && x->type.rank == rank &&
+    if (x && x->type.rank == rank && (dims || !rank) &&
         (!rank || !memcmp(x->type.dim, dims, sizeof(*dims) * (size_t)rank)))
         return x;
     return ts_make1(TS_OP(reshape), x, 1, attr);
@@ -541,8 +541,9 @@ ts_value *ts_flatten(ts_value *x, int start_dim)
     if (!x || !x->type.rank)
         return ts_reshape(x, 1); /* as PyTorch: a scalar becomes a vector of one */
     if (start_dim < -x->type.rank || start_dim >= x->type.rank)
-        return refuse(x->graph, "flatten from dim %d of a tensor of rank %d", start_dim,
-                      x->type.rank);
+        return ts_graph_refuse(x->graph, TS_ERR_ARG, NULL,
+                               "flatten from dim %d of a tensor of rank %d", start_dim,
+                               x->type.rank);
     start_dim += start_dim < 0 ? x->type.rank : 0;
     memcpy(dims, x->type.dim, sizeof(dims));
     dims[start_dim] = 1;
@@ -561,7 +562,8 @@ ts_value *ts_transpose(ts_value *x, int a, int b)
     if (!x)
         return NULL;
     if (a < 0 || b < 0 || a >= rank || b >= rank)
-        return refuse(x->graph, "transpose of dims %d and %d in a tensor of rank %d", a, b, rank);
+        return ts_graph_refuse(x->graph, TS_ERR_ARG, NULL,
+                               "transpose of dims %d and %d in a tensor of rank %d", a, b, rank);
     for (int i = 0; i < rank; i++)
         dims[i] = i == a ? b : i == b ? a : i;
     return ts_permute_n(x, rank, dims);
@@ -580,7 +582,7 @@ ts_value *ts_concat(int n, ts_value *const *xs, int dim)
 {
     ts_attr attr[] = {ts_attr_i("dim", dim)};
 
-    while (n > TS_MAX_INPUTS && xs[0]) {
+    while (n > TS_MAX_INPUTS && xs && xs[0]) {
         int rest = n - TS_MAX_INPUTS + 1;
         ts_value **fewer = TS_NEWS(xs[0]->graph->arena, ts_value *, rest);
         fewer[0] = ts_concat(TS_MAX_INPUTS, xs, dim);
@@ -589,15 +591,16 @@ ts_value *ts_concat(int n, ts_value *const *xs, int dim)
         xs = fewer;
         n = rest;
     }
-    return n > 0 && xs[0] ? ts_node_out(ts_node_make(xs[0]->graph, TS_OP(concat), n, xs, 1, attr))
-                          : NULL;
+    return n > 0 && xs && xs[0]
+               ? ts_node_out(ts_node_make(xs[0]->graph, TS_OP(concat), n, xs, 1, attr))
+               : NULL;
 }
 
 ts_value *ts_stack(int n, ts_value *const *xs, int dim)
 {
     ts_value **rows;
 
-    if (n < 1 || !xs[0])
+    if (n < 1 || !xs || !xs[0])
         return NULL;
     rows = TS_NEWS(xs[0]->graph->arena, ts_value *, n);
     for (int i = 0; i < n; i++) {
@@ -606,7 +609,8 @@ ts_value *ts_stack(int n, ts_value *const *xs, int dim)
         if (!xs[i])
             return NULL;
         if (rank >= TS_MAX_RANK || at < 0 || at > rank)
-            return refuse(xs[0]->graph, "stack along dim %d of tensors of rank %d", dim, rank);
+            return ts_graph_refuse(xs[0]->graph, TS_ERR_ARG, NULL,
+                                   "stack along dim %d of tensors of rank %d", dim, rank);
         for (int d = 0; d <= rank; d++)
             dims[d] = d < at ? xs[i]->type.dim[d] : d == at ? 1 : xs[i]->type.dim[d - 1];
         rows[i] = ts_reshape_n(xs[i], rank + 1, dims);
@@ -621,8 +625,10 @@ int ts_chunk(ts_value *x, int n, int dim, ts_value **out)
 
     if (!x)
         return 0;
-    if (!each) {
-        refuse(x->graph, "chunk into %d along dim %d of a tensor of rank %d", n, dim, ts_rank(x));
+    if (!each || !out) {
+        ts_graph_refuse(x->graph, TS_ERR_ARG, NULL,
+                        "chunk into %d along dim %d of a tensor of rank %d%s", n, dim, ts_rank(x),
+                        out ? "" : ", and no place for them");
         return 0;
     }
     dim = dim < 0 ? dim + ts_rank(x) : dim;
@@ -737,14 +743,26 @@ ts_value *ts_attention(ts_value *q, ts_value *k, ts_value *v, ts_value *mask)
 /* --- losses --- */
 
 static const char *const reductions[] = {"mean", "sum", "none"};
+static const ts_loss_options plain_loss;
+
+/* NULL, and x's graph remembers, when there is none such. */
+static const char *reduction_name(ts_value *x, ts_reduction r)
+{
+    if ((unsigned)r <= TS_NONE)
+        return reductions[r];
+    return ts_graph_refuse(x->graph, TS_ERR_ARG, "use TS_MEAN, TS_SUM or TS_NONE",
+                           "there is no reduction %d", (int)r);
+}
 
 static ts_value *class_loss(const char *op, ts_value *x, ts_value *t, const ts_loss_options *o)
 {
-    ts_value *in[] = {x, t, o->weight};
+    ts_value *in[3] = {x, t};
     ts_attr attr[3];
     int n = 0;
 
-    if (!x)
+    o = o ? o : &plain_loss;
+    in[2] = o->weight;
+    if (!x || !reduction_name(x, o->reduction))
         return NULL;
     attr[n++] = ts_attr_s("reduction", reductions[o->reduction]);
     if (o->has_ignore)
@@ -769,12 +787,14 @@ ts_value *ts_loss_o(const char *op, ts_value *x, ts_value *target, const ts_loss
     ts_value *in[4] = {x, target};
     ts_attr attr[4];
     int n = 0, nin = 2;
-    bool logits = !strcmp(op, "binary_cross_entropy_with_logits");
+    bool logits = op && !strcmp(op, "binary_cross_entropy_with_logits");
 
-    if (!x)
+    o = o ? o : &plain_loss;
+    if (!x || !reduction_name(x, o->reduction))
         return NULL;
-    if (!ts_op_find(op))
-        return refuse(x->graph, "there is no loss '%s'", op);
+    if (!op || !ts_op_find(op))
+        return ts_graph_refuse(x->graph, TS_ERR_ARG, NULL, "there is no loss '%s'",
+                               op ? op : "NULL");
     attr[n++] = ts_attr_s("reduction", reductions[o->reduction]);
     if (o->beta > 0)
         attr[n++] = ts_attr_f("beta", o->beta);
@@ -785,7 +805,7 @@ ts_value *ts_loss_o(const char *op, ts_value *x, ts_value *target, const ts_loss
     if (o->pos_weight)
         in[nin++] = o->pos_weight;
     if (o->pos_weight && !logits)
-        return refuse(x->graph, "%s has no pos_weight", op);
+        return ts_graph_refuse(x->graph, TS_ERR_ARG, NULL, "%s has no pos_weight", op);
     if (o->weight && logits)
         attr[n++] = ts_attr_i("has_weight", 1);
     return ts_node_out(ts_node_make(x->graph, ts_op_find(op), nin, in, n, attr));
@@ -793,7 +813,10 @@ ts_value *ts_loss_o(const char *op, ts_value *x, ts_value *target, const ts_loss
 
 ts_value *ts_identity_loss(ts_value *x, ts_reduction r)
 {
-    ts_attr attr[] = {ts_attr_s("reduction", reductions[r])};
+    ts_attr attr;
 
-    return ts_make1(TS_OP(identity_loss), x, 1, attr);
+    if (!x || !reduction_name(x, r))
+        return NULL;
+    attr = ts_attr_s("reduction", reductions[r]);
+    return ts_make1(TS_OP(identity_loss), x, 1, &attr);
 }

@@ -8,27 +8,14 @@
 #include "op/op.h"
 #include <math.h>
 
-/* For a layer that cannot be made: remembers why, returns NULL. */
-static void *refuse(ts_graph *g, ts_status code, const char *fmt, ...) TS_PRINTF(3, 4);
-static void *refuse(ts_graph *g, ts_status code, const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    if (!g->status) {
-        g->status = ts_fail(code, "%s", ts_arena_vprintf(g->arena, fmt, ap));
-        g->error = *ts_last_error();
-    }
-    va_end(ap);
-    return NULL;
-}
-
 static ts_value *param(ts_graph *g, const char *layer, const char *what, ts_dtype t, ts_init init,
                        int rank, const int64_t *dims)
 {
     const char *path = g->scope ? "" : NULL;
     ts_scope *s = g->scope;
 
+    if (!layer)
+        return ts_graph_refuse(g, TS_ERR_ARG, NULL, "every layer needs a name");
     for (; s; s = s->up)
         path = path[0] ? ts_arena_printf(g->arena, "%s.%s", s->name, path) : s->name;
     return ts_param_n(g,
@@ -52,7 +39,8 @@ static ts_value *linear(ts_value *x, const char *name, int64_t out, bool bias)
         return NULL;
     g = x->graph;
     if (!in)
-        return refuse(g, TS_ERR_SHAPE, "layer %s: a scalar has no features", name);
+        return ts_graph_refuse(g, TS_ERR_SHAPE, NULL, "layer %s: a scalar has no features",
+                               name ? name : "NULL");
     args[1] = param(g, name, "weight", x->type.dtype, fan_in((double)in), 2, (int64_t[]){out, in});
     if (bias)
         args[2] = param(g, name, "bias", x->type.dtype, fan_in((double)in), 1, &out);
@@ -92,7 +80,8 @@ static int conv_attrs(const ts_conv_options *o, int spatial, int64_t lists[4][3]
 static ts_value *conv(ts_value *x, const char *name, int spatial, int64_t out, int64_t kernel,
                       const ts_conv_options *o, bool transposed)
 {
-    int64_t groups = o->groups ? o->groups : 1, c = ts_dim(x, 1), taps = 1, lists[4][3], dims[5];
+    static const ts_conv_options defaults;
+    int64_t groups, c = ts_dim(x, 1), taps = 1, lists[4][3], dims[5];
     ts_value *args[3] = {x}, *y;
     ts_attr attr[6];
     ts_graph *g;
@@ -102,12 +91,16 @@ static ts_value *conv(ts_value *x, const char *name, int spatial, int64_t out, i
     if (!x)
         return NULL;
     g = x->graph;
+    o = o ? o : &defaults;
+    groups = o->groups ? o->groups : 1;
     if (spatial < 1 || spatial > 3 || x->type.rank != spatial + 2 || groups < 1 || c % groups ||
         out % groups || kernel < 1)
-        return refuse(g, TS_ERR_SHAPE,
-                      "layer %s: an input of rank %d with %ld channels does not fit a "
-                      "%d-d convolution to %ld channels in %ld groups",
-                      name, x->type.rank, (long)c, spatial, (long)out, (long)groups);
+        return ts_graph_refuse(
+            g, TS_ERR_SHAPE, NULL,
+            "layer %s: an input of rank %d with %ld channels does not fit a "
+            "%d-d convolution to %ld channels in %ld groups with a kernel of %ld",
+            name ? name : "NULL", x->type.rank, (long)c, spatial, (long)out, (long)groups,
+            (long)kernel);
     n = conv_attrs(o, spatial, lists, attr, transposed);
     dims[0] = transposed ? c : out;
     dims[1] = (transposed ? out : c) / groups;
@@ -141,14 +134,17 @@ ts_value *ts_conv_transpose_layer(ts_value *x, const char *name, int spatial, in
 static ts_value *pool(const char *op, ts_value *x, int spatial, int64_t kernel,
                       const ts_pool_options *o)
 {
+    static const ts_pool_options defaults;
     int64_t lists[3][3] = {{0}};
     ts_attr attr[5];
     int n = 0;
 
     if (!x)
         return NULL;
+    o = o ? o : &defaults;
     if (spatial < 1 || spatial > 3)
-        return refuse(x->graph, TS_ERR_SHAPE, "%s over %d dims; 1 to 3 are possible", op, spatial);
+        return ts_graph_refuse(x->graph, TS_ERR_SHAPE, NULL, "%s over %d dims; 1 to 3 are possible",
+                               op, spatial);
     for (int d = 0; d < spatial; d++) {
         lists[0][d] = kernel;
         lists[1][d] = o->stride ? o->stride : kernel;
@@ -199,6 +195,13 @@ ts_value *ts_upsample_bilinear2d(ts_value *x, int64_t h, int64_t w, bool align_c
 
 /* --- norms --- */
 
+static const ts_norm_options plain_norm;
+
+static ts_attr eps_of(const ts_norm_options *o)
+{
+    return ts_attr_f("eps", o->eps > 0 ? o->eps : 1e-5);
+}
+
 static ts_init full(double v)
 {
     return (ts_init){TS_INIT_FULL, v, 0};
@@ -208,14 +211,16 @@ ts_value *ts_batch_norm_layer(ts_value *x, const char *name, const ts_norm_optio
 {
     int64_t c = ts_dim(x, 1);
     ts_value *args[5] = {x}, *y;
-    ts_attr attr[] = {ts_attr_f("eps", o->eps > 0 ? o->eps : 1e-5),
-                      ts_attr_f("momentum", o->momentum > 0 ? o->momentum : 0.1),
-                      ts_attr_i("training", !o->inference)};
+    ts_attr attr[3];
     ts_graph *g;
 
     if (!x)
         return NULL;
     g = x->graph;
+    o = o ? o : &plain_norm;
+    attr[0] = eps_of(o);
+    attr[1] = ts_attr_f("momentum", o->momentum > 0 ? o->momentum : 0.1);
+    attr[2] = ts_attr_i("training", !o->inference);
     args[1] = param(g, name, "running_mean", TS_F32, full(0), 1, &c);
     args[2] = param(g, name, "running_var", TS_F32, full(1), 1, &c);
     ts_freeze(args[1]);
@@ -238,10 +243,13 @@ static ts_value *affine_norm(const char *op, ts_value *x, const char *name,
                              const ts_norm_options *o, int rank, const int64_t *dims, ts_attr extra)
 {
     ts_value *args[3] = {x}, *y;
-    ts_attr attr[] = {ts_attr_f("eps", o->eps > 0 ? o->eps : 1e-5), extra};
+    ts_attr attr[2];
 
     if (!x)
         return NULL;
+    o = o ? o : &plain_norm;
+    attr[0] = eps_of(o);
+    attr[1] = extra;
     if (!o->no_affine) {
         args[1] = param(x->graph, name, "weight", x->type.dtype, full(1), rank, dims);
         args[2] = param(x->graph, name, "bias", x->type.dtype, full(0), rank, dims);

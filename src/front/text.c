@@ -775,10 +775,15 @@ static ts_status verify(const ts_graph *g)
 
 ts_status ts_graph_parse(const char *text, ts_graph **out)
 {
-    reader r = {.p = text, .line = 1, .a = ts_arena_new()};
-    ts_arena *a = ts_arena_new();
-    ts_status s = graph(&r, a, out);
+    reader r = {.p = text, .line = 1};
+    ts_arena *a;
+    ts_status s;
 
+    if (!text || !out)
+        return ts_fail(TS_ERR_ARG, "reading IR needs a text and a place for the graph");
+    r.a = ts_arena_new();
+    a = ts_arena_new();
+    s = graph(&r, a, out);
     if (!s)
         s = verify(*out);
     ts_arena_free(r.a);

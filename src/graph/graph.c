@@ -66,11 +66,6 @@ ts_value *ts_graph_find_state(const ts_graph *g, const char *name)
     return NULL;
 }
 
-const ts_state *ts_graph_state_of(const ts_graph *g, const ts_value *v)
-{
-    return v->kind == TS_VALUE_STATE ? &g->states[v->index] : NULL;
-}
-
 static _Thread_local const char *here_file;
 static _Thread_local int here_line;
 
@@ -178,6 +173,35 @@ static ts_status give_up(ts_graph *g, ts_status s)
     return s;
 }
 
+/* "encoder.fc1, model.c:41", as much of it as is known. */
+static const char *here(ts_graph *g)
+{
+    ts_node n = {0};
+    const char *layer;
+
+    place(g, &n);
+    layer = n.layer ? n.layer : "";
+    return !n.file ? layer
+                   : ts_arena_printf(g->arena, "%s%s%s:%d", layer, layer[0] ? ", " : "", n.file,
+                                     n.line);
+}
+
+void *ts_graph_refuse(ts_graph *g, ts_status code, const char *hint, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (!g || g->status)
+        return NULL;
+    va_start(ap, fmt);
+    ts_fail_loc(here(g), code, "%s", ts_arena_vprintf(g->arena, fmt, ap));
+    va_end(ap);
+    ts_error_doing("building the graph");
+    if (hint)
+        ts_error_hint("%s", hint);
+    give_up(g, code);
+    return NULL;
+}
+
 /* The kind letter of an attribute in a list such as "dims:l keepdim:i", 0 when it is not there. */
 static char declared(const char *list, const char *name)
 {
@@ -207,7 +231,10 @@ static ts_status check_value(const ts_node *n, const ts_attr *x)
 
     if (x->kind == 's' && !x->s)
         return ts_fail_at(n, TS_ERR_ARG, "%s: the text %s is NULL", n->op->name, x->name);
-    if (count < 0 || count > TS_MAX_RANK || (count && !l))
+    if (count > 0 && !l)
+        return ts_fail_at(n, TS_ERR_ARG, "%s: the list %s of %d items is NULL", n->op->name,
+                          x->name, count);
+    if (count < 0 || count > TS_MAX_RANK)
         return ts_fail_at(n, TS_ERR_ARG, "%s: %s has %d items; at most %d", n->op->name, x->name,
                           count, TS_MAX_RANK);
     for (int i = 0; i < count; i++)

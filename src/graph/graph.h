@@ -145,7 +145,10 @@ ts_value *ts_graph_add_state(ts_graph *g, const char *name, ts_type t, ts_init i
 void ts_graph_add_update(ts_graph *g, ts_value *state, ts_value *next, int phase);
 void ts_graph_add_output(ts_graph *g, ts_value *v, const char *name);
 ts_value *ts_graph_find_state(const ts_graph *g, const char *name);
-const ts_state *ts_graph_state_of(const ts_graph *g, const ts_value *v);
+/* For a call that cannot be done: g remembers the first such, with the user's line; hint may be
+ * NULL. Returns NULL. */
+void *ts_graph_refuse(ts_graph *g, ts_status code, const char *hint, const char *fmt, ...)
+    TS_PRINTF(4, 5);
 /* A copy in arena a of everything but the nodes; map[id of old value] is the new value. A pass
  * fills in the nodes with ts_node_clone or its own and ends with ts_graph_finish, which maps
  * outputs, updates, loss. */

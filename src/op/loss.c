@@ -62,6 +62,19 @@ static ts_value *mixed(ts_value *loss, ts_value *smooth, double smoothing, int64
     return ts_add(ts_mul_scalar(loss, 1 - smoothing), smooth);
 }
 
+static ts_status bad_target(const ts_node *n, const ts_value *x, const ts_value *t)
+{
+    ts_arena *a = ts_arena_new();
+
+    ts_fail_at(n, TS_ERR_SHAPE,
+               "%s: the target must be integers shaped like the input without its classes, got %s "
+               "for %s",
+               n->op->name, ts_type_text(a, &t->type), ts_type_text(a, &x->type));
+    ts_arena_free(a);
+    ts_error_hint("a target has the number of each sample's class, like TS_I32 [batch]");
+    return TS_ERR_SHAPE;
+}
+
 /* -w[t] logp[t] over classes in dim 1 (or dim 0 of a vector), 0 where t is ignore_index. The mean
  * divides by the sum of the weights that counted. inputs: logp [N, C, ...], target [N, ...] [,
  * weight [C]] */
@@ -79,10 +92,7 @@ static ts_status nll(const ts_node *n, ts_value *x, ts_value *t, ts_value *weigh
     shape.dim[cdim] = 1;
     if (ts_dtype_is_float(tt.dtype) || ts_type_count(&shape) != ts_type_count(&tt) ||
         tt.rank != x->type.rank - 1)
-        return ts_fail_at(
-            n, TS_ERR_SHAPE,
-            "%s: the target must be integers shaped like the input without its classes",
-            n->op->name);
+        return bad_target(n, x, t);
     if (weight && (weight->type.rank != 1 || weight->type.dim[0] != classes))
         return ts_fail_at(n, TS_ERR_SHAPE, "%s: the weight must have %ld elements, one a class",
                           n->op->name, (long)classes);

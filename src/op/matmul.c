@@ -168,7 +168,7 @@ ts_status ts_eval_conv_weight(const ts_node *n, const ts_eval_ctx *c, const ts_t
     return eval(n, in, out);
 }
 
-double ts_contract_flops(const ts_node *n)
+static double contract_flops(const ts_node *n)
 {
     ts_arena *a = ts_arena_new();
     ts_spec s;
@@ -184,7 +184,7 @@ double ts_contract_flops(const ts_node *n)
 double ts_node_flops(const ts_node *n)
 {
     if (n->op->flags & TS_CONTRACT)
-        return ts_contract_flops(n);
+        return contract_flops(n);
     if (n->op->flags & (TS_VIEW | TS_SOURCE))
         return 0;
     if (n->op->flags & TS_REDUCE)

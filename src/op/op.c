@@ -62,7 +62,6 @@ static double floor_div(double x, double y)
 
 /* `none` in a row: the rule is absent. */
 #define ts_grad_none NULL
-#define ts_emit_none NULL
 #define ts_spec_none NULL
 
 /* An op without its row of attributes does not compile. */
@@ -128,19 +127,6 @@ const ts_op *ts_op_find(const char *name)
         if (!strcmp(table[i].name, name))
             return &table[i];
     return NULL;
-}
-
-double ts_node_bytes(const ts_node *n)
-{
-    double bytes = 0;
-
-    if (n->op->flags & TS_SOURCE)
-        return 0;
-    for (int i = 0; i < n->nin; i++)
-        bytes += (double)ts_type_bytes(&n->in[i]->type);
-    for (int i = 0; i < n->nout; i++)
-        bytes += (double)ts_type_bytes(&n->out[i]->type);
-    return bytes;
 }
 
 ts_status ts_node_set_out1(ts_node *n, ts_type t)
@@ -234,11 +220,6 @@ ts_value *ts_wide(ts_value *x)
     bool half = x && (x->type.dtype == TS_F16 || x->type.dtype == TS_BF16);
 
     return half ? ts_cast(x, TS_F32) : x;
-}
-
-ts_value *ts_zeros(ts_value *x)
-{
-    return x ? ts_full_n(x->graph, x->type.dtype, 0, x->type.rank, x->type.dim) : NULL;
 }
 
 /* sqrt and the like make f32 of integers, as PyTorch does. */

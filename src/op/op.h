@@ -1,11 +1,11 @@
 /* op.h - what an op is: one row of ops.h, its rules in the family's file.
  *
  *   infer   the outputs' types from the inputs' (and attributes)
- *   grad    builds the gradient: dy[i] per output (NULL: none came), dx[i] per input (NULL: none
- * goes) eval    the reference kernel: plain loops in double, obviously right emit    the generated
- * code: the C text of one element (or one vector of lanes) of an output spec    contractions only:
- * the loop nest, for the register-blocked template expand  composites only: the same thing in
- * smaller ops; then they need no other rule
+ *   grad    builds the gradient: dy[i] per output (NULL: none came), dx[i] per input (NULL: none)
+ *   eval    the reference kernel: plain loops in double, obviously right
+ *   emit    the generated code: the C text of one element (or vector of lanes) of an output
+ *   spec    contractions only: the loop nest, for the register-blocked template
+ *   expand  composites only: the same thing in smaller ops; then they need no other rule
  */
 #ifndef TS_OP_H
 #define TS_OP_H
@@ -38,7 +38,6 @@ enum {
     TS_SOURCE = 256,   /* no inputs: constants                                                    */
     TS_CONTROL = 512,  /* has sub-graphs                                                          */
     TS_INDEX = 1024,   /* reads where another input says                                          */
-    TS_COMMUTES = 2048, /* x op y is y op x */
 };
 
 struct ts_op {
@@ -52,7 +51,6 @@ struct ts_op {
     const char *(*emit)(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at);
     void (*spec)(ts_arena *a, const ts_node *n, ts_spec *spec);
     ts_status (*expand)(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out);
-    double (*flops)(const ts_node *n); /* NULL: one per output element */
     double (*ref)(double x, double y, double z);
     const char *formula;
     const char *attrs; /* "dims:l keepdim:i" */
@@ -63,7 +61,6 @@ struct ts_op {
 const ts_op *ts_op_find(const char *name); /* NULL when there is none */
 const ts_op *ts_op_at(int i);              /* the i-th row, NULL past the last */
 double ts_node_flops(const ts_node *n);
-double ts_node_bytes(const ts_node *n);
 /* The row itself: TS_OP(relu) */
 #define TS_OP(name) ts_op_find(#name)
 
@@ -76,7 +73,6 @@ ts_value *ts_make1(const ts_op *op, ts_value *x, int nattr, const ts_attr *attr)
 ts_value *ts_make2(const ts_op *op, ts_value *x, ts_value *y, int nattr, const ts_attr *attr);
 ts_value *ts_full_like(ts_value *x, double value);  /* rank 0, broadcasts */
 ts_value *ts_wide(ts_value *x);                     /* halves as f32: where sums grow */
-ts_value *ts_zeros(ts_value *x);                    /* x's shape */
 ts_value *ts_sum_to(ts_value *v, const ts_type *t); /* undoes a broadcast */
 ts_value *ts_point1(const char *op, ts_value *x);
 ts_value *ts_point2(const char *op, ts_value *x, ts_value *y); /* promotes */

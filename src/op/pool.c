@@ -186,25 +186,6 @@ ts_status ts_eval_max_pool(const ts_node *n, const ts_eval_ctx *c, const ts_tens
     return TS_OK;
 }
 
-ts_status ts_eval_max_pool_grad(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
-                                ts_tensor *out)
-{
-    pool p;
-    int64_t at[TS_MAX_RANK];
-    double *sums;
-
-    (void)c;
-    TS_TRY(attrs(n, &p));
-    TS_TRY(ts_sums_start(out, &sums));
-    for (ts_each it = ts_each_of(&in[0].type); it.more; ts_each_next(&it)) {
-        int64_t k = (int64_t)ts_dtype_get(in[1].type.dtype, in[1].data, it.flat);
-        if (tap_at(&p, &out->type, it.at, k, at))
-            sums[ts_flat(&out->type, at)] += ts_dtype_get(in[0].type.dtype, in[0].data, it.flat);
-    }
-    ts_sums_store(sums, out);
-    return TS_OK;
-}
-
 ts_status ts_eval_sum_pool(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
                            ts_tensor *out)
 {
@@ -223,8 +204,10 @@ ts_status ts_eval_sum_pool(const ts_node *n, const ts_eval_ctx *c, const ts_tens
     return TS_OK;
 }
 
-ts_status ts_eval_sum_pool_grad(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
-                                ts_tensor *out)
+/* Gives each window's gradient back to its taps: to all of them, or with a second input to the one
+ * it names. */
+ts_status ts_eval_pool_grad(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                            ts_tensor *out)
 {
     pool p;
     int64_t at[TS_MAX_RANK];
@@ -233,10 +216,13 @@ ts_status ts_eval_sum_pool_grad(const ts_node *n, const ts_eval_ctx *c, const ts
     (void)c;
     TS_TRY(attrs(n, &p));
     TS_TRY(ts_sums_start(out, &sums));
-    for (ts_each it = ts_each_of(&in->type); it.more; ts_each_next(&it))
+    for (ts_each it = ts_each_of(&in->type); it.more; ts_each_next(&it)) {
+        double dy = ts_dtype_get(in->type.dtype, in->data, it.flat);
+        double only = n->nin > 1 ? ts_dtype_get(in[1].type.dtype, in[1].data, it.flat) : 0;
         for (int64_t k = 0; k < taps_of(&p); k++)
-            if (tap_at(&p, &out->type, it.at, k, at))
-                sums[ts_flat(&out->type, at)] += ts_dtype_get(in->type.dtype, in->data, it.flat);
+            if ((n->nin == 1 || (double)k == only) && tap_at(&p, &out->type, it.at, k, at))
+                sums[ts_flat(&out->type, at)] += dy;
+    }
     ts_sums_store(sums, out);
     return TS_OK;
 }
@@ -342,22 +328,71 @@ typedef struct pick_arg {
     bool begun;
 } pick_arg;
 
+typedef struct window {
+    const pool *p;
+    const ts_ix *const *at;
+} window;
+
+/* How many taps of the window at `at` lie in the padding before dim d: max(0, this). */
+static const ts_ix *before(ts_emit *e, const window *w, int d)
+{
+    const ts_ix *start = ts_ix_mul(e->a, w->at[2 + d], -w->p->stride[d]);
+
+    return ts_ix_addc(e->a, start, w->p->padding[d]);
+}
+
+/* The first tap that is an element: the place of the largest when all are -inf. */
+static const char *first_tap(ts_emit *e, void *arg)
+{
+    const window *w = arg;
+    const char *flat = "";
+
+    for (int d = 0; d < w->p->spatial; d++) {
+        const char *k = ts_ix_text(e->a, before(e, w, d));
+        int64_t lo, hi;
+        ts_ix_range(before(e, w, d), &lo, &hi);
+        if (flat[0])
+            flat = ts_arena_printf(e->a, "%s * %ld + ", flat, (long)w->p->kernel[d]);
+        flat = hi <= 0 ? ts_arena_printf(e->a, "(%s0)", flat)
+                       : ts_arena_printf(e->a, "(%s(%s > 0 ? %s : 0))", flat, k, k);
+    }
+    return ts_arena_printf(e->a, "(int32_t)%s", flat);
+}
+
+/* Declares the largest so far, `x`, and its place. */
+static void begin_pick(ts_emit *e, const ts_node *n, const pool *p, const ts_ix *const *at,
+                       const char *x, pick_arg *a)
+{
+    ts_dtype type = n->in[0]->type.dtype, place = n->out[1]->type.dtype;
+    window w = {p, at};
+    bool padded = false, by_lane = false;
+    const char *first = "0";
+
+    for (int d = 0; d < p->spatial; d++) {
+        int64_t lo, hi;
+        ts_ix_range(before(e, &w, d), &lo, &hi);
+        padded = padded || hi > 0;
+        by_lane = by_lane || (hi > 0 && e->lanes && ts_ix_uses(at[2 + d], e->lane));
+    }
+    if (padded)
+        first = by_lane ? ts_emit_lanes(e, place, first_tap, &w) : first_tap(e, &w);
+    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, type), a->best, x);
+    ts_emit_line(e, "%s %s = %s - (%s){0};", ts_emit_ctype(e, place), a->where, first,
+                 ts_emit_ctype(e, place));
+    a->begun = true;
+}
+
 static void pick(ts_emit *e, const ts_node *n, const pool *p, const ts_ix *const *at,
                  const tap_ix *t, void *arg)
 {
     pick_arg *a = arg;
-    ts_dtype type = n->in[0]->type.dtype, place = n->out[1]->type.dtype;
+    ts_dtype type = n->in[0]->type.dtype;
     const char *x = tap(e, n, p, at, t, a->lowest);
 
+    if (x && !a->begun)
+        return begin_pick(e, n, p, at, x, a);
     if (!x)
         return;
-    if (!a->begun) {
-        a->begun = true;
-        ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, type), a->best, x);
-        ts_emit_line(e, "%s %s = %s - (%s){0};", ts_emit_ctype(e, place), a->where,
-                     ts_ix_text(e->a, t->flat), ts_emit_ctype(e, place));
-        return;
-    }
     e->need(e->where, ts_arena_printf(e->a, "beats %s", ts_emit_suffix(e, type)));
     ts_emit_line(e, "PICK(%s, %s, %s, %s, (int32_t)(%s));",
                  e->lanes ? ts_emit_suffix(e, type) : "scalar", a->best, a->where, x,
@@ -375,16 +410,12 @@ static double lowest(ts_dtype t)
 const char *ts_emit_max_pool(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
     pool p;
-    ts_dtype t = n->in[0]->type.dtype, ti = n->out[1]->type.dtype;
+    ts_dtype t = n->in[0]->type.dtype;
     pick_arg a = {ts_emit_name(e, "b"), ts_emit_name(e, "w"), lowest(t), false};
 
     attrs(n, &p);
-    if (taps_of(&p) > UNROLL) {
-        a.begun = true;
-        ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), a.best,
-                     ts_emit_literal(e, t, a.lowest));
-        ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, ti), a.where, ts_emit_literal(e, ti, 0));
-    }
+    if (taps_of(&p) > UNROLL)
+        begin_pick(e, n, &p, at, ts_emit_literal(e, t, a.lowest), &a);
     each_tap(e, n, &p, at, pick, &a);
     ts_emit_bind(e, n->out[1 - out], at, out ? a.best : a.where);
     return out ? a.where : a.best;
@@ -473,19 +504,13 @@ static const char *emit_sum(ts_emit *e, const ts_node *n, const ts_ix *const *at
     return acc;
 }
 
-const char *ts_emit_max_pool_grad(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
-{
-    (void)out;
-    return emit_sum(e, n, at, add_cover);
-}
-
 const char *ts_emit_sum_pool(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
     (void)out;
     return emit_sum(e, n, at, add_tap);
 }
 
-const char *ts_emit_sum_pool_grad(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+const char *ts_emit_pool_grad(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
     (void)out;
     return emit_sum(e, n, at, add_cover);

@@ -190,6 +190,50 @@ static const char *hyper_name(ts_arena *a, int i, int group)
     return group ? ts_arena_printf(a, "%s.%d", hypers[i].name, group) : hypers[i].name;
 }
 
+static bool variable(const ts_optimizer *o, int i)
+{
+    return uses(o, i) && o->variable & hypers[i].bit;
+}
+
+static ts_hyper without_variables(const ts_optimizer *o, ts_hyper h)
+{
+    for (int i = 0; i < NHYPERS; i++)
+        if (variable(o, i))
+            memset((char *)&h + hypers[i].offset, 0, sizeof(double));
+    return h;
+}
+
+const ts_optimizer *ts_optimizer_fixed(ts_arena *a, const ts_optimizer *o)
+{
+    ts_optimizer *out = ts_arena_copy(a, o, sizeof(*o));
+    ts_group *groups = TS_NEWS(a, ts_group, o->ngroups);
+
+    out->hyper = without_variables(o, o->hyper);
+    for (int i = 0; i < o->ngroups; i++) {
+        groups[i] = o->groups[i];
+        groups[i].hyper = without_variables(o, o->groups[i].hyper);
+    }
+    out->groups = groups;
+    if (o->variable & TS_HYPER_LOSS_SCALING)
+        out->loss_scaling = 0;
+    return out;
+}
+
+bool ts_optimizer_start(ts_arena *a, const ts_optimizer *o, const char *state, double *start)
+{
+    if (o->variable & TS_HYPER_LOSS_SCALING && !strcmp(state, "loss_scaling")) {
+        *start = o->loss_scaling;
+        return true;
+    }
+    for (int group = 0; group <= o->ngroups; group++)
+        for (int i = 0; i < NHYPERS; i++)
+            if (variable(o, i) && !strcmp(state, hyper_name(a, i, group))) {
+                *start = hyper_value(hyper_of(o, group), i);
+                return true;
+            }
+    return false;
+}
+
 /* --- is it possible? --- */
 
 static ts_status check_range(const char *name, int group, double x, int range)
@@ -226,6 +270,23 @@ static ts_status check_group(const ts_optimizer *o, int group)
     return TS_OK;
 }
 
+static ts_status check_lists(const ts_optimizer *o)
+{
+    if (o->ngroups < 0 || (o->ngroups && !o->groups))
+        return ts_fail(TS_ERR_ARG, "the optimizer has %d parameter groups at %s", o->ngroups,
+                       o->groups ? "an address" : "NULL");
+    for (int i = 0; i < o->ngroups; i++) {
+        const ts_group *g = &o->groups[i];
+        if (g->nparams < 0 || (g->nparams && !g->params))
+            return ts_fail(TS_ERR_ARG, "parameter group %d has %d names at %s", i + 1, g->nparams,
+                           g->params ? "an address" : "NULL");
+        for (int k = 0; k < g->nparams; k++)
+            if (!g->params[k])
+                return ts_fail(TS_ERR_ARG, "name %d of parameter group %d is NULL", k, i + 1);
+    }
+    return TS_OK;
+}
+
 static ts_status check_storage(const char *what, ts_dtype t)
 {
     if (t == TS_F32 || t == TS_F16)
@@ -251,15 +312,19 @@ static ts_status check_combined(const ts_options *opt)
     return TS_OK;
 }
 
-static ts_status check(const ts_options *opt)
+ts_status ts_optimizer_check(const ts_options *opt)
 {
     const ts_optimizer *o = opt->optimizer;
 
     if ((unsigned)o->kind > TS_LAMB)
         return ts_fail(TS_ERR_ARG, "there is no optimizer of kind %d", (int)o->kind);
+    TS_TRY(check_lists(o));
     for (int i = 0; i <= o->ngroups; i++)
         TS_TRY(check_group(o, i));
-    TS_TRY(check_range("loss_scaling", 0, o->loss_scaling, POSITIVE));
+    if (check_range("loss_scaling", 0, o->loss_scaling, POSITIVE)) {
+        ts_error_hint("ts_sgd(), ts_adam() and so on make optimizers with a value for everything");
+        return TS_ERR_ARG;
+    }
     if (!(o->max_grad_norm >= 0)) /* infinity means no clipping too */
         return ts_fail(TS_ERR_ARG, "max_grad_norm of the optimizer is %g; it must be at least 0",
                        o->max_grad_norm);
@@ -345,7 +410,7 @@ static void add_hypers(context *c)
     c->hyper = TS_NEWS(c->g->arena, ts_value *, n);
     for (int group = 0; group <= o->ngroups; group++)
         for (int i = 0; i < NHYPERS; i++)
-            if (uses(o, i) && o->variable & hypers[i].bit)
+            if (variable(o, i))
                 c->hyper[group * NHYPERS + i] = add_scalar_state(
                     c, hyper_name(c->g->arena, i, group), hyper_value(hyper_of(o, group), i));
 }
@@ -749,7 +814,7 @@ ts_status ts_pass_optimizer(ts_arena *a, const ts_graph *in, const ts_options *o
     *out = in;
     if (!opt->optimizer || !in->ngrads)
         return TS_OK;
-    TS_TRY(check(opt));
+    TS_TRY(ts_optimizer_check(opt));
     c.g = ts_graph_begin_copy(a, in, &map);
     for (int i = 0; i < in->nnodes; i++)
         ts_graph_copy_node(c.g, in->nodes[i], map);

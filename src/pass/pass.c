@@ -21,12 +21,11 @@ const char *ts_pass_name(int i)
     return i >= 0 && i < TS_COUNT(passes) ? passes[i].name : NULL;
 }
 
-/* Is `name` in "a,b,c"? */
-static bool listed(const char *list, const char *name)
+bool ts_pass_skipped(const ts_options *opt, const char *name)
 {
     size_t n = strlen(name);
 
-    for (const char *p = list; p && *p; p += strspn(p, ", ")) {
+    for (const char *p = opt->skip; p && *p; p += strspn(p, ", ")) {
         size_t len = strcspn(p, ", ");
         if (len == n && !memcmp(p, name, n))
             return true;
@@ -82,7 +81,7 @@ ts_status ts_pass_all(ts_arena *a, const ts_graph *model, const ts_options *opt,
 
     TS_TRY(ts_graph_verify(g));
     for (int i = 0; i < TS_COUNT(passes); i++)
-        if (!listed(opt->skip, passes[i].name))
+        if (!ts_pass_skipped(opt, passes[i].name))
             TS_TRY(run(a, i, g, opt, &g));
     *out = g;
     return TS_OK;

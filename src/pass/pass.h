@@ -13,6 +13,8 @@ typedef ts_status ts_pass_fn(ts_arena *a, const ts_graph *in, const ts_options *
 ts_status ts_pass_all(ts_arena *a, const ts_graph *model, const ts_options *opt,
                       const ts_graph **out);
 const char *ts_pass_name(int i); /* NULL past the last */
+/* Is this pass, or choice of the plan, in opt->skip ("fuse,layout")? */
+bool ts_pass_skipped(const ts_options *opt, const char *name);
 ts_status ts_pass_run(ts_arena *a, const char *name, const ts_graph *in, const ts_options *opt,
                       const ts_graph **out);
 
@@ -26,6 +28,13 @@ ts_pass_fn ts_pass_order;     /* order.c      the canonical order of the nodes; 
 ts_pass_fn ts_pass_split;     /* split.c      large sums with few results in two steps */
 ts_pass_fn ts_pass_winograd;  /* winograd.c   3x3 convolutions over many channels by F(4,3)  */
 ts_pass_fn ts_pass_layout;    /* layout.c     how each tensor lies in memory    */
+
+/* optimizer.c: the optimizer as the cache sees it */
+ts_status ts_optimizer_check(const ts_options *opt); /* there is one: can it be? */
+/* A copy without the values that a run may change: what the compiled step depends on. */
+const ts_optimizer *ts_optimizer_fixed(ts_arena *a, const ts_optimizer *o);
+/* Is the state of that name such a value? Then what it starts with. */
+bool ts_optimizer_start(ts_arena *a, const ts_optimizer *o, const char *state, double *start);
 
 /* What simplify.c is made of. A rule looks at a node of the graph being made, whose inputs are
  * simple already, and gives a value of the same type to use instead: one that is there, or one it

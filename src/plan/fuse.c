@@ -330,7 +330,7 @@ ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts
               .result = TS_NEWS(a, bool, g->nvalues),
               .weight = TS_NEWS(a, int, g->nvalues),
               .leaves = TS_NEWS(a, int, g->nvalues)};
-    bool fusing = !(opt->skip && strstr(opt->skip, "fuse"));
+    bool fusing = !ts_pass_skipped(opt, "fuse");
 
     for (int i = 0; i < g->nvalues; i++)
         p->place[i].kernel = -1;

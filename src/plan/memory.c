@@ -144,7 +144,7 @@ ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p)
         }
         all[n++] = (life){v, q->kernel, TS_MAX(last[i], q->kernel), q->bytes};
     }
-    if (small(p, all, n) && !(opt->skip && strstr(opt->skip, "spread")))
+    if (small(p, all, n) && !ts_pass_skipped(opt, "spread"))
         for (int i = 0; i < n; i++)
             all[i] = (life){all[i].v, 0, p->nkernels, all[i].bytes};
     qsort(all, (size_t)n, sizeof(*all), by_size);

@@ -1,14 +1,15 @@
 /* plan.h - graph to program: which values are kept in memory, which kernels make them, in what
  * order and where.
  *
- *   fuse.c      stored values and kernels: a kernel writes its roots, and whatever else it needs is
- * inlined schedule.c  the kernels' order, and where threads must wait for each other memory.c    an
- * offset in the device block for every stored value
+ *   fuse.c      stored values and kernels: a kernel writes its roots and inlines the rest
+ *   schedule.c  the kernels' order, and which updates are made in place
+ *   memory.c    an offset in the device block for every stored value; where threads must wait
  */
 #ifndef TS_PLAN_H
 #define TS_PLAN_H
 
 #include "op/op.h"
+#include "pass/pass.h"
 
 typedef struct ts_kernel {
     const ts_node *anchor; /* the contraction or reduction it is built around, or NULL: pointwise */

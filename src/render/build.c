@@ -30,6 +30,9 @@ enum { UNIT_BYTES = 150 * 1024, MAX_UNITS = 16 };
 #define GCC_ONLY "-fno-ipa-pure-const -fno-ipa-modref"
 #endif
 
+#define SHARED    "-shared"
+#define LIBRARIES "-lm"
+
 static const ts_isa isas[] = {
     {"x86-64-v4", COMMON " -march=x86-64-v4 -mtune=native", 16, 32},
     {"x86-64-v3", COMMON " -march=x86-64-v3", 8, 16},
@@ -216,8 +219,19 @@ const char *ts_cc_flags(ts_arena *a, const ts_isa *isa, const char *identity)
 {
     bool clang = identity && strstr(identity, "clang");
 
-    return ts_arena_printf(a, "%s%s -w -fPIC -fvisibility=hidden", isa->flags,
+    return ts_arena_printf(a, "%s%s -Wno-psabi -fPIC -fvisibility=hidden", isa->flags,
                            clang ? "" : " " GCC_ONLY);
+}
+
+/* A compiler whose name could end the comment that this is in, or needs quotes, is $CC. */
+const char *ts_cc_by_hand(ts_arena *a, const ts_options *opt, const char *flags)
+{
+    const char *cc = compiler(opt);
+    bool plain = !cc[strspn(cc, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                " ._/=+,:-")];
+
+    return ts_arena_printf(a, "%s %s " SHARED " -o step.so step.c " LIBRARIES, plain ? cc : "$CC",
+                           flags);
 }
 
 ts_status ts_cc_missing(const ts_options *opt)
@@ -266,7 +280,7 @@ typedef struct job {
     ts_arena *a;
     const ts_source *src;
     const ts_options *opt;
-    const char *folder, *log_path, *flags;
+    const char *folder, *log_path;
     ts_text units[MAX_UNITS];
     int nunits;
     bool keep; /* the folder: there is something to look at */
@@ -317,13 +331,13 @@ static char **command(job *j, const char *words, const char *to, const char *con
     int argc = 0;
 
     add_words(j->a, &argv, &argc, compiler(j->opt));
-    add_words(j->a, &argv, &argc, j->flags);
+    add_words(j->a, &argv, &argc, j->src->flags);
     add_words(j->a, &argv, &argc, words);
     add_word(j->a, &argv, &argc, "-o");
     add_word(j->a, &argv, &argc, to);
     for (int i = 0; i < n; i++)
         add_word(j->a, &argv, &argc, from[i]);
-    add_word(j->a, &argv, &argc, "-lm");
+    add_words(j->a, &argv, &argc, LIBRARIES);
     add_end(j->a, &argv, &argc);
     return argv;
 }
@@ -385,7 +399,7 @@ static ts_status compile_job(job *j, const char *so_path)
         objects[u] = unit_path(j, u, "o");
     if (j->nunits > 1)
         TS_TRY(compile_units(j, objects));
-    e = run(command(j, "-shared", so_path, j->nunits > 1 ? objects : &c_path, j->nunits),
+    e = run(command(j, SHARED, so_path, j->nunits > 1 ? objects : &c_path, j->nunits),
             environment(j->a, j->folder), j->log_path, -1);
     return judge(j, &e, c_path);
 }
@@ -400,7 +414,6 @@ ts_status ts_cc_build(const ts_source *src, const ts_options *opt, char **object
         const char *so_path = ts_arena_printf(j.a, "%s/step.so", folder);
         j.folder = folder;
         j.log_path = ts_arena_printf(j.a, "%s/cc.log", folder);
-        j.flags = ts_cc_flags(j.a, &src->isa, ts_cc_identity(j.a, opt));
         cut(&j);
         s = compile_job(&j, so_path);
         if (!s)

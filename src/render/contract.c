@@ -769,9 +769,12 @@ static void tile(writer *w)
         const char *list = "";
         for (int64_t j = 0; j < w->size[1]; j++) {
             w->acc[i][j] = ts_arena_printf(x->r->a, "acc_%ld_%ld", (long)i, (long)j);
-            list = ts_arena_printf(x->r->a, "%s%s%s = {0}", list, j ? ", " : "", w->acc[i][j]);
+            list = ts_arena_printf(x->r->a, "%s%s%s = {0}", list, j % 8 ? ", " : "", w->acc[i][j]);
+            if (j % 8 == 7 || j + 1 == w->size[1]) {
+                ts_emit_line(w->e, "%s %s;", t, list);
+                list = "";
+            }
         }
-        ts_emit_line(w->e, "%s %s;", t, list);
     }
     if (!x->empty)
         sum_loops(w, x->s.nout);

@@ -195,8 +195,6 @@ static ts_status kernels(ts_render *r)
     for (int i = 0; i < n; i++) {
         const ts_kernel *k = r->p->kernels[i];
         size_t start;
-        r->kernel = k;
-        r->index = i;
         r->next = 0;
         cuts[i] = (ts_cut){1, 1, -1};
         kernel_head(r, i);
@@ -229,7 +227,7 @@ static ts_status kernels(ts_render *r)
 ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt,
                          const ts_source **out)
 {
-    ts_render r = {.a = a, .p = p, .opt = opt};
+    ts_render r = {.a = a, .p = p};
     ts_source *s = TS_NEW(a, ts_source);
     ts_text all = {0};
     ts_status status;
@@ -240,10 +238,11 @@ ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt
         ts_prelude(&r, &all);
         constants(&r, &all);
         ts_text_add(&all, r.body.s, r.body.len);
-        ts_text_printf(&all, "/* cc %s -shared -fPIC */\n", r.isa.flags);
+        s->isa = r.isa;
+        s->flags = ts_cc_flags(a, &r.isa, ts_cc_identity(a, opt));
+        ts_text_printf(&all, "/* %s */\n", ts_cc_by_hand(a, opt, s->flags));
         s->text = ts_arena_copy(a, all.s, all.len + 1);
         s->len = all.len;
-        s->isa = r.isa;
         *out = s;
     }
     ts_text_free(&r.body);

@@ -32,28 +32,24 @@ typedef struct ts_source {
     char *text; /* in the arena */
     size_t len;
     ts_isa isa;
+    const char *flags; /* all that the compiler is told */
 } ts_source;
 
 typedef struct ts_render {
     ts_arena *a;
     const ts_program *p;
-    const ts_options *opt;
     ts_isa isa;
     ts_text body; /* kernels and the table */
     int next;     /* fresh names */
     char **needs; /* helper functions used, in order of first use */
     int nneeds;
-    const ts_kernel *kernel; /* being written */
-    int *cut_dim;            /* of each stored value: the dim its kernel was cut along, or -1 */
-    int index;
+    int *cut_dim; /* of each stored value: the dim its kernel was cut along, or -1 */
 } ts_render;
 
 ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt,
                          const ts_source **out);
 void ts_render_need(ts_render *r, const char *what);
 void ts_render_emitter(ts_render *r, ts_emit *e); /* an emitter that writes to r->body */
-/* Opens "void kN(...) {" with its pointers. */
-void ts_render_head(ts_render *r, ts_emit *e, const char *what);
 const char *ts_render_pointer(const void *where, const ts_value *v);
 
 /* How a kernel is cut for the threads: `count` equal pieces, of which one thread takes at least
@@ -73,6 +69,8 @@ ts_status ts_cc_build(const ts_source *src, const ts_options *opt, char **object
 char *ts_cc_identity(ts_arena *a, const ts_options *opt); /* NULL: there is none */
 /* All that is said to the compiler of that identity. */
 const char *ts_cc_flags(ts_arena *a, const ts_isa *isa, const char *identity);
+/* The command that makes step.so of step.c, for people. */
+const char *ts_cc_by_hand(ts_arena *a, const ts_options *opt, const char *flags);
 ts_status ts_cc_missing(const ts_options *opt); /* fails saying so */
 
 /* cache.c */

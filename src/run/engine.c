@@ -12,7 +12,7 @@
 #include "run/run.h"
 
 struct ts_engine {
-    const ts_executable *exe;
+    ts_executable *exe; /* shared: whoever is freed last takes it along */
     char *block;
     ts_team *team;
     int threads;
@@ -103,12 +103,18 @@ static ts_status start_native(ts_engine *e, int threads)
 
 ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_engine **out)
 {
-    ts_engine *e = calloc(1, sizeof(*e));
+    ts_engine *e;
     ts_status s = TS_OK;
 
+    if (!x || !out)
+        return ts_fail(TS_ERR_ARG, "an engine needs an executable and a place for the engine");
+    *out = NULL;
+    if (opt && opt->threads < 0)
+        return ts_fail(TS_ERR_ARG, "threads is %d; it must not be negative", opt->threads);
+    e = calloc(1, sizeof(*e));
     if (!e)
         return ts_fail(TS_ERR_MEMORY, "cannot allocate an engine");
-    e->exe = x;
+    e->exe = ts_executable_share(x);
     e->seed = opt ? opt->seed : 0;
     e->threads = 1; /* all that the reference executor uses */
     if (x->module)
@@ -133,25 +139,23 @@ void ts_engine_free(ts_engine *e)
     ts_ref_free(e->ref);
     free(e->feeds);
     free(e->block);
+    ts_executable_free(e->exe);
     free(e);
 }
 
 /* --- outputs --- */
 
-const ts_executable *ts_engine_executable(const ts_engine *e)
-{
-    return e->exe;
-}
-
 int ts_engine_threads(const ts_engine *e)
 {
-    return e->threads;
+    return e ? e->threads : 0;
 }
 
 int ts_engine_slots(const ts_engine *e)
 {
-    const ts_executable *x = e->exe;
+    const ts_executable *x = e ? e->exe : NULL;
 
+    if (!x)
+        return 0;
     if (x->mode == TS_OUT_ALL)
         return x->device_iterations * x->gradient_accumulation;
     return x->mode == TS_OUT_EVERY_N
@@ -288,14 +292,36 @@ static ts_status loop_ref(ts_engine *e)
     return TS_OK;
 }
 
+static ts_status no_engine(void)
+{
+    ts_fail(TS_ERR_ARG, "the engine is NULL");
+    ts_error_hint("did ts_engine_new() succeed? Check what it and ts_compile() return");
+    return TS_ERR_ARG;
+}
+
+ts_status ts_engine_executable(const ts_engine *e, const ts_executable **out)
+{
+    if (!e)
+        return no_engine();
+    *out = e->exe;
+    return TS_OK;
+}
+
 ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out)
 {
-    const ts_executable *x = e->exe;
+    const ts_executable *x;
     ts_status s = TS_OK;
 
+    if (!e)
+        return no_engine();
+    x = e->exe;
     for (int i = 0; i < x->ninputs; i++)
-        if (!in || !in[i])
-            return ts_fail(TS_ERR_ARG, "input %d (%s) is NULL", i, x->inputs[i].info.name);
+        if (!in || !in[i]) {
+            ts_fail(TS_ERR_ARG, "input %d (%s) is NULL", i, x->inputs[i].info.name);
+            ts_error_hint("a run takes %d inputs, in the order of the calls of ts_input()",
+                          x->ninputs);
+            return TS_ERR_ARG;
+        }
     e->in = in;
     e->out = out;
     if (x->module)
@@ -310,17 +336,26 @@ ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out)
 
 static ts_status find(const ts_engine *e, const char *name, const ts_slot **out)
 {
+    if (!e)
+        return no_engine();
+    if (!name)
+        return ts_fail(TS_ERR_ARG, "the name of the state is NULL");
     for (int i = 0; i < e->exe->nstates; i++)
         if (!strcmp(e->exe->states[i].info.name, name)) {
             *out = &e->exe->states[i];
             return TS_OK;
         }
-    return ts_fail(TS_ERR_ARG, "there is no state '%s'", name);
+    ts_fail(TS_ERR_ARG, "there is no state '%s'", name);
+    ts_error_hint("ts_executable_inspect() lists them");
+    return TS_ERR_ARG;
 }
 
-static ts_status find_sized(const ts_engine *e, const char *name, size_t bytes, const ts_slot **out)
+static ts_status find_sized(const ts_engine *e, const char *name, const void *data, size_t bytes,
+                            const ts_slot **out)
 {
     TS_TRY(find(e, name, out));
+    if (!data)
+        return ts_fail(TS_ERR_ARG, "the data for state '%s' is NULL", name);
     if ((*out)->info.bytes != bytes)
         return ts_fail(TS_ERR_ARG, "state '%s' has %zu bytes, not %zu", name, (*out)->info.bytes,
                        bytes);
@@ -331,7 +366,7 @@ ts_status ts_engine_read(const ts_engine *e, const char *name, void *data, size_
 {
     const ts_slot *s;
 
-    TS_TRY(find_sized(e, name, bytes, &s));
+    TS_TRY(find_sized(e, name, data, bytes, &s));
     state_copy(e, s, data, true);
     return TS_OK;
 }
@@ -340,7 +375,7 @@ ts_status ts_engine_write(ts_engine *e, const char *name, const void *data, size
 {
     const ts_slot *s;
 
-    TS_TRY(find_sized(e, name, bytes, &s));
+    TS_TRY(find_sized(e, name, data, bytes, &s));
     state_copy(e, s, (void *)data, false);
     return TS_OK;
 }
@@ -349,6 +384,8 @@ ts_status ts_engine_set(ts_engine *e, const char *hyper, double value)
 {
     const ts_slot *s;
 
+    if (!e || !hyper)
+        return find(e, hyper, &s);
     if (find(e, hyper, &s) || s->info.rank) {
         ts_fail(TS_ERR_ARG, "there is no variable hyper-parameter '%s'", hyper);
         ts_error_hint("mark it in ts_optimizer.variable before compiling");
@@ -360,12 +397,16 @@ ts_status ts_engine_set(ts_engine *e, const char *hyper, double value)
 
 void ts_engine_rng(const ts_engine *e, uint64_t *seed, uint64_t *step)
 {
-    *seed = e->seed;
-    *step = e->step;
+    if (seed)
+        *seed = e ? e->seed : 0;
+    if (step)
+        *step = e ? e->step : 0;
 }
 
 void ts_engine_set_rng(ts_engine *e, uint64_t seed, uint64_t step)
 {
+    if (!e)
+        return;
     e->seed = seed;
     e->step = step;
 }

@@ -40,12 +40,21 @@ ts_executable *ts_executable_new(void)
 
     x->arena = a;
     x->version = TS_VERSION;
+    atomic_init(&x->users, 1);
     return x;
+}
+
+ts_executable *ts_executable_share(const ts_executable *x)
+{
+    ts_executable *mine = (ts_executable *)x;
+
+    atomic_fetch_add(&mine->users, 1);
+    return mine;
 }
 
 void ts_executable_free(ts_executable *x)
 {
-    if (!x)
+    if (!x || atomic_fetch_sub(&x->users, 1) > 1)
         return;
     ts_library_close(x->library);
     ts_graph_free(x->graph);
@@ -333,25 +342,27 @@ ts_status ts_executable_load(const char *path, ts_executable **out)
 
 const char *ts_executable_inspect(const ts_executable *x)
 {
-    return x->inspect;
+    return x ? x->inspect : NULL;
 }
 
 const char *ts_executable_source(const ts_executable *x)
 {
-    return x->source;
+    return x ? x->source : NULL;
 }
 
 ts_stats ts_executable_stats(const ts_executable *x)
 {
-    return x->stats;
+    return x ? x->stats : (ts_stats){0};
 }
 
 const ts_tensor_info *ts_executable_tensor(const ts_executable *x, ts_role role, int i)
 {
-    const ts_slot *s = role == TS_ROLE_INPUT    ? x->inputs
-                       : role == TS_ROLE_OUTPUT ? x->outputs
-                                                : x->states;
-    int n = role == TS_ROLE_INPUT ? x->ninputs : role == TS_ROLE_OUTPUT ? x->noutputs : x->nstates;
+    const ts_slot *s;
+    int n;
 
+    if (!x || (unsigned)role > TS_ROLE_STATE)
+        return NULL;
+    s = role == TS_ROLE_INPUT ? x->inputs : role == TS_ROLE_OUTPUT ? x->outputs : x->states;
+    n = role == TS_ROLE_INPUT ? x->ninputs : role == TS_ROLE_OUTPUT ? x->noutputs : x->nstates;
     return i >= 0 && i < n ? &s[i].info : NULL;
 }

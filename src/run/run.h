@@ -3,6 +3,7 @@
 #define TS_RUN_H
 
 #include "op/op.h"
+#include <stdatomic.h>
 
 /* ref.c: one phase of a graph, node by node. env[id] is each value's tensor; inputs and states are
  * the caller's, the rest is allocated here. Updates of the phase are applied to the states' tensors
@@ -29,7 +30,7 @@ void ts_team_wait(ts_team *t);                           /* inside fn: the barri
 int ts_team_default_size(void); /* affinity, control group and OMP_NUM_THREADS */
 
 /* engine.c */
-const ts_executable *ts_engine_executable(const ts_engine *e);
+ts_status ts_engine_executable(const ts_engine *e, const ts_executable **out); /* not of NULL */
 
 /* What an executable was made from, by name: the cache finds it by `hash` and can say what changed.
  */
@@ -48,7 +49,8 @@ typedef struct ts_slot { /* an input, output or state as the engine sees it */
 } ts_slot;
 
 struct ts_executable {
-    ts_arena *arena; /* holds all of it but library and graph */
+    ts_arena *arena;  /* holds all of it but library and graph */
+    atomic_int users; /* the program and its engines */
     const char *name;
     const char *version; /* of the library that made it */
     ts_slot *inputs, *outputs, *states;
@@ -69,6 +71,7 @@ struct ts_executable {
 
 /* executable.c: an executable as one file, and back */
 ts_executable *ts_executable_new(void);
+ts_executable *ts_executable_share(const ts_executable *x); /* ts_executable_free it too */
 /* Makes it run: loads `object`, or reads `ir`. */
 ts_status ts_executable_start(ts_executable *x);
 ts_status ts_executable_pack(const ts_executable *x, ts_text *file);

@@ -39,15 +39,22 @@ static size_t sample_bytes(const ts_slot *s)
     return s->info.bytes / (size_t)s->info.dims[0];
 }
 
-static ts_status check(const ts_executable *x, int64_t n, const void *const *data)
+static ts_status check(const trainer *t)
 {
+    const ts_executable *x = t->x;
+    const void *const *data = t->data;
     int64_t batch = x->ninputs && x->inputs[0].info.rank ? x->inputs[0].info.dims[0] : 0;
-    int64_t calls = (int64_t)x->device_iterations * x->gradient_accumulation;
+    int64_t calls = (int64_t)x->device_iterations * x->gradient_accumulation, n = t->n;
 
+    if (t->opt->epochs < 0)
+        return ts_fail(TS_ERR_ARG, "epochs is %d; it must not be negative", t->opt->epochs);
     if (!x->ninputs)
         return ts_fail(TS_ERR_ARG, "the network has no inputs to feed samples to");
-    if (!loss_of(x))
-        return ts_fail(TS_ERR_ARG, "the network has no loss to train on");
+    if (!loss_of(x)) {
+        ts_fail(TS_ERR_ARG, "the network has no loss to train on");
+        ts_error_hint("mark it with ts_loss()");
+        return TS_ERR_ARG;
+    }
     for (int i = 0; i < x->ninputs; i++) {
         const ts_tensor_info *t = &x->inputs[i].info;
         if (!data || !data[i])
@@ -57,10 +64,12 @@ static ts_status check(const ts_executable *x, int64_t n, const void *const *dat
                            "input %s must have the batch of %ld samples as its first dim", t->name,
                            (long)batch);
     }
-    if (n < batch * calls)
-        return ts_fail(TS_ERR_ARG, "one call takes %ld samples (%ld micro-batches of %ld), got %ld",
-                       (long)(batch * calls), (long)calls, (long)batch, (long)n);
-    return TS_OK;
+    if (n >= batch * calls)
+        return TS_OK;
+    ts_fail(TS_ERR_ARG, "one call takes %ld samples (%ld micro-batches of %ld), got %ld",
+            (long)(batch * calls), (long)calls, (long)batch, (long)n);
+    ts_error_hint("give more samples, or fewer device_iterations or less gradient_accumulation");
+    return TS_ERR_ARG;
 }
 
 static ts_status allocate(trainer *t)
@@ -171,15 +180,16 @@ ts_status ts_train(ts_engine *e, int64_t n, const void *const *data, const ts_tr
                    double *last_loss)
 {
     static const ts_train_options defaults;
-    trainer t = {.e = e, .x = ts_engine_executable(e), .n = n, .data = data};
+    trainer t = {.e = e, .opt = opt ? opt : &defaults, .n = n, .data = data};
     double loss = 0;
-    ts_status s = check(t.x, n, data);
+    ts_status s;
 
+    TS_TRY(ts_engine_executable(e, &t.x));
+    s = check(&t);
     if (s) {
         ts_error_doing("preparing to train");
         return s;
     }
-    t.opt = opt ? opt : &defaults;
     t.per_call = t.x->inputs[0].info.dims[0] * t.x->device_iterations * t.x->gradient_accumulation;
     t.steps = n / t.per_call;
     s = allocate(&t);

@@ -297,20 +297,90 @@ static void loss_shapes(void)
     ts_mse_loss(x, i, 0);
 }
 
+static void null_dims(void)
+{
+    ts_input_n(g, "y", TS_F32, 2, NULL);
+}
+
+static void null_list(void)
+{
+    ts_sum(x, 2, NULL, false);
+}
+
+static void null_shape(void)
+{
+    ts_reshape_n(x, 2, NULL);
+}
+
+static void null_op(void)
+{
+    ts_apply(g, NULL, 1, &x, "");
+}
+
+static void null_inputs(void)
+{
+    ts_apply(g, "relu", 1, NULL, "");
+}
+
+static void negative_inputs(void)
+{
+    ts_apply(g, "relu", -1, &x, "");
+}
+
+static void bad_init(void)
+{
+    ts_param(g, "w", TS_F32, ((ts_init){(ts_init_kind)9, 0, 0}), 3);
+}
+
+static void layer_name(void)
+{
+    ts_linear(x, NULL, 4);
+}
+
+static void scope_name(void)
+{
+    ts_scope_begin(g, NULL);
+}
+
+static void block_name(void)
+{
+    ts_block_begin(g, NULL);
+}
+
+static void bad_reduction(void)
+{
+    ts_cross_entropy(x, i, .reduction = (ts_reduction)7);
+}
+
+static void null_loss_name(void)
+{
+    ts_loss_o(NULL, x, x, NULL);
+}
+
+static void chunk_to_nowhere(void)
+{
+    ts_chunk(x, 2, 0, NULL);
+}
+
+static void label_shapes(void)
+{
+    ts_cross_entropy(x, x);
+}
+
 static const struct {
     void (*make)(void);
     ts_status code;
     const char *message, *where;
 } mistakes[] = {
-    {bad_rank, TS_ERR_SHAPE, "input y has rank 9; at most 8", ""},
-    {bad_dim, TS_ERR_SHAPE, "parameter w: dim 1 is 0, which no tensor can have", ""},
-    {huge, TS_ERR_SHAPE, "buffer b: dim 1 is 1000, which no tensor can have", ""},
-    {no_name, TS_ERR_ARG, "every input needs a name", ""},
-    {bad_dtype, TS_ERR_TYPE, "input y: 42 is not a dtype", ""},
-    {same_name, TS_ERR_ARG, "the name 'x' is already taken", ""},
-    {no_data, TS_ERR_ARG, "a constant needs data", ""},
-    {no_op, TS_ERR_UNSUPPORTED, "there is no op 'frobnicate'", ""},
-    {bad_format, TS_ERR_ARG, "the attribute format 'dims:q' is not 'name:letter ...'", ""},
+    {bad_rank, TS_ERR_SHAPE, "input y has rank 9; at most 8", "net.c:7"},
+    {bad_dim, TS_ERR_SHAPE, "parameter w: dim 1 is 0, which no tensor can have", "net.c:7"},
+    {huge, TS_ERR_SHAPE, "buffer b: dim 1 is 1000, which no tensor can have", "net.c:7"},
+    {no_name, TS_ERR_ARG, "every input needs a name", "net.c:7"},
+    {bad_dtype, TS_ERR_TYPE, "input y: 42 is not a dtype", "net.c:7"},
+    {same_name, TS_ERR_ARG, "the name 'x' is already taken", "net.c:7"},
+    {no_data, TS_ERR_ARG, "a constant needs data", "net.c:7"},
+    {no_op, TS_ERR_UNSUPPORTED, "there is no op 'frobnicate'", "net.c:7"},
+    {bad_format, TS_ERR_ARG, "the attribute format 'dims:q' is not 'name:letter ...'", "net.c:7"},
     {bad_attr_name, TS_ERR_ARG, "sum has no attribute two words; it takes dims:l keepdim:i",
      "(sum), net.c:7"},
     {same_attr, TS_ERR_ARG, "sum: keepdim is given twice", "(sum), net.c:7"},
@@ -318,31 +388,50 @@ static const struct {
     {null_input, TS_ERR_ARG, "input 1 of add is NULL", "(add), net.c:7"},
     {another_graph, TS_ERR_ARG, "input 1 of add belongs to another graph", "(add), net.c:7"},
     {shapes, TS_ERR_SHAPE, "add cannot broadcast sizes 3 and 4 in dim 1", "(add), net.c:7"},
-    {transpose, TS_ERR_ARG, "transpose of dims 0 and 2 in a tensor of rank 2", ""},
-    {flatten, TS_ERR_ARG, "flatten from dim 2 of a tensor of rank 2", ""},
-    {stack, TS_ERR_ARG, "stack along dim 3 of tensors of rank 2", ""},
-    {chunk, TS_ERR_ARG, "chunk into 2 along dim 5 of a tensor of rank 2", ""},
-    {cast, TS_ERR_ARG, "cast to 42, which is not a dtype", ""},
+    {transpose, TS_ERR_ARG, "transpose of dims 0 and 2 in a tensor of rank 2", "net.c:7"},
+    {flatten, TS_ERR_ARG, "flatten from dim 2 of a tensor of rank 2", "net.c:7"},
+    {stack, TS_ERR_ARG, "stack along dim 3 of tensors of rank 2", "net.c:7"},
+    {chunk, TS_ERR_ARG, "chunk into 2 along dim 5 of a tensor of rank 2", "net.c:7"},
+    {cast, TS_ERR_ARG, "cast to 42, which is not a dtype", "net.c:7"},
     {reshape, TS_ERR_SHAPE, NULL, "(reshape), net.c:7"},
-    {two_losses, TS_ERR_ARG, "the graph already has a loss", ""},
-    {output_name, TS_ERR_ARG, "every output needs a name", ""},
-    {assign_input, TS_ERR_ARG, "ts_assign needs a buffer and a value of its type", ""},
-    {assign_twice, TS_ERR_ARG, "b is assigned twice", ""},
-    {linear_of_scalar, TS_ERR_SHAPE, "layer fc: a scalar has no features", ""},
+    {two_losses, TS_ERR_ARG, "the graph already has a loss", "net.c:7"},
+    {output_name, TS_ERR_ARG, "every output needs a name", "net.c:7"},
+    {assign_input, TS_ERR_ARG,
+     "ts_assign needs a buffer and a value of its type, got no buffer and f32[2,3]", "net.c:7"},
+    {assign_twice, TS_ERR_ARG, "b is assigned twice", "net.c:7"},
+    {linear_of_scalar, TS_ERR_SHAPE, "layer fc: a scalar has no features", "net.c:7"},
     {conv_rank, TS_ERR_SHAPE,
      "layer conv: an input of rank 2 with 3 channels does not fit a 2-d convolution to 8 channels "
-     "in 1 groups",
-     ""},
+     "in 1 groups with a kernel of 3",
+     "net.c:7"},
     {conv_spatial, TS_ERR_SHAPE,
      "layer conv: an input of rank 2 with 3 channels does not fit a 9-d convolution to 8 channels "
-     "in 1 groups",
-     ""},
+     "in 1 groups with a kernel of 3",
+     "net.c:7"},
     {conv_groups, TS_ERR_SHAPE,
      "layer conv: an input of rank 4 with 4 channels does not fit a 2-d convolution to 8 channels "
-     "in 3 groups",
-     ""},
-    {pool_spatial, TS_ERR_SHAPE, "max_pool over 4 dims; 1 to 3 are possible", ""},
-    {loss_name, TS_ERR_ARG, "there is no loss 'no_loss'", ""},
+     "in 3 groups with a kernel of 3",
+     "net.c:7"},
+    {pool_spatial, TS_ERR_SHAPE, "max_pool over 4 dims; 1 to 3 are possible", "net.c:7"},
+    {loss_name, TS_ERR_ARG, "there is no loss 'no_loss'", "net.c:7"},
+    {null_dims, TS_ERR_ARG, "input y: its 2 dims are NULL", "net.c:7"},
+    {null_list, TS_ERR_ARG, "sum: the list dims of 2 items is NULL", "(sum), net.c:7"},
+    {null_shape, TS_ERR_ARG, "reshape: the list shape of 2 items is NULL", "(reshape), net.c:7"},
+    {null_op, TS_ERR_UNSUPPORTED, "there is no op 'NULL'", "net.c:7"},
+    {null_inputs, TS_ERR_ARG, "relu: 1 inputs at NULL", "net.c:7"},
+    {negative_inputs, TS_ERR_ARG, "relu: -1 inputs at an address", "net.c:7"},
+    {bad_init, TS_ERR_ARG, "parameter w: there is no kind 9 of first values", "net.c:7"},
+    {layer_name, TS_ERR_ARG, "every layer needs a name", "net.c:7"},
+    {scope_name, TS_ERR_ARG, "every scope needs a name", "net.c:7"},
+    {block_name, TS_ERR_ARG, "every block needs a name", "net.c:7"},
+    {bad_reduction, TS_ERR_ARG, "there is no reduction 7", "net.c:7"},
+    {null_loss_name, TS_ERR_ARG, "there is no loss 'NULL'", "net.c:7"},
+    {chunk_to_nowhere, TS_ERR_ARG,
+     "chunk into 2 along dim 0 of a tensor of rank 2, and no place for them", "net.c:7"},
+    {label_shapes, TS_ERR_SHAPE,
+     "cross_entropy: the target must be integers shaped like the input without its classes, got "
+     "f32[2,3] for f32[2,3]",
+     "(cross_entropy), net.c:7"},
     {loss_shapes, TS_ERR_SHAPE, "mse_loss needs an input and a target of the same shape",
      "(mse_loss), net.c:7"},
 };

@@ -63,7 +63,8 @@ def test_too_few_samples(build_dir, fashion):
 
 
 @pytest.mark.parametrize("args", [["--epochs", "0"], ["--epochs", "many"], ["--limit", "-1"], ["--what"],
-                                  ["--threads", ""], ["a", "b"]])
+                                  ["--threads", ""], ["a", "b"], ["--epochs", "1.5"], ["--epochs", "1e14"],
+                                  ["--threads", "100000"], ["--lr", "nan"], ["--seed", "-1"], ["--data"]])
 def test_bad_options(args, build_dir):
     done = run(build_dir, "classifier", *args)
     assert done.returncode == 2 and done.stderr and not done.stdout

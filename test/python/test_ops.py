@@ -220,7 +220,7 @@ TORCH = {
     "reciprocal": torch.reciprocal, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "exp": torch.exp,
     "expm1": torch.expm1, "log": torch.log, "log1p": torch.log1p, "log2": torch.log2, "log10": torch.log10,
     "sin": torch.sin, "cos": torch.cos, "tanh": torch.tanh, "erf": torch.erf, "sigmoid": torch.sigmoid,
-    "relu": torch.relu, "step": lambda x: (x > 0).to(x.dtype), "floor": torch.floor, "ceil": torch.ceil,
+    "relu": torch.relu, "step": lambda x: (~(x <= 0)).to(x.dtype), "floor": torch.floor, "ceil": torch.ceil,
     "round": torch.round, "trunc": torch.trunc, "isnan": torch.isnan, "logical_not": torch.logical_not,
     "detach": lambda x: x.detach(), "nop": lambda x: x * 1 if x.is_floating_point() else x,
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div,

@@ -54,10 +54,16 @@ static const char *script(const char *name, const char *text)
 
 static ts_status build(const char *text, const char *cc, char **object, size_t *bytes)
 {
+    ts_options opt = {.cc = cc};
     ts_source src = {.text = (char *)text, .len = strlen(text)};
+    ts_arena *a = ts_arena_new();
+    ts_status s;
 
     assert_ok(ts_isa_find("portable", &src.isa));
-    return ts_cc_build(&src, &(ts_options){.cc = cc}, object, bytes);
+    src.flags = ts_cc_flags(a, &src.isa, ts_cc_identity(a, &opt));
+    s = ts_cc_build(&src, &opt, object, bytes);
+    ts_arena_free(a);
+    return s;
 }
 
 static void check_fails(const char *text, const char *cc, const char *words, bool kept)

@@ -286,6 +286,64 @@ static void misses_say_why(void **state)
     ts_graph_free(other);
 }
 
+/* fc.bias after one step on ones, whose gradient is 2; the first one of all is 0. */
+static float trained(const ts_graph *g, const ts_options *opt, bool *hit)
+{
+    static const float in[6] = {1, 1, 1, 1, 1, 1}, zero[2];
+    float out[4], loss, bias[2];
+    ts_executable *x;
+    ts_engine *e;
+
+    assert_ok(ts_compile(g, opt, &x));
+    *hit = ts_executable_stats(x).from_cache;
+    assert_ok(ts_engine_new(x, &(ts_run_options){.threads = 1}, &e));
+    assert_ok(ts_engine_write(e, "fc.bias", zero, sizeof(zero)));
+    assert_ok(ts_engine_run(e, (const void *[]){in}, (void *[]){out, &loss}));
+    assert_ok(ts_engine_read(e, "fc.bias", bias, sizeof(bias)));
+    ts_engine_free(e);
+    ts_executable_free(x);
+    return bias[0];
+}
+
+/* What a run may change is no part of the key: the first values are the caller's all the same. */
+static void rates_that_may_change_do_not_matter(void **state)
+{
+    ts_graph *g = ts_graph_new("net");
+    ts_value *y = ts_linear(ts_input(g, "x", TS_F32, 2, 3), "fc", 2);
+    const char *const bias[] = {"fc.bias"};
+    ts_group group = {.params = bias, .nparams = 1, .hyper = ts_sgd(0.5).hyper};
+    ts_optimizer o = ts_sgd(0.25);
+    ts_options opt = options();
+    bool found;
+
+    (void)state;
+    ts_output(y, "y");
+    ts_loss(ts_sum(y, 0, NULL, false));
+    opt.optimizer = &o;
+    assert_true(trained(g, &opt, &found) == -0.5f && !found);
+    o.hyper.lr = 0.125;
+    assert_true(trained(g, &opt, &found) == -0.25f && found);
+    o.hyper.lr = -1; /* wrong is wrong, cached or not */
+    assert_int_equal(ts_compile(g, &opt, &(ts_executable *){NULL}), TS_ERR_ARG);
+    o.hyper.lr = 0.125;
+    o.groups = &group;
+    o.ngroups = 1;
+    assert_true(trained(g, &opt, &found) == -1 && !found);
+    group.hyper.lr = 2;
+    assert_true(trained(g, &opt, &found) == -4 && found);
+    o.variable |= TS_HYPER_LOSS_SCALING | TS_HYPER_WEIGHT_DECAY;
+    o.loss_scaling = 16;
+    assert_true(trained(g, &opt, &found) == -4 && !found);
+    o.loss_scaling = 1024;
+    group.hyper.weight_decay = 0.5;
+    assert_true(trained(g, &opt, &found) == -4 && found);
+    o.variable = 0;
+    assert_true(trained(g, &opt, &found) == -4 && !found);
+    group.hyper.lr = 1;
+    assert_true(trained(g, &opt, &found) == -2 && !found);
+    ts_graph_free(g);
+}
+
 static void optimizers_matter(void **state)
 {
     ts_graph *g = ts_graph_new("net");
@@ -742,6 +800,7 @@ int main(void)
         CASE(constants_matter),
         CASE(misses_say_why),
         CASE(optimizers_matter),
+        CASE(rates_that_may_change_do_not_matter),
         CASE(dumps_are_written),
         CASE(corrupt),
         CASE(truncated),

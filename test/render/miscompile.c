@@ -31,6 +31,8 @@ static const char text[] =
 static float run(const ts_isa *isa, const char *more)
 {
     ts_source src = {.text = (char *)text, .len = sizeof(text) - 1, .isa = *isa};
+    ts_arena *a = ts_arena_new();
+    ts_options opt = {0};
     float x[64], sum, (*check)(const float *, int);
     void *library, *symbol;
     char *object, cc[256];
@@ -39,7 +41,10 @@ static float run(const ts_isa *isa, const char *more)
     snprintf(cc, sizeof(cc), "sh -c 'exec cc \"$@\" %s' cc", more);
     for (int i = 0; i < 64; i++)
         x[i] = (float)i;
-    assert_ok(ts_cc_build(&src, &(ts_options){.cc = cc}, &object, &bytes));
+    opt.cc = cc;
+    src.flags = ts_cc_flags(a, isa, ts_cc_identity(a, &opt));
+    assert_ok(ts_cc_build(&src, &opt, &object, &bytes));
+    ts_arena_free(a);
     assert_ok(ts_library_open(object, bytes, &library));
     free(object);
     symbol = ts_library_symbol(library, "tessera_check");
