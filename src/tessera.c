@@ -153,6 +153,7 @@ static ts_status build(const ts_program *p, const ts_source *src, const ts_key *
 
 /* --- compile --- */
 
+/* After a tick of 0 there is one of 100 or, when the compilation failed, of -1. */
 static void tick(const ts_options *opt, int percent)
 {
     if (opt->progress)
@@ -210,9 +211,10 @@ static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *o
     tick(opt, 5);
     if (!ts_cache_find(cache, out)) {
         s = make(a, model, opt, &key, out);
-        tick(opt, s ? 40 : 95);
-        if (!s)
+        if (!s) {
+            tick(opt, 95);
             ts_cache_put(cache, *out);
+        }
     }
     ts_cache_close(cache);
     return s;
@@ -252,6 +254,7 @@ ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **o
     ts_arena_free(a);
     if (s) {
         ts_executable_free(x);
+        tick(opt, -1);
         return s;
     }
     x->stats.compile_seconds = ts_now() - start;
