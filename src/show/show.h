@@ -10,6 +10,9 @@ void ts_utf8_clean(ts_text *out, const char *s);   /* no invalid bytes, no contr
 int ts_utf8_columns(const char *s);                /* of a terminal */
 size_t ts_utf8_prefix(const char *s, int columns); /* bytes of it that fit */
 
+/* events.c */
+uint32_t ts_crc32c(const void *data, size_t n);
+
 /* bar.c */
 typedef struct ts_bar_view {
     const char *label, *unit, *postfix; /* unit "": no rate */
