@@ -528,7 +528,7 @@ typedef struct ts_prediction {
     const float *scores; /* of the n classes; the best ten are shown */
     int n;
 } ts_prediction;
-TS_API ts_status ts_plot_prediction(const char *path, const ts_prediction *p);
+TS_API ts_status ts_plot_image(const char *path, const ts_prediction *p);
 
 /* Events for TensorBoard: a new file in a folder that is made if need be. Tags are cleaned as
  * PyTorch's SummaryWriter does. What is given reaches the disk after two seconds, with a flush and

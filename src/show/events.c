@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FLUSH_BYTES = 1 << 16, MAX_BYTES = 1 << 30 };
+enum { FLUSH_BYTES = 1 << 16, MAX_BYTES = 1 << 26 };
 static const double FLUSH_SECONDS = 2;
 
 /* Field numbers of the messages, as TensorBoard's .proto files give them. */

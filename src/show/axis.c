@@ -1,0 +1,76 @@
+/* axis.c - where ticks go and what they are called: multiples of 1, 2 or 5 times a power of ten, or
+ * powers of ten on a log scale. */
+#include "show/show.h"
+#include <math.h>
+
+/* The nice number at or above v. */
+static double nice(double v)
+{
+    static const double steps[] = {1, 2, 5, 10};
+    double power = pow(10, floor(log10(v)));
+    int i = 0;
+
+    while (i < 3 && v > steps[i] * power * (1 + 1e-9))
+        i++;
+    return steps[i] * power;
+}
+
+static ts_axis log_axis(double lo, double hi, int ticks)
+{
+    double a = log10(lo), b = log10(hi), pad = 0.03 * (b - a);
+    ts_axis x = {.lo = pow(10, a - pad), .hi = pow(10, b + pad), .log = true};
+
+    x.step = TS_MAX(1, ceil((b - a) / ticks));
+    return x;
+}
+
+/* About `ticks` of them over lo..hi; whole: only at whole numbers. Sides without data get some. */
+ts_axis ts_axis_make(double lo, double hi, int ticks, bool whole, bool log)
+{
+    double span = hi - lo, pad;
+    ts_axis x = {0};
+
+    if (log)
+        return log_axis(lo, hi, ticks);
+    if (!(span > 1e-12 * TS_MAX(fabs(lo), fabs(hi))))
+        pad = whole ? 0.5 : lo ? 0.1 * fabs(lo) : 1;
+    else
+        pad = 0.04 * span;
+    x.lo = lo - pad;
+    x.hi = hi + pad;
+    x.step = nice(TS_MAX((x.hi - x.lo) / ticks, 1e-300));
+    if (whole)
+        x.step = TS_MAX(1, x.step);
+    return x;
+}
+
+double ts_axis_place(const ts_axis *a, double v)
+{
+    if (a->log)
+        return log10(v / a->lo) / log10(a->hi / a->lo);
+    return (v - a->lo) / (a->hi - a->lo);
+}
+
+int ts_axis_ticks(const ts_axis *a, double *at, int max)
+{
+    double lo = a->log ? log10(a->lo) : a->lo, hi = a->log ? log10(a->hi) : a->hi;
+    double first = ceil(lo / a->step - 1e-9);
+    int n = 0;
+
+    for (; n < max && (first + n) * a->step <= hi + 1e-9 * a->step; n++)
+        at[n] = a->log ? pow(10, (first + n) * a->step) : (first + n) * a->step;
+    return n;
+}
+
+/* With the decimals that tell neighbours apart. */
+void ts_axis_label(const ts_axis *a, double v, char *s, size_t size)
+{
+    int decimals = (int)TS_MAX(0, -floor(log10(a->step) + 1e-9));
+
+    if (!a->log && fabs(v) < 1e-9 * a->step)
+        v = 0;
+    if (a->log || TS_MAX(fabs(a->lo), fabs(a->hi)) >= 1e6 || decimals > 6)
+        ts_format(s, size, "%.10g", v);
+    else
+        ts_format(s, size, "%.*f", decimals, v);
+}
