@@ -23,7 +23,7 @@ static const uint32_t colours[] = {0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7,
 
 typedef struct side {
     ts_axis axis;
-    double lo, hi, least; /* of its finite values; the least above 0 */
+    double lo, hi; /* of its finite values */
     bool any;
 } side;
 typedef struct chart {
@@ -48,8 +48,6 @@ static void include(side *r, double v)
 {
     r->lo = r->any ? TS_MIN(r->lo, v) : v;
     r->hi = r->any ? TS_MAX(r->hi, v) : v;
-    if (v > 0)
-        r->least = r->least > 0 ? TS_MIN(r->least, v) : v;
     r->any = true;
 }
 

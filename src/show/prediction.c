@@ -118,7 +118,7 @@ void ts_draw_prediction(ts_canvas *c, const void *plot)
 {
     const ts_prediction *p = plot;
     ts_font title = {.size = 16, .colour = TS_INK, .bold = true, .limit = 700};
-    score s[BEST];
+    score s[BEST] = {{0}};
     int n = best(p, s);
     ts_text text = {0};
     char value[64];
