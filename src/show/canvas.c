@@ -93,6 +93,7 @@ void ts_canvas_path(ts_canvas *c, const double (*xy)[2], int n, const ts_stroke 
     cairo_set_line_join(c->cr, CAIRO_LINE_JOIN_ROUND);
     if (s->dashed)
         cairo_set_dash(c->cr, (const double[]){6, 3}, 2, 0);
+    cairo_new_path(c->cr); /* text leaves a point to go on from */
     for (int i = 0; i < n; i++)
         cairo_line_to(c->cr, xy[i][0], xy[i][1]);
     cairo_stroke(c->cr);
@@ -109,6 +110,7 @@ void ts_canvas_line(ts_canvas *c, double x0, double y0, double x1, double y1, ui
 void ts_canvas_dot(ts_canvas *c, double x, double y, double radius, uint32_t colour)
 {
     set_colour(c->cr, colour, 1);
+    cairo_new_path(c->cr);
     cairo_arc(c->cr, x, y, radius, 0, 2 * M_PI);
     cairo_fill(c->cr);
 }

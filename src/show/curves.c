@@ -278,7 +278,7 @@ static void draw_heading(const chart *h)
     legend(h, top, true);
     if (h->p->title)
         ts_canvas_text(
-            h->c, WIDTH / 2.0, top - 20, h->p->title,
+            h->c, WIDTH / 2.0, top - 24, h->p->title,
             &(ts_font){
                 .size = 16, .colour = TS_INK, .align = 0.5, .bold = true, .limit = WIDTH + 100});
 }

@@ -4,7 +4,7 @@
 #ifdef TS_HAVE_CAIRO
 #include <math.h>
 
-enum { SIDE = 240, GAP = 28, BEST = 10, ROW = 24, NAME = 150, BARS = 220 };
+enum { SIDE = 240, GAP = 28, BEST = 10, ROW = 24, NAME = 220, BARS = 220 };
 
 typedef struct score {
     float value;
