@@ -62,15 +62,20 @@ int ts_axis_ticks(const ts_axis *a, double *at, int max)
     return n;
 }
 
-/* With the decimals that tell neighbours apart. */
+/* With the decimals that tell neighbours apart; millions and more as 1.5 M. */
 void ts_axis_label(const ts_axis *a, double v, char *s, size_t size)
 {
-    int decimals = (int)TS_MAX(0, -floor(log10(a->step) + 1e-9));
+    static const char *const suffix[] = {"", " M", " G", " T"};
+    double most = TS_MAX(fabs(a->lo), fabs(a->hi)), unit = 1;
+    int decimals, k = 0;
 
     if (!a->log && fabs(v) < 1e-9 * a->step)
         v = 0;
-    if (a->log || TS_MAX(fabs(a->lo), fabs(a->hi)) >= 1e6 || decimals > 6)
+    for (; k < 3 && most >= unit * (k ? 1e3 : 1e6); k++)
+        unit *= k ? 1e3 : 1e6;
+    decimals = (int)TS_MAX(0, -floor(log10(a->step / unit) + 1e-9));
+    if (a->log || most >= 1e15 || decimals > 6)
         ts_format(s, size, "%.10g", v);
     else
-        ts_format(s, size, "%.*f", decimals, v);
+        ts_format(s, size, "%.*f%s", decimals, v / unit, v ? suffix[k] : "");
 }

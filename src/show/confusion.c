@@ -8,7 +8,7 @@
 #ifdef TS_HAVE_CAIRO
 #include <math.h>
 
-enum { LARGEST = 46, SMALLEST = 8, SIDE = 560, NAME = 220, BAR = 16 };
+enum { LARGEST = 60, SMALLEST = 8, SIDE = 560, NAME = 220, BAR = 16 };
 static const double READABLE = 6.5; /* points */
 
 typedef struct grid {

@@ -107,7 +107,7 @@ static void draw_x_axis(const chart *h)
                    &(ts_font){.size = 12, .colour = TS_INK, .align = 0.5, .limit = WIDTH});
 }
 
-/* The right axis has no lines of its own across the chart: two grids cannot be told apart. */
+/* Only one axis has lines across the chart: two grids cannot be told apart. */
 static void draw_y_axis(const chart *h, int which, const char *name)
 {
     const side *r = &h->y[which];
@@ -119,7 +119,7 @@ static void draw_y_axis(const chart *h, int which, const char *name)
     for (int i = 0; i < n; i++) {
         double y = round(place_y(r, at[i]));
 
-        if (!which)
+        if (!which || !h->y[0].any)
             ts_canvas_line(h->c, 0, y, WIDTH, y, TS_GRID);
         ts_canvas_line(h->c, edge, y, edge + 5 * out, y, TS_FRAME);
         ts_axis_label(&r->axis, at[i], text, sizeof(text));
@@ -289,7 +289,8 @@ void ts_draw_curves(ts_canvas *c, const void *plot)
 
     measure(&h);
     draw_x_axis(&h);
-    draw_y_axis(&h, 0, h.p->y_label);
+    if (h.y[0].any || !h.y[1].any)
+        draw_y_axis(&h, 0, h.p->y_label);
     if (h.y[1].any)
         draw_y_axis(&h, 1, h.p->right_label);
     ts_canvas_frame(c, (ts_box){0, 0, WIDTH, HEIGHT}, TS_FRAME);
