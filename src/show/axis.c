@@ -3,6 +3,8 @@
 #include "show/show.h"
 #include <math.h>
 
+static const double TINY = 1e-280; /* what is smaller is as good as 0 */
+
 /* The nice number at or above v. */
 static double nice(double v)
 {
@@ -32,13 +34,13 @@ ts_axis ts_axis_make(double lo, double hi, int ticks, bool whole, bool log)
 
     if (log)
         return log_axis(lo, hi, ticks);
-    if (!(span > 1e-12 * TS_MAX(fabs(lo), fabs(hi))))
-        pad = whole ? 0.5 : lo ? 0.1 * fabs(lo) : 1;
-    else
+    if (span > TS_MAX(TINY, 1e-12 * TS_MAX(fabs(lo), fabs(hi))))
         pad = 0.04 * span;
+    else
+        pad = whole ? 0.5 : fabs(lo) > TINY ? 0.1 * fabs(lo) : 1;
     x.lo = lo - pad;
     x.hi = hi + pad;
-    x.step = nice(TS_MAX((x.hi - x.lo) / ticks, 1e-300));
+    x.step = nice((x.hi - x.lo) / ticks);
     if (whole)
         x.step = TS_MAX(1, x.step);
     return x;

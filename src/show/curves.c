@@ -53,7 +53,7 @@ static void include(side *r, double v)
 
 static bool wants_log(const chart *h, const side *r)
 {
-    return !h->p->linear && r->any && r->lo > 0 && r->hi / r->lo > 1000;
+    return !h->p->linear && r->any && r->lo > 1e-280 && r->hi / r->lo > 1000;
 }
 
 static void measure(chart *h)
