@@ -3,7 +3,8 @@
 #include "show/show.h"
 #include <math.h>
 
-static const double TINY = 1e-280; /* what is smaller is as good as 0 */
+static const double TINY = 1e-280;  /* what is smaller is as good as 0 */
+static const double DECADES = 1000; /* between least and most, for a log scale */
 
 /* The nice number at or above v. */
 static double nice(double v)
@@ -26,13 +27,13 @@ static ts_axis log_axis(double lo, double hi, int ticks)
     return x;
 }
 
-/* About `ticks` of them over lo..hi; whole: only at whole numbers. Sides without data get some. */
-ts_axis ts_axis_make(double lo, double hi, int ticks, bool whole, bool log)
+/* About `ticks` of them over lo..hi; whole: only at whole numbers. */
+ts_axis ts_axis_make(double lo, double hi, int ticks, bool whole, bool may_log)
 {
     double span = hi - lo, pad;
     ts_axis x = {0};
 
-    if (log)
+    if (may_log && lo > TINY && hi / lo > DECADES)
         return log_axis(lo, hi, ticks);
     if (span > TS_MAX(TINY, 1e-12 * TS_MAX(fabs(lo), fabs(hi))))
         pad = 0.04 * span;

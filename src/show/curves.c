@@ -51,11 +51,6 @@ static void include(side *r, double v)
     r->any = true;
 }
 
-static bool wants_log(const chart *h, const side *r)
-{
-    return !h->p->linear && r->any && r->lo > 1e-280 && r->hi / r->lo > 1000;
-}
-
 static void measure(chart *h)
 {
     h->whole = true;
@@ -76,7 +71,7 @@ static void measure(chart *h)
     for (int k = 0; k < 2; k++) {
         if (!h->y[k].any)
             h->y[k].hi = 1;
-        h->y[k].axis = ts_axis_make(h->y[k].lo, h->y[k].hi, 6, false, wants_log(h, &h->y[k]));
+        h->y[k].axis = ts_axis_make(h->y[k].lo, h->y[k].hi, 6, false, !h->p->linear);
     }
 }
 

@@ -29,11 +29,12 @@ static ts_status draw(const char *path, ts_draw_fn *call, const void *plot)
 
 static ts_status check_picture(const ts_picture *p, const char *which, int i)
 {
-    bool size = p->height >= 1 && p->width >= 1 && TS_MAX(p->height, p->width) <= MAX_SIDE;
-
     if (!p->data)
         return ts_fail(TS_ERR_ARG, "%s %d has no data", which, i);
-    if (!size || (p->channels != 1 && p->channels != 3))
+    if (TS_MIN(p->height, p->width) < 1 || TS_MAX(p->height, p->width) > MAX_SIDE)
+        return ts_fail(TS_ERR_ARG, "%s %d is %d x %d pixels; a side can be 1 to %d", which, i,
+                       p->width, p->height, MAX_SIDE);
+    if (p->channels != 1 && p->channels != 3)
         return ts_fail(TS_ERR_ARG, "%s %d is %d x %d with %d channels; 1 or 3 can be drawn", which,
                        i, p->width, p->height, p->channels);
     if (p->dtype != TS_U8 && p->dtype != TS_F32)

@@ -69,7 +69,7 @@ typedef struct ts_axis {
     double step;   /* between ticks; log: in decades      */
     bool log;
 } ts_axis;
-ts_axis ts_axis_make(double lo, double hi, int ticks, bool whole, bool log);
+ts_axis ts_axis_make(double lo, double hi, int ticks, bool whole, bool may_log);
 double ts_axis_place(const ts_axis *a, double v); /* 0 at lo, 1 at hi */
 int ts_axis_ticks(const ts_axis *a, double *at, int max);
 void ts_axis_label(const ts_axis *a, double v, char *s, size_t size);
