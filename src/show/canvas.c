@@ -10,7 +10,7 @@
 #include <cairo.h>
 #include <math.h>
 
-enum { SCALE = 2, MARGIN = 14, MAX_PIXELS = 16384 };
+enum { SCALE = 2, MARGIN = 14, MAX_SIDE = 16384, MAX_AREA = 1 << 26 };
 static const double CAPITALS = 0.73; /* their height in DejaVu Sans, of the size */
 
 struct ts_canvas {
@@ -270,12 +270,11 @@ static ts_status encode(ts_canvas *c, ts_text *png)
     if (why)
         return cairo_failed(why);
     cairo_recording_surface_ink_extents(c->record, &x, &y, &w, &h);
-    w = ceil(x + w) - floor(x) + 2 * MARGIN;
-    h = ceil(y + h) - floor(y) + 2 * MARGIN;
-    if (w * SCALE > MAX_PIXELS || h * SCALE > MAX_PIXELS)
-        return ts_fail(TS_ERR_ARG, "the plot would have %.0f x %.0f pixels; %d is the most",
-                       w * SCALE, h * SCALE, MAX_PIXELS);
-    image = cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)w * SCALE, (int)h * SCALE);
+    w = SCALE * (ceil(x + w) - floor(x) + 2 * MARGIN);
+    h = SCALE * (ceil(y + h) - floor(y) + 2 * MARGIN);
+    if (w > MAX_SIDE || h > MAX_SIDE || w * h > MAX_AREA)
+        return ts_fail(TS_ERR_ARG, "the plot would have %.0f x %.0f pixels: too many", w, h);
+    image = cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)w, (int)h);
     why = paint(image, c->record, floor(x), floor(y));
     if (!why)
         why = cairo_surface_write_to_png_stream(image, take, png);

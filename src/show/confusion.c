@@ -8,21 +8,22 @@
 #ifdef TS_HAVE_CAIRO
 #include <math.h>
 
-enum { LARGEST = 60, SMALLEST = 8, SIDE = 560, NAME = 220, BAR = 16 };
+enum { LARGEST = 60, SMALLEST = 8, SIDE = 560, LARGE = 250, NAME = 220, BAR = 16 };
 static const double READABLE = 6.5; /* points */
 
 typedef struct grid {
     const ts_confusion *m;
     ts_canvas *c;
     double cell, side;
+    double sums[TS_MAX_CLASSES]; /* of the rows */
 } grid;
 
 /* From white to dark blue, each step darker than the last to any eye, and fastest where the
  * mistakes are: a few percent can be seen. */
-static uint32_t shade(double share)
+static uint32_t shade(double part)
 {
     static const uint32_t anchors[] = {0xffffff, 0xc6dbee, 0x7bb0d8, 0x3079b5, 0x0b3566};
-    double at = pow(share, 0.6) * (TS_COUNT(anchors) - 1);
+    double at = pow(part, 0.6) * (TS_COUNT(anchors) - 1);
     int i = TS_MIN((int)at, TS_COUNT(anchors) - 2);
     uint32_t rgb = 0;
 
@@ -42,6 +43,11 @@ static double row_sum(const ts_confusion *m, int row)
     return sum;
 }
 
+static double share(const grid *g, int row, int column)
+{
+    return g->sums[row] > 0 ? (double)g->m->counts[row * g->m->n + column] / g->sums[row] : 0;
+}
+
 /* The size at which the longest count fits its cell, or 0 when nobody could read it. */
 static double number_size(const grid *g)
 {
@@ -58,27 +64,42 @@ static double number_size(const grid *g)
     return f.size < READABLE ? 0 : f.size;
 }
 
+/* A row is a picture of one pixel a class, enlarged. */
+static void draw_row(const grid *g, int row)
+{
+    unsigned char rgb[3 * TS_MAX_CLASSES];
+    ts_picture p = {.data = rgb, .dtype = TS_U8, .channels = 3, .height = 1, .width = g->m->n};
+
+    for (int j = 0; j < g->m->n; j++) {
+        uint32_t colour = shade(share(g, row, j));
+        for (int k = 0; k < 3; k++)
+            rgb[3 * j + k] = (unsigned char)(colour >> (16 - 8 * k));
+    }
+    ts_canvas_picture(g->c, (ts_box){0, row * g->cell, g->side, g->cell}, &p);
+}
+
+static void draw_numbers(const grid *g, int row, double size)
+{
+    char text[32];
+
+    for (int j = 0; j < g->m->n; j++) {
+        int64_t count = g->m->counts[row * g->m->n + j];
+        ts_font f = {.size = size, .align = 0.5};
+
+        f.colour = !count ? 0x9a9a9a : share(g, row, j) > 0.4 ? 0xffffff : TS_INK;
+        snprintf(text, sizeof(text), "%lld", (long long)count);
+        ts_canvas_text(g->c, (j + 0.5) * g->cell, (row + 0.5) * g->cell, text, &f);
+    }
+}
+
 static void draw_cells(const grid *g)
 {
     double size = number_size(g);
-    char text[32];
 
     for (int i = 0; i < g->m->n; i++) {
-        double sum = row_sum(g->m, i);
-
-        for (int j = 0; j < g->m->n; j++) {
-            int64_t count = g->m->counts[i * g->m->n + j];
-            double share = sum > 0 ? (double)count / sum : 0;
-            ts_box b = {j * g->cell, i * g->cell, g->cell, g->cell};
-            ts_font f = {.size = size, .align = 0.5};
-
-            ts_canvas_fill(g->c, b, shade(share));
-            if (!size)
-                continue;
-            f.colour = !count ? 0x9a9a9a : share > 0.4 ? 0xffffff : TS_INK;
-            snprintf(text, sizeof(text), "%lld", (long long)count);
-            ts_canvas_text(g->c, b.x + g->cell / 2, b.y + g->cell / 2, text, &f);
-        }
+        draw_row(g, i);
+        if (size > 0)
+            draw_numbers(g, i, size);
     }
     ts_canvas_frame(g->c, (ts_box){0, 0, g->side, g->side}, TS_FRAME);
 }
@@ -139,7 +160,7 @@ static void draw_title(const grid *g)
 
     for (int i = 0; i < g->m->n; i++) {
         right += (double)g->m->counts[i * g->m->n + i];
-        all += row_sum(g->m, i);
+        all += g->sums[i];
     }
     ts_canvas_text(g->c, g->side / 2, -40, g->m->title ? g->m->title : "Confusion matrix",
                    &(ts_font){.size = 16, .colour = TS_INK, .align = 0.5, .bold = true});
@@ -160,9 +181,11 @@ void ts_draw_confusion(ts_canvas *c, const void *plot)
     double bottom, left;
 
     g.cell = TS_MAX(SMALLEST, TS_MIN(LARGEST, floor((double)SIDE / m->n)));
-    if (m->n > 250)
-        g.cell = 2000.0 / m->n;
+    if (m->n > LARGE)
+        g.cell = TS_MAX(2, LARGE * SMALLEST / m->n);
     g.side = g.cell * m->n;
+    for (int i = 0; i < m->n; i++)
+        g.sums[i] = row_sum(m, i);
     draw_cells(&g);
     bottom = draw_names(&g, &left);
     ts_canvas_text(c, g.side / 2, bottom + 10, "predicted class", &name);

@@ -3,7 +3,7 @@
 #include "show/show.h"
 #include <math.h>
 
-enum { MAX_SAMPLES = 2500, MAX_CLASSES = 1000, MAX_SERIES = 64, MAX_SIDE = 32767 };
+enum { MAX_SAMPLES = 1000, MAX_SERIES = 64, MAX_SIDE = 32767 };
 
 #ifdef TS_HAVE_CAIRO
 #define DRAW(call) call
@@ -72,7 +72,7 @@ static ts_status check_samples(const ts_samples *s)
 
 static ts_status check_confusion(const ts_confusion *m)
 {
-    TS_TRY(check_count("classes", m->n, MAX_CLASSES));
+    TS_TRY(check_count("classes", m->n, TS_MAX_CLASSES));
     TS_TRY(check_names(m->classes, m->n));
     if (!m->counts)
         return ts_fail(TS_ERR_ARG, "there are no counts");

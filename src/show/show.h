@@ -81,6 +81,7 @@ typedef struct ts_samples {
     const char *const *labels;
     int n;
 } ts_samples;
+enum { TS_MAX_CLASSES = 1000 };
 typedef struct ts_confusion {
     const char *title;
     const int64_t *counts;
