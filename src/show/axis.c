@@ -38,7 +38,7 @@ ts_axis ts_axis_make(double lo, double hi, int ticks, bool whole, bool may_log)
     if (span > TS_MAX(TINY, 1e-12 * TS_MAX(fabs(lo), fabs(hi))))
         pad = 0.04 * span;
     else
-        pad = whole ? 0.5 : fabs(lo) > TINY ? 0.1 * fabs(lo) : 1;
+        pad = whole && fabs(lo) < 1e9 ? 0.5 : fabs(lo) > TINY ? 0.1 * fabs(lo) : 1;
     x.lo = lo - pad;
     x.hi = hi + pad;
     x.step = nice((x.hi - x.lo) / ticks);

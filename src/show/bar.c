@@ -253,7 +253,7 @@ ts_bar *ts_bar_open(const ts_bar_options *opt)
 /* The first means are of few draws: both are as much too small, so their quotient is right. */
 static void measure(ts_bar *b, double now)
 {
-    b->mean_n += SMOOTHING * ((double)(b->n - b->drawn_n) - b->mean_n);
+    b->mean_n += SMOOTHING * ((double)b->n - (double)b->drawn_n - b->mean_n);
     b->mean_time += SMOOTHING * (now - b->drawn - b->mean_time);
     b->drawn_n = b->n;
     b->drawn = now;

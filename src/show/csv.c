@@ -58,6 +58,20 @@ static ts_status other_columns(const char *path, const char *line, size_t n)
     return TS_ERR_FILE;
 }
 
+/* The bytes up to the end of the last row that has one. */
+static size_t whole_rows(const char *data, size_t len)
+{
+    bool quoted = false;
+    size_t whole = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        quoted ^= data[i] == '"';
+        if (data[i] == '\n' && !quoted)
+            whole = i + 1;
+    }
+    return whole;
+}
+
 /* Checks what an earlier run left; *keep bytes of it are whole rows, 0: it is as good as new. */
 static ts_status check_rows(const char *path, const ts_text *head, size_t *keep)
 {
@@ -66,9 +80,8 @@ static ts_status check_rows(const char *path, const ts_text *head, size_t *keep)
     ts_status s = TS_OK;
 
     TS_TRY(ts_file_read(path, &data, &len));
-    for (whole = len; whole && data[whole - 1] != '\n';)
-        whole--;
-    if (whole < head->len ? memcmp(data, head->s, len) : memcmp(data, head->s, head->len))
+    whole = whole_rows(data, len);
+    if (memcmp(data, head->s, TS_MIN(len, head->len)))
         s = other_columns(path, data, strcspn(data, "\r\n"));
     free(data);
     *keep = whole < head->len ? 0 : whole;

@@ -45,8 +45,10 @@ class Show:
         self.kept = []    # what a structure points to
 
     def check(self, status):
-        if status:
-            raise RuntimeError(self.c.ts_error_text().decode())
+        text = self.c.ts_error_text().decode() if status else ""
+        if "has no cairo" in text:
+            pytest.skip("this build has no cairo library")
+        assert not status, text
 
     def keep(self, x):
         self.kept.append(x)

@@ -1,6 +1,8 @@
 /* csv.c - rows on disk: quoting, resuming, and failing writes that leave whole rows. */
 #include "support.h"
-#include <sys/stat.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static char *folder, *path;
@@ -61,6 +63,8 @@ static void resuming(void **state)
         {"epoch,loss\n1,2\n", "epoch,loss\n1,2\n9,9\n"},
         {"epoch,loss\n1,2\n3,", "epoch,loss\n1,2\n9,9\n"},
         {"epoch,loss\n1", "epoch,loss\n9,9\n"},
+        {"epoch,loss\n1,2\n3,\"two\nlin", "epoch,loss\n1,2\n9,9\n"},
+        {"epoch,loss\n1,\"two\nlines\"\n", "epoch,loss\n1,\"two\nlines\"\n9,9\n"},
         {"epo", "epoch,loss\n9,9\n"},
     };
     ts_csv *c;
@@ -84,7 +88,8 @@ static void resuming(void **state)
 
 static void other_columns_are_kept(void **state)
 {
-    static const char *const others[] = {"epoch,accuracy\n1,2\n", "epoch,loss,more\n", "x", "\n"};
+    static const char *const others[] = {"epoch,accuracy\n1,2\n", "epoch,loss,more\n", "x", "\n",
+                                         "epoch\n1 and much more in a line without an end"};
     ts_csv *c;
 
     (void)state;
@@ -112,6 +117,27 @@ static void failing_rows_leave_whole_ones(void **state)
     assert_ok(ts_csv_numbers(c, (const double[]){5, 6}));
     ts_csv_close(c);
     assert_file("epoch,loss\n1,2\n5,6\n");
+}
+
+/* A disk that is full in the middle of a row: half of it was written. */
+static void half_rows_are_taken_back(void **state)
+{
+    struct rlimit then, now;
+    ts_csv *c;
+
+    (void)state;
+    assert_ok(ts_csv_open(path, two, 2, false, &c));
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &then), 0);
+    now = then;
+    now.rlim_cur = strlen("epoch,loss\n") + 3;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &now), 0);
+    assert_int_equal(ts_csv_numbers(c, (const double[]){1234, 5678}), TS_ERR_FILE);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &then), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_non_null(strstr(ts_last_error()->message, strerror(EFBIG)));
+    assert_file("epoch,loss\n");
+    ts_csv_close(c);
 }
 
 static void wrong_uses(void **state)
@@ -145,11 +171,9 @@ int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(rows_and_quotes),
-        CASE(resuming),
-        CASE(other_columns_are_kept),
-        CASE(failing_rows_leave_whole_ones),
-        CASE(wrong_uses),
+        CASE(rows_and_quotes),          CASE(resuming),
+        CASE(other_columns_are_kept),   CASE(failing_rows_leave_whole_ones),
+        CASE(half_rows_are_taken_back), CASE(wrong_uses),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
