@@ -531,9 +531,9 @@ typedef struct ts_prediction {
 } ts_prediction;
 TS_API ts_status ts_plot_image(const char *path, const ts_prediction *p);
 
-/* Events for TensorBoard: a new file in a folder that is made if need be. Tags are cleaned as
- * PyTorch's SummaryWriter does. What is given reaches the disk after two seconds, with a flush and
- * at the close, which frees e whatever it returns. */
+/* Events for TensorBoard: a new file in a folder that is made if need be. Tags, steps and values
+ * are written as PyTorch's SummaryWriter writes them. They reach the disk after two seconds, with a
+ * flush and at the close, which frees e whatever it returns. */
 typedef struct ts_events ts_events;
 TS_API ts_status ts_events_open(const char *folder, ts_events **out);
 TS_API ts_status ts_events_scalar(ts_events *e, const char *tag, int64_t step, double value);

@@ -181,22 +181,12 @@ ts_status ts_events_flush(ts_events *e)
 
 /* --- summaries --- */
 
-static bool tag_letter(int code)
-{
-    return code >= 0x80 || (code >= '0' && code <= '9') || (code >= 'A' && code <= 'Z') ||
-           (code >= 'a' && code <= 'z') || (code > 0 && strchr("-/._", code));
-}
-
-/* As PyTorch cleans tags: other characters become '_', and no '/' leads. */
+/* As it is, which is how PyTorch writes tags; but protobuf takes no invalid UTF-8. */
 static void add_tag(ts_text *value, const char *tag, const char *suffix)
 {
     ts_text clean = {0};
 
-    for (tag += strspn(tag, "/"); *tag;) {
-        const char *start = tag;
-        bool good = tag_letter(ts_utf8_next(&tag));
-        ts_text_add(&clean, good ? start : "_", good ? (size_t)(tag - start) : 1);
-    }
+    ts_utf8_clean(&clean, tag);
     ts_text_add(&clean, suffix, strlen(suffix));
     add_message(value, VALUE_TAG, &clean);
 }
