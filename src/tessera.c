@@ -188,6 +188,7 @@ static ts_status build(const ts_program *p, const ts_source *src, const ts_key *
 
 /* --- compile --- */
 
+/* After a tick of 0 there is one of 100 or, when the compilation failed, of -1. */
 static void tick(const ts_options *opt, int percent)
 {
     if (opt->progress)
@@ -264,9 +265,10 @@ static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *o
         start_with(a, *out, opt->optimizer);
     } else {
         s = make(a, model, opt, &key, out);
-        tick(opt, s ? 40 : 95);
-        if (!s)
+        if (!s) {
+            tick(opt, 95);
             ts_cache_put(cache, *out);
+        }
     }
     ts_cache_close(cache);
     return s;
@@ -296,6 +298,7 @@ ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **o
     if (s) {
         ts_error_doing("compiling the graph '%s'", g->name);
         ts_executable_free(x);
+        tick(opt, -1);
         return s;
     }
     x->stats.compile_seconds = ts_now() - start;

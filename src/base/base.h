@@ -71,6 +71,8 @@ ts_status ts_alloc(size_t bytes, const char *what, void **out);
 ts_status ts_file_read(const char *path, char **data, size_t *len); /* free(*data); NUL added */
 ts_status ts_file_write(const char *path, const void *data, size_t len); /* temp, fsync, rename */
 ts_status ts_file_write_private(const char *path, const void *data, size_t len); /* mode 0600 */
+/* At the end of an open file: all of it, or the file stays as it was. */
+ts_status ts_file_append(int fd, const char *path, const void *data, size_t len);
 ts_status ts_file_mkdirs(const char *path);
 ts_status ts_file_temp_folder(char *path, size_t size); /* a new one in $TMPDIR, mode 0700 */
 void ts_file_remove_folder(const char *path);           /* with the files in it */

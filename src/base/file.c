@@ -43,7 +43,7 @@ ts_status ts_file_read(const char *path, char **data, size_t *len)
     return TS_OK;
 }
 
-static ts_status write_all(int fd, const char *data, size_t len, const char *path)
+static ts_status put_all(int fd, const char *data, size_t len, const char *path)
 {
     while (len) {
         ssize_t put = ts_fault("write") ? -1 : write(fd, data, len);
@@ -54,6 +54,12 @@ static ts_status write_all(int fd, const char *data, size_t len, const char *pat
         data += put;
         len -= (size_t)put;
     }
+    return TS_OK;
+}
+
+static ts_status write_all(int fd, const char *data, size_t len, const char *path)
+{
+    TS_TRY(put_all(fd, data, len, path));
     if (ts_fault("fsync") || fsync(fd))
         return ts_fail(TS_ERR_FILE, "cannot flush %s to disk: %s", path, strerror(errno));
     return TS_OK;
@@ -134,6 +140,16 @@ ts_status ts_file_mkdirs(const char *path)
 ts_status ts_file_write(const char *path, const void *data, size_t len)
 {
     return write_file(path, data, len, 0644);
+}
+
+ts_status ts_file_append(int fd, const char *path, const void *data, size_t len)
+{
+    off_t end = lseek(fd, 0, SEEK_END);
+    ts_status s = put_all(fd, data, len, path);
+
+    if (s && end >= 0 && ftruncate(fd, end))
+        ts_note(TS_LOG_WARN, "cannot take half a write off %s: %s", path, strerror(errno));
+    return s;
 }
 
 ts_status ts_file_write_private(const char *path, const void *data, size_t len)

@@ -203,6 +203,8 @@ static void the_bar(void **state)
 {
     (void)state;
     setenv("TESSERA_PROGRESS", "1", 1);
+    setenv("LC_ALL", "C.UTF-8", 1);
+    unsetenv("COLUMNS");
     log_begin();
     ts_progress_bar(NULL, 0);
     ts_progress_bar(NULL, 45);
@@ -210,6 +212,11 @@ static void the_bar(void **state)
     assert_string_equal(log_end(), "\rGraph compilation:   0%|          | 0/100 [00:00<?]"
                                    "\rGraph compilation:  45%|████▌     | 45/100 [00:00<00:00]"
                                    "\rGraph compilation: 100%|██████████| 100/100 [00:00<00:00]\n");
+    log_begin(); /* one that fails ends its line all the same */
+    ts_progress_bar(NULL, 0);
+    ts_progress_bar(NULL, -1);
+    assert_string_equal(log_end(), "\rGraph compilation:   0%|          | 0/100 [00:00<?]"
+                                   "\rGraph compilation:   0%|          | 0/100 [00:00<?]\n");
     setenv("TESSERA_PROGRESS", "0", 1);
     log_begin();
     ts_progress_bar(NULL, 0);
@@ -218,6 +225,27 @@ static void the_bar(void **state)
     log_begin();
     ts_progress_bar(NULL, 0);
     assert_string_equal(log_end(), "");
+}
+
+static void a_failed_compile_closes_the_bar(void **state)
+{
+    ts_graph *g = net();
+    ts_executable *x;
+    const char *log;
+
+    (void)state;
+    setenv("TESSERA_PROGRESS", "1", 1);
+    setenv("TESSERA_CC", at("nowhere"), 1);
+    log_begin();
+    assert_int_equal(
+        ts_compile(g, &(ts_options){.executor = TS_EXEC_NATIVE, .progress = ts_progress_bar}, &x),
+        TS_ERR_COMPILER);
+    log = log_end();
+    assert_non_null(strstr(log, "Graph compilation:   0%|"));
+    assert_ptr_equal(strchr(log, '\n'), log + strlen(log) - 1);
+    assert_non_null(strstr(ts_last_error()->message, "cannot run the C compiler"));
+    unsetenv("TESSERA_PROGRESS");
+    ts_graph_free(g);
 }
 
 /* --- compilers --- */
@@ -368,6 +396,7 @@ int main(void)
         CASE(a_period_that_divides),
         CASE(progress_only_grows),
         CASE(the_bar),
+        CASE(a_failed_compile_closes_the_bar),
         CASE(no_compiler),
         CASE(nothing_is_left),
         CASE(outlives_its_graph),
