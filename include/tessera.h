@@ -69,6 +69,8 @@ TS_API const char *ts_error_text(void);
 /* "shape error" for TS_ERR_SHAPE, and so on. */
 TS_API const char *ts_status_name(ts_status code);
 TS_API const char *ts_version(void);
+/* The one of n words that a mistyped word was probably meant to be, or NULL. */
+TS_API const char *ts_nearest(const char *word, const char *const *words, int n);
 
 /* --- graphs ----------------------------------------------------------------------------------- */
 
@@ -442,6 +444,9 @@ typedef struct ts_stats {
     int kernels;
 } ts_stats;
 TS_API ts_stats ts_executable_stats(const ts_executable *x);
+/* What ts_compile would plan, without the C compiler and the cache: flops, kernels, exact memory.
+ */
+TS_API ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats *out);
 
 /* --- run ---------------------------------------------------------------------------------------
  */
@@ -485,6 +490,81 @@ typedef struct ts_train_options {
 /* last_loss, unless NULL, takes the mean of the losses that the last call returned. */
 TS_API ts_status ts_train(ts_engine *e, int64_t n, const void *const *data,
                           const ts_train_options *opt, double *last_loss);
+
+/* --- models ------------------------------------------------------------------------------------
+ * A net as a text of a few lines, by name or from a file; doc/models.md describes the language.
+ *
+ *   ts_model_load("classifier", &m);
+ *   ts_model_graph(m, &(ts_model_options){.batch = 16, .training = true}, &g);
+ *
+ * The graph's input is "images"; its output is "scores". Training adds the loss and, by its kind,
+ * the input "labels" (classes as i32) or "targets" (the output's shape). */
+typedef struct ts_model ts_model;
+typedef struct ts_model_options {
+    int64_t batch;       /* 0: 1 */
+    int rank;            /* of one sample; 0: the shape that the description says */
+    const int64_t *dims; /* its sizes */
+    int64_t classes;     /* 0: what the description says */
+    bool training;       /* with loss, dropout and batch statistics */
+} ts_model_options;
+
+TS_API ts_status ts_model_load(const char *name_or_path, ts_model **out);
+/* `file` is for the messages and, without folder and suffix, the model's name. */
+TS_API ts_status ts_model_parse(const char *text, const char *file, ts_model **out);
+TS_API void ts_model_free(ts_model *m);
+TS_API ts_status ts_model_graph(const ts_model *m, const ts_model_options *o, ts_graph **out);
+
+/* The i-th model that has a name; NULL past the last. */
+TS_API const char *ts_model_builtin(int i);
+TS_API const char *ts_model_name(const ts_model *m);
+TS_API const char *ts_model_text(const ts_model *m);  /* the description as it was read   */
+TS_API const char *ts_model_about(const ts_model *m); /* the comment it begins with, or "" */
+/* Writes the sizes of one sample and returns their number. */
+TS_API int ts_model_input(const ts_model *m, int64_t dims[TS_MAX_RANK]);
+TS_API int64_t ts_model_classes(const ts_model *m); /* 0: the description does not say */
+TS_API int64_t ts_model_parameters(const ts_model *m);
+
+typedef struct ts_model_layer {
+    const char *name, *kind, *block; /* "" for none; of the model */
+    int line;
+    int rank; /* of the result, with the batch */
+    int64_t dims[TS_MAX_RANK];
+    int64_t parameters; /* trained */
+    double flops;       /* forward */
+} ts_model_layer;
+/* One for each layer in order; free(*layers). */
+TS_API ts_status ts_model_layers(const ts_model *m, const ts_model_options *o,
+                                 ts_model_layer **layers, int *count);
+
+/* --- the machine and the cache -----------------------------------------------------------------
+ */
+
+typedef struct ts_machine_info {
+    char processor[128]; /* its name, or "" */
+    int cores;           /* online                                                    */
+    int allowed;         /* of these, by the process's affinity                       */
+    double quota;        /* cores' worth of time by the control group; 0: no limit    */
+    int threads;         /* what an engine takes by default                           */
+    const char *isa;     /* what is compiled for by default; "" when TESSERA_ISA is not known */
+    int64_t level1, level2, level3; /* bytes of the data caches; 0: not known         */
+    int64_t memory, available;      /* bytes; 0: not known                            */
+    char compiler[256];             /* its command and version; "" when there is none */
+} ts_machine_info;
+TS_API void ts_machine(ts_machine_info *out);
+
+typedef struct ts_cache_entry {
+    char file[64];     /* its name in the folder                     */
+    char model[64];    /* of the executable in it, or ""             */
+    char problem[256]; /* why it is not used any more, or ""         */
+    int64_t bytes;
+    int64_t used; /* when it was made or last used: seconds since 1970 */
+} ts_cache_entry;
+/* In these calls dir is as ts_options.cache_dir. The folder as a path; "" when the cache is off. */
+TS_API ts_status ts_cache_folder(const char *dir, char *path, size_t size);
+TS_API int64_t ts_cache_limit(void); /* bytes it may hold by default */
+/* All that is in it, the last used first; free(*entries). No folder is no entry. */
+TS_API ts_status ts_cache_list(const char *dir, ts_cache_entry **entries, int *count);
+TS_API ts_status ts_cache_remove(const char *dir, const char *file);
 
 /* --- source lines -----------------------------------------------------------------------------
  * A call that makes nodes notes the line it stands on, so that an error can name it. Define

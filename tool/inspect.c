@@ -1,0 +1,170 @@
+/* inspect.c - tessera inspect: what is in a file. The first bytes say which kind it is. */
+#include "tool.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    const char *file;
+    int64_t batch, classes;
+} args = {.batch = 16};
+
+static const option options[] = {
+    {"FILE", NULL, KIND_TEXT, &args.file,
+     "an executable, a model's description, or the name of a model", .takes = TAKES_MODEL,
+     .argument = true, .needed = true},
+    {"batch-size", "N", KIND_INT, &args.batch, "of a model: samples in a batch", .low = 1,
+     .high = 1 << 20},
+    {"classes", "N", KIND_INT, &args.classes,
+     "of a model: classes, when not those of the description", .low = 1, .high = INT32_MAX},
+    {.name = "training", .kind = KIND_GROUP, .target = (void *)training_options},
+    {0},
+};
+
+/* --- executables --- */
+
+static int inspect_executable(void)
+{
+    ts_executable *x;
+
+    if (ts_executable_load(args.file, &x))
+        return failed();
+    fputs(ts_executable_inspect(x), stdout);
+    ts_executable_free(x);
+    return TOOL_OK;
+}
+
+/* --- checkpoints --- */
+
+static int inspect_checkpoint(void)
+{
+    return failure("%s is a checkpoint; this version cannot look into those", args.file);
+}
+
+/* --- models --- */
+
+static int print_layers(const ts_model *m)
+{
+    ts_model_options o = {.batch = args.batch, .classes = args.classes};
+    ts_model_layer *layers;
+    char shape[128];
+    int n;
+
+    if (ts_model_layers(m, &o, &layers, &n))
+        return failed();
+    printf("\n%4s  %-24s %-20s %-16s %12s %12s  block\n", "line", "name", "layer", "result",
+           "parameters", "flops");
+    for (int i = 0; i < n; i++)
+        printf("%4d  %-24s %-20s %-16s %12" PRId64 " %12.4g  %s\n", layers[i].line, layers[i].name,
+               layers[i].kind, shape_text(layers[i].rank, layers[i].dims, shape, sizeof(shape)),
+               layers[i].parameters, layers[i].flops, layers[i].block);
+    free(layers);
+    return TOOL_OK;
+}
+
+static ts_status plan(const ts_model *m, const ts_optimizer *optimizer, ts_stats *out)
+{
+    ts_model_options o = {
+        .batch = args.batch, .classes = args.classes, .training = optimizer != NULL};
+    ts_options opt = chosen_options();
+    ts_graph *g;
+    ts_status s = ts_model_graph(m, &o, &g);
+
+    if (s)
+        return s;
+    opt.optimizer = optimizer;
+    s = ts_estimate(g, &opt, out);
+    ts_graph_free(g);
+    return s;
+}
+
+static void print_plan(const char *name, const ts_stats *s)
+{
+    char state[32], work[32], peak[32];
+
+    printf("%-14s %12.4g %8d %12s %12s %12s\n", name, s->flops, s->kernels,
+           bytes_text((int64_t)s->state_bytes, state, sizeof(state)),
+           bytes_text((int64_t)(s->peak_bytes - s->state_bytes), work, sizeof(work)),
+           bytes_text((int64_t)s->peak_bytes, peak, sizeof(peak)));
+}
+
+/* A description without a loss has no training step. */
+static int print_plans(const ts_model *m)
+{
+    ts_optimizer optimizer = chosen_optimizer();
+    ts_stats training, inference;
+    ts_graph *g;
+    bool trains = !ts_model_graph(m, &(ts_model_options){.training = true}, &g);
+
+    if (trains)
+        ts_graph_free(g);
+    if ((trains && plan(m, &optimizer, &training)) || plan(m, NULL, &inference))
+        return failed();
+    printf("\n%-14s %12s %8s %12s %12s %12s\n", "memory", "flops", "kernels", "states", "working",
+           "in all");
+    if (trains)
+        print_plan("training step", &training);
+    print_plan("inference", &inference);
+    return TOOL_OK;
+}
+
+static int inspect_model(void)
+{
+    int64_t dims[TS_MAX_RANK];
+    char shape[128];
+    ts_model *m;
+    int rank, code;
+
+    if (ts_model_load(args.file, &m))
+        return failed();
+    rank = ts_model_input(m, dims);
+    printf("%-14s %s\n", "model", ts_model_name(m));
+    if (ts_model_about(m)[0])
+        printf("%-14s %s\n", "about", ts_model_about(m));
+    printf("%-14s %s\n", "input", shape_text(rank, dims, shape, sizeof(shape)));
+    printf("%-14s %" PRId64 "\n", "parameters", ts_model_parameters(m));
+    printf("%-14s %" PRId64 "\n", "batch size", args.batch);
+    code = print_layers(m);
+    if (!code)
+        code = print_plans(m);
+    ts_model_free(m);
+    return code;
+}
+
+/* --- which --- */
+
+static const struct {
+    const char *begin;
+    size_t bytes;
+    int (*inspect)(void);
+} formats[] = {
+    {"\x89TSE\r\n\x1a\n", 8, inspect_executable},
+    {"PK\3\4", 4, inspect_checkpoint}, /* PyTorch's, a zip file */
+};
+
+static int run(void)
+{
+    FILE *f = fopen(args.file, "r");
+    char begin[16] = "";
+    size_t n = f ? fread(begin, 1, sizeof(begin), f) : 0;
+
+    if (f)
+        fclose(f);
+    for (int i = 0; i < COUNT(formats); i++)
+        if (n >= formats[i].bytes && !memcmp(begin, formats[i].begin, formats[i].bytes))
+            return formats[i].inspect();
+    return inspect_model();
+}
+
+const command inspect_command = {
+    .name = "inspect",
+    .summary = "Shows what is in an executable file or a model: layers, shapes, parameters, memory",
+    .options = options,
+    .run = run,
+    .more = "A model's memory is planned as for running it; the C compiler is not needed. An\n"
+            "executable is loaded to look at it: inspect only files from those whose programs you\n"
+            "would run.",
+    .examples = "inspect classifier\ninspect net.txt --batch-size 64 --optimizer adam\n"
+                "inspect net.tsx\n",
+};
