@@ -4,32 +4,36 @@
 
 enum { LEFT = 28, WIDTH = 80 };
 
-/* Prints words from column LEFT on, the first line continuing at `column`. */
+/* Prints words from column LEFT on; `column` letters are there already. */
 static void wrap(const char *s, int column)
 {
-    printf("%*s", column < LEFT ? LEFT - column : 2, "");
-    for (column = column < LEFT ? LEFT : column + 2; *s;) {
+    int gap = column < LEFT ? LEFT - column : 2;
+
+    for (column += gap; *s; s += strspn(s, " ")) {
         int n = (int)strcspn(s, " ");
-        if (column > LEFT && column + n > WIDTH)
-            column = printf("\n%*s", LEFT, "") - 1;
-        column += printf("%.*s%s", n, s, s[n] ? " " : "");
-        s += n + (int)strspn(s + n, " ");
+        if (column > LEFT && column + 1 + n > WIDTH) {
+            printf("\n");
+            gap = column = LEFT;
+        }
+        column += printf("%*s%.*s", gap, "", n, s) - (gap > 1 ? gap : 0);
+        gap = 1;
+        s += n;
     }
     printf("\n");
 }
 
+/* What the target holds before is the default; outside the range it means "not given". */
 static void print_default(const option *o, char *out, size_t size)
 {
-    double real = o->kind == KIND_REAL ? *(double *)o->target : 0;
-    int64_t whole = o->kind == KIND_INT ? *(int64_t *)o->target : 0;
+    double v = o->kind == KIND_REAL  ? *(double *)o->target
+               : o->kind == KIND_INT ? (double)*(int64_t *)o->target
+                                     : 0;
     const char *text =
         o->kind == KIND_TEXT || o->kind == KIND_WORD ? *(const char **)o->target : NULL;
 
     out[0] = 0;
-    if (real)
-        snprintf(out, size, " (default %g)", real);
-    else if (whole)
-        snprintf(out, size, " (default %lld)", (long long)whole);
+    if (v && v >= o->low && v <= o->high)
+        snprintf(out, size, " (default %.15g)", v);
     else if (text)
         snprintf(out, size, " (default %s)", text);
 }
@@ -46,19 +50,24 @@ static void row(const option *o)
     wrap(text, column);
 }
 
+static bool has_arguments(const command *c)
+{
+    const option *o;
+
+    for (int i = 0; (o = option_at(c, i)); i++)
+        if (o->argument)
+            return true;
+    return false;
+}
+
 static void rows(const command *c, const char *title, bool arguments)
 {
     const option *o;
-    bool first = true;
 
-    for (int i = 0; (o = option_at(c, i)); i++) {
-        if (o->argument != arguments)
-            continue;
-        if (first)
-            printf("\n%s\n", title);
-        first = false;
-        row(o);
-    }
+    printf("\n%s\n", title);
+    for (int i = 0; (o = option_at(c, i)); i++)
+        if (o->argument == arguments)
+            row(o);
 }
 
 static void synopsis(const command *c)
@@ -107,10 +116,9 @@ void help(const command *c)
     synopsis(c);
     if (c->more)
         printf("\n%s\n", c->more);
-    rows(c, "arguments", true);
+    if (has_arguments(c))
+        rows(c, "arguments", true);
     rows(c, "options", false);
-    if (!option_at(c, 0) || option_at(c, 0)->argument)
-        printf("\noptions\n");
     wrap("this help", printf("  --help"));
     examples(c->examples);
 }

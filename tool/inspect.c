@@ -56,9 +56,10 @@ static int print_layers(const ts_model *m)
     printf("\n%4s  %-24s %-20s %-16s %12s %12s  block\n", "line", "name", "layer", "result",
            "parameters", "flops");
     for (int i = 0; i < n; i++)
-        printf("%4d  %-24s %-20s %-16s %12" PRId64 " %12.4g  %s\n", layers[i].line, layers[i].name,
+        printf("%4d  %-24s %-20s %-16s %12" PRId64 " %12.4g%s%s\n", layers[i].line, layers[i].name,
                layers[i].kind, shape_text(layers[i].rank, layers[i].dims, shape, sizeof(shape)),
-               layers[i].parameters, layers[i].flops, layers[i].block);
+               layers[i].parameters, layers[i].flops, layers[i].block[0] ? "  " : "",
+               layers[i].block);
     free(layers);
     return TOOL_OK;
 }

@@ -23,7 +23,7 @@ const option training_options[] = {
     {"momentum", "X", KIND_REAL, &args.momentum, "momentum of sgd and rmsprop", .low = 0,
      .high = 1},
     {"weight-decay", "X", KIND_REAL, &args.weight_decay,
-     "weight decay; -1 leaves what the optimizer has", .low = -1, .high = 1e6},
+     "weight decay, when not the optimizer's own", .low = 0, .high = 1e6},
     {"device-iterations", "N", KIND_INT, &args.iterations, "weight updates in one call", .low = 1,
      .high = 1000000},
     {"gradient-accumulation", "N", KIND_INT, &args.accumulation,

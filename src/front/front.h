@@ -61,6 +61,7 @@ struct ts_model {
     int rank;
     int64_t dims[TS_MAX_RANK];
     ts_dtype dtype;
+    int input_line;
     int64_t classes; /* 0: not said */
     bool uses_classes;
     ts_line *lines;

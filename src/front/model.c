@@ -32,8 +32,13 @@ static ts_value *make_input(const ts_model *m, const ts_model_options *o, ts_gra
     int64_t dims[TS_MAX_RANK] = {o->batch ? o->batch : 1};
     int rank = o->rank ? o->rank : m->rank;
 
+    ts_value *x;
+
     memcpy(dims + 1, o->rank ? o->dims : m->dims, sizeof(*dims) * (size_t)rank);
-    return ts_input_n(g, "images", m->dtype, rank + 1, dims);
+    x = ts_input_n(g, "images", m->dtype, rank + 1, dims);
+    if (!x)
+        ts_format(g->error.where, sizeof(g->error.where), "%.300s:%d", m->file, m->input_line);
+    return x;
 }
 
 static void change_block(ts_graph *g, const char **now, const char *block)

@@ -55,7 +55,7 @@ static ts_status wrong(const reader *r, int column, const char *fmt, ...)
     char where[400];
     va_list ap;
 
-    snprintf(where, sizeof(where), "%.350s:%d:%d", r->m->file, r->line, column);
+    snprintf(where, sizeof(where), "%.350s:%d:%d", r->m->file, TS_MAX(1, r->line), column);
     va_start(ap, fmt);
     ts_fail_loc(where, TS_ERR_PARSE, "%s", ts_arena_vprintf(r->m->arena, fmt, ap));
     va_end(ap);
@@ -238,7 +238,7 @@ static ts_status one_of(reader *r, const char *what, const char *words, double *
         }
         p += n + strspn(p + n, " ");
     }
-    return wrong(r, w->column, "%s must be one of %s, not '%s'", what, words, w->s);
+    return wrong(r, w->column, "%s is '%s'; it can be one of: %s", what, w->s, words);
 }
 
 static ts_status value(reader *r, const ts_line_arg *a, double *out)
@@ -260,6 +260,15 @@ static ts_status value(reader *r, const ts_line_arg *a, double *out)
     TS_TRY(integer(r, a->name, (int64_t)a->low, (int64_t)a->high, &i));
     *out = (double)i;
     return TS_OK;
+}
+
+static ts_status argument_value(reader *r, const ts_line_arg *a, double *out)
+{
+    ts_status s = value(r, a, out);
+
+    if (s && a->kind == 'n')
+        ts_error_hint("a whole number, or 'classes'");
+    return s;
 }
 
 static ts_status no_such_arg(reader *r, const ts_line_kind *k)
@@ -300,7 +309,7 @@ static ts_status argument(reader *r, ts_line *l, bool *given)
         return wrong(r, peek(r)->column, "%s is given twice", a->name);
     given[a - l->kind->args] = true;
     r->at += named ? 2 : 0;
-    return value(r, a, &l->args[a - l->kind->args]);
+    return argument_value(r, a, &l->args[a - l->kind->args]);
 }
 
 static ts_status arguments(reader *r, ts_line *l)
@@ -436,6 +445,7 @@ static ts_status input(reader *r)
 
     if (m->rank)
         return wrong(r, r->words[0].column, "there is an input already");
+    m->input_line = r->line;
     while (peek(r)->kind == 'w' && r->words[r->at + 1].kind != '=') {
         if (m->rank == TS_MAX_RANK - 1)
             return wrong(r, peek(r)->column, "a sample has more than %d sizes", TS_MAX_RANK - 1);
