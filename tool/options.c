@@ -3,7 +3,6 @@
 #include "tool.h"
 #include <ctype.h>
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,7 +94,7 @@ static int read_real(const command *c, const option *o, const char *s)
     char name[64], *end;
     double v = strtod(s, &end);
 
-    if (!*s || *end || isspace((unsigned char)*s) || isnan(v))
+    if (!*s || *end || s[strspn(s, "0123456789+-.eE")])
         return usage_error(c->name, "%s must be a number, not '%s'", shown(o, name, sizeof(name)),
                            s);
     if (!(v >= o->low && v <= o->high))

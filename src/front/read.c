@@ -215,7 +215,7 @@ static ts_status real(reader *r, const ts_line_arg *a, double *out)
     char *end;
 
     *out = ts_to_real(w->s, &end);
-    if (w->kind != 'w' || !w->s[0] || *end || isalpha((unsigned char)w->s[strlen(w->s) - 1]))
+    if (w->kind != 'w' || !w->s[0] || *end || w->s[strspn(w->s, "0123456789+-.eE")])
         return wrong(r, w->column, "%s must be a number, not '%s'", a->name, w->s);
     if (!(*out >= a->low && *out <= a->high))
         return wrong(r, w->column, "%s is %s; it can be %g to %g", a->name, w->s, a->low, a->high);
