@@ -28,8 +28,9 @@ static void print_default(const option *o, char *out, size_t size)
     double v = o->kind == KIND_REAL  ? *(double *)o->target
                : o->kind == KIND_INT ? (double)*(int64_t *)o->target
                                      : 0;
-    const char *text =
-        o->kind == KIND_TEXT || o->kind == KIND_WORD ? *(const char **)o->target : NULL;
+    const char *text = o->kind == KIND_WORD || (o->kind == KIND_TEXT && !o->argument)
+                           ? *(const char **)o->target
+                           : NULL;
 
     out[0] = 0;
     if (v && v >= o->low && v <= o->high)

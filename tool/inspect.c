@@ -1,9 +1,10 @@
 /* inspect.c - tessera inspect: what is in a file. The first bytes say which kind it is. */
 #include "tool.h"
-#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct {
     const char *file;
@@ -144,14 +145,22 @@ static const struct {
     {"PK\3\4", 4, inspect_checkpoint}, /* PyTorch's, a zip file */
 };
 
+/* The first bytes of the file, as many as there are; a pipe is not waited for. */
+static size_t read_begin(char *begin, size_t size)
+{
+    int fd = open(args.file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd < 0 ? 0 : read(fd, begin, size);
+
+    if (fd >= 0)
+        close(fd);
+    return n > 0 ? (size_t)n : 0;
+}
+
 static int run(void)
 {
-    FILE *f = fopen(args.file, "r");
-    char begin[16] = "";
-    size_t n = f ? fread(begin, 1, sizeof(begin), f) : 0;
+    char begin[16];
+    size_t n = read_begin(begin, sizeof(begin));
 
-    if (f)
-        fclose(f);
     for (int i = 0; i < COUNT(formats); i++)
         if (n >= formats[i].bytes && !memcmp(begin, formats[i].begin, formats[i].bytes))
             return formats[i].inspect();

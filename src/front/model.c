@@ -4,6 +4,8 @@
  * Reading it makes a graph of it once, so that a model that exists is one whose sizes fit.
  */
 #include "front/front.h"
+#include <errno.h>
+#include <unistd.h>
 
 /* --- graphs --- */
 
@@ -173,22 +175,27 @@ ts_status ts_model_parse(const char *text, const char *file, ts_model **out)
     return TS_OK;
 }
 
+static ts_status no_such_model(const char *name)
+{
+    const char *near = ts_net_nearest(name);
+
+    ts_fail(TS_ERR_FILE, "there is no model '%.200s', and no file of that name", name);
+    if (near)
+        ts_error_hint("did you mean '%s'?", near);
+    else
+        ts_error_hint("`tessera models` lists the models that have a name");
+    return TS_ERR_FILE;
+}
+
 static ts_status load_file(const char *path, ts_model **out)
 {
     char *text;
     size_t len;
-    ts_status s = ts_file_read(path, &text, &len);
+    ts_status s;
 
-    if (s) {
-        const char *near = ts_net_nearest(path);
-        if (!strchr(path, '/') && !strchr(path, '.'))
-            s = ts_fail(TS_ERR_FILE, "there is no model '%.200s', and no file of that name", path);
-        if (near)
-            ts_error_hint("did you mean '%s'?", near);
-        else
-            ts_error_hint("`tessera models` lists the models that have a name");
-        return s;
-    }
+    if (access(path, F_OK) && errno == ENOENT)
+        return no_such_model(path);
+    TS_TRY(ts_file_read(path, &text, &len));
     if (strlen(text) != len)
         s = ts_fail(TS_ERR_PARSE, "%.200s is not text: byte %zu is 0", path, strlen(text));
     else
