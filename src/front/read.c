@@ -500,11 +500,12 @@ static ts_status loss(reader *r)
 
 static ts_status repeat(reader *r)
 {
-    loop *l = &r->loops[r->depth];
+    loop *l;
     int64_t n;
 
     if (r->depth == MAX_DEPTH)
         return wrong(r, r->words[0].column, "more than %d repeats in each other", MAX_DEPTH);
+    l = &r->loops[r->depth];
     *l = (loop){.body = r->p, .line = r->line};
     TS_TRY(name_word(r, "the variable of the repeat", &l->variable));
     for (int i = 0; i < r->depth; i++)
@@ -519,11 +520,12 @@ static ts_status repeat(reader *r)
 
 static ts_status end(reader *r)
 {
-    loop *l = &r->loops[r->depth - 1];
+    loop *l;
 
     TS_TRY(nothing_more(r));
     if (!r->depth)
         return wrong(r, r->words[0].column, "'end' without 'repeat'");
+    l = &r->loops[r->depth - 1];
     if (++l->round == l->rounds) {
         r->depth--;
         return TS_OK;
