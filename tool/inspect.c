@@ -1,5 +1,6 @@
 /* inspect.c - tessera inspect: what is in a file. The first bytes say which kind it is. */
 #include "tool.h"
+#include <ctype.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,8 +14,8 @@ static struct {
 
 static const option options[] = {
     {"FILE", NULL, KIND_TEXT, &args.file,
-     "an executable, a model's description, or the name of a model", .takes = TAKES_MODEL,
-     .argument = true, .needed = true},
+     "an executable, a checkpoint, a model's description, or the name of a model",
+     .takes = TAKES_MODEL, .argument = true, .needed = true},
     {"batch-size", "N", KIND_INT, &args.batch, "of a model: samples in a batch", .low = 1,
      .high = 1 << 20},
     {"classes", "N", KIND_INT, &args.classes,
@@ -38,9 +39,70 @@ static int inspect_executable(void)
 
 /* --- checkpoints --- */
 
+typedef struct count {
+    int64_t tensors, bytes;
+} count;
+
+static void print_leaf(const ts_object *o, const char *name, count *c)
+{
+    const ts_array *a = ts_object_array(o);
+    char shape[128], size[32];
+
+    if (a) {
+        c->tensors++;
+        c->bytes += (int64_t)a->bytes;
+        printf("%-40s %-5s %-18s %10s\n", name, ts_dtype_name(a->dtype),
+               shape_text(a->rank, a->dims, shape, sizeof(shape)),
+               bytes_text((int64_t)a->bytes, size, sizeof(size)));
+    } else if (ts_object_text(o))
+        printf("%-40s %zu letters\n", name, strlen(ts_object_text(o)));
+    else if (ts_object_kind(o) == TS_KIND_NONE)
+        printf("%-40s none\n", name);
+    else
+        printf("%-40s %.15g\n", name, ts_object_number(o, 0));
+}
+
+static void print_tree(const ts_object *o, const char *name, count *c);
+
+/* name.key or name.7; bytes that a terminal would obey are shown as '?' */
+static void print_item(const ts_object *o, int64_t i, const char *name, count *c)
+{
+    const ts_object *key = ts_object_key(o, i);
+    const char *text = ts_object_text(key), *dot = name[0] ? "." : "";
+    char path[256];
+
+    if (text)
+        snprintf(path, sizeof(path), "%s%s%s", name, dot, text);
+    else
+        snprintf(path, sizeof(path), "%s%s%" PRId64, name, dot, key ? ts_object_int(key, 0) : i);
+    for (char *p = path; *p; p++)
+        if (!isprint((unsigned char)*p))
+            *p = '?';
+    print_tree(ts_object_at(o, i), path, c);
+}
+
+static void print_tree(const ts_object *o, const char *name, count *c)
+{
+    ts_kind k = ts_object_kind(o);
+
+    if (k != TS_KIND_DICT && k != TS_KIND_LIST && k != TS_KIND_TUPLE)
+        print_leaf(o, name, c);
+    for (int64_t i = 0; i < ts_object_size(o); i++)
+        print_item(o, i, name, c);
+}
+
 static int inspect_checkpoint(void)
 {
-    return failure("%s is a checkpoint; this version cannot look into those", args.file);
+    count c = {0};
+    char size[32];
+    ts_object *o;
+
+    if (ts_load(args.file, &o))
+        return failed();
+    print_tree(o, "", &c);
+    printf("\n%" PRId64 " tensors, %s\n", c.tensors, bytes_text(c.bytes, size, sizeof(size)));
+    ts_object_free(o);
+    return TOOL_OK;
 }
 
 /* --- models --- */
@@ -136,15 +198,6 @@ static int inspect_model(void)
 
 /* --- which --- */
 
-static const struct {
-    const char *begin;
-    size_t bytes;
-    int (*inspect)(void);
-} formats[] = {
-    {"\x89TSE\r\n\x1a\n", 8, inspect_executable},
-    {"PK\3\4", 4, inspect_checkpoint}, /* PyTorch's, a zip file */
-};
-
 /* The first bytes of the file, as many as there are; a pipe is not waited for. */
 static size_t read_begin(char *begin, size_t size)
 {
@@ -156,25 +209,34 @@ static size_t read_begin(char *begin, size_t size)
     return n > 0 ? (size_t)n : 0;
 }
 
+/* Checkpoints and arrays of every format have bytes there that no description has. */
+static bool is_text(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] < '\t' || (unsigned char)s[i] >= 0x80)
+            return false;
+    return true;
+}
+
 static int run(void)
 {
+    static const char executable[] = "\x89TSE\r\n\x1a\n";
     char begin[16];
     size_t n = read_begin(begin, sizeof(begin));
 
-    for (int i = 0; i < COUNT(formats); i++)
-        if (n >= formats[i].bytes && !memcmp(begin, formats[i].begin, formats[i].bytes))
-            return formats[i].inspect();
-    return inspect_model();
+    if (n >= sizeof(executable) - 1 && !memcmp(begin, executable, sizeof(executable) - 1))
+        return inspect_executable();
+    return is_text(begin, n) ? inspect_model() : inspect_checkpoint();
 }
 
 const command inspect_command = {
     .name = "inspect",
-    .summary = "Shows what is in an executable file or a model: layers, shapes, parameters, memory",
+    .summary = "Shows what is in an executable, a checkpoint or a model: tensors, layers, memory",
     .options = options,
     .run = run,
     .more = "A model's memory is planned as for running it; the C compiler is not needed. An\n"
             "executable is loaded to look at it: inspect only files from those whose programs you\n"
             "would run.",
     .examples = "inspect classifier\ninspect net.txt --batch-size 64 --optimizer adam\n"
-                "inspect net.tsx\n",
+                "inspect net.tsx\ninspect net.pth\n",
 };
