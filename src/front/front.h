@@ -50,6 +50,7 @@ struct ts_line {
 
 struct ts_line_build {
     ts_graph *g;
+    const char *file;
     ts_value *input, **results; /* by the index of the line */
     int64_t classes;
     bool training;
@@ -81,7 +82,8 @@ const char *ts_kind_args(ts_arena *a, const ts_line_kind *k); /* "out kernel [st
 const char *ts_net_find(const char *name); /* its description, or NULL */
 const char *ts_net_nearest(const char *name);
 
-/* model.c: `mark` writes the index of the line instead of its number to the nodes' source line */
+/* model.c: `mark` writes the index of the line instead of its number to the nodes' source line. The
+ * graph, whole or not, is the caller's to free. */
 ts_status ts_model_build(const ts_model *m, const ts_model_options *o, bool mark, ts_line_build *b);
 
 #endif

@@ -11,7 +11,8 @@
 
 static ts_status check_options(const ts_model *m, const ts_model_options *o)
 {
-    if (o->batch < 0 || o->rank < 0 || o->rank >= TS_MAX_RANK || o->classes < 0)
+    if (o->batch < 0 || o->rank < 0 || o->rank >= TS_MAX_RANK || (o->rank && !o->dims) ||
+        o->classes < 0)
         return ts_fail(TS_ERR_ARG, "a model of batch %lld, rank %d, %lld classes cannot be made",
                        (long long)o->batch, o->rank, (long long)o->classes);
     if (o->training && !m->has_loss) {
@@ -55,13 +56,12 @@ static void change_block(ts_graph *g, const char **now, const char *block)
 }
 
 /* Names the line of an error that the layer itself could not. */
-static ts_value *make_line(const ts_model *m, const ts_line_build *b, const ts_line *l, int number,
-                           ts_value *x)
+static ts_value *make_line(const ts_line_build *b, const ts_line *l, int number, ts_value *x)
 {
     ts_graph *g = b->g;
     bool scope = l->name[0] && !l->kind->weights; /* layers with weights open their own */
 
-    ts_here(ts_arena_strdup(g->arena, m->file), number);
+    ts_here(b->file, number);
     if (scope)
         ts_scope_begin(g, l->name);
     x = l->kind->make(b, l, x);
@@ -69,44 +69,54 @@ static ts_value *make_line(const ts_model *m, const ts_line_build *b, const ts_l
         ts_scope_end(g);
     if (g->status && !g->error.where[0])
         ts_format(g->error.where, sizeof(g->error.where), "%s%s(%s), %.300s:%d:%d", l->name,
-                  l->name[0] ? " " : "", l->kind->name, m->file, l->line, l->column);
+                  l->name[0] ? " " : "", l->kind->name, b->file, l->line, l->column);
     return x;
 }
 
-ts_status ts_model_build(const ts_model *m, const ts_model_options *o, bool mark, ts_line_build *b)
+static void make_lines(const ts_model *m, const ts_line_build *b, bool mark)
 {
     const char *block = "";
-    ts_graph *g = b->g = ts_graph_new(m->name);
-    ts_value *x = b->input = make_input(m, o, g);
+    ts_graph *g = b->g;
+    ts_value *x = b->input;
 
-    b->results = TS_NEWS(g->arena, ts_value *, m->nlines);
-    b->classes = o->classes ? o->classes : m->classes;
-    b->training = o->training;
     for (int i = 0; i < m->nlines && !g->status; i++) {
         change_block(g, &block, m->lines[i].block);
-        x = b->results[i] = make_line(m, b, &m->lines[i], mark ? i : m->lines[i].line, x);
+        x = b->results[i] = make_line(b, &m->lines[i], mark ? i : m->lines[i].line, x);
     }
     if (m->has_loss)
         change_block(g, &block, m->loss.block);
     ts_output(x, "scores");
-    if (o->training)
-        ts_loss(make_line(m, b, &m->loss, mark ? m->nlines : m->loss.line, x));
+    if (b->training)
+        ts_loss(make_line(b, &m->loss, mark ? m->nlines : m->loss.line, x));
     change_block(g, &block, "");
     ts_here(NULL, 0);
-    return ts_graph_check(g);
+}
+
+ts_status ts_model_build(const ts_model *m, const ts_model_options *o, bool mark, ts_line_build *b)
+{
+    static const ts_model_options defaults;
+
+    *b = (ts_line_build){0};
+    o = o ? o : &defaults;
+    TS_TRY(check_options(m, o));
+    b->g = ts_graph_new(m->name);
+    b->file = ts_arena_strdup(b->g->arena, m->file); /* the nodes keep it */
+    b->input = make_input(m, o, b->g);
+    b->results = TS_NEWS(b->g->arena, ts_value *, m->nlines);
+    b->classes = o->classes ? o->classes : m->classes;
+    b->training = o->training;
+    make_lines(m, b, mark);
+    return ts_graph_check(b->g);
 }
 
 ts_status ts_model_graph(const ts_model *m, const ts_model_options *o, ts_graph **out)
 {
-    static const ts_model_options defaults;
     ts_line_build b;
     ts_status s;
 
     if (!m || !out)
         return ts_fail(TS_ERR_ARG, "making a graph needs a model and a place for it");
     *out = NULL;
-    o = o ? o : &defaults;
-    TS_TRY(check_options(m, o));
     s = ts_model_build(m, o, false, &b);
     if (s) {
         ts_error_doing("making the model %s", m->name);

@@ -54,30 +54,36 @@ static ts_status count_flops(ts_arena *a, const ts_model *m, const ts_graph *g, 
     return TS_OK;
 }
 
+static ts_status fill(ts_arena *a, const ts_model *m, const ts_line_build *b, void **out)
+{
+    TS_TRY(ts_alloc(sizeof(ts_model_layer) * (size_t)m->nlines, "the table of layers", out));
+    describe(m, b, *out);
+    return count_flops(a, m, b->g, *out);
+}
+
 ts_status ts_model_layers(const ts_model *m, const ts_model_options *o, ts_model_layer **layers,
                           int *count)
 {
-    static const ts_model_options defaults;
-    ts_line_build b = {0};
-    ts_arena *a = ts_arena_new();
+    ts_line_build b;
     void *out = NULL;
-    ts_status s = ts_model_build(m, o ? o : &defaults, true, &b);
+    ts_arena *a;
+    ts_status s;
 
+    if (!m || !layers || !count)
+        return ts_fail(TS_ERR_ARG, "the layers of a model need the model and a place for them");
+    a = ts_arena_new();
+    s = ts_model_build(m, o, true, &b);
     if (!s)
-        s = ts_alloc(sizeof(ts_model_layer) * (size_t)m->nlines, "the table of layers", &out);
-    if (!s) {
-        describe(m, &b, out);
-        s = count_flops(a, m, b.g, out);
-    }
+        s = fill(a, m, &b, &out);
     ts_graph_free(b.g);
     ts_arena_free(a);
     if (s) {
         free(out);
-        return s;
+        out = NULL;
     }
     *layers = out;
-    *count = m->nlines;
-    return TS_OK;
+    *count = s ? 0 : m->nlines;
+    return s;
 }
 
 int64_t ts_model_parameters(const ts_model *m)

@@ -247,6 +247,8 @@ static void sizes_can_be_asked_for(void **state)
                  "a model of batch -1, rank 0, 0 classes cannot be made");
     assert_int_equal(ts_model_graph(fixed, &(ts_model_options){.batch = INT64_MAX}, &g),
                      TS_ERR_SHAPE);
+    assert_int_equal(ts_model_graph(fixed, &(ts_model_options){.rank = 2}, &g), TS_ERR_ARG);
+    assert_int_equal(ts_model_graph(NULL, NULL, &g), TS_ERR_ARG);
     assert_null(g);
     ts_model_free(fixed);
     ts_model_free(m);
@@ -273,6 +275,9 @@ static void layers_say_what_they_make(void **state)
     assert_true(l[0].flops == 2 * 6 * 4 * 5 + 6 * 5); /* products, and the bias */
     assert_true(l[1].flops == 6 * 5);
     free(l);
+    assert_int_equal(ts_model_layers(m, &(ts_model_options){.training = true}, &l, &n), TS_ERR_ARG);
+    assert_null(l);
+    assert_int_equal(n, 0);
     ts_model_free(m);
 }
 

@@ -15,6 +15,7 @@ static void try_graph(const ts_model *m, ts_model_options o)
         return;
     }
     assert_ok(ts_graph_verify(g));
+    assert_true(g->noutputs >= 1 && !o.training == !g->loss);
     ts_graph_free(g);
 }
 
@@ -33,7 +34,7 @@ static void read_and_make(const uint8_t *data, size_t len)
         assert_true(ts_last_error()->message[0]);
     } else {
         readable++;
-        try_graph(m, (ts_model_options){.batch = 3});
+        try_graph(m, (ts_model_options){.batch = 3, .training = m->has_loss});
         try_graph(m, (ts_model_options){.batch = 2, .rank = 2, .dims = dims, .classes = 3});
         if (!ts_model_layers(m, NULL, &layers, &n))
             free(layers);
