@@ -3,6 +3,7 @@
 import os
 import re
 import resource
+import signal
 import subprocess
 import time
 
@@ -231,6 +232,19 @@ def test_the_bar_is_for_terminals(tool):
     assert tool("compile", "mlp").stderr == ""
     assert "100%" in tool("compile", "mlp", set={"TESSERA_PROGRESS": "1"}).stderr
     assert tool("compile", "mlp", "--quiet", set={"TESSERA_PROGRESS": "1"}).stderr == ""
+
+
+def test_interrupted(build_dir, tmp_path):
+    """Ctrl-C while the C compiler runs: gone at once, and a shell sees 130."""
+    (tmp_path / "cc").write_text('#!/bin/sh\n[ "$1" = --version ] && exec echo cc\ntouch started\nexec sleep 60\n')
+    (tmp_path / "cc").chmod(0o755)
+    child = subprocess.Popen([build_dir / "tessera", "compile", "mlp"], cwd=tmp_path, start_new_session=True,
+                             env={**os.environ, "TESSERA_CC": "./cc", "TESSERA_CACHE_DIR": "", "TMPDIR": str(tmp_path)})
+    while not (tmp_path / "started").exists() and child.poll() is None:
+        time.sleep(0.01)
+    os.killpg(child.pid, signal.SIGINT)
+    assert child.wait(20) == -signal.SIGINT
+    assert not (tmp_path / "mlp.tsx").exists()
 
 
 # --- cache
