@@ -13,12 +13,15 @@
 
 enum {
     MAX_TEXT = 1 << 20,
+    MAX_LINE = 4096,
     MAX_READS = 100000, /* lines, those of a repeat counted each time */
     MAX_LAYERS = 2000,
     MAX_WORDS = 32, /* on a line */
     MAX_WORD = 64,
     MAX_DEPTH = 8,
 };
+
+#define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_."
 
 typedef struct word {
     char kind; /* w word, ':', '=', '>' for an arrow, 0 for the end of the line */
@@ -86,12 +89,12 @@ static const loop *find_loop(const reader *r, const char *name, size_t len)
 static ts_status substitute(reader *r, const char **p, word *w, size_t *n)
 {
     const char *name = *p + 1;
-    size_t len = strcspn(name, "{}: \t\r\n#");
+    size_t len = strspn(name, LETTERS);
     const loop *l = find_loop(r, name, len);
     int digits;
 
     if (name[len] != '}')
-        return wrong(r, w->column, "'{' without '}'");
+        return wrong(r, w->column, "'{' without the name of a variable and '}'");
     if (!l) {
         wrong(r, w->column, "there is no repeat with the variable '%.*s' around",
               (int)TS_MIN(len, (size_t)MAX_WORD), name);
@@ -150,15 +153,17 @@ static ts_status cut(reader *r)
     r->line++;
     r->p += strcspn(r->p, "\n");
     r->p += *r->p == '\n';
+    if (r->p - start > MAX_LINE)
+        return wrong(r, 1, "a line has more than %d bytes", MAX_LINE);
     if (++r->reads > MAX_READS)
         return wrong(r, 1, "more than %d lines, those of a repeat counted each time", MAX_READS);
     for (p += strspn(p, " \t\r"); *p && *p != '\n' && *p != '#'; p += strspn(p, " \t\r")) {
         if (r->nwords == MAX_WORDS)
             return wrong(r, (int)(p - start) + 1, "more than %d words on a line", MAX_WORDS);
-        r->words[r->nwords].column = (int)TS_MIN(p - start, 9999) + 1;
+        r->words[r->nwords].column = (int)(p - start) + 1;
         TS_TRY(next_word(r, &p, &r->words[r->nwords++]));
     }
-    r->words[r->nwords] = (word){.column = (int)TS_MIN(p - start, 9999) + 1};
+    r->words[r->nwords] = (word){.column = (int)(p - start) + 1};
     return TS_OK;
 }
 
@@ -168,7 +173,7 @@ static ts_status name_word(reader *r, const char *what, const char **out)
 
     if (w->kind != 'w')
         return wrong(r, w->column, "%s is missing", what);
-    if (w->s[strspn(w->s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.")]) {
+    if (w->s[strspn(w->s, LETTERS)]) {
         wrong(r, w->column, "%s cannot be '%s'", what, w->s);
         ts_error_hint("letters, digits, '_' and '.' make a name");
         return TS_ERR_PARSE;
@@ -422,13 +427,13 @@ static const ts_line_kind *find(const ts_line_kind *kinds, const char *name)
 static ts_status unknown(reader *r, const char *what, const ts_line_kind *kinds,
                          const char *const *extra, int n)
 {
-    const char **names = TS_NEWS(r->m->arena, const char *, 100), *near;
+    const char **names = NULL, *near;
     int count = 0;
 
     for (int i = 0; i < n; i++)
-        names[count++] = extra[i];
-    for (; kinds->name && count < 100; kinds++)
-        names[count++] = kinds->name;
+        TS_PUSH(r->m->arena, names, count, extra[i]);
+    for (; kinds->name; kinds++)
+        TS_PUSH(r->m->arena, names, count, kinds->name);
     near = ts_nearest(peek(r)->s, names, count);
     wrong(r, peek(r)->column, "unknown %s '%s'", what, peek(r)->s);
     if (near)

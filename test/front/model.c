@@ -370,7 +370,8 @@ static const struct {
      ""},
     {IN "f{i}: linear 2\n", "net.txt:2:1", "there is no repeat with the variable 'i' around",
      "'repeat i 3' gives the lines up to 'end' a variable {i}: 0, 1, 2"},
-    {IN "f{i: linear 2\n", "net.txt:2:1", "'{' without '}'", ""},
+    {IN "f{i: linear 2\n", "net.txt:2:1", "'{' without the name of a variable and '}'", ""},
+    {IN "f{\x1b[2J}: linear 2\n", "net.txt:2:1", "'{' without the name of a variable and '}'", ""},
     {IN "re\x01lu\n", "net.txt:2:1", "byte 0x01 is not text", ""},
     {IN "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n", "net.txt:2:1",
      "a word has more than 64 letters", ""},
@@ -442,6 +443,11 @@ static void hostile_descriptions_end_soon(void **state)
     for (int i = 0; i < (1 << 20) + 1; i++)
         ts_text_add(&t, "#", 1);
     expect_refused(t.s, "more than 1048576 bytes; this is no description of a model");
+    t.len = 0;
+    ts_text_printf(&t, IN "repeat i 2000\n#");
+    for (int i = 0; i < 5000; i++)
+        ts_text_add(&t, "x", 1);
+    expect_refused(t.s, "a line has more than 4096 bytes");
     ts_text_free(&t);
 }
 
