@@ -69,6 +69,8 @@ TS_API const char *ts_error_text(void);
 /* "shape error" for TS_ERR_SHAPE, and so on. */
 TS_API const char *ts_status_name(ts_status code);
 TS_API const char *ts_version(void);
+/* The one of n words that a mistyped word was probably meant to be, or NULL. */
+TS_API const char *ts_nearest(const char *word, const char *const *words, int n);
 
 /* --- graphs ----------------------------------------------------------------------------------- */
 
@@ -100,6 +102,15 @@ TS_API int64_t ts_dim(const ts_value *v, int i); /* negative i counts from the e
 TS_API ts_dtype ts_dtype_of(const ts_value *v);
 TS_API size_t ts_dtype_size(ts_dtype t);
 TS_API const char *ts_dtype_name(ts_dtype t);
+
+/* A dense row-major tensor outside a graph. */
+typedef struct ts_array {
+    ts_dtype dtype;
+    int rank;
+    int64_t dims[TS_MAX_RANK];
+    size_t bytes; /* the product of dims times the size of dtype */
+    void *data;
+} ts_array;
 
 /* ts_input(g, "x", TS_F32, 16, 1, 28, 28): what a run feeds, in the order of these calls.
  * ts_const(g, TS_F32, data, 3, 4): a constant tensor, copied. ts_scalar: one number, rank 0. */
@@ -443,6 +454,9 @@ typedef struct ts_stats {
     int kernels;
 } ts_stats;
 TS_API ts_stats ts_executable_stats(const ts_executable *x);
+/* What ts_compile would plan, without the C compiler and the cache: flops, kernels, exact memory.
+ */
+TS_API ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats *out);
 
 /* --- run ---------------------------------------------------------------------------------------
  */
@@ -486,6 +500,159 @@ typedef struct ts_train_options {
 /* last_loss, unless NULL, takes the mean of the losses that the last call returned. */
 TS_API ts_status ts_train(ts_engine *e, int64_t n, const void *const *data,
                           const ts_train_options *opt, double *last_loss);
+
+/* --- models ------------------------------------------------------------------------------------
+ * A net as a text of a few lines, by name or from a file; doc/models.md describes the language.
+ *
+ *   ts_model_load("classifier", &m);
+ *   ts_model_graph(m, &(ts_model_options){.batch = 16, .training = true}, &g);
+ *
+ * The graph's input is "images"; its output is "scores". Training adds the loss and, by its kind,
+ * the input "labels" (classes as i32) or "targets" (the output's shape). */
+typedef struct ts_model ts_model;
+typedef struct ts_model_options {
+    int64_t batch;       /* 0: 1 */
+    int rank;            /* of one sample; 0: the shape that the description says */
+    const int64_t *dims; /* its sizes */
+    int64_t classes;     /* 0: what the description says */
+    bool training;       /* with loss, dropout and batch statistics */
+} ts_model_options;
+
+TS_API ts_status ts_model_load(const char *name_or_path, ts_model **out);
+/* `file` is for the messages and, without folder and suffix, the model's name. */
+TS_API ts_status ts_model_parse(const char *text, const char *file, ts_model **out);
+TS_API void ts_model_free(ts_model *m);
+TS_API ts_status ts_model_graph(const ts_model *m, const ts_model_options *o, ts_graph **out);
+
+/* The i-th model that has a name; NULL past the last. */
+TS_API const char *ts_model_builtin(int i);
+TS_API const char *ts_model_name(const ts_model *m);
+TS_API const char *ts_model_text(const ts_model *m);  /* the description as it was read   */
+TS_API const char *ts_model_about(const ts_model *m); /* the comment it begins with, or "" */
+/* Writes the sizes of one sample and returns their number. */
+TS_API int ts_model_input(const ts_model *m, int64_t dims[TS_MAX_RANK]);
+TS_API int64_t ts_model_classes(const ts_model *m); /* 0: the description does not say */
+TS_API int64_t ts_model_parameters(const ts_model *m);
+
+typedef struct ts_model_layer {
+    const char *name, *kind, *block; /* "" for none; of the model */
+    int line;
+    int rank; /* of the result, with the batch */
+    int64_t dims[TS_MAX_RANK];
+    int64_t parameters; /* trained */
+    double flops;       /* forward */
+} ts_model_layer;
+/* One for each layer in order; free(*layers). */
+TS_API ts_status ts_model_layers(const ts_model *m, const ts_model_options *o,
+                                 ts_model_layer **layers, int *count);
+
+/* --- the machine and the cache -----------------------------------------------------------------
+ */
+
+typedef struct ts_machine_info {
+    char processor[128]; /* its name, or "" */
+    int cores;           /* online                                                    */
+    int allowed;         /* of these, by the process's affinity                       */
+    double quota;        /* cores' worth of time by the control group; 0: no limit    */
+    int threads;         /* what an engine takes by default                           */
+    const char *isa;     /* what is compiled for by default; "" when TESSERA_ISA is not known */
+    int64_t level1, level2, level3; /* bytes of the data caches; 0: not known         */
+    int64_t memory, available;      /* bytes; 0: not known                            */
+    char compiler[256];             /* its command and version; "" when there is none */
+} ts_machine_info;
+TS_API void ts_machine(ts_machine_info *out);
+
+typedef struct ts_cache_entry {
+    char file[64];     /* its name in the folder                     */
+    char model[64];    /* of the executable in it, or ""             */
+    char problem[256]; /* why it is not used any more, or ""         */
+    int64_t bytes;
+    int64_t used; /* when it was made or last used: seconds since 1970 */
+} ts_cache_entry;
+/* In these calls dir is as ts_options.cache_dir. The folder as a path; "" when the cache is off. */
+TS_API ts_status ts_cache_folder(const char *dir, char *path, size_t size);
+TS_API int64_t ts_cache_limit(void); /* bytes it may hold by default */
+/* All that is in it, the last used first; free(*entries). No folder is no entry. */
+TS_API ts_status ts_cache_list(const char *dir, ts_cache_entry **entries, int *count);
+TS_API ts_status ts_cache_remove(const char *dir, const char *file);
+
+/* --- files: checkpoints and arrays -------------------------------------------------------------
+ * What is kept between runs is a tree of plain data: numbers, text, tensors, and lists, tuples and
+ * dicts of them. It reads from and writes to PyTorch's, safetensors' and NumPy's files:
+ *
+ *   ts_object *o;
+ *   if (ts_load("model.pth", &o))
+ *       fputs(ts_error_text(), stderr);
+ *   const ts_array *w = ts_object_array(ts_object_get(o, "fc.weight"));
+ *   ...
+ *   ts_object_free(o);
+ *
+ * Reading runs no code: a checkpoint that asks for more than tensors and plain data is refused by
+ * the name of what it asks for. */
+
+typedef enum ts_kind {
+    TS_KIND_NONE,
+    TS_KIND_BOOL,
+    TS_KIND_INT,   /* 64 bits                                          */
+    TS_KIND_FLOAT, /* a double                                         */
+    TS_KIND_TEXT,  /* UTF-8                                            */
+    TS_KIND_LIST,
+    TS_KIND_TUPLE,
+    TS_KIND_DICT, /* in the order of insertion; keys are text or ints */
+    TS_KIND_TENSOR
+} ts_kind;
+typedef struct ts_object ts_object; /* a value of such a tree, with all below it */
+
+/* Making: NULL when there is no memory or the argument is wrong; ts_last_error() says which. */
+TS_API ts_object *ts_object_new_none(void);
+TS_API ts_object *ts_object_new_bool(bool value);
+TS_API ts_object *ts_object_new_int(int64_t value);
+TS_API ts_object *ts_object_new_float(double value);
+TS_API ts_object *ts_object_new_text(const char *text); /* copied */
+TS_API ts_object *ts_object_new_list(void);
+TS_API ts_object *ts_object_new_tuple(void);
+TS_API ts_object *ts_object_new_dict(void);
+TS_API ts_object *ts_object_new_tensor(const ts_array *a); /* copied */
+/* Put child at the end of a list or tuple, or under a key of a dict (in place of what was there).
+ * The container takes child over, also when the call fails; a NULL child, from a call above that
+ * failed, fails with that call's error. So calls nest and only the outer status is looked at. */
+TS_API ts_status ts_object_append(ts_object *list, ts_object *child);
+TS_API ts_status ts_object_set(ts_object *dict, const char *key, ts_object *child);
+TS_API ts_status ts_object_set_int(ts_object *dict, int64_t key, ts_object *child);
+/* One more owner of o, to put it into a second tree; do not change it from then on. */
+TS_API ts_object *ts_object_share(const ts_object *o);
+TS_API void ts_object_free(ts_object *o);
+
+/* Looking: what is borrowed lives as long as the tree. A NULL or another kind of object has no
+ * items, so calls nest here too. */
+TS_API ts_kind ts_object_kind(const ts_object *o); /* of NULL: none */
+TS_API const char *ts_kind_name(ts_kind k);
+TS_API int64_t ts_object_size(const ts_object *o); /* items of a list, tuple or dict */
+TS_API const ts_object *ts_object_at(const ts_object *o, int64_t i);           /* or NULL */
+TS_API const ts_object *ts_object_key(const ts_object *dict, int64_t i);       /* or NULL */
+TS_API const ts_object *ts_object_get(const ts_object *dict, const char *key); /* or NULL */
+TS_API const ts_object *ts_object_get_int(const ts_object *dict, int64_t key); /* or NULL */
+/* The number in a bool, int, float or tensor of one element; `otherwise` in anything else. */
+TS_API double ts_object_number(const ts_object *o, double otherwise);
+TS_API int64_t ts_object_int(const ts_object *o, int64_t otherwise); /* nor in a fraction */
+TS_API const char *ts_object_text(const ts_object *o);               /* or NULL */
+TS_API const ts_array *ts_object_array(const ts_object *o);          /* or NULL */
+
+typedef enum ts_file_format {
+    TS_FILE_AUTO,        /* by the name's ending: .pth .pt .ckpt, .safetensors, .npz, .npy */
+    TS_FILE_PTH,         /* any tree; torch.load reads it                                  */
+    TS_FILE_SAFETENSORS, /* a dict of tensors; "__metadata__" may be a dict of text  */
+    TS_FILE_NPZ,         /* a dict of tensors                                       */
+    TS_FILE_NPY          /* one tensor                                              */
+} ts_file_format;
+/* The format is known by the content: .pth as torch.save writes it, of 1.6 and later and before,
+ * safetensors, .npz, .npy. Views become row-major tensors, an OrderedDict a dict, a set a list, a
+ * torch.Size a tuple, a NumPy scalar a number, a NumPy array a tensor, bytes a tensor of u8, a
+ * dtype its name; a state dict's _metadata is left out. */
+TS_API ts_status ts_load(const char *path, ts_object **out);
+TS_API ts_status ts_load_memory(const void *data, size_t len, ts_object **out);
+/* The file is there whole or not at all: a save that fails leaves the one before as it was. */
+TS_API ts_status ts_save(const ts_object *o, const char *path, ts_file_format format);
 
 /* --- seeing ------------------------------------------------------------------------------------
  * Pictures are PNG files at twice the usual resolution, replaced in one step: a reader sees the old

@@ -306,3 +306,36 @@ ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **o
     tick(opt, 100);
     return TS_OK;
 }
+
+/* --- estimate --- */
+
+static ts_status estimate(ts_arena *a, const ts_graph *g, const ts_options *opt, ts_stats *out)
+{
+    const ts_program *p;
+
+    TS_TRY(ts_pass_all(a, g, opt, &g));
+    TS_TRY(ts_plan(a, g, opt, &p));
+    *out = (ts_stats){.native = true,
+                      .state_bytes = p->state_bytes,
+                      .peak_bytes = p->peak_bytes,
+                      .flops = p->flops,
+                      .kernels = p->nkernels};
+    return TS_OK;
+}
+
+ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats *out)
+{
+    static const ts_options defaults;
+    ts_arena *a;
+    ts_status s;
+
+    if (!g || !out)
+        return ts_fail(TS_ERR_ARG, "an estimate needs a graph and a place for the numbers");
+    opt = opt ? opt : &defaults;
+    TS_TRY(ts_graph_check(g));
+    TS_TRY(check_options(g, opt));
+    a = ts_arena_new();
+    s = estimate(a, g, opt, out);
+    ts_arena_free(a);
+    return s;
+}

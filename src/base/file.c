@@ -10,7 +10,8 @@
 ts_status ts_file_read(const char *path, char **data, size_t *len)
 {
     struct stat st;
-    int fd = ts_fault("open") ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    /* O_NONBLOCK: a pipe is refused below, not waited for */
+    int fd = ts_fault("open") ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     size_t n = 0;
     void *buf = NULL;
 
@@ -43,7 +44,7 @@ ts_status ts_file_read(const char *path, char **data, size_t *len)
     return TS_OK;
 }
 
-static ts_status put_all(int fd, const char *data, size_t len, const char *path)
+static ts_status put_all(int fd, const char *path, const char *data, size_t len)
 {
     while (len) {
         ssize_t put = ts_fault("write") ? -1 : write(fd, data, len);
@@ -57,12 +58,9 @@ static ts_status put_all(int fd, const char *data, size_t len, const char *path)
     return TS_OK;
 }
 
-static ts_status write_all(int fd, const char *data, size_t len, const char *path)
+ts_status ts_file_put(ts_file_out *f, const void *data, size_t len)
 {
-    TS_TRY(put_all(fd, data, len, path));
-    if (ts_fault("fsync") || fsync(fd))
-        return ts_fail(TS_ERR_FILE, "cannot flush %s to disk: %s", path, strerror(errno));
-    return TS_OK;
+    return put_all(f->fd, f->path, data, len);
 }
 
 /* The folder entry itself must be on disk too, or a crash can lose the whole file. */
@@ -83,29 +81,41 @@ static void sync_folder(const char *path)
     }
 }
 
+ts_status ts_file_begin(ts_file_out *f, const char *path)
+{
+    f->path = path;
+    if ((size_t)snprintf(f->temp, sizeof(f->temp), "%s.%ld.XXXXXX", path, (long)getpid()) >=
+        sizeof(f->temp))
+        return ts_fail(TS_ERR_FILE, "the path %.60s... is too long", path);
+    f->fd = ts_fault("create") ? -1 : mkostemp(f->temp, O_CLOEXEC);
+    if (f->fd < 0)
+        return ts_fail(TS_ERR_FILE, "cannot create a file beside %s: %s", path, strerror(errno));
+    return TS_OK;
+}
+
+ts_status ts_file_end(ts_file_out *f, unsigned mode, ts_status s)
+{
+    if (!s && (ts_fault("fsync") || fsync(f->fd)))
+        s = ts_fail(TS_ERR_FILE, "cannot flush %s to disk: %s", f->path, strerror(errno));
+    if (!s && fchmod(f->fd, mode))
+        s = ts_fail(TS_ERR_FILE, "cannot set the mode of %s: %s", f->path, strerror(errno));
+    if (close(f->fd) && !s)
+        s = ts_fail(TS_ERR_FILE, "cannot close %s: %s", f->path, strerror(errno));
+    if (!s && (ts_fault("rename") || rename(f->temp, f->path)))
+        s = ts_fail(TS_ERR_FILE, "cannot rename to %s: %s", f->path, strerror(errno));
+    if (s)
+        unlink(f->temp);
+    else
+        sync_folder(f->path);
+    return s;
+}
+
 static ts_status write_file(const char *path, const void *data, size_t len, mode_t mode)
 {
-    char temp[PATH_MAX];
-    int fd;
-    ts_status s;
+    ts_file_out f;
 
-    if ((size_t)snprintf(temp, sizeof(temp), "%s.%ld.XXXXXX", path, (long)getpid()) >= sizeof(temp))
-        return ts_fail(TS_ERR_FILE, "the path %.60s... is too long", path);
-    fd = ts_fault("create") ? -1 : mkostemp(temp, O_CLOEXEC);
-    if (fd < 0)
-        return ts_fail(TS_ERR_FILE, "cannot create a file beside %s: %s", path, strerror(errno));
-    s = write_all(fd, data, len, path);
-    if (!s && fchmod(fd, mode))
-        s = ts_fail(TS_ERR_FILE, "cannot set the mode of %s: %s", path, strerror(errno));
-    if (close(fd) && !s)
-        s = ts_fail(TS_ERR_FILE, "cannot close %s: %s", path, strerror(errno));
-    if (!s && (ts_fault("rename") || rename(temp, path)))
-        s = ts_fail(TS_ERR_FILE, "cannot rename to %s: %s", path, strerror(errno));
-    if (s)
-        unlink(temp);
-    else
-        sync_folder(path);
-    return s;
+    TS_TRY(ts_file_begin(&f, path));
+    return ts_file_end(&f, mode, ts_file_put(&f, data, len));
 }
 
 /* Leaves errno as it is when it is not. */
@@ -145,7 +155,7 @@ ts_status ts_file_write(const char *path, const void *data, size_t len)
 ts_status ts_file_append(int fd, const char *path, const void *data, size_t len)
 {
     off_t end = lseek(fd, 0, SEEK_END);
-    ts_status s = put_all(fd, data, len, path);
+    ts_status s = put_all(fd, path, data, len);
 
     if (s && end >= 0 && ftruncate(fd, end))
         ts_note(TS_LOG_WARN, "cannot take half a write off %s: %s", path, strerror(errno));

@@ -108,7 +108,7 @@ static ts_value *conv(ts_value *x, const char *name, int spatial, int64_t out, i
         dims[2 + d] = kernel;
         taps *= kernel;
     }
-    fan = (double)(dims[1] * taps);
+    fan = (double)dims[1] * (double)taps;
     args[1] = param(g, name, "weight", x->type.dtype, fan_in(fan), spatial + 2, dims);
     if (!o->no_bias)
         args[2] = param(g, name, "bias", x->type.dtype, fan_in(fan), 1, &out);

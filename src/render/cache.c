@@ -521,3 +521,142 @@ void ts_cache_put(ts_cache *c, const ts_executable *x)
         return warn_once(c, ts_last_error()->message);
     evict(c);
 }
+
+/* --- looking into it --- */
+
+int64_t ts_cache_limit(void)
+{
+    return default_limit;
+}
+
+ts_status ts_cache_folder(const char *dir, char *path, size_t size)
+{
+    ts_arena *a = ts_arena_new();
+    const char *folder = find_folder(a, &(ts_options){.cache_dir = dir});
+    bool fits = (size_t)snprintf(path, size, "%s", folder ? folder : "") < size;
+
+    ts_arena_free(a);
+    return fits ? TS_OK : ts_fail(TS_ERR_ARG, "the path of the cache does not fit %zu bytes", size);
+}
+
+/* A program only asks for what its own library made: the rest waits for eviction. */
+static ts_status check_library(const ts_executable *x)
+{
+    ts_arena *a = ts_arena_new();
+    const char *now = library_text(a);
+    ts_status s = TS_OK;
+
+    for (int i = 0; i < x->key.nentries && !s; i++)
+        if (!strcmp(x->key.entries[i][0], "tessera") && strcmp(x->key.entries[i][1], now))
+            s = ts_fail(TS_ERR_CORRUPT, "another build of the library made it");
+    ts_arena_free(a);
+    return s;
+}
+
+static void look_into(int folder, ts_cache_entry *e)
+{
+    int fd = openat(folder, e->file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ts_executable *x = NULL;
+    ts_status s = fd < 0 ? ts_fail(TS_ERR_FILE, "it cannot be opened: %s", strerror(errno))
+                         : unpack(e->file, fd, &x);
+
+    if (fd >= 0)
+        close(fd);
+    if (!s) {
+        snprintf(e->model, sizeof(e->model), "%s", x->name);
+        s = check_library(x);
+    }
+    if (s)
+        snprintf(e->problem, sizeof(e->problem), "%.255s", ts_last_error()->message);
+    ts_executable_free(x);
+}
+
+static int used_last_first(const void *p, const void *q)
+{
+    const ts_cache_entry *a = p, *b = q;
+
+    if (a->used != b->used)
+        return a->used < b->used ? 1 : -1;
+    return strcmp(a->file, b->file);
+}
+
+static ts_cache_entry *read_folder(ts_arena *a, DIR *d, int *n)
+{
+    ts_cache_entry *entries = NULL;
+
+    for (struct dirent *f; (f = readdir(d));) {
+        ts_cache_entry e = {0};
+        struct stat st;
+        if (strlen(f->d_name) >= sizeof(e.file) ||
+            fstatat(dirfd(d), f->d_name, &st, AT_SYMLINK_NOFOLLOW))
+            continue;
+        memcpy(e.file, f->d_name, strlen(f->d_name));
+        e.bytes = st.st_size;
+        e.used = st.st_mtim.tv_sec;
+        if (is_entry(f->d_name))
+            look_into(dirfd(d), &e);
+        else if (is_leftover(f->d_name, &st))
+            snprintf(e.problem, sizeof(e.problem), "a process that was killed left it");
+        else
+            continue;
+        TS_PUSH(a, entries, *n, e);
+    }
+    if (*n)
+        qsort(entries, (size_t)*n, sizeof(*entries), used_last_first);
+    return entries;
+}
+
+/* TS_OK with *out NULL: there is no cache. */
+static ts_status open_folder(const char *dir, DIR **out)
+{
+    char path[PATH_MAX];
+
+    *out = NULL;
+    TS_TRY(ts_cache_folder(dir, path, sizeof(path)));
+    if (path[0])
+        *out = opendir(path);
+    if (!path[0] || *out || errno == ENOENT)
+        return TS_OK;
+    return ts_fail(TS_ERR_FILE, "the cache %s cannot be opened: %s", path, strerror(errno));
+}
+
+ts_status ts_cache_list(const char *dir, ts_cache_entry **entries, int *count)
+{
+    const ts_cache_entry *found;
+    ts_arena *a;
+    void *out = NULL;
+    DIR *d;
+    ts_status s;
+
+    *entries = NULL;
+    *count = 0;
+    TS_TRY(open_folder(dir, &d));
+    if (!d)
+        return TS_OK;
+    a = ts_arena_new();
+    found = read_folder(a, d, count);
+    closedir(d);
+    s = ts_alloc(sizeof(*found) * (size_t)(*count + 1), "the list of the cache", &out);
+    if (!s && *count)
+        memcpy(out, found, sizeof(*found) * (size_t)*count);
+    ts_arena_free(a);
+    *entries = out;
+    return s;
+}
+
+ts_status ts_cache_remove(const char *dir, const char *file)
+{
+    DIR *d;
+    ts_status s = TS_OK;
+    struct stat st;
+
+    TS_TRY(open_folder(dir, &d));
+    if (!d || fstatat(dirfd(d), file, &st, AT_SYMLINK_NOFOLLOW) ||
+        (!is_entry(file) && !is_leftover(file, &st)))
+        s = ts_fail(TS_ERR_ARG, "the cache has no entry '%.100s'", file);
+    else if (unlinkat(dirfd(d), file, 0))
+        s = ts_fail(TS_ERR_FILE, "the cached %s cannot be removed: %s", file, strerror(errno));
+    if (d)
+        closedir(d);
+    return s;
+}

@@ -28,6 +28,8 @@ void ts_team_free(ts_team *t);
 void ts_team_run(ts_team *t, ts_team_fn *fn, void *arg); /* returns when every member has */
 void ts_team_wait(ts_team *t);                           /* inside fn: the barrier */
 int ts_team_default_size(void); /* affinity, control group and OMP_NUM_THREADS */
+int ts_core_count(void);        /* this process may run on */
+double ts_core_quota(void);     /* cores' worth of time its control group allows; 0 for no limit */
 
 /* engine.c */
 ts_status ts_engine_executable(const ts_engine *e, const ts_executable **out); /* not of NULL */

@@ -8,6 +8,7 @@
 #include "run/run.h"
 #include <limits.h>
 #include <linux/futex.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -160,8 +161,8 @@ ts_status ts_team_new(int size, ts_team **out)
     return TS_OK;
 }
 
-/* CPUs' worth of time the control group allows: "max 100000" or "150000 100000"; 0 for no limit. */
-static int cgroup_limit(void)
+/* "max 100000" or "150000 100000" */
+double ts_core_quota(void)
 {
     char path[512], group[256] = "";
     FILE *f = fopen("/proc/self/cgroup", "r");
@@ -182,19 +183,24 @@ static int cgroup_limit(void)
     if (fscanf(f, "%lf %lf", &quota, &period) != 2)
         quota = 0;
     fclose(f);
-    return quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
+    return quota > 0 && period > 0 ? quota / period : 0;
+}
+
+int ts_core_count(void)
+{
+    cpu_set_t set;
+
+    return sched_getaffinity(0, sizeof(set), &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN)
+                                                   : CPU_COUNT(&set);
 }
 
 int ts_team_default_size(void)
 {
     const char *omp = getenv("OMP_NUM_THREADS");
-    cpu_set_t set;
-    int n, limit = cgroup_limit();
+    int n, limit = (int)ceil(ts_core_quota());
 
     if (omp && atoi(omp) > 0)
         return TS_MIN(atoi(omp), 256);
-    n = sched_getaffinity(0, sizeof(set), &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN)
-                                                : CPU_COUNT(&set);
-    n = TS_MAX(1, TS_MIN(n, 256));
+    n = TS_MAX(1, TS_MIN(ts_core_count(), 256));
     return limit && limit < n ? limit : n;
 }

@@ -1,0 +1,537 @@
+/* kinds.c - what a line of a model's description can say: one row for each layer and each loss,
+ * with its arguments and their ranges, and next to it the call of tessera.h that it stands for.
+ *
+ * The ranges keep every size far from overflow; whether sizes fit together is the graph's to say.
+ */
+#include "front/front.h"
+
+#define SIZE   2147483647.0 /* features, rows, pixels */
+#define WINDOW 1023.0       /* of a kernel, and what goes with it */
+#define REAL   1e30
+
+static double num(const ts_line *l, const char *name)
+{
+    for (const ts_line_arg *a = l->kind->args; a->name; a++)
+        if (!strcmp(a->name, name))
+            return l->args[a - l->kind->args];
+    return 0; /* a row without this argument: its default in tessera.h */
+}
+
+static int whole(const ts_line *l, const char *name)
+{
+    return (int)num(l, name);
+}
+
+static int64_t size(const ts_line_build *b, const ts_line *l, const char *name)
+{
+    double v = num(l, name);
+
+    return v == TS_LINE_CLASSES ? b->classes : (int64_t)v;
+}
+
+/* --- layers with weights --- */
+
+static const ts_line_arg linear_args[] = {
+    {"out", 'n', TS_ARG_NEEDED, 1, SIZE, 0, NULL},
+    {"bias", 'b', TS_ARG_NAMED, 0, 1, 1, NULL},
+    {0},
+};
+
+static ts_value *linear(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    return (num(l, "bias") ? ts_linear : ts_linear_no_bias)(x, l->name, size(b, l, "out"));
+}
+
+#define CONV_ARGS                                                                                  \
+    {"out", 'n', TS_ARG_NEEDED, 1, SIZE, 0, NULL},                                                 \
+        {"kernel", 'i', TS_ARG_NEEDED, 1, WINDOW, 0, NULL},                                        \
+        {"stride", 'i', TS_ARG_NAMED, 1, WINDOW, 1, NULL},                                         \
+        {"padding", 'i', TS_ARG_NAMED, 0, WINDOW, 0, NULL},                                        \
+        {"dilation", 'i', TS_ARG_NAMED, 1, WINDOW, 1, NULL},                                       \
+        {"groups", 'i', TS_ARG_NAMED, 1, SIZE, 1, NULL},                                           \
+    {                                                                                              \
+        "bias", 'b', TS_ARG_NAMED, 0, 1, 1, NULL                                                   \
+    }
+
+static const ts_line_arg conv_args[] = {CONV_ARGS, {0}};
+static const ts_line_arg conv_transpose_args[] = {
+    CONV_ARGS,
+    {"output_padding", 'i', TS_ARG_NAMED, 0, WINDOW, 0, NULL},
+    {0},
+};
+
+/* conv2d, conv_transpose1d: the digit says over how many dims */
+static int spatial(const ts_line *l)
+{
+    return l->kind->name[strcspn(l->kind->name, "123")] - '0';
+}
+
+static ts_conv_options conv_options(const ts_line *l, bool transposed)
+{
+    return (ts_conv_options){.stride = whole(l, "stride"),
+                             .padding = whole(l, "padding"),
+                             .dilation = whole(l, "dilation"),
+                             .groups = whole(l, "groups"),
+                             .output_padding = transposed ? whole(l, "output_padding") : 0,
+                             .no_bias = !num(l, "bias")};
+}
+
+static ts_value *conv(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    ts_conv_options o = conv_options(l, false);
+
+    return ts_conv_layer(x, l->name, spatial(l), size(b, l, "out"), whole(l, "kernel"), &o);
+}
+
+static ts_value *conv_transpose(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    ts_conv_options o = conv_options(l, true);
+
+    return ts_conv_transpose_layer(x, l->name, spatial(l), size(b, l, "out"), whole(l, "kernel"),
+                                   &o);
+}
+
+#define EPS                                                                                        \
+    {                                                                                              \
+        "eps", 'f', TS_ARG_NAMED, 1e-12, 1, 1e-5, NULL                                             \
+    }
+#define AFFINE                                                                                     \
+    {                                                                                              \
+        "affine", 'b', TS_ARG_NAMED, 0, 1, 1, NULL                                                 \
+    }
+
+static const ts_line_arg batch_norm_args[] = {
+    EPS,
+    AFFINE,
+    {"momentum", 'f', TS_ARG_NAMED, 1e-6, 1, 0.1, NULL},
+    {0},
+};
+static const ts_line_arg group_norm_args[] = {
+    {"groups", 'i', TS_ARG_NEEDED, 1, SIZE, 0, NULL},
+    EPS,
+    AFFINE,
+    {0},
+};
+static const ts_line_arg layer_norm_args[] = {EPS, AFFINE, {0}};
+
+static ts_norm_options norm_options(const ts_line *l)
+{
+    return (ts_norm_options){.eps = num(l, "eps"), .no_affine = !num(l, "affine")};
+}
+
+static ts_value *batch_norm(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    ts_norm_options o = norm_options(l);
+
+    o.momentum = num(l, "momentum");
+    o.inference = !b->training;
+    return ts_batch_norm_layer(x, l->name, &o);
+}
+
+static ts_value *group_norm(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    ts_norm_options o = norm_options(l);
+
+    (void)b;
+    return ts_group_norm_layer(x, l->name, whole(l, "groups"), &o);
+}
+
+static ts_value *layer_norm(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    ts_norm_options o = norm_options(l);
+
+    (void)b;
+    return ts_layer_norm_layer(x, l->name, &o);
+}
+
+static const ts_line_arg embedding_args[] = {
+    {"rows", 'i', TS_ARG_NEEDED, 1, SIZE, 0, NULL},
+    {"columns", 'i', TS_ARG_NEEDED, 1, SIZE, 0, NULL},
+    {0},
+};
+
+static ts_value *embedding(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)b;
+    return ts_embedding_layer(x, l->name, whole(l, "rows"), whole(l, "columns"));
+}
+
+/* --- windows and sizes --- */
+
+#define POOL_ARGS                                                                                  \
+    {"kernel", 'i', TS_ARG_NEEDED, 1, WINDOW, 0, NULL},                                            \
+        {"stride", 'i', TS_ARG_NAMED, 1, WINDOW, 0, NULL},                                         \
+        {"padding", 'i', TS_ARG_NAMED, 0, WINDOW, 0, NULL},                                        \
+    {                                                                                              \
+        "ceil_mode", 'b', TS_ARG_NAMED, 0, 1, 0, NULL                                              \
+    }
+
+static const ts_line_arg max_pool_args[] = {POOL_ARGS, {0}};
+static const ts_line_arg avg_pool_args[] = {
+    POOL_ARGS,
+    {"count_include_pad", 'b', TS_ARG_NAMED, 0, 1, 1, NULL},
+    {0},
+};
+
+static ts_pool_options pool_options(const ts_line *l)
+{
+    return (ts_pool_options){.stride = whole(l, "stride"),
+                             .padding = whole(l, "padding"),
+                             .ceil_mode = num(l, "ceil_mode") != 0};
+}
+
+static ts_value *max_pool(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    ts_pool_options o = pool_options(l);
+
+    (void)b;
+    return ts_max_pool(x, spatial(l), whole(l, "kernel"), &o);
+}
+
+static ts_value *avg_pool(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    ts_pool_options o = pool_options(l);
+
+    (void)b;
+    o.exclude_pad = !num(l, "count_include_pad");
+    return ts_avg_pool(x, spatial(l), whole(l, "kernel"), &o);
+}
+
+#define HEIGHT_WIDTH                                                                               \
+    {"height", 'i', TS_ARG_NEEDED, 1, SIZE, 0, NULL},                                              \
+    {                                                                                              \
+        "width", 'i', TS_ARG_NEEDED, 1, SIZE, 0, NULL                                              \
+    }
+
+static const ts_line_arg resize_args[] = {HEIGHT_WIDTH, {0}};
+static const ts_line_arg bilinear_args[] = {
+    HEIGHT_WIDTH,
+    {"align_corners", 'b', TS_ARG_NAMED, 0, 1, 0, NULL},
+    {0},
+};
+
+static ts_value *adaptive_avg_pool(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)b;
+    return ts_adaptive_avg_pool2d(x, whole(l, "height"), whole(l, "width"));
+}
+
+static ts_value *upsample_nearest(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)b;
+    return ts_upsample_nearest2d(x, whole(l, "height"), whole(l, "width"));
+}
+
+static ts_value *upsample_bilinear(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)b;
+    return ts_upsample_bilinear2d(x, whole(l, "height"), whole(l, "width"),
+                                  num(l, "align_corners") != 0);
+}
+
+/* --- activations --- */
+
+/* Any op of one input and no attribute. */
+static ts_value *unary(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    return ts_apply(b->g, l->kind->op, 1, &x, "");
+}
+
+static const ts_line_arg leaky_relu_args[] = {
+    {"slope", 'f', TS_ARG_PLACED, -REAL, REAL, 0.01, NULL}, {0}};
+static const ts_line_arg elu_args[] = {{"alpha", 'f', TS_ARG_PLACED, -REAL, REAL, 1, NULL}, {0}};
+static const ts_line_arg clamp_args[] = {
+    {"low", 'f', TS_ARG_NEEDED, -REAL, REAL, 0, NULL},
+    {"high", 'f', TS_ARG_NEEDED, -REAL, REAL, 0, NULL},
+    {0},
+};
+static const ts_line_arg scale_args[] = {{"factor", 'f', TS_ARG_NEEDED, -REAL, REAL, 1, NULL}, {0}};
+static const ts_line_arg dropout_args[] = {{"p", 'f', TS_ARG_PLACED, 0, 0.999999, 0.5, NULL}, {0}};
+#define DIM(otherwise)                                                                             \
+    {                                                                                              \
+        "dim", 'i', TS_ARG_NAMED, -TS_MAX_RANK, TS_MAX_RANK - 1, otherwise, NULL                   \
+    }
+static const ts_line_arg dim_args[] = {DIM(1), {0}};
+
+static ts_value *leaky_relu(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)b;
+    return ts_leaky_relu(x, num(l, "slope"));
+}
+
+static ts_value *elu(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)b;
+    return ts_elu(x, num(l, "alpha"));
+}
+
+static ts_value *clamp(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)b;
+    return ts_clamp(x, num(l, "low"), num(l, "high"));
+}
+
+static ts_value *scale(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)b;
+    return ts_mul_scalar(x, num(l, "factor"));
+}
+
+static ts_value *dropout(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    return ts_dropout(x, num(l, "p"), b->training);
+}
+
+static ts_value *softmax(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)b;
+    return ts_softmax(x, whole(l, "dim"));
+}
+
+static ts_value *log_softmax(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)b;
+    return ts_log_softmax(x, whole(l, "dim"));
+}
+
+/* --- shapes and earlier results --- */
+
+static const ts_line_arg flatten_args[] = {
+    {"start", 'i', TS_ARG_PLACED, 0, TS_MAX_RANK - 1, 1, NULL}, {0}};
+static const ts_line_arg transpose_args[] = {
+    {"a", 'i', TS_ARG_NEEDED, -TS_MAX_RANK, TS_MAX_RANK - 1, 0, NULL},
+    {"b", 'i', TS_ARG_NEEDED, -TS_MAX_RANK, TS_MAX_RANK - 1, 0, NULL},
+    {0},
+};
+
+static ts_value *flatten(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)b;
+    return ts_flatten(x, whole(l, "start"));
+}
+
+static ts_value *transpose(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)b;
+    return ts_transpose(x, whole(l, "a"), whole(l, "b"));
+}
+
+/* The sizes are of one sample: the batch stays in front. */
+static ts_value *reshape(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    int64_t dims[TS_MAX_RANK + 1] = {ts_dim(x, 0)};
+
+    (void)b;
+    memcpy(dims + 1, l->sizes, sizeof(*dims) * (size_t)l->nsizes);
+    return ts_reshape_n(x, l->nsizes + 1, dims);
+}
+
+static ts_value *mean(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)b;
+    return ts_mean(x, 1, (int64_t[]){whole(l, "dim")}, false);
+}
+
+static ts_value *result(const ts_line_build *b, const ts_line *l, int i)
+{
+    return l->refs[i] == TS_LINE_INPUT ? b->input : b->results[l->refs[i]];
+}
+
+static ts_value *from(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)x;
+    return result(b, l, 0);
+}
+
+static ts_value *add(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    return ts_add(x, result(b, l, 0));
+}
+
+static ts_value *sub(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    return ts_sub(x, result(b, l, 0));
+}
+
+static ts_value *mul(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    return ts_mul(x, result(b, l, 0));
+}
+
+static ts_value *matmul(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    return ts_matmul(x, result(b, l, 0));
+}
+
+static ts_value *concat(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    ts_value *xs[TS_LINE_REFS + 1] = {x};
+
+    for (int i = 0; i < l->nrefs; i++)
+        xs[i + 1] = result(b, l, i);
+    return ts_concat(l->nrefs + 1, xs, whole(l, "dim"));
+}
+
+/* The current result asks: softmax(x k^T / sqrt(d)) v. */
+static ts_value *attention(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    return ts_attention(x, result(b, l, 0), result(b, l, 1), NULL);
+}
+
+const ts_line_kind ts_layer_kinds[] = {
+    {"linear", linear, .args = linear_args, .weights = true},
+    {"conv1d", conv, .args = conv_args, .weights = true},
+    {"conv2d", conv, .args = conv_args, .weights = true},
+    {"conv3d", conv, .args = conv_args, .weights = true},
+    {"conv_transpose1d", conv_transpose, .args = conv_transpose_args, .weights = true},
+    {"conv_transpose2d", conv_transpose, .args = conv_transpose_args, .weights = true},
+    {"conv_transpose3d", conv_transpose, .args = conv_transpose_args, .weights = true},
+    {"batch_norm", batch_norm, .args = batch_norm_args, .weights = true},
+    {"group_norm", group_norm, .args = group_norm_args, .weights = true},
+    {"layer_norm", layer_norm, .args = layer_norm_args, .weights = true},
+    {"embedding", embedding, .args = embedding_args, .weights = true},
+
+    {"max_pool1d", max_pool, .args = max_pool_args},
+    {"max_pool2d", max_pool, .args = max_pool_args},
+    {"max_pool3d", max_pool, .args = max_pool_args},
+    {"avg_pool1d", avg_pool, .args = avg_pool_args},
+    {"avg_pool2d", avg_pool, .args = avg_pool_args},
+    {"avg_pool3d", avg_pool, .args = avg_pool_args},
+    {"adaptive_avg_pool2d", adaptive_avg_pool, .args = resize_args},
+    {"upsample_nearest2d", upsample_nearest, .args = resize_args},
+    {"upsample_bilinear2d", upsample_bilinear, .args = bilinear_args},
+
+    {"relu", unary, .op = "relu"},
+    {"gelu", unary, .op = "gelu"},
+    {"silu", unary, .op = "silu"},
+    {"tanh", unary, .op = "tanh"},
+    {"sigmoid", unary, .op = "sigmoid"},
+    {"softplus", unary, .op = "softplus"},
+    {"abs", unary, .op = "abs"},
+    {"exp", unary, .op = "exp"},
+    {"log", unary, .op = "log"},
+    {"sqrt", unary, .op = "sqrt"},
+    {"square", unary, .op = "square"},
+    {"leaky_relu", leaky_relu, .args = leaky_relu_args},
+    {"elu", elu, .args = elu_args},
+    {"clamp", clamp, .args = clamp_args},
+    {"scale", scale, .args = scale_args},
+    {"dropout", dropout, .args = dropout_args},
+    {"softmax", softmax, .args = dim_args},
+    {"log_softmax", log_softmax, .args = dim_args},
+
+    {"flatten", flatten, .args = flatten_args},
+    {"reshape", reshape, .least_sizes = 1},
+    {"transpose", transpose, .args = transpose_args},
+    {"mean", mean, .args = dim_args},
+    {"from", from, .least_refs = 1, .most_refs = 1},
+    {"add", add, .least_refs = 1, .most_refs = 1},
+    {"sub", sub, .least_refs = 1, .most_refs = 1},
+    {"mul", mul, .least_refs = 1, .most_refs = 1},
+    {"matmul", matmul, .least_refs = 1, .most_refs = 1},
+    {"concat", concat, .args = dim_args, .least_refs = 1, .most_refs = TS_LINE_REFS},
+    {"attention", attention, .least_refs = 2, .most_refs = 2},
+    {0},
+};
+
+/* --- losses --- */
+
+#define REDUCTION                                                                                  \
+    {                                                                                              \
+        "reduction", 'w', TS_ARG_NAMED, 0, 1, 0, "mean sum"                                        \
+    }
+#define IGNORE                                                                                     \
+    {                                                                                              \
+        "ignore_index", 'i', TS_ARG_NAMED, -SIZE, SIZE, NO_INDEX, NULL                             \
+    }
+#define NO_INDEX (-SIZE - 1)
+
+static const ts_line_arg loss_args[] = {REDUCTION, {0}};
+static const ts_line_arg nll_args[] = {REDUCTION, IGNORE, {0}};
+static const ts_line_arg cross_entropy_args[] = {
+    REDUCTION,
+    IGNORE,
+    {"label_smoothing", 'f', TS_ARG_NAMED, 0, 1, 0, NULL},
+    {0},
+};
+static const ts_line_arg smooth_l1_args[] = {
+    REDUCTION, {"beta", 'f', TS_ARG_NAMED, 1e-12, REAL, 1, NULL}, {0}};
+static const ts_line_arg kl_div_args[] = {
+    REDUCTION, {"log_target", 'b', TS_ARG_NAMED, 0, 1, 0, NULL}, {0}};
+
+static ts_loss_options loss_options(const ts_line *l)
+{
+    return (ts_loss_options){.reduction = num(l, "reduction") ? TS_SUM : TS_MEAN,
+                             .beta = num(l, "beta"),
+                             .label_smoothing = num(l, "label_smoothing"),
+                             .log_target = num(l, "log_target") != 0};
+}
+
+/* Classes as integers: x without its dim 1. */
+static ts_value *labels(const ts_line_build *b, ts_value *x)
+{
+    int64_t dims[TS_MAX_RANK] = {ts_dim(x, 0)};
+    int rank = ts_rank(x);
+
+    for (int i = 2; i < rank; i++)
+        dims[i - 1] = ts_dim(x, i);
+    return ts_input_n(b->g, "labels", TS_I32, rank > 1 ? rank - 1 : 1, dims);
+}
+
+static ts_value *class_loss(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    ts_loss_options o = loss_options(l);
+    ts_value *t = x ? labels(b, x) : NULL;
+
+    o.has_ignore = num(l, "ignore_index") != NO_INDEX;
+    o.ignore_index = o.has_ignore ? whole(l, "ignore_index") : 0;
+    return (strcmp(l->kind->name, "nll") ? ts_cross_entropy_o : ts_nll_loss_o)(x, t, &o);
+}
+
+static ts_value *element_loss(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    ts_loss_options o = loss_options(l);
+    int64_t dims[TS_MAX_RANK];
+
+    for (int i = 0; i < ts_rank(x); i++)
+        dims[i] = ts_dim(x, i);
+    return x ? ts_loss_o(l->kind->op, x,
+                         ts_input_n(b->g, "targets", ts_dtype_of(x), ts_rank(x), dims), &o)
+             : NULL;
+}
+
+static ts_value *identity_loss(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)b;
+    return ts_identity_loss(x, loss_options(l).reduction);
+}
+
+const ts_line_kind ts_loss_kinds[] = {
+    {"cross_entropy", class_loss, .args = cross_entropy_args},
+    {"nll", class_loss, .args = nll_args},
+    {"mse", element_loss, .args = loss_args, .op = "mse_loss"},
+    {"l1", element_loss, .args = loss_args, .op = "l1_loss"},
+    {"smooth_l1", element_loss, .args = smooth_l1_args, .op = "smooth_l1_loss"},
+    {"bce", element_loss, .args = loss_args, .op = "binary_cross_entropy"},
+    {"bce_with_logits", element_loss, .args = loss_args, .op = "binary_cross_entropy_with_logits"},
+    {"kl_div", element_loss, .args = kl_div_args, .op = "kl_div"},
+    {"identity", identity_loss, .args = loss_args},
+    {0},
+};
+
+/* --- what to write --- */
+
+const char *ts_kind_args(ts_arena *a, const ts_line_kind *k)
+{
+    char *s = ts_arena_strdup(a, "");
+
+    for (int i = 0; i < k->least_refs; i++)
+        s = ts_arena_printf(a, "%s RESULT", s);
+    if (k->most_refs > k->least_refs)
+        s = ts_arena_printf(a, "%s ...", s);
+    if (k->least_sizes)
+        s = ts_arena_printf(a, "%s SIZE ...", s);
+    for (const ts_line_arg *p = k->args; p && p->name; p++)
+        s = ts_arena_printf(a, p->how == TS_ARG_NEEDED ? "%s %s" : "%s [%s=]", s, p->name);
+    return s[0] ? s + 1 : "nothing";
+}

@@ -1,0 +1,525 @@
+/* model.c - models from descriptions: what the lines make, what is wrong with wrong ones, and that
+ * hostile ones cost a moment. */
+#include "front/front.h"
+#include "support.h"
+#include <unistd.h>
+
+static ts_model *parse(const char *text)
+{
+    ts_model *m;
+
+    assert_ok(ts_model_parse(text, "net.txt", &m));
+    return m;
+}
+
+static ts_graph *graph(const ts_model *m, ts_model_options o)
+{
+    ts_graph *g;
+
+    assert_ok(ts_model_graph(m, &o, &g));
+    assert_ok(ts_graph_verify(g));
+    return g;
+}
+
+/* --- every row --- */
+
+typedef struct row_case {
+    const char *input, *line, *result; /* the result's shape with a batch of 2 */
+} row_case;
+
+/* A kind without a row here fails; so does one whose shape changes. */
+static const row_case layer_cases[] = {
+    {"8", "f: linear 3 bias=no", "2 3"},
+    {"3 9", "f: conv1d 4 kernel=3 stride=2", "2 4 4"},
+    {"3 9 9", "f: conv2d 4 3 padding=1 bias=no", "2 4 9 9"},
+    {"2 5 5 5", "f: conv3d 4 3 dilation=2", "2 4 1 1 1"},
+    {"4 5", "f: conv_transpose1d 2 3 stride=2", "2 2 11"},
+    {"4 5 5", "f: conv_transpose2d 2 3 stride=2 padding=1 output_padding=1", "2 2 10 10"},
+    {"4 2 2 2", "f: conv_transpose3d 2 2 groups=2", "2 2 3 3 3"},
+    {"4 3 3", "f: batch_norm momentum=0.2", "2 4 3 3"},
+    {"4 3 3", "f: group_norm 2 eps=1e-3", "2 4 3 3"},
+    {"5 6", "f: layer_norm affine=no", "2 5 6"},
+    {"7 dtype=i32", "f: embedding 10 4", "2 7 4"},
+    {"3 8", "max_pool1d 2", "2 3 4"},
+    {"3 8 8", "max_pool2d 3 stride=2 padding=1", "2 3 4 4"},
+    {"3 4 4 4", "max_pool3d 2", "2 3 2 2 2"},
+    {"3 8", "avg_pool1d 2", "2 3 4"},
+    {"3 7 7", "avg_pool2d 2 ceil_mode=yes count_include_pad=no", "2 3 4 4"},
+    {"3 4 4 4", "avg_pool3d 2", "2 3 2 2 2"},
+    {"3 8 8", "adaptive_avg_pool2d 1 2", "2 3 1 2"},
+    {"3 4 4", "upsample_nearest2d 8 6", "2 3 8 6"},
+    {"3 4 4", "upsample_bilinear2d height=8 width=6 align_corners=yes", "2 3 8 6"},
+    {"3 4", "relu", "2 3 4"},
+    {"3 4", "gelu", "2 3 4"},
+    {"3 4", "silu", "2 3 4"},
+    {"3 4", "tanh", "2 3 4"},
+    {"3 4", "sigmoid", "2 3 4"},
+    {"3 4", "softplus", "2 3 4"},
+    {"3 4", "abs", "2 3 4"},
+    {"3 4", "exp", "2 3 4"},
+    {"3 4", "log", "2 3 4"},
+    {"3 4", "sqrt", "2 3 4"},
+    {"3 4", "square", "2 3 4"},
+    {"3 4", "leaky_relu 0.2", "2 3 4"},
+    {"3 4", "elu alpha=0.5", "2 3 4"},
+    {"3 4", "clamp -1 1", "2 3 4"},
+    {"3 4", "scale 0.5", "2 3 4"},
+    {"3 4", "dropout 0.1", "2 3 4"},
+    {"3 4", "softmax dim=-1", "2 3 4"},
+    {"3 4", "log_softmax", "2 3 4"},
+    {"3 4 5", "flatten 2", "2 3 20"},
+    {"3 4 5", "reshape 6 -1", "2 6 10"},
+    {"3 4 5", "transpose 1 3", "2 5 4 3"},
+    {"3 4 5", "mean dim=2", "2 3 5"},
+    {"3 4", "from input", "2 3 4"},
+    {"3 4", "add input", "2 3 4"},
+    {"3 4", "sub input", "2 3 4"},
+    {"3 4", "mul input", "2 3 4"},
+    {"4 4", "matmul input", "2 4 4"},
+    {"3 4", "concat input input dim=2", "2 3 12"},
+    {"3 4", "attention input input", "2 3 4"},
+};
+
+static void print_shape(const ts_value *v, char *out, size_t size)
+{
+    size_t n = 0;
+
+    out[0] = 0;
+    for (int i = 0; i < ts_rank(v); i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%ld", i ? " " : "", (long)ts_dim(v, i));
+}
+
+static void check_layer(const ts_line_kind *k, const row_case *c)
+{
+    char text[200], shape[100];
+    ts_model *m;
+    ts_graph *g;
+
+    snprintf(text, sizeof(text), "input %s\n%s\n", c->input, c->line);
+    m = parse(text);
+    assert_ptr_equal(m->lines[0].kind, k);
+    g = graph(m, (ts_model_options){.batch = 2});
+    print_shape(g->outputs[0], shape, sizeof(shape));
+    if (strcmp(shape, c->result))
+        fail_msg("%s gives %s, not %s", c->line, shape, c->result);
+    ts_graph_free(g);
+    ts_model_free(m);
+}
+
+static void every_layer_has_its_shape(void **state)
+{
+    int n = 0;
+
+    (void)state;
+    for (const ts_line_kind *k = ts_layer_kinds; k->name; k++, n++) {
+        assert_true(n < TS_COUNT(layer_cases));
+        check_layer(k, &layer_cases[n]);
+    }
+    assert_int_equal(n, TS_COUNT(layer_cases));
+}
+
+static void every_loss_compiles(void **state)
+{
+    static const char *const options[] = {"label_smoothing=0.1 reduction=sum ignore_index=0",
+                                          "ignore_index=-1",
+                                          "",
+                                          "reduction=sum",
+                                          "beta=0.5",
+                                          "",
+                                          "",
+                                          "log_target=yes",
+                                          ""};
+    ts_optimizer sgd = ts_sgd(0.1);
+    char text[200];
+    int n = 0;
+
+    (void)state;
+    for (const ts_line_kind *k = ts_loss_kinds; k->name; k++, n++) {
+        ts_executable *x;
+        ts_model *m;
+        ts_graph *g;
+        assert_true(n < TS_COUNT(options));
+        snprintf(text, sizeof(text), "input 6\nf: linear 3\nloss %s %s\n", k->name, options[n]);
+        m = parse(text);
+        g = graph(m, (ts_model_options){.batch = 2, .training = true});
+        assert_non_null(g->loss);
+        assert_ok(
+            ts_compile(g, &(ts_options){.optimizer = &sgd, .executor = TS_EXEC_REFERENCE}, &x));
+        ts_executable_free(x);
+        ts_graph_free(g);
+        ts_model_free(m);
+    }
+    assert_int_equal(n, TS_COUNT(options));
+}
+
+/* --- whole models --- */
+
+static const char two_blocks[] = "# two blocks and a skip\n"
+                                 "input 4 6 6   # one sample\n"
+                                 "classes 7\n"
+                                 "\n"
+                                 "block B1\n"
+                                 "a.conv: conv2d 4 3 padding=1 -> skip\n"
+                                 "relu\n"
+                                 "repeat i 2\n"
+                                 "  b{i}: conv2d 4 kernel = 3 padding=1\n"
+                                 "  drop{i}: dropout 0.5\n"
+                                 "end\n"
+                                 "add skip\n"
+                                 "block B2\r\n"
+                                 "flatten\n"
+                                 "fc: linear classes\n"
+                                 "loss cross_entropy\n";
+
+static void a_model_becomes_a_graph(void **state)
+{
+    static const char *const names[] = {"a.conv.weight", "a.conv.bias", "b0.weight", "b0.bias",
+                                        "b1.weight",     "b1.bias",     "fc.weight", "fc.bias"};
+    ts_model *m = parse(two_blocks);
+    ts_graph *g = graph(m, (ts_model_options){.batch = 3, .training = true});
+    int64_t dims[TS_MAX_RANK];
+
+    (void)state;
+    assert_string_equal(ts_model_name(m), "net");
+    assert_string_equal(ts_model_about(m), "two blocks and a skip");
+    assert_string_equal(ts_model_text(m), two_blocks);
+    assert_int_equal(ts_model_input(m, dims), 3);
+    assert_int_equal(dims[0], 4);
+    assert_int_equal(ts_model_classes(m), 7);
+    assert_int_equal(ts_model_parameters(m), 3 * (4 * 4 * 9 + 4) + 7 * 144 + 7);
+    assert_int_equal(g->nstates, TS_COUNT(names));
+    for (int i = 0; i < g->nstates; i++)
+        assert_string_equal(g->states[i].value->name, names[i]);
+    assert_int_equal(g->ninputs, 2);
+    assert_string_equal(g->inputs[1]->name, "labels");
+    assert_string_equal(g->nodes[0]->block, "B1");
+    assert_string_equal(g->nodes[0]->layer, "a.conv");
+    assert_string_equal(g->nodes[0]->file, "net.txt");
+    assert_int_equal(g->nodes[0]->line, 6);
+    assert_string_equal(g->loss->node->block, "B2");
+    ts_graph_free(g);
+    ts_model_free(m);
+}
+
+static int count_ops(const ts_graph *g, const char *attribute, int64_t value)
+{
+    int n = 0;
+
+    for (int i = 0; i < g->nnodes; i++)
+        n += ts_attr_int(g->nodes[i], attribute, -1) == value;
+    return n;
+}
+
+static void training_and_inference_differ(void **state)
+{
+    ts_model *m = parse("input 3 4 4\nbn: batch_norm\ndropout\nflatten\nf: linear 2\nloss nll\n");
+    ts_graph *train = graph(m, (ts_model_options){.training = true});
+    ts_graph *infer = graph(m, (ts_model_options){0});
+
+    (void)state;
+    assert_int_equal(count_ops(train, "training", 1), 2);
+    assert_int_equal(count_ops(infer, "training", 0), 2);
+    assert_int_equal(train->nupdates, 2);
+    assert_int_equal(infer->nupdates, 0);
+    assert_null(infer->loss);
+    assert_int_equal(infer->ninputs, 1);
+    ts_graph_free(train);
+    ts_graph_free(infer);
+    ts_model_free(m);
+}
+
+static void sizes_can_be_asked_for(void **state)
+{
+    ts_model *m = parse(two_blocks), *fixed = parse("input 4\nf: linear 3\n");
+    int64_t dims[] = {4, 8, 10};
+    ts_graph *g = graph(m, (ts_model_options){.batch = 5, .rank = 3, .dims = dims, .classes = 2});
+
+    (void)state;
+    assert_int_equal(ts_dim(g->outputs[0], 0), 5);
+    assert_int_equal(ts_dim(g->outputs[0], 1), 2);
+    assert_int_equal(ts_dim(ts_graph_find_state(g, "fc.weight"), 1), 4 * 8 * 10);
+    ts_graph_free(g);
+    assert_fails(ts_model_graph(fixed, &(ts_model_options){.classes = 9}, &g), TS_ERR_ARG,
+                 "the model 'net' cannot be made for 9 classes: its size is fixed");
+    assert_fails(ts_model_graph(fixed, &(ts_model_options){.training = true}, &g), TS_ERR_ARG,
+                 "the model 'net' has no loss, and training needs one");
+    assert_fails(ts_model_graph(fixed, &(ts_model_options){.batch = -1}, &g), TS_ERR_ARG,
+                 "a model of batch -1, rank 0, 0 classes cannot be made");
+    assert_int_equal(ts_model_graph(fixed, &(ts_model_options){.batch = INT64_MAX}, &g),
+                     TS_ERR_SHAPE);
+    assert_int_equal(ts_model_graph(fixed, &(ts_model_options){.rank = 2}, &g), TS_ERR_ARG);
+    assert_int_equal(ts_model_graph(NULL, NULL, &g), TS_ERR_ARG);
+    assert_null(g);
+    ts_model_free(fixed);
+    ts_model_free(m);
+}
+
+/* --- layers and estimates --- */
+
+static void layers_say_what_they_make(void **state)
+{
+    ts_model *m = parse("input 3 4\nf: linear 5\nrelu\n");
+    ts_model_layer *l;
+    int n;
+
+    (void)state;
+    assert_ok(ts_model_layers(m, &(ts_model_options){.batch = 2}, &l, &n));
+    assert_int_equal(n, 2);
+    assert_string_equal(l[0].name, "f");
+    assert_string_equal(l[1].kind, "relu");
+    assert_int_equal(l[1].line, 3);
+    assert_int_equal(l[0].rank, 3);
+    assert_int_equal(l[0].dims[2], 5);
+    assert_int_equal(l[0].parameters, 25);
+    assert_int_equal(l[1].parameters, 0);
+    assert_true(l[0].flops == 2 * 6 * 4 * 5 + 6 * 5); /* products, and the bias */
+    assert_true(l[1].flops == 6 * 5);
+    free(l);
+    assert_int_equal(ts_model_layers(m, &(ts_model_options){.training = true}, &l, &n), TS_ERR_ARG);
+    assert_null(l);
+    assert_int_equal(n, 0);
+    ts_model_free(m);
+}
+
+static void estimates_are_what_is_compiled(void **state)
+{
+    ts_optimizer adam = ts_adam(0.01);
+    ts_options opt = {.optimizer = &adam, .executor = TS_EXEC_NATIVE};
+    ts_stats estimate, compiled;
+    ts_executable *x;
+    ts_model *m;
+    ts_graph *g;
+
+    (void)state;
+    assert_ok(ts_model_load("lenet", &m));
+    g = graph(m, (ts_model_options){.batch = 8, .training = true});
+    assert_ok(ts_estimate(g, &opt, &estimate));
+    assert_ok(ts_compile(g, &opt, &x));
+    compiled = ts_executable_stats(x);
+    assert_int_equal(estimate.state_bytes, compiled.state_bytes);
+    assert_int_equal(estimate.peak_bytes, compiled.peak_bytes);
+    assert_int_equal(estimate.kernels, compiled.kernels);
+    assert_true(estimate.flops == compiled.flops);
+    ts_executable_free(x);
+    ts_graph_free(g);
+    ts_model_free(m);
+}
+
+/* --- wrong ones --- */
+
+#define IN "input 3 8 8\n"
+
+static const struct {
+    const char *text, *where, *message, *hint;
+} wrong_cases[] = {
+    {"", "net.txt:1:1", "there is no 'input SIZE ...'", ""},
+    {"relu\n", "net.txt:1:1", "the description must begin with 'input SIZE ...'", ""},
+    {"input\n", "net.txt:1:6", "input needs the sizes of one sample, as in 1 28 28", ""},
+    {"input 0\n", "net.txt:1:7", "a size is 0; it can be 1 to 2147483647", ""},
+    {"input 99999999999999999999\n", "net.txt:1:7",
+     "a size is 99999999999999999999; it can be 1 to 2147483647", ""},
+    {"input 1 2 3 4 5 6 7 8\n", "net.txt:1:21", "a sample has more than 7 sizes", ""},
+    {IN "input 3\n", "net.txt:2:1", "there is an input already", ""},
+    {IN, "net.txt:1:1", "there are no layers", ""},
+    {IN "  cov2d 5 3\n", "net.txt:2:3", "unknown layer 'cov2d'", "did you mean 'conv2d'?"},
+    {IN "zzzzzzzz\n", "net.txt:2:1", "unknown layer 'zzzzzzzz'", "doc/models.md lists every layer"},
+    {IN "repat i 2\n", "net.txt:2:1", "unknown layer 'repat'", "did you mean 'repeat'?"},
+    {IN "c: conv2d 4 kernl=3\n", "net.txt:2:13", "conv2d has no option 'kernl'",
+     "did you mean 'kernel'? conv2d takes out kernel [stride=] [padding=] [dilation=] [groups=] "
+     "[bias=]"},
+    {IN "c: conv2d 4\n", "net.txt:2:12", "conv2d needs 'kernel'",
+     "conv2d takes out kernel [stride=] [padding=] [dilation=] [groups=] [bias=]"},
+    {IN "c: conv2d 4 3 5\n", "net.txt:2:15", "'5' is too much",
+     "conv2d takes out kernel [stride=] [padding=] [dilation=] [groups=] [bias=]"},
+    {IN "c: conv2d 4 3 kernel=5\n", "net.txt:2:15", "kernel is given twice", ""},
+    {IN "c: conv2d 4 2000\n", "net.txt:2:13", "kernel is 2000; it can be 1 to 1023", ""},
+    {IN "c: conv2d 4 3 bias=maybe\n", "net.txt:2:20", "bias is 'maybe'; it can be one of: no yes",
+     ""},
+    {IN "c: conv2d 4 3 stride=\n", "net.txt:2:22", "stride must be a whole number", ""},
+    {IN "c: conv2d four 3\n", "net.txt:2:11", "out must be a whole number, not 'four'",
+     "a whole number, or 'classes'"},
+    {IN "conv2d 4 3\n", "net.txt:2:1", "conv2d has weights and needs a name",
+     "write 'NAME: conv2d ...'; its weights are called NAME.weight"},
+    {IN "a/b: conv2d 4 3\n", "net.txt:2:1", "the name of a layer cannot be 'a/b'",
+     "letters, digits, '_' and '.' make a name"},
+    {IN "a:\n", "net.txt:2:3", "a layer is missing", ""},
+    {IN "dropout 1\n", "net.txt:2:9", "p is 1; it can be 0 to 0.999999", ""},
+    {IN "dropout nan\n", "net.txt:2:9", "p must be a number, not 'nan'", ""},
+    {IN "dropout 0x1p-3\n", "net.txt:2:9", "p must be a number, not '0x1p-3'", ""},
+    {IN "relu ->\n", "net.txt:2:8", "the name of the result is missing", ""},
+    {IN "relu -> a b\n", "net.txt:2:11", "'b' is too much on this line", ""},
+    {IN "relu -> here\nadd hero\n", "net.txt:3:5", "there is no result 'hero' yet",
+     "did you mean 'here'?"},
+    {IN "add\n", "net.txt:2:4", "add needs the name of an earlier result",
+     "'-> a' after a layer keeps its result as 'a'"},
+    {IN "reshape\n", "net.txt:2:8", "a size must be a whole number", ""},
+    {IN "reshape 1 2 3 4 5 6 7 8\n", "net.txt:2:23", "more than 7 sizes", ""},
+    {IN "relu\nloss\n", "net.txt:3:5", "the kind of the loss is missing", ""},
+    {IN "relu\nloss cros_entropy\n", "net.txt:3:6", "unknown loss 'cros_entropy'",
+     "did you mean 'cross_entropy'?"},
+    {IN "relu\nloss mse\nrelu\n", "net.txt:4:1", "nothing can follow the loss", ""},
+    {IN "relu\nloss mse\nloss l1\n", "net.txt:4:1", "there is a loss already", ""},
+    {IN "f: linear classes\n", "net.txt:2:1",
+     "a layer has 'classes' outputs, and no line 'classes N' says how many", ""},
+    {IN "classes 2\nclasses 2\n", "net.txt:3:1", "the number of classes is said already", ""},
+    {IN "block\n", "net.txt:2:6", "the name of the block is missing", ""},
+    {IN "repeat i 2\nrelu\n", "net.txt:3:1", "the repeat of line 2 has no 'end'", ""},
+    {IN "end\n", "net.txt:2:1", "'end' without 'repeat'", ""},
+    {IN "repeat i 0\n", "net.txt:2:10", "the number of rounds is 0; it can be 1 to 2000", ""},
+    {IN "repeat i 2\nrepeat i 2\n", "net.txt:3:8", "the variable 'i' is taken by the repeat around",
+     ""},
+    {IN "f{i}: linear 2\n", "net.txt:2:1", "there is no repeat with the variable 'i' around",
+     "'repeat i 3' gives the lines up to 'end' a variable {i}: 0, 1, 2"},
+    {IN "f{i: linear 2\n", "net.txt:2:1", "'{' without the name of a variable and '}'", ""},
+    {IN "f{\x1b[2J}: linear 2\n", "net.txt:2:1", "'{' without the name of a variable and '}'", ""},
+    {IN "re\x01lu\n", "net.txt:2:1", "byte 0x01 is not text", ""},
+    {IN "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n", "net.txt:2:1",
+     "a word has more than 64 letters", ""},
+};
+
+static void wrong_descriptions_say_where(void **state)
+{
+    (void)state;
+    for (int i = 0; i < TS_COUNT(wrong_cases); i++) {
+        ts_model *m;
+        assert_fails(ts_model_parse(wrong_cases[i].text, "net.txt", &m), TS_ERR_PARSE,
+                     wrong_cases[i].message);
+        assert_null(m);
+        assert_string_equal(ts_last_error()->where, wrong_cases[i].where);
+        assert_string_equal(ts_last_error()->hint, wrong_cases[i].hint);
+        assert_string_equal(ts_last_error()->doing, "reading the model net.txt");
+    }
+}
+
+/* What the graph refuses names the line too. */
+static void sizes_that_do_not_fit_say_where(void **state)
+{
+    static const char *const cases[][2] = {
+        {IN "relu\nc: conv2d 4 9\n", "c (conv_bias), net.txt:3"},
+        {IN "relu\nc: conv2d 4 3 groups=2\n", "c (conv2d), net.txt:3:1"},
+        {IN "c: conv2d 4 3\nc: conv2d 4 3\n", "c (conv2d), net.txt:3:1"},
+        {"input 3\nrelu -> a\nf: linear 2\n  add a\n", "(add), net.txt:4"},
+        {"input 2000000000 2000000000\nrelu\n", "net.txt:1"},
+        {IN "mean\nmean\nmean\nmean\nloss cross_entropy\n", ""},
+    };
+
+    (void)state;
+    for (int i = 0; i < TS_COUNT(cases); i++) {
+        ts_model *m;
+        assert_int_not_equal(ts_model_parse(cases[i][0], "net.txt", &m), TS_OK);
+        assert_int_not_equal(ts_last_error()->code, TS_ERR_INTERNAL);
+        if (cases[i][1][0])
+            assert_string_equal(ts_last_error()->where, cases[i][1]);
+    }
+}
+
+/* --- hostile ones --- */
+
+static void expect_refused(const char *text, const char *message)
+{
+    ts_model *m;
+
+    assert_fails(ts_model_parse(text, "net.txt", &m), TS_ERR_PARSE, message);
+}
+
+static void hostile_descriptions_end_soon(void **state)
+{
+    ts_text t = {0};
+
+    (void)state;
+    expect_refused(IN "repeat a 2000\nrepeat b 2000\nrepeat c 2000\nend\nend\nend\n",
+                   "more than 100000 lines, those of a repeat counted each time");
+    expect_refused(IN "repeat a 2000\nrelu\nrelu\nend\n", "more than 2000 layers");
+    ts_text_printf(&t, IN);
+    for (int i = 0; i < 9; i++)
+        ts_text_printf(&t, "repeat v%d 2\n", i);
+    expect_refused(t.s, "more than 8 repeats in each other");
+    t.len = 0;
+    ts_text_printf(&t, IN "relu");
+    for (int i = 0; i < 40; i++)
+        ts_text_printf(&t, " a=1");
+    expect_refused(t.s, "more than 32 words on a line");
+    t.len = 0;
+    for (int i = 0; i < (1 << 20) + 1; i++)
+        ts_text_add(&t, "#", 1);
+    expect_refused(t.s, "more than 1048576 bytes; this is no description of a model");
+    t.len = 0;
+    ts_text_printf(&t, IN "repeat i 2000\n#");
+    for (int i = 0; i < 5000; i++)
+        ts_text_add(&t, "x", 1);
+    expect_refused(t.s, "a line has more than 4096 bytes");
+    ts_text_free(&t);
+}
+
+/* Doubles its width at each line: sizes end where tensors do. */
+static void growth_is_refused(void **state)
+{
+    ts_model *m;
+
+    (void)state;
+    assert_int_equal(ts_model_parse(IN "repeat i 100\n-> x\nconcat x\nend\n", "net.txt", &m),
+                     TS_ERR_SHAPE);
+}
+
+/* --- names and files --- */
+
+static void every_named_model_loads(void **state)
+{
+    int n = 0;
+
+    (void)state;
+    for (; ts_model_builtin(n); n++) {
+        ts_model *m;
+        assert_ok(ts_model_load(ts_model_builtin(n), &m));
+        assert_string_equal(ts_model_name(m), ts_model_builtin(n));
+        assert_true(ts_model_about(m)[0]);
+        assert_true(m->has_loss && m->uses_classes);
+        ts_model_free(m);
+    }
+    assert_true(n > 0);
+    assert_null(ts_model_builtin(-1));
+}
+
+static void files_are_read(void **state)
+{
+    char *folder = test_folder(), path[4096];
+    ts_model *m;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/my.net.txt", folder);
+    assert_ok(ts_file_write(path, two_blocks, strlen(two_blocks)));
+    assert_ok(ts_model_load(path, &m));
+    assert_string_equal(ts_model_name(m), "my.net");
+    ts_model_free(m);
+
+    assert_ok(ts_file_write(path, "input 3\0relu\n", 13));
+    assert_int_equal(ts_model_load(path, &m), TS_ERR_PARSE);
+    assert_non_null(strstr(ts_last_error()->message, "is not text: byte 7 is 0"));
+    assert_int_equal(ts_model_load(folder, &m), TS_ERR_FILE);
+    assert_fails(ts_model_load("clasifier", &m), TS_ERR_FILE,
+                 "there is no model 'clasifier', and no file of that name");
+    assert_string_equal(ts_last_error()->hint, "did you mean 'classifier'?");
+    test_folder_remove(folder);
+    free(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_layer_has_its_shape),
+        cmocka_unit_test(every_loss_compiles),
+        cmocka_unit_test(a_model_becomes_a_graph),
+        cmocka_unit_test(training_and_inference_differ),
+        cmocka_unit_test(sizes_can_be_asked_for),
+        cmocka_unit_test(layers_say_what_they_make),
+        cmocka_unit_test(estimates_are_what_is_compiled),
+        cmocka_unit_test(wrong_descriptions_say_where),
+        cmocka_unit_test(sizes_that_do_not_fit_say_where),
+        cmocka_unit_test(hostile_descriptions_end_soon),
+        cmocka_unit_test(growth_is_refused),
+        cmocka_unit_test(every_named_model_loads),
+        cmocka_unit_test(files_are_read),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

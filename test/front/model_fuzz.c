@@ -1,0 +1,88 @@
+/* model_fuzz.c - damaged descriptions: read or refused, and what is read makes graphs that verify.
+ */
+#include "front/front.h"
+#include "fuzz.h"
+#include "support.h"
+
+enum { RUNS = 20000, MAX_SEEDS = 32 };
+
+static void try_graph(const ts_model *m, ts_model_options o)
+{
+    ts_graph *g;
+
+    if (ts_model_graph(m, &o, &g)) {
+        assert_int_not_equal(ts_last_error()->code, TS_ERR_INTERNAL);
+        return;
+    }
+    assert_ok(ts_graph_verify(g));
+    assert_true(g->noutputs >= 1 && !o.training == !g->loss);
+    ts_graph_free(g);
+}
+
+static int readable;
+
+static void read_and_make(const uint8_t *data, size_t len)
+{
+    char *text = strndup((const char *)data, len);
+    int64_t dims[] = {3, 5};
+    ts_model_layer *layers;
+    ts_model *m;
+    int n;
+
+    if (ts_model_parse(text, "fuzz.txt", &m)) {
+        assert_int_not_equal(ts_last_error()->code, TS_ERR_INTERNAL);
+        assert_true(ts_last_error()->message[0]);
+    } else {
+        readable++;
+        try_graph(m, (ts_model_options){.batch = 3, .training = m->has_loss});
+        try_graph(m, (ts_model_options){.batch = 2, .rank = 2, .dims = dims, .classes = 3});
+        if (!ts_model_layers(m, NULL, &layers, &n))
+            free(layers);
+        ts_model_free(m);
+    }
+    free(text);
+}
+
+/* Every layer there is, for the mutator to take words from. */
+static char *all_layers(void)
+{
+    ts_text t = {0};
+
+    ts_text_printf(&t, "input 3 8 8\nclasses 10\nrelu -> x\n");
+    for (const ts_line_kind *k = ts_layer_kinds; k->name; k++) {
+        ts_text_printf(&t, "f{i}: %s", k->name);
+        for (int i = 0; i < k->least_refs; i++)
+            ts_text_printf(&t, " x");
+        for (const ts_line_arg *a = k->args; a && a->name; a++)
+            ts_text_printf(&t, " %s=%d", a->name, a->kind == 'f' ? 0 : 1);
+        ts_text_printf(&t, " -> x\nrepeat i 3\n");
+    }
+    for (const ts_line_kind *k = ts_loss_kinds; k->name; k++)
+        ts_text_printf(&t, "end\nblock B\nloss %s reduction=sum\n", k->name);
+    return t.s;
+}
+
+static void damaged_descriptions(void **state)
+{
+    const void *seeds[MAX_SEEDS];
+    size_t lens[MAX_SEEDS];
+    char *all = all_layers();
+    int n = 0;
+
+    (void)state;
+    seeds[n++] = all;
+    for (int i = 0; ts_model_builtin(i) && n < MAX_SEEDS; i++)
+        seeds[n++] = ts_net_find(ts_model_builtin(i));
+    for (int i = 0; i < n; i++)
+        lens[i] = strlen(seeds[i]);
+    fuzz("descriptions", seeds, lens, n, RUNS, read_and_make);
+    assert_true(readable > 0 || getenv("TS_FUZZ")); /* some changes do no harm */
+    free(all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(damaged_descriptions)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

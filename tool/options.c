@@ -1,0 +1,212 @@
+/* options.c - reads a command line by the command's table: --name VALUE, --name=VALUE, flags, and
+ * arguments in the order of the table. "--" ends the options. */
+#include "tool.h"
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+int usage_error(const char *command, const char *fmt, ...)
+{
+    va_list ap;
+
+    fprintf(stderr, "tessera%s%s: ", command ? " " : "", command ? command : "");
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "\n'tessera help%s%s' says more\n", command ? " " : "", command ? command : "");
+    return TOOL_USAGE;
+}
+
+/* Counts i down over a table and the tables in it. */
+static const option *walk(const option *o, int *i)
+{
+    for (; o && o->name; o++) {
+        const option *inner = o->kind == KIND_GROUP ? walk(o->target, i) : NULL;
+        if (inner)
+            return inner;
+        if (o->kind != KIND_GROUP && (*i)-- == 0)
+            return o;
+    }
+    return NULL;
+}
+
+const option *option_at(const command *c, int i)
+{
+    return walk(c->options, &i);
+}
+
+static const option *find(const command *c, const char *name, size_t len)
+{
+    const option *o;
+
+    for (int i = 0; (o = option_at(c, i)); i++)
+        if (!o->argument && strlen(o->name) == len && !strncmp(o->name, name, len))
+            return o;
+    return NULL;
+}
+
+static int unknown_option(const command *c, const char *name, size_t len)
+{
+    const char *names[64], *near;
+    char word[64];
+    const option *o;
+    int n = 0;
+
+    for (int i = 0; n < COUNT(names) && (o = option_at(c, i)); i++)
+        if (!o->argument)
+            names[n++] = o->name;
+    snprintf(word, sizeof(word), "%.*s", (int)len, name);
+    near = ts_nearest(word, names, n);
+    if (near)
+        return usage_error(c->name, "there is no option --%s; did you mean --%s?", word, near);
+    return usage_error(c->name, "there is no option --%s", word);
+}
+
+/* --- values --- */
+
+static const char *shown(const option *o, char *out, size_t size)
+{
+    snprintf(out, size, "%s%s", o->argument ? "" : "--", o->name);
+    return out;
+}
+
+static int read_int(const command *c, const option *o, const char *s)
+{
+    char name[64], *end;
+    long long v;
+
+    errno = 0;
+    v = strtoll(s, &end, 10);
+    if (!*s || *end || isspace((unsigned char)*s))
+        return usage_error(c->name, "%s must be a whole number, not '%s'",
+                           shown(o, name, sizeof(name)), s);
+    if (errno || v < (long long)o->low || v > (long long)o->high)
+        return usage_error(c->name, "%s is %s; it can be %lld to %lld",
+                           shown(o, name, sizeof(name)), s, (long long)o->low, (long long)o->high);
+    *(int64_t *)o->target = v;
+    return TOOL_OK;
+}
+
+static int read_real(const command *c, const option *o, const char *s)
+{
+    char name[64], *end;
+    double v = strtod(s, &end);
+
+    if (!*s || *end || s[strspn(s, "0123456789+-.eE")])
+        return usage_error(c->name, "%s must be a number, not '%s'", shown(o, name, sizeof(name)),
+                           s);
+    if (!(v >= o->low && v <= o->high))
+        return usage_error(c->name, "%s is %s; it can be %g to %g", shown(o, name, sizeof(name)), s,
+                           o->low, o->high);
+    *(double *)o->target = v;
+    return TOOL_OK;
+}
+
+static int read_word(const command *c, const option *o, const char *s)
+{
+    size_t len = strlen(s), n;
+    char name[64];
+
+    for (const char *p = o->choice; *p; p += n + strspn(p + n, " ")) {
+        n = strcspn(p, " ");
+        if (n == len && !strncmp(p, s, n)) {
+            *(const char **)o->target = s;
+            return TOOL_OK;
+        }
+    }
+    return usage_error(c->name, "%s is '%s'; it can be one of: %s", shown(o, name, sizeof(name)), s,
+                       o->choice);
+}
+
+static int read_value(const command *c, const option *o, char *s)
+{
+    char name[64];
+
+    switch (o->kind) {
+    case KIND_INT:
+        return read_int(c, o, s);
+    case KIND_REAL:
+        return read_real(c, o, s);
+    case KIND_WORD:
+        return read_word(c, o, s);
+    default:
+        if (!*s)
+            return usage_error(c->name, "%s is empty", shown(o, name, sizeof(name)));
+        *(const char **)o->target = s;
+        return TOOL_OK;
+    }
+}
+
+/* --- the line --- */
+
+static int read_option(const command *c, char **argv, int argc, int *i)
+{
+    char *s = argv[*i] + 2;
+    size_t len = strcspn(s, "=");
+    const option *o = find(c, s, len);
+
+    if (argv[*i][1] != '-')
+        return usage_error(c->name, "'%s' is not an option; options begin with --", argv[*i]);
+    if (!o)
+        return unknown_option(c, s, len);
+    if (o->kind == KIND_FLAG) {
+        if (s[len])
+            return usage_error(c->name, "--%s takes no value", o->name);
+        *(bool *)o->target = true;
+        return TOOL_OK;
+    }
+    if (s[len])
+        return read_value(c, o, s + len + 1);
+    if (*i + 1 >= argc)
+        return usage_error(c->name, "--%s needs a value: %s", o->name, o->value);
+    return read_value(c, o, argv[++*i]);
+}
+
+/* The n-th argument of the table. */
+static const option *argument_at(const command *c, int n)
+{
+    const option *o;
+
+    for (int i = 0; (o = option_at(c, i)); i++)
+        if (o->argument && (o->kind == KIND_WORDS || n-- == 0))
+            return o;
+    return NULL;
+}
+
+static int read_argument(const command *c, char **word, int n)
+{
+    const option *o = argument_at(c, n);
+
+    if (!o)
+        return usage_error(c->name, "'%s' is too much", *word);
+    if (o->kind == KIND_WORDS) {
+        words *w = o->target;
+        if (!w->count++)
+            w->word = word;
+        w->word[w->count - 1] = *word; /* options in between were read already */
+        return TOOL_OK;
+    }
+    return read_value(c, o, *word);
+}
+
+int parse(const command *c, int argc, char **argv)
+{
+    int arguments = 0, code = TOOL_OK;
+    bool only_arguments = false;
+    const option *o;
+
+    for (int i = 0; i < argc && !code; i++)
+        if (!only_arguments && !strcmp(argv[i], "--"))
+            only_arguments = true;
+        else if (!only_arguments && argv[i][0] == '-' && argv[i][1])
+            code = read_option(c, argv, argc, &i);
+        else
+            code = read_argument(c, &argv[i], arguments++);
+    for (int i = 0; !code && (o = option_at(c, i)); i++)
+        if (o->needed && !(o->kind == KIND_WORDS ? ((words *)o->target)->count
+                                                 : *(const char **)o->target != NULL))
+            code = usage_error(c->name, "%s%s is missing", o->argument ? "" : "--", o->name);
+    return code;
+}

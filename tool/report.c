@@ -1,0 +1,60 @@
+/* report.c - what the commands print: errors to stderr, sizes, and whether stdout took it all. */
+#include "tool.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+int failed(void)
+{
+    fprintf(stderr, "tessera: %s", ts_error_text());
+    return TOOL_FAILED;
+}
+
+int failure(const char *fmt, ...)
+{
+    va_list ap;
+
+    fputs("tessera: ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    return TOOL_FAILED;
+}
+
+const char *bytes_text(int64_t bytes, char *out, size_t size)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double v = (double)bytes;
+    int u = 0;
+
+    while (v >= 1024 && u < COUNT(units) - 1) {
+        v /= 1024;
+        u++;
+    }
+    snprintf(out, size, u && v < 100 ? "%.1f %s" : "%.0f %s", v, units[u]);
+    return out;
+}
+
+const char *shape_text(int rank, const int64_t *dims, char *out, size_t size)
+{
+    size_t n = 0;
+
+    out[0] = 0;
+    for (int i = 0; i < rank && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, i ? "x" : "", dims[i]);
+    return out;
+}
+
+int finish_output(int code)
+{
+    bool lost = ferror(stdout);
+
+    errno = 0;
+    lost = fflush(stdout) || lost;
+    if (!lost)
+        return code;
+    failure("cannot write to standard output%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
+    return code ? code : TOOL_FAILED;
+}

@@ -1,0 +1,85 @@
+/* tool.h - what the commands of `tessera` share. They know tessera.h and nothing else of the
+ * library.
+ *
+ * A command is a row: name, summary, options, function. Its options are a table that says
+ * everything about each of them once; parsing (options.c), --help (help.c) and shell completion
+ * (complete.c) read the same table.
+ */
+#ifndef TOOL_H
+#define TOOL_H
+
+#include "tessera.h"
+#include <stdio.h>
+
+enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 }; /* and 128 + the signal that ended it */
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+#define PRINTF(f, a) __attribute__((format(printf, f, a)))
+
+typedef enum kind {
+    KIND_FLAG,  /* bool           --training              */
+    KIND_INT,   /* int64_t        --batch-size 16         */
+    KIND_REAL,  /* double         --lr 0.01               */
+    KIND_TEXT,  /* const char *   --output FILE           */
+    KIND_WORD,  /* const char *   --optimizer sgd         */
+    KIND_WORDS, /* words          IMAGE ...               */
+    KIND_GROUP, /* const option * the options of a table  */
+} kind;
+typedef enum takes { TAKES_ANY, TAKES_FILE, TAKES_FOLDER, TAKES_MODEL } takes; /* for completion */
+
+typedef struct words {
+    char **word;
+    int count;
+} words;
+
+typedef struct option {
+    const char *name;  /* "batch-size"; of an argument without dashes, "MODEL" */
+    const char *value; /* "N"; NULL for flags and arguments                    */
+    kind kind;
+    void *target; /* of the kind's type; what it holds before is the default */
+    const char *help;
+    double low, high;   /* INT, REAL */
+    const char *choice; /* WORD: "sgd adam" */
+    takes takes;
+    bool argument, needed;
+} option;
+
+typedef struct command {
+    const char *name, *summary;
+    const option *options; /* ends with a NULL name; NULL for none */
+    int (*run)(void);
+    const char *more;     /* for --help: what else is to say, or NULL       */
+    const char *examples; /* one a line, without "tessera", or NULL         */
+    bool hidden;
+} command;
+
+/* main.c */
+extern const command *const commands[]; /* ends with NULL */
+const command *find_command(const char *name);
+int unknown_command(const char *name);
+
+/* options.c */
+int parse(const command *c, int argc, char **argv); /* TOOL_OK, or what to exit with */
+/* The i-th option, those of groups among them; NULL past the last. */
+const option *option_at(const command *c, int i);
+int usage_error(const char *command, const char *fmt, ...) PRINTF(2, 3); /* TOOL_USAGE */
+
+/* help.c */
+void help(const command *c); /* NULL: of the whole tool */
+
+/* report.c: what commands print */
+int failed(void); /* the library's last error; TOOL_FAILED */
+int failure(const char *fmt, ...) PRINTF(1, 2);
+const char *bytes_text(int64_t bytes, char *out, size_t size);                 /* 1.5 MiB */
+const char *shape_text(int rank, const int64_t *dims, char *out, size_t size); /* 16x10 */
+int finish_output(int code); /* code, or TOOL_FAILED when what was printed got lost */
+
+/* training.c: options of every command that makes a training step */
+extern const option training_options[];
+ts_optimizer chosen_optimizer(void);
+ts_options chosen_options(void); /* device iterations and gradient accumulation */
+
+extern const command cache_command, compile_command, completion_command, devices_command,
+    help_command, inspect_command, models_command;
+
+#endif
