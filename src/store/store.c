@@ -34,8 +34,7 @@ static ts_status read_zip(const ts_input *in, ts_object **out)
 /* With an entry first, or the end of an empty archive. */
 static bool is_zip(const ts_head *h)
 {
-    return !memcmp(h->data, "PK\3\4", 4) || !memcmp(h->data, "PK\5\6", 4) ||
-           !memcmp(h->data, "PK\6\6", 4);
+    return !memcmp(h->data, "PK\3\4", 4) || !memcmp(h->data, "PK\5\6", 4);
 }
 
 ts_status ts_head_read(const ts_input *in, ts_head *h)
