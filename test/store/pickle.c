@@ -9,7 +9,8 @@ static ts_status unpickle(bytes b, ts_object **out)
     return ts_pickle_load(&c, NULL, NULL, out);
 }
 
-#define UNPICKLE(text, out) unpickle((bytes){(uint8_t *)(text), sizeof(text) - 1}, out)
+#define UNPICKLE(text, out)                                                                        \
+    unpickle((bytes){.data = (uint8_t *)(text), .len = sizeof(text) - 1}, out)
 
 /* Storages of counting floats, as a file would have them. */
 static ts_status counting(void *ctx, ts_pickle *p)
@@ -210,7 +211,8 @@ static void refused(void **state)
     (void)state;
     for (int i = 0; i < TS_COUNT(cases); i++) {
         ts_object *o = (ts_object *)&i;
-        ts_status s = unpickle((bytes){(uint8_t *)cases[i].pickle, cases[i].len}, &o);
+        ts_status s =
+            unpickle((bytes){.data = (uint8_t *)cases[i].pickle, .len = cases[i].len}, &o);
         assert_string_equal(ts_last_error()->message, cases[i].words);
         assert_int_equal(s, cases[i].code);
         assert_null(o);

@@ -74,7 +74,7 @@ static member deflated(const char *name, bytes data)
 {
     member m = stored(name, data);
     z_stream z = {.next_in = data.data, .avail_in = (uInt)data.len};
-    bytes to = {malloc(data.len + 100), data.len + 100};
+    bytes to = {.data = malloc(data.len + 100), .len = data.len + 100};
 
     assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, -15, 9, Z_DEFAULT_STRATEGY), Z_OK);
     z.next_out = to.data;
@@ -133,7 +133,7 @@ static void empty_archive(void **state)
 
 static void other_archives(void **state)
 {
-    member m[] = {stored("mimetype", (bytes){(uint8_t *)"x", 1})};
+    member m[] = {stored("mimetype", (bytes){.data = (uint8_t *)"x", .len = 1})};
     ts_object *o;
 
     (void)state;
@@ -217,10 +217,10 @@ static void two_of_one_name(void **state)
 
 static ts_status load_pth(const char *extra, const char *content, ts_object **o)
 {
-    bytes pickle = {(uint8_t *)"\x80\x02K\x07.", 5};
+    bytes pickle = {.data = (uint8_t *)"\x80\x02K\x07.", .len = 5};
     member m[] = {stored("net/data.pkl", pickle),
-                  stored("net/version", (bytes){(uint8_t *)"3\n", 2}),
-                  stored(extra, (bytes){(uint8_t *)content, strlen(content)})};
+                  stored("net/version", (bytes){.data = (uint8_t *)"3\n", .len = 2}),
+                  stored(extra, (bytes){.data = (uint8_t *)content, .len = strlen(content)})};
 
     return load(archive(m, 3), o);
 }
@@ -244,7 +244,7 @@ static void what_newer_versions_add(void **state)
 static void missing_and_short_storages(void **state)
 {
     ts_object *t = TENSOR(TS_F32, 5), *o;
-    bytes pickle = pickled(t), data = {(uint8_t *)"0123456789012345678901234", 20};
+    bytes pickle = pickled(t), data = {.data = (uint8_t *)"0123456789012345678901234", .len = 20};
     member m[] = {deflated("x/data.pkl", pickle), stored("x/data/0", data)};
 
     (void)state;
@@ -252,7 +252,7 @@ static void missing_and_short_storages(void **state)
     assert_memory_equal(ts_object_array(o)->data, data.data, 20);
     ts_object_free(o);
     assert_fails(load(archive(m, 1), &o), TS_ERR_CORRUPT, "there is no x/data/0 in the checkpoint");
-    m[1] = stored("x/data/0", (bytes){data.data, 16});
+    m[1] = stored("x/data/0", (bytes){.data = data.data, .len = 16});
     assert_fails(load(archive(m, 2), &o), TS_ERR_CORRUPT,
                  "x/data/0 has 16 bytes and should have 20");
     ts_object_free(t);
