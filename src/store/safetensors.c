@@ -220,7 +220,10 @@ static ts_status describe(void *ctx, const char *key, const ts_array *a)
     json_t *shape = json_array(), *j;
 
     for (int i = 0; i < a->rank; i++)
-        json_array_append_new(shape, json_integer(a->dims[i]));
+        if (json_array_append_new(shape, json_integer(a->dims[i]))) {
+            json_decref(shape);
+            return no_memory();
+        }
     j = json_pack("{s:s, s:o, s:[I, I]}", "dtype", ts_store_dtypes[a->dtype].safe, "shape", shape,
                   "data_offsets", (json_int_t)d->at, (json_int_t)end);
     d->at = end;

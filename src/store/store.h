@@ -3,9 +3,9 @@
  *   ts_load:  file -> ts_input -> one reader per format -> ts_object
  *   ts_save:  ts_object -> one writer per format -> ts_file_out
  *
- * Readers trust nothing. A size is compared with the file's length before it is allocated, and what
- * a file can make us build is a small multiple of that length (deflated entries: deflate's best
- * ratio times it).
+ * Readers trust nothing. A size is compared with the file's length before it is allocated, and
+ * tensors take the file's length and little more (deflated entries: what deflate can do at best).
+ * Other values are counted: a byte of a pickle can be a value of a hundred.
  */
 #ifndef TS_STORE_H
 #define TS_STORE_H
@@ -66,6 +66,7 @@ void ts_object_clear(ts_object *o); /* a container loses its items */
 /* Is it what a reader may hand out: nested and spread within limits, no cycle, no kind of our own?
  */
 ts_status ts_object_survey(ts_object *o);
+ts_status ts_object_too_many(void); /* the error of a tree of more than TS_STORE_VALUES */
 const char *ts_object_words(const ts_object *o, char *buf, size_t size); /* a key, for a message */
 ts_status ts_store_grow(void **array, size_t *cap, size_t need, size_t item);
 /* The bytes of an array of this dtype, rank and dims; fails when they are no array's. */

@@ -265,6 +265,7 @@ def test_torch_loads_what_we_write(store):
     tree = whole(*trained("adam"))
     path = store.convert(store.save(tree), store.path("ours.pth"))
     assert same(torch.load(path), tree)
+    assert same(torch.load(path, weights_only=True), tree)
     assert zipfile.ZipFile(path).testzip() is None
 
 
