@@ -12,26 +12,6 @@ static ts_status unpickle(bytes b, ts_object **out)
 #define UNPICKLE(text, out)                                                                        \
     unpickle((bytes){.data = (uint8_t *)(text), .len = sizeof(text) - 1}, out)
 
-/* Storages of counting floats, as a file would have them. */
-static ts_status counting(void *ctx, ts_pickle *p)
-{
-    (void)ctx;
-    for (size_t i = 0; i < p->nstorages; i++) {
-        TS_TRY(ts_blob_new(p->storages[i].bytes, &p->storages[i].data));
-        for (size_t k = 0; k < p->storages[i].bytes / 4; k++)
-            ((float *)p->storages[i].data->data)[k] = (float)k;
-    }
-    return TS_OK;
-}
-
-static ts_status unpickle_tensors(bytes b, ts_object **out)
-{
-    ts_input in = {.mem = b.data, .size = b.len};
-    ts_cursor c = {.in = &in};
-
-    return ts_pickle_load(&c, counting, NULL, out);
-}
-
 static void plain_values(void **state)
 {
     ts_object *o;
@@ -233,29 +213,6 @@ static void errors_have_a_place(void **state)
 }
 
 /* --- tensors ---------------------------------------------------------------------------------- */
-
-static void add_storage(bytes *b, const char *type, const char *key, int count)
-{
-    ADD(b, "(X\x07\x00\x00\x00storagectorch\n");
-    add(b, type, strlen(type));
-    ADD(b, "\nX");
-    add_number(b, strlen(key), 4);
-    add(b, key, strlen(key));
-    ADD(b, "X\x03\x00\x00\x00"
-           "cpuJ");
-    add_number(b, (uint64_t)count, 4);
-    ADD(b, "tQ");
-}
-
-static void add_ints(bytes *b, int n, const int64_t *x)
-{
-    ADD(b, "(");
-    for (int i = 0; i < n; i++) {
-        ADD(b, "\x8a\x08");
-        add_number(b, (uint64_t)x[i], 8);
-    }
-    ADD(b, "t");
-}
 
 /* _rebuild_tensor_v2 on a storage of 12 elements */
 static void add_view(bytes *b, const char *type, int offset, int rank, const int64_t *dims,
