@@ -514,8 +514,11 @@ static ts_status fill_views(ts_pickle *p)
 {
     uint64_t room = 16 * p->in->in->size + ((uint64_t)16 << 20);
 
-    for (size_t i = 0; i < p->nstorages; i++)
-        room += p->storages[i].bytes;
+    for (size_t i = 0; i < p->nstorages; i++) {
+        ts_storage *s = &p->storages[i];
+        room += s->bytes;
+        ts_bools_tidy(s->dtype, s->data->data, s->bytes); /* once, however many views it has */
+    }
     for (size_t i = 0; i < p->nviews; i++) {
         ts_view *v = &p->views[i];
         ts_blob *b = NULL;

@@ -110,6 +110,8 @@ int ts_store_dtype_find(size_t offset, const char *name, size_t len);
  * are dense already. `room` is what may still be allocated for those that are not. */
 ts_status ts_tensor_view(ts_array *a, uint64_t first, const int64_t *strides, ts_blob *from,
                          uint64_t *room, ts_blob **out);
+/* Any byte may stand in a file; a bool in C is 0 or 1. */
+void ts_bools_tidy(ts_dtype t, void *data, size_t bytes);
 void ts_array_strides(const ts_array *a, bool fortran, int64_t *strides); /* of a dense one */
 /* Elements from `first` on, dense in C's or Fortran's order, as the tensor o or as a new one. */
 ts_status ts_tensor_fill(ts_object *o, ts_array *a, uint64_t first, bool fortran, ts_blob *from);
