@@ -184,8 +184,7 @@ static void watch(struct sigaction *then)
     if (__sanitizer_set_death_callback)
         __sanitizer_set_death_callback(report);
     for (int i = 0; i < TS_COUNT(deadly); i++)
-        if (!__sanitizer_set_death_callback || deadly[i] == SIGALRM)
-            sigaction(deadly[i], &now, &then[i]);
+        sigaction(deadly[i], &now, &then[i]);
 }
 
 static void unwatch(const struct sigaction *then)
@@ -193,8 +192,7 @@ static void unwatch(const struct sigaction *then)
     alarm(0);
     running = NULL;
     for (int i = 0; i < TS_COUNT(deadly); i++)
-        if (!__sanitizer_set_death_callback || deadly[i] == SIGALRM)
-            sigaction(deadly[i], &then[i], NULL);
+        sigaction(deadly[i], &then[i], NULL);
 }
 
 /* --- the loop --------------------------------------------------------------------------------- */
@@ -231,7 +229,7 @@ void fuzz(const char *name, const void *const seeds[], const size_t lens[], int 
     long first = from_environment("TS_FUZZ_FIRST", 0);
     corpus c = {seeds, lens, nseeds};
     input in = {.cap = ROOM};
-    struct sigaction then[TS_COUNT(deadly)];
+    struct sigaction then[TS_COUNT(deadly)] = {0};
 
     for (int i = 0; i < nseeds; i++)
         in.cap = TS_MAX(in.cap, 2 * lens[i]);

@@ -9,11 +9,9 @@
 static const char magic[] = "\x93NUMPY";
 enum { MAGIC = 6, HEADER_LIMIT = 1 << 16 };
 
-bool ts_npy_is(const ts_input *in)
+bool ts_npy_is(const ts_head *h)
 {
-    char head[MAGIC];
-
-    return in->size >= MAGIC && !ts_input_read(in, 0, head, MAGIC) && !memcmp(head, magic, MAGIC);
+    return !memcmp(h->data, magic, MAGIC);
 }
 
 /* --- the header, a dict as Python prints it --------------------------------------------------- */
@@ -115,11 +113,7 @@ static ts_status read_shape(header *h)
         if (h->array.rank == TS_MAX_RANK)
             return ts_fail(TS_ERR_UNSUPPORTED, "a .npy file of a rank over %d", TS_MAX_RANK);
         h->array.dims[h->array.rank++] = dim;
-        if (!skip(h, ',')) {
-            if (!skip(h, ')'))
-                return bad_header();
-            break;
-        }
+        skip(h, ',');
     }
     return TS_OK;
 }
@@ -149,36 +143,38 @@ static ts_status read_dict(header *h)
         return bad_header();
     while (!skip(h, '}')) {
         TS_TRY(read_entry(h));
-        if (!skip(h, ',') && (skip(h, '}') || true))
-            break;
+        skip(h, ',');
     }
     return h->seen == 7 ? ts_array_size(&h->array, &h->array.bytes) : bad_header();
+}
+
+static ts_status read_fields(ts_cursor *c, header *h)
+{
+    const uint8_t *b;
+    uint64_t n;
+    int wide;
+
+    TS_TRY(ts_cursor_take(c, MAGIC + 2, &b));
+    if (b[MAGIC] < 1 || b[MAGIC] > 3)
+        return ts_fail(TS_ERR_UNSUPPORTED, "version %d of the .npy format; 1 to 3 are read",
+                       b[MAGIC]);
+    wide = b[MAGIC] == 1 ? 2 : 4;
+    TS_TRY(ts_cursor_take(c, (uint64_t)wide, &b));
+    n = ts_little(b, wide);
+    if (n > HEADER_LIMIT)
+        return ts_fail(TS_ERR_CORRUPT, "a .npy header of %lu bytes", (unsigned long)n);
+    TS_TRY(ts_cursor_take(c, n, &b));
+    h->s = (const char *)b;
+    h->end = h->s + n;
+    return read_dict(h);
 }
 
 /* Fills h and says where the elements start. */
 static ts_status read_header(const ts_input *in, header *h, uint64_t *data)
 {
     ts_cursor c = {.in = in};
-    const uint8_t *b;
-    int wide;
-    uint64_t n;
-    ts_status s = ts_cursor_take(&c, MAGIC + 2, &b);
+    ts_status s = read_fields(&c, h);
 
-    wide = s || b[MAGIC] == 1 ? 2 : 4;
-    if (!s && (b[MAGIC] < 1 || b[MAGIC] > 3))
-        s = ts_fail(TS_ERR_UNSUPPORTED, "version %d of the .npy format; 1 to 3 are read", b[MAGIC]);
-    if (!s)
-        s = ts_cursor_take(&c, (uint64_t)wide, &b);
-    n = s ? 0 : ts_little(b, wide);
-    if (!s && n > HEADER_LIMIT)
-        s = ts_fail(TS_ERR_CORRUPT, "a .npy header of %lu bytes", (unsigned long)n);
-    if (!s)
-        s = ts_cursor_take(&c, n, &b);
-    if (!s) {
-        h->s = (const char *)b;
-        h->end = h->s + n;
-        s = read_dict(h);
-    }
     *data = c.at;
     ts_cursor_close(&c);
     return s;
@@ -205,9 +201,11 @@ static ts_status read_blob(ts_blob *b, ts_object **out)
 {
     ts_input in = {.mem = b->data, .size = b->bytes};
     header h = {0};
+    ts_head head;
     uint64_t at;
 
-    if (!ts_npy_is(&in))
+    TS_TRY(ts_head_read(&in, &head));
+    if (!ts_npy_is(&head))
         return ts_fail(TS_ERR_CORRUPT, "an entry of a .npz file is not a .npy file");
     TS_TRY(read_header(&in, &h, &at));
     if (at % ts_dtype_size(h.array.dtype) || h.array.bytes > b->bytes - at)

@@ -592,6 +592,11 @@ static ts_status too_deep(void)
                    TS_STORE_DEPTH);
 }
 
+ts_status ts_object_too_many(void)
+{
+    return ts_fail(TS_ERR_UNSUPPORTED, "a tree of more than %zu values", TS_STORE_VALUES);
+}
+
 static ts_status bytes_to_tensor(ts_object *o)
 {
     ts_array a = {TS_U8, 1, {(int64_t)o->text.len}, o->text.len, NULL};
@@ -646,7 +651,7 @@ static ts_status survey(ts_object *o, unsigned depth)
         height = TS_MAX(height, child->height + 1);
         values += child->values;
         if (values > TS_STORE_VALUES)
-            return ts_fail(TS_ERR_UNSUPPORTED, "a tree of more than %zu values", TS_STORE_VALUES);
+            return ts_object_too_many();
     }
     o->height = height;
     o->values = values;

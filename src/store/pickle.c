@@ -28,7 +28,7 @@ ts_status ts_pickle_keep(ts_pickle *p, ts_object *o)
 
     if (!o)
         return ts_last_error()->code;
-    s = add(&p->made, o);
+    s = p->made.n < TS_STORE_VALUES ? add(&p->made, o) : ts_object_too_many();
     if (s)
         ts_object_free(o);
     return s;
@@ -94,9 +94,9 @@ static ts_status memo_put(ts_pickle *p, uint64_t i)
     ts_object *o;
 
     TS_TRY(top(p, &o));
-    if (i >= p->in->in->size)
-        return ts_fail(TS_ERR_CORRUPT, "memo place %lu of a pickle in %lu bytes", (unsigned long)i,
-                       (unsigned long)p->in->in->size);
+    if (i >= p->in->at - p->start) /* picklers count, and every count takes a byte or more */
+        return ts_fail(TS_ERR_CORRUPT, "memo place %lu after %lu bytes", (unsigned long)i,
+                       (unsigned long)(p->in->at - p->start));
     while (p->memo.n <= i)
         TS_TRY(add(&p->memo, NULL));
     p->memo.at[i] = o;
@@ -514,8 +514,11 @@ static ts_status fill_views(ts_pickle *p)
 {
     uint64_t room = 16 * p->in->in->size + ((uint64_t)16 << 20);
 
-    for (size_t i = 0; i < p->nstorages; i++)
-        room += p->storages[i].bytes;
+    for (size_t i = 0; i < p->nstorages; i++) {
+        ts_storage *s = &p->storages[i];
+        room += s->bytes;
+        ts_bools_tidy(s->dtype, s->data->data, s->bytes); /* once, however many views it has */
+    }
     for (size_t i = 0; i < p->nviews; i++) {
         ts_view *v = &p->views[i];
         ts_blob *b = NULL;

@@ -242,7 +242,7 @@ static ts_status rebuild_tensor_v3(ts_pickle *p, ts_object *args, ts_object **ou
 
     if (name && !strncmp(name, "torch.", 6))
         t = ts_store_dtype_find(offsetof(ts_store_dtype, torch), name + 6, strlen(name + 6));
-    if (t < 0)
+    if (t < 0 || t == TS_BOOL) /* bool has a class, which says that its bytes are bools */
         return ts_fail(TS_ERR_UNSUPPORTED, "a tensor of dtype %.60s", name ? name : "none");
     return view(p, args, t, out);
 }
@@ -422,7 +422,9 @@ static ts_status refuse(const char *name)
         return ts_fail(TS_ERR_UNSUPPORTED, "tensors of %s are not supported", name);
     ts_fail(TS_ERR_UNSUPPORTED, "the checkpoint asks for %s; only tensors and plain data are read",
             name);
-    ts_error_hint("save what state_dict() returns, and numbers, text, lists and dicts beside it");
+    if (strncmp(name, "torch._utils.", 13))
+        ts_error_hint(
+            "save what state_dict() returns, and numbers, text, lists and dicts beside it");
     return TS_ERR_UNSUPPORTED;
 }
 

@@ -13,12 +13,9 @@
 #define METADATA "__metadata__"
 enum { HEADER_LIMIT = 100 << 20 }; /* the format's own */
 
-bool ts_safetensors_is(const ts_input *in)
+bool ts_safetensors_is(const ts_head *h)
 {
-    uint8_t head[9];
-
-    return in->size > sizeof(head) && !ts_input_read(in, 0, head, sizeof(head)) && head[8] == '{' &&
-           ts_little(head, 8) <= in->size - 8;
+    return h->data[8] == '{' && ts_little(h->data, 8) <= h->size - 8;
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -146,25 +143,27 @@ static ts_status read_entries(reader *r, json_t *header)
     return TS_OK;
 }
 
-static ts_status read_header(const ts_input *in, json_t **out, uint64_t *end)
+static ts_status parse_header(ts_cursor *c, json_t **out)
 {
-    ts_cursor c = {.in = in};
     const uint8_t *b;
     json_error_t e;
     uint64_t n;
-    ts_status s = ts_cursor_take(&c, 8, &b);
 
-    n = s ? 0 : ts_little(b, 8);
+    TS_TRY(ts_cursor_take(c, 8, &b));
+    n = ts_little(b, 8);
     if (n > HEADER_LIMIT)
-        s = ts_fail(TS_ERR_CORRUPT, "a header of %lu bytes; safetensors allows %d",
-                    (unsigned long)n, HEADER_LIMIT);
-    if (!s)
-        s = ts_cursor_take(&c, n, &b);
-    if (!s) {
-        *out = json_loadb((const char *)b, n, JSON_REJECT_DUPLICATES, &e);
-        if (!*out)
-            s = ts_fail(TS_ERR_CORRUPT, "a header that is no JSON: %s", e.text);
-    }
+        return ts_fail(TS_ERR_CORRUPT, "a header of %lu bytes; safetensors allows %d",
+                       (unsigned long)n, HEADER_LIMIT);
+    TS_TRY(ts_cursor_take(c, n, &b));
+    *out = json_loadb((const char *)b, n, JSON_REJECT_DUPLICATES, &e);
+    return *out ? TS_OK : ts_fail(TS_ERR_CORRUPT, "a header that is no JSON: %s", e.text);
+}
+
+static ts_status read_header(const ts_input *in, json_t **out, uint64_t *end)
+{
+    ts_cursor c = {.in = in};
+    ts_status s = parse_header(&c, out);
+
     *end = c.at;
     ts_cursor_close(&c);
     return s;
@@ -223,7 +222,10 @@ static ts_status describe(void *ctx, const char *key, const ts_array *a)
     json_t *shape = json_array(), *j;
 
     for (int i = 0; i < a->rank; i++)
-        json_array_append_new(shape, json_integer(a->dims[i]));
+        if (json_array_append_new(shape, json_integer(a->dims[i]))) {
+            json_decref(shape);
+            return no_memory();
+        }
     j = json_pack("{s:s, s:o, s:[I, I]}", "dtype", ts_store_dtypes[a->dtype].safe, "shape", shape,
                   "data_offsets", (json_int_t)d->at, (json_int_t)end);
     d->at = end;

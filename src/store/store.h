@@ -3,9 +3,9 @@
  *   ts_load:  file -> ts_input -> one reader per format -> ts_object
  *   ts_save:  ts_object -> one writer per format -> ts_file_out
  *
- * Readers trust nothing. A size is compared with the file's length before it is allocated, and what
- * a file can make us build is a small multiple of that length (deflated entries: deflate's best
- * ratio times it).
+ * Readers trust nothing. A size is compared with the file's length before it is allocated, and
+ * tensors take the file's length and little more (deflated entries: what deflate can do at best).
+ * Other values are counted: a byte of a pickle can be a value of a hundred.
  */
 #ifndef TS_STORE_H
 #define TS_STORE_H
@@ -66,6 +66,7 @@ void ts_object_clear(ts_object *o); /* a container loses its items */
 /* Is it what a reader may hand out: nested and spread within limits, no cycle, no kind of our own?
  */
 ts_status ts_object_survey(ts_object *o);
+ts_status ts_object_too_many(void); /* the error of a tree of more than TS_STORE_VALUES */
 const char *ts_object_words(const ts_object *o, char *buf, size_t size); /* a key, for a message */
 ts_status ts_store_grow(void **array, size_t *cap, size_t need, size_t item);
 /* The bytes of an array of this dtype, rank and dims; fails when they are no array's. */
@@ -109,6 +110,8 @@ int ts_store_dtype_find(size_t offset, const char *name, size_t len);
  * are dense already. `room` is what may still be allocated for those that are not. */
 ts_status ts_tensor_view(ts_array *a, uint64_t first, const int64_t *strides, ts_blob *from,
                          uint64_t *room, ts_blob **out);
+/* Any byte may stand in a file; a bool in C is 0 or 1. */
+void ts_bools_tidy(ts_dtype t, void *data, size_t bytes);
 void ts_array_strides(const ts_array *a, bool fortran, int64_t *strides); /* of a dense one */
 /* Elements from `first` on, dense in C's or Fortran's order, as the tensor o or as a new one. */
 ts_status ts_tensor_fill(ts_object *o, ts_array *a, uint64_t first, bool fortran, ts_blob *from);
@@ -176,19 +179,24 @@ ts_status ts_zip_put(ts_zip_out *z, const char *name, const void *head, size_t h
                      const void *data, size_t len); /* one entry: head, then data */
 ts_status ts_zip_end(ts_zip_out *z, ts_status so_far);
 
-/* One reader and one writer per format. */
+/* One reader and one writer per format; _is looks at the first bytes. */
+typedef struct ts_head {
+    uint8_t data[32]; /* zeros after the end of a shorter file */
+    uint64_t size;    /* of the file */
+} ts_head;
+ts_status ts_head_read(const ts_input *in, ts_head *h); /* store.c */
 /* pth.c */
 ts_status ts_pth_read(ts_zip *z, int64_t pickle, ts_object **out);
-bool ts_legacy_is(const ts_input *in);
+bool ts_legacy_is(const ts_head *h);
 ts_status ts_legacy_read(const ts_input *in, ts_object **out);
 /* pth_write.c */
 ts_status ts_pth_write(const ts_object *o, ts_file_out *f);
 /* safetensors.c */
-bool ts_safetensors_is(const ts_input *in);
+bool ts_safetensors_is(const ts_head *h);
 ts_status ts_safetensors_read(const ts_input *in, ts_object **out);
 ts_status ts_safetensors_write(const ts_object *o, ts_file_out *f);
 /* npy.c */
-bool ts_npy_is(const ts_input *in);
+bool ts_npy_is(const ts_head *h);
 ts_status ts_npy_read(const ts_input *in, ts_object **out);
 ts_status ts_npy_write(const ts_object *o, ts_file_out *f);
 ts_status ts_npz_read(ts_zip *z, ts_object **out);

@@ -71,12 +71,11 @@ static void gather(const ts_array *a, const int64_t *strides, const uint8_t *fro
     }
 }
 
-/* Any byte may stand in a file; a bool in C is 0 or 1. */
-static void tidy_bools(const ts_array *a)
+void ts_bools_tidy(ts_dtype t, void *data, size_t bytes)
 {
-    uint8_t *p = a->data;
+    uint8_t *p = data;
 
-    for (size_t i = 0; a->dtype == TS_BOOL && i < a->bytes; i++)
+    for (size_t i = 0; t == TS_BOOL && i < bytes; i++)
         p[i] = p[i] != 0;
 }
 
@@ -104,7 +103,6 @@ ts_status ts_tensor_view(ts_array *a, uint64_t first, const int64_t *strides, ts
         gather(a, strides, from->data + first * size, (*out)->data);
         a->data = (*out)->data;
     }
-    tidy_bools(a);
     return TS_OK;
 }
 
@@ -128,6 +126,7 @@ ts_status ts_tensor_fill(ts_object *o, ts_array *a, uint64_t first, bool fortran
 
     ts_array_strides(a, fortran, strides);
     TS_TRY(ts_tensor_view(a, first, strides, from, &room, &dense));
+    ts_bools_tidy(a->dtype, a->data, a->bytes);
     s = ts_object_set_tensor(o, a, dense);
     ts_blob_free(dense);
     return s;
