@@ -547,6 +547,7 @@ typedef struct ts_data_options {
                                there; NULL: $TESSERA_MNIST_URL or $TESSERA_FASHION_MNIST_URL   */
     ts_download_fn *progress;
     void *progress_arg;
+    int stall_seconds; /* a download fails after so long without a byte; 0: 30           */
     const char *label; /* CSV: its column, a name or a number (0 is the first, -1 the last);
                           NULL: the one called "label", else the last                   */
     int header;        /* CSV: 1 the first line has names, -1 it has not, 0 look at it  */

@@ -47,9 +47,41 @@ typedef struct ts_idx {
     size_t bytes; /* of the body */
 } ts_idx;
 ts_status ts_idx_parse(const char *path, const void *data, size_t len, ts_idx *out);
-bool ts_idx_folder(const char *folder, ts_split split); /* does it hold IDX files? */
+int ts_idx_files(const char *folder, ts_split split); /* how many of the two it has */
 ts_status ts_idx_open(const char *folder, ts_split split, int64_t limit, int classes,
                       ts_dataset **out);
+
+/* image.c: one image. Pixels are as files have them: row by row, the channels of a pixel together.
+ */
+typedef struct ts_image {
+    int width, height, channels; /* channels: 1 or 3 */
+    uint8_t *pixels;             /* free() them */
+} ts_image;
+/* Fails when an image of this size is more than a file of len bytes can honestly hold: `most`
+ * pixels a byte. */
+ts_status ts_image_check(const char *path, int64_t width, int64_t height, size_t len, int most);
+ts_status ts_image_decode(const char *path, const void *data, size_t len, ts_image *out);
+ts_status ts_image_read(const char *path, const ts_image_options *opt, ts_image *out);
+ts_status ts_image_options_check(const ts_image_options *opt);
+ts_status ts_image_apply(const ts_image_options *opt, ts_image *im);
+void ts_image_to_planes(const ts_image *im, uint8_t *out);
+/* A dataset of u8 images (channels x height x width) becomes one of changed images. */
+ts_status ts_dataset_apply(const ts_image_options *opt, ts_dataset **d);
+
+/* png.c, jpeg.c: what Pillow's convert gives, "L" for gray files and "RGB" for the others */
+ts_status ts_png_decode(const char *path, const void *data, size_t len, ts_image *out);
+ts_status ts_jpeg_decode(const char *path, const void *data, size_t len, ts_image *out);
+
+/* resize.c */
+ts_status ts_resize(const ts_image *in, int width, int height, ts_filter filter, ts_image *out);
+
+/* folder.c: a folder of classes */
+ts_status ts_folder_open(const char *path, const ts_data_options *opt, ts_dataset **out);
+
+/* csv.c: parsing cuts the text up; data[len] must be 0 */
+ts_status ts_csv_parse(const char *path, char *data, size_t len, const ts_data_options *opt,
+                       ts_dataset **out);
+ts_status ts_csv_open(const char *path, const ts_data_options *opt, ts_dataset **out);
 
 /* find.c: the sets known by name */
 typedef struct ts_known_file {
@@ -64,6 +96,10 @@ typedef struct ts_known_set {
     const char *classes[10];
     ts_known_file files[4]; /* images and labels of train, then of test */
 } ts_known_set;
+/* download.c: one file of a set into a folder, resumed where an earlier try ended, and checked */
+ts_status ts_download(const char *url, const char *folder, const ts_known_file *file,
+                      const ts_data_options *opt);
+
 const ts_known_set *ts_known(const char *name);
 ts_status ts_known_open(const ts_known_set *k, const ts_data_options *opt, ts_dataset **out);
 

@@ -91,16 +91,36 @@ static ts_status unknown(const char *name)
     return TS_ERR_FILE;
 }
 
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+
+    return n >= m && !strcasecmp(s + n - m, end);
+}
+
 static ts_status open_path(const ts_data_options *opt, ts_dataset **out)
 {
     struct stat st;
 
     if (stat(opt->name, &st))
         return unknown(opt->name);
+    if (S_ISDIR(st.st_mode) && ts_idx_files(opt->name, opt->split)) {
+        TS_TRY(ts_idx_open(opt->name, opt->split, opt->limit, 0, out));
+        return ts_dataset_apply(&opt->image, out);
+    }
     if (S_ISDIR(st.st_mode))
-        return ts_idx_open(opt->name, opt->split, opt->limit, 0, out);
-    ts_fail(TS_ERR_UNSUPPORTED, "%s is not a dataset we can read", opt->name);
+        return ts_folder_open(opt->name, opt, out);
+    if (ends_with(opt->name, ".csv"))
+        return ts_csv_open(opt->name, opt, out);
+    ts_fail(TS_ERR_UNSUPPORTED, "%s is not called like a dataset we can read", opt->name);
+    ts_error_hint("files are .csv, .npy or .npz; IDX files and images are opened by their folder");
     return TS_ERR_UNSUPPORTED;
+}
+
+static ts_status open_known(const ts_known_set *k, const ts_data_options *opt, ts_dataset **out)
+{
+    TS_TRY(ts_known_open(k, opt, out));
+    return ts_dataset_apply(&opt->image, out);
 }
 
 static ts_status check_options(const ts_data_options *opt)
@@ -111,22 +131,27 @@ static ts_status check_options(const ts_data_options *opt)
         return ts_fail(TS_ERR_ARG, "the limit of samples cannot be %ld", (long)opt->limit);
     if (opt->split != TS_SPLIT_TRAIN && opt->split != TS_SPLIT_TEST)
         return ts_fail(TS_ERR_ARG, "there is no split %d", (int)opt->split);
-    return TS_OK;
+    return ts_image_options_check(&opt->image);
 }
 
 ts_status ts_data_open(const ts_data_options *opt, ts_dataset **out)
 {
     const ts_known_set *k;
+    ts_dataset *d = NULL;
     ts_status s;
 
     *out = NULL;
     TS_TRY(check_options(opt));
     k = ts_known(opt->name);
-    s = k ? ts_known_open(k, opt, out) : open_path(opt, out);
-    if (s)
+    s = k ? open_known(k, opt, &d) : open_path(opt, &d);
+    if (s) {
+        ts_dataset_free(d);
         ts_error_doing("opening the dataset %s (%s)", opt->name,
                        opt->split == TS_SPLIT_TEST ? "test" : "train");
-    return s;
+        return s;
+    }
+    *out = d;
+    return TS_OK;
 }
 
 /* --- asking --- */

@@ -75,10 +75,15 @@ static bool raw_folder(const ts_known_set *k, const char *root, char *path)
     return (size_t)snprintf(path, PATH_MAX, "%s/%s/raw", root, k->folder) < PATH_MAX;
 }
 
+static bool has_both(const char *folder, ts_split split)
+{
+    return ts_idx_files(folder, split) == 2;
+}
+
 static bool under(const ts_known_set *k, const char *root, ts_split split, char *path)
 {
-    return (raw_folder(k, root, path) && ts_idx_folder(path, split)) ||
-           (ts_path_join(path, PATH_MAX, root, k->name) && ts_idx_folder(path, split));
+    return (raw_folder(k, root, path) && has_both(path, split)) ||
+           (ts_path_join(path, PATH_MAX, root, k->name) && has_both(path, split));
 }
 
 static bool find(const ts_known_set *k, const ts_data_options *opt, char *path)
@@ -87,7 +92,7 @@ static bool find(const ts_known_set *k, const ts_data_options *opt, char *path)
 
     if (opt->dir) {
         snprintf(path, PATH_MAX, "%s", opt->dir);
-        return ts_idx_folder(path, opt->split) || under(k, opt->dir, opt->split, path);
+        return has_both(path, opt->split) || under(k, opt->dir, opt->split, path);
     }
     if (set("TESSERA_DATA_DIR") && under(k, set("TESSERA_DATA_DIR"), opt->split, path))
         return true;
@@ -96,7 +101,7 @@ static bool find(const ts_known_set *k, const ts_data_options *opt, char *path)
     if (cache_root(cache) && under(k, cache, opt->split, path))
         return true;
     snprintf(path, PATH_MAX, "%s", k->installed ? k->installed : "");
-    return k->installed && ts_idx_folder(path, opt->split);
+    return k->installed && has_both(path, opt->split);
 }
 
 static ts_status not_found(const ts_known_set *k, const ts_data_options *opt)
@@ -121,12 +126,34 @@ static ts_status not_found(const ts_known_set *k, const ts_data_options *opt)
     return TS_ERR_FILE;
 }
 
+/* Where downloads go: under the folder named, $TESSERA_DATA_DIR or the cache folder. */
+static ts_status download(const ts_known_set *k, const ts_data_options *opt, const char *url,
+                          char *folder)
+{
+    const ts_known_file *files = k->files + (opt->split == TS_SPLIT_TEST ? 2 : 0);
+    const char *root = opt->dir ? opt->dir : set("TESSERA_DATA_DIR");
+    char cache[PATH_MAX];
+
+    if (!root && !cache_root(cache))
+        return ts_fail(TS_ERR_FILE, "there is no folder to download %s to: HOME is not set",
+                       k->name);
+    if (!raw_folder(k, root ? root : cache, folder))
+        return ts_fail(TS_ERR_FILE, "the path of the folder to download %s to is too long",
+                       k->name);
+    TS_TRY(ts_download(url, folder, &files[0], opt));
+    return ts_download(url, folder, &files[1], opt);
+}
+
 ts_status ts_known_open(const ts_known_set *k, const ts_data_options *opt, ts_dataset **out)
 {
+    const char *url = opt->url && opt->url[0] ? opt->url : set(k->variable);
     char folder[PATH_MAX];
 
-    if (!find(k, opt, folder))
-        return not_found(k, opt);
+    if (!find(k, opt, folder)) {
+        if (!url)
+            return not_found(k, opt);
+        TS_TRY(download(k, opt, url, folder));
+    }
     TS_TRY(ts_idx_open(folder, opt->split, opt->limit, TS_COUNT(k->classes), out));
     for (int i = 0; i < (*out)->nclasses; i++)
         (*out)->classes[i] = k->classes[i];

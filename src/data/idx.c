@@ -72,11 +72,11 @@ static const char *const names[][2] = {
     [TS_SPLIT_TEST] = {"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"},
 };
 
-bool ts_idx_folder(const char *folder, ts_split split)
+int ts_idx_files(const char *folder, ts_split split)
 {
     char path[PATH_MAX];
 
-    return find(folder, names[split][0], path);
+    return find(folder, names[split][0], path) + find(folder, names[split][1], path);
 }
 
 /* *data holds what *idx points into. */
