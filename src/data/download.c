@@ -18,17 +18,27 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-enum { TRIES = 5, CONNECT_SECONDS = 20, STALL_SECONDS = 30, REDIRECTS = 5, SLACK = 1 << 16 };
+enum {
+    TRIES = 5,
+    CONNECT_SECONDS = 20,
+    STALL_SECONDS = 30,
+    SLOWEST = 100, /* bytes a second */
+    REDIRECTS = 5,
+    SLACK = 1 << 16,
+};
 
 typedef struct transfer {
     const ts_known_file *file;
     const ts_data_options *opt;
     char url[4096], path[PATH_MAX], part[PATH_MAX];
     char why[CURL_ERROR_SIZE];
-    int fd;         /* of the part, locked */
-    int64_t offset; /* where this try began */
-    int64_t most;   /* the part never gets larger */
-    bool too_long, disk_failed;
+    int fd;          /* of the part, locked */
+    int64_t offset;  /* where this try began */
+    int64_t most;    /* the part never gets larger */
+    int64_t arrived; /* bytes of this try, when last looked */
+    double since;    /* that many since then */
+    double stall;    /* seconds without a byte that end it */
+    bool too_long, disk_failed, stalled;
 } transfer;
 
 static int64_t size_of(const transfer *t)
@@ -61,21 +71,28 @@ static size_t on_data(char *data, size_t size, size_t n, void *arg)
     return len;
 }
 
+/* libcurl asks about once a second, also when nothing comes. Its own limit looks at the mean speed
+ * of some seconds, which a burst at the start keeps up for long. */
 static int on_progress(void *arg, curl_off_t total, curl_off_t done, curl_off_t up_total,
                        curl_off_t up)
 {
-    const transfer *t = arg;
+    transfer *t = arg;
+    double now = ts_now();
 
     (void)up_total, (void)up;
-    if (!t->opt->progress)
-        return 0;
+    if ((int64_t)done != t->arrived) {
+        t->arrived = (int64_t)done;
+        t->since = now;
+    }
+    t->stalled = now - t->since > t->stall;
+    if (t->stalled || !t->opt->progress)
+        return t->stalled;
     return !t->opt->progress(t->opt->progress_arg, t->file->name, t->offset + (int64_t)done,
                              total ? t->offset + (int64_t)total : 0);
 }
 
 static CURLcode set_options(CURL *c, transfer *t)
 {
-    long stall = t->opt->stall_seconds > 0 ? t->opt->stall_seconds : STALL_SECONDS;
     CURLcode e = curl_easy_setopt(c, CURLOPT_URL, t->url);
 
     e = e ? e : curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -84,9 +101,9 @@ static CURLcode set_options(CURL *c, transfer *t)
     e = e ? e : curl_easy_setopt(c, CURLOPT_MAXREDIRS, (long)REDIRECTS);
     e = e ? e : curl_easy_setopt(c, CURLOPT_FAILONERROR, 1L);
     e = e ? e : curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
-    e = e ? e : curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, TS_MIN(stall, (long)CONNECT_SECONDS));
-    e = e ? e : curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    e = e ? e : curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, stall);
+    e = e ? e : curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
+    e = e ? e : curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, (long)SLOWEST);
+    e = e ? e : curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)STALL_SECONDS);
     e = e ? e : curl_easy_setopt(c, CURLOPT_USERAGENT, "tessera/" TS_VERSION);
     e = e ? e : curl_easy_setopt(c, CURLOPT_ERRORBUFFER, t->why);
     e = e ? e : curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_data);
@@ -113,6 +130,8 @@ static CURLcode try_once(transfer *t)
     if (!c)
         return CURLE_OUT_OF_MEMORY;
     t->offset = size_of(t);
+    t->arrived = 0;
+    t->since = ts_now();
     t->why[0] = 0;
     e = set_options(c, t);
     e = e ? e : curl_easy_perform(c);
@@ -131,14 +150,17 @@ static bool worth_another(CURLcode e)
 
 static ts_status failed(const transfer *t, CURLcode e)
 {
-    if (e == CURLE_ABORTED_BY_CALLBACK)
+    if (e == CURLE_ABORTED_BY_CALLBACK && !t->stalled)
         return ts_fail(TS_ERR_FILE, "the download of %s was stopped", t->file->name);
     if (t->too_long)
         return ts_fail(TS_ERR_CORRUPT, "%s sends more than the %ld bytes that the file can have",
                        t->url, (long)t->most);
     if (t->disk_failed)
         return ts_fail(TS_ERR_FILE, "cannot write %s: %s", t->part, t->why);
-    ts_fail(TS_ERR_FILE, "cannot download %s: %s", t->url, t->why);
+    if (t->stalled)
+        ts_fail(TS_ERR_FILE, "cannot download %s: nothing came for %g seconds", t->url, t->stall);
+    else
+        ts_fail(TS_ERR_FILE, "cannot download %s: %s", t->url, t->why);
     ts_error_hint("check the address; what has arrived is kept, and another try continues it");
     return TS_ERR_FILE;
 }
@@ -238,7 +260,10 @@ static int open_locked(const char *path)
 ts_status ts_download(const char *url, const char *folder, const ts_known_file *file,
                       const ts_data_options *opt)
 {
-    transfer t = {.file = file, .opt = opt, .most = (int64_t)file->bytes + SLACK};
+    transfer t = {.file = file,
+                  .opt = opt,
+                  .most = (int64_t)file->bytes + SLACK,
+                  .stall = opt->stall_seconds > 0 ? opt->stall_seconds : STALL_SECONDS};
     ts_status s;
 
     if (!name_paths(&t, url, folder))
