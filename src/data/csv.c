@@ -172,18 +172,27 @@ static bool column_called(const table *t, const char *name, size_t *column)
     return false;
 }
 
+static ts_status find_named(table *t, const char *name)
+{
+    if (column_called(t, name, &t->label))
+        return TS_OK;
+    ts_fail(TS_ERR_ARG, "%s has no column called '%s'", t->path, name);
+    ts_error_hint("its first line starts with '%.60s'", t->fields[0]);
+    return TS_ERR_ARG;
+}
+
 /* A number counts columns, from the end when it is negative; anything else is a name. */
 static ts_status find_label(table *t, const char *label)
 {
+    long i = -1, columns = (long)t->ncolumns;
     char *end;
-    long i = label ? strtol(label, &end, 10) : -1, columns = (long)t->ncolumns;
 
-    if (column_called(t, label ? label : "label", &t->label))
+    if (!label && column_called(t, "label", &t->label))
         return TS_OK;
-    if (label && (end == label || *end)) {
-        ts_fail(TS_ERR_ARG, "%s has no column called '%s'", t->path, label);
-        ts_error_hint("its first line starts with '%.60s'", t->fields[0]);
-        return TS_ERR_ARG;
+    if (label) {
+        i = strtol(label, &end, 10);
+        if (end == label || *end)
+            return find_named(t, label);
     }
     if (i < -columns || i >= columns)
         return ts_fail(TS_ERR_ARG, "%s has no column %ld: it has %ld", t->path, i, columns);

@@ -98,18 +98,8 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && !strcasecmp(s + n - m, end);
 }
 
-static ts_status open_path(const ts_data_options *opt, ts_dataset **out)
+static ts_status read_file(const ts_data_options *opt, ts_dataset **out)
 {
-    struct stat st;
-
-    if (stat(opt->name, &st))
-        return unknown(opt->name);
-    if (S_ISDIR(st.st_mode) && ts_idx_files(opt->name, opt->split)) {
-        TS_TRY(ts_idx_open(opt->name, opt->split, opt->limit, 0, out));
-        return ts_dataset_apply(&opt->image, out);
-    }
-    if (S_ISDIR(st.st_mode))
-        return ts_folder_open(opt->name, opt, out);
     if (ends_with(opt->name, ".csv"))
         return ts_csv_open(opt->name, opt, out);
     ts_fail(TS_ERR_UNSUPPORTED, "%s is not called like a dataset we can read", opt->name);
@@ -117,9 +107,22 @@ static ts_status open_path(const ts_data_options *opt, ts_dataset **out)
     return TS_ERR_UNSUPPORTED;
 }
 
-static ts_status open_known(const ts_known_set *k, const ts_data_options *opt, ts_dataset **out)
+/* Images that come from files of their own have the options applied one by one. */
+static ts_status open_any(const ts_data_options *opt, ts_dataset **out)
 {
-    TS_TRY(ts_known_open(k, opt, out));
+    const ts_known_set *k = ts_known(opt->name);
+    struct stat st;
+
+    if (!k && stat(opt->name, &st))
+        return unknown(opt->name);
+    if (k)
+        TS_TRY(ts_known_open(k, opt, out));
+    else if (!S_ISDIR(st.st_mode))
+        TS_TRY(read_file(opt, out));
+    else if (ts_idx_files(opt->name, opt->split))
+        TS_TRY(ts_idx_open(opt->name, opt->split, opt->limit, 0, out));
+    else
+        return ts_folder_open(opt->name, opt, out);
     return ts_dataset_apply(&opt->image, out);
 }
 
@@ -136,14 +139,12 @@ static ts_status check_options(const ts_data_options *opt)
 
 ts_status ts_data_open(const ts_data_options *opt, ts_dataset **out)
 {
-    const ts_known_set *k;
     ts_dataset *d = NULL;
     ts_status s;
 
     *out = NULL;
     TS_TRY(check_options(opt));
-    k = ts_known(opt->name);
-    s = k ? open_known(k, opt, &d) : open_path(opt, &d);
+    s = open_any(opt, &d);
     if (s) {
         ts_dataset_free(d);
         ts_error_doing("opening the dataset %s (%s)", opt->name,
