@@ -294,7 +294,7 @@ ts_status ts_loader_new(const ts_dataset *d, const ts_loader_options *opt, ts_lo
     l->opt = *opt;
     l->opt.batch = TS_MAX(1, opt->batch);
     l->elements = (int64_t)(d->sample.bytes / ts_dtype_size(d->sample.dtype));
-    l->steps = (d->count + (opt->drop_last ? 0 : l->opt.batch - 1)) / l->opt.batch;
+    l->steps = d->count / l->opt.batch + (!opt->drop_last && d->count % l->opt.batch);
     l->order_epoch = -1;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
