@@ -76,6 +76,16 @@ ts_status ts_alloc(size_t bytes, const char *what, void **out);
 ts_status ts_file_read(const char *path, char **data, size_t *len); /* free(*data); NUL added */
 ts_status ts_file_write(const char *path, const void *data, size_t len); /* temp, fsync, rename */
 ts_status ts_file_write_private(const char *path, const void *data, size_t len); /* mode 0600 */
+/* The same in pieces: begin, put..., end. The end makes the file visible when all before went well,
+ * and else takes it away; it returns the first failure. */
+typedef struct ts_file_out {
+    int fd;
+    const char *path;
+    char temp[4096];
+} ts_file_out;
+ts_status ts_file_begin(ts_file_out *f, const char *path);
+ts_status ts_file_put(ts_file_out *f, const void *data, size_t len);
+ts_status ts_file_end(ts_file_out *f, unsigned mode, ts_status so_far);
 ts_status ts_file_mkdirs(const char *path);
 ts_status ts_file_temp_folder(char *path, size_t size); /* a new one in $TMPDIR, mode 0700 */
 void ts_file_remove_folder(const char *path);           /* with the files in it */

@@ -43,19 +43,19 @@ ts_status ts_file_read(const char *path, char **data, size_t *len)
     return TS_OK;
 }
 
-static ts_status write_all(int fd, const char *data, size_t len, const char *path)
+ts_status ts_file_put(ts_file_out *f, const void *data, size_t len)
 {
+    const char *from = data;
+
     while (len) {
-        ssize_t put = ts_fault("write") ? -1 : write(fd, data, len);
+        ssize_t put = ts_fault("write") ? -1 : write(f->fd, from, len);
         if (put < 0 && errno == EINTR)
             continue;
         if (put < 0)
-            return ts_fail(TS_ERR_FILE, "cannot write %s: %s", path, strerror(errno));
-        data += put;
+            return ts_fail(TS_ERR_FILE, "cannot write %s: %s", f->path, strerror(errno));
+        from += put;
         len -= (size_t)put;
     }
-    if (ts_fault("fsync") || fsync(fd))
-        return ts_fail(TS_ERR_FILE, "cannot flush %s to disk: %s", path, strerror(errno));
     return TS_OK;
 }
 
@@ -77,29 +77,41 @@ static void sync_folder(const char *path)
     }
 }
 
+ts_status ts_file_begin(ts_file_out *f, const char *path)
+{
+    f->path = path;
+    if ((size_t)snprintf(f->temp, sizeof(f->temp), "%s.%ld.XXXXXX", path, (long)getpid()) >=
+        sizeof(f->temp))
+        return ts_fail(TS_ERR_FILE, "the path %.60s... is too long", path);
+    f->fd = ts_fault("create") ? -1 : mkostemp(f->temp, O_CLOEXEC);
+    if (f->fd < 0)
+        return ts_fail(TS_ERR_FILE, "cannot create a file beside %s: %s", path, strerror(errno));
+    return TS_OK;
+}
+
+ts_status ts_file_end(ts_file_out *f, unsigned mode, ts_status s)
+{
+    if (!s && (ts_fault("fsync") || fsync(f->fd)))
+        s = ts_fail(TS_ERR_FILE, "cannot flush %s to disk: %s", f->path, strerror(errno));
+    if (!s && fchmod(f->fd, mode))
+        s = ts_fail(TS_ERR_FILE, "cannot set the mode of %s: %s", f->path, strerror(errno));
+    if (close(f->fd) && !s)
+        s = ts_fail(TS_ERR_FILE, "cannot close %s: %s", f->path, strerror(errno));
+    if (!s && (ts_fault("rename") || rename(f->temp, f->path)))
+        s = ts_fail(TS_ERR_FILE, "cannot rename to %s: %s", f->path, strerror(errno));
+    if (s)
+        unlink(f->temp);
+    else
+        sync_folder(f->path);
+    return s;
+}
+
 static ts_status write_file(const char *path, const void *data, size_t len, mode_t mode)
 {
-    char temp[PATH_MAX];
-    int fd;
-    ts_status s;
+    ts_file_out f;
 
-    if ((size_t)snprintf(temp, sizeof(temp), "%s.%ld.XXXXXX", path, (long)getpid()) >= sizeof(temp))
-        return ts_fail(TS_ERR_FILE, "the path %.60s... is too long", path);
-    fd = ts_fault("create") ? -1 : mkostemp(temp, O_CLOEXEC);
-    if (fd < 0)
-        return ts_fail(TS_ERR_FILE, "cannot create a file beside %s: %s", path, strerror(errno));
-    s = write_all(fd, data, len, path);
-    if (!s && fchmod(fd, mode))
-        s = ts_fail(TS_ERR_FILE, "cannot set the mode of %s: %s", path, strerror(errno));
-    if (close(fd) && !s)
-        s = ts_fail(TS_ERR_FILE, "cannot close %s: %s", path, strerror(errno));
-    if (!s && (ts_fault("rename") || rename(temp, path)))
-        s = ts_fail(TS_ERR_FILE, "cannot rename to %s: %s", path, strerror(errno));
-    if (s)
-        unlink(temp);
-    else
-        sync_folder(path);
-    return s;
+    TS_TRY(ts_file_begin(&f, path));
+    return ts_file_end(&f, mode, ts_file_put(&f, data, len));
 }
 
 /* Leaves errno as it is when it is not. */

@@ -83,6 +83,9 @@ ts_status ts_csv_parse(const char *path, char *data, size_t len, const ts_data_o
                        ts_dataset **out);
 ts_status ts_csv_open(const char *path, const ts_data_options *opt, ts_dataset **out);
 
+/* numpy.c */
+ts_status ts_numpy_open(const ts_data_options *opt, ts_dataset **out);
+
 /* find.c: the sets known by name */
 typedef struct ts_known_file {
     const char *name;

@@ -102,6 +102,8 @@ static ts_status read_file(const ts_data_options *opt, ts_dataset **out)
 {
     if (ends_with(opt->name, ".csv"))
         return ts_csv_open(opt->name, opt, out);
+    if (ends_with(opt->name, ".npy") || ends_with(opt->name, ".npz"))
+        return ts_numpy_open(opt, out);
     ts_fail(TS_ERR_UNSUPPORTED, "%s is not called like a dataset we can read", opt->name);
     ts_error_hint("files are .csv, .npy or .npz; IDX files and images are opened by their folder");
     return TS_ERR_UNSUPPORTED;

@@ -377,6 +377,67 @@ def test_csv_as_numpy_reads_it(tool, tmp_path):
     assert tool("open", path, label="kind", limit=7).shape == (7, 5)
 
 
+# NumPy
+
+
+def test_npz_of_every_naming(tool, tmp_path):
+    path = tmp_path / "set.npz"
+    x, y = ramp(40, 30, 1).reshape(10, 12, 10), np.arange(10) % 4
+    for names in (("x", "y"), ("images", "labels"), ("x_train", "y_train")):
+        np.savez(path, **{names[0]: x, names[1]: y})
+        got = tool("open", path)
+        assert got.classes == list("0123") and (got.labels == y).all()
+        assert (got.data[:, 0] == x).all()
+    np.savez_compressed(path, x_train=x, y_train=y, x_test=x[::-1][:3], y_test=y[:3].astype(np.uint8).reshape(3, 1))
+    got = tool("open", path, split="test")
+    assert (got.data[:, 0] == x[::-1][:3]).all() and (got.labels == y[:3]).all()
+    assert tool("open", path, limit=4, height=5, width=6).shape == (4, 1, 5, 6)
+
+
+def test_channels_come_first(tool, tmp_path):
+    path = tmp_path / "set.npz"
+    x = ramp(60, 16).reshape(5, 12, 16, 3)
+    np.savez(path, x=x, y=np.zeros(5, np.int32))
+    assert (tool("open", path).data == x.transpose(0, 3, 1, 2)).all()
+    np.savez(path, x=x.transpose(0, 3, 1, 2), y=np.zeros(5, np.int32))    # Fortran order too
+    assert (tool("open", path).data == x.transpose(0, 3, 1, 2)).all()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i4", "i8", "?"])
+def test_npy_of_every_type(tool, tmp_path, dtype):
+    path, labels = tmp_path / "x.npy", tmp_path / "y.npy"
+    x = (np.random.default_rng(0).normal(size=(6, 4, 3)) * 9).astype(dtype)
+    np.save(path, x)
+    got = tool("open", path)
+    assert got.dtype == np.float32 and (got.data == x.astype(np.float32)).all()
+    assert got.classes == [] and not got.labels.any()
+    np.save(labels, np.array([0, 1, 2, 2, 1, 0], np.float64))
+    got = tool("open", path, label=labels)
+    assert got.classes == list("012") and got.labels.tolist() == [0, 1, 2, 2, 1, 0]
+
+
+def test_arrays_that_do_not_fit_are_refused(tool, tmp_path):
+    path = tmp_path / "set.npz"
+
+    def error(**arrays):
+        np.savez(path, **arrays)
+        return tool("open", path).error
+
+    x = np.zeros((4, 3), np.float32)
+    assert "has no samples and labels for this split" in error(a=x)
+    assert "has no samples and labels for this split" in error(x_test=x, y_test=np.zeros(4))
+    assert "has 4 samples and 5 labels" in error(x=x, y=np.zeros(5))
+    assert "have 2 dims; they need one" in error(x=x, y=np.zeros((4, 2)))
+    assert "label -1 of sample 2 in" in error(x=x, y=np.array([0, 0, -1, 0]))
+    assert "label 0.5 of sample 1 in" in error(x=x, y=np.array([0, 0.5, 1, 0]))
+    assert "label nan of sample 1 in" in error(x=x, y=np.array([0, np.nan, 1, 0]))
+    assert "label 9e+09 of sample 0 in" in error(x=x, y=np.array([9 * 10**9, 0, 1, 0]))
+    assert "is not one of 0..1048575" in error(x=x, y=np.array([1 << 24, 0, 1, 0]))
+    assert "has no samples" in error(x=x[:0], y=np.zeros(0))
+    path.write_bytes(path.read_bytes()[:-40])
+    assert tool("open", path).status == 1
+
+
 # Downloads
 
 

@@ -1,0 +1,201 @@
+/* pth.c - PyTorch's checkpoints, read.
+ *
+ *   since 1.6, a zip:  NAME/data.pkl      the tree, as a pickle
+ *                      NAME/data/KEY      the bytes of a storage
+ *                      NAME/version, NAME/byteorder, ...
+ *   before, a file:    pickles of a magic number, a version, facts of the machine, the tree, the
+ *                      storages' keys; then, for each key, a count of elements and their bytes
+ *
+ * pth_write.c writes the first.
+ */
+#include "store/store.h"
+
+/* --- zip -------------------------------------------------------------------------------------- */
+
+typedef struct archive {
+    ts_zip *zip;
+    const char *name; /* of the pickle; the folder is what comes before "data.pkl" */
+    int folder;       /* its length */
+} archive;
+
+static int64_t find(const archive *a, const char *file, char *path, size_t size)
+{
+    snprintf(path, size, "%.*s%s", a->folder, a->name, file);
+    return ts_zip_find(a->zip, path);
+}
+
+static ts_status read_storage(const archive *a, ts_storage *s)
+{
+    char file[128], path[1024];
+    int64_t i;
+
+    snprintf(file, sizeof(file), "data/%.100s", ts_object_text(s->key));
+    i = find(a, file, path, sizeof(path));
+    if (i < 0)
+        return ts_fail(TS_ERR_CORRUPT, "there is no %s in the checkpoint", path);
+    TS_TRY(ts_zip_read(a->zip, i, &s->data));
+    if (s->data->bytes != s->bytes)
+        return ts_fail(TS_ERR_CORRUPT, "%s has %zu bytes and should have %lu", path, s->data->bytes,
+                       (unsigned long)s->bytes);
+    return TS_OK;
+}
+
+static ts_status read_storages(void *ctx, ts_pickle *p)
+{
+    for (size_t i = 0; i < p->nstorages; i++)
+        TS_TRY(read_storage(ctx, &p->storages[i]));
+    return TS_OK;
+}
+
+static ts_status big_endian(void)
+{
+    return ts_fail(TS_ERR_UNSUPPORTED, "a checkpoint of a big-endian machine");
+}
+
+/* "little" or, on few machines, "big"; not there before PyTorch 2.1 */
+static ts_status check_order(const archive *a)
+{
+    char path[1024];
+    int64_t i = find(a, "byteorder", path, sizeof(path));
+    ts_blob *b;
+    bool big;
+
+    if (i < 0)
+        return TS_OK;
+    TS_TRY(ts_zip_read(a->zip, i, &b));
+    big = b->bytes == 3 && !memcmp(b->data, "big", 3);
+    ts_blob_free(b);
+    return big ? big_endian() : TS_OK;
+}
+
+ts_status ts_pth_read(ts_zip *z, int64_t pickle, ts_object **out)
+{
+    archive a = {z, ts_zip_name(z, pickle), 0};
+    ts_input in = {0};
+    ts_cursor c = {.in = &in};
+    ts_blob *b;
+    ts_status s;
+
+    a.folder = (int)(strlen(a.name) - strlen("data.pkl"));
+    TS_TRY(check_order(&a));
+    TS_TRY(ts_zip_read(z, pickle, &b));
+    in.mem = b->data;
+    in.size = b->bytes;
+    s = ts_pickle_load(&c, read_storages, &a, out);
+    ts_blob_free(b);
+    return s;
+}
+
+/* --- before 1.6 ------------------------------------------------------------------------------- */
+
+/* A pickle of 0x1950a86a20f9469cfc6c, as every protocol from 2 on writes it but for its head. */
+static const uint8_t magic[] = {0x8a, 10,   0x6c, 0xfc, 0x9c, 0x46, 0xf9,
+                                0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
+
+/* Where the magic number's pickle ends, or 0. From protocol 4 on there is a frame around it. */
+static uint64_t magic_end(const ts_input *in)
+{
+    uint8_t head[11 + sizeof(magic)];
+    size_t n = TS_MIN(sizeof(head), in->size);
+    size_t at = 2;
+
+    if (ts_input_read(in, 0, head, n) || n < 3 || head[0] != 0x80)
+        return 0;
+    if (head[2] == 0x95)
+        at = 11;
+    return n >= at + sizeof(magic) && !memcmp(head + at, magic, sizeof(magic)) ? at + sizeof(magic)
+                                                                               : 0;
+}
+
+bool ts_legacy_is(const ts_input *in)
+{
+    return magic_end(in) != 0;
+}
+
+static ts_status read_plain(ts_cursor *c, ts_object **out)
+{
+    return ts_pickle_load(c, NULL, NULL, out);
+}
+
+static ts_status check_version(ts_cursor *c)
+{
+    ts_object *o;
+    int64_t version;
+
+    TS_TRY(read_plain(c, &o));
+    version = ts_object_int(o, -1);
+    ts_object_free(o);
+    if (version != 1001)
+        return ts_fail(TS_ERR_UNSUPPORTED, "version %ld of PyTorch's old file format; 1001 is read",
+                       (long)version);
+    return TS_OK;
+}
+
+static ts_status check_machine(ts_cursor *c)
+{
+    ts_object *o;
+    bool little;
+
+    TS_TRY(read_plain(c, &o));
+    little = ts_object_int(ts_object_get(o, "little_endian"), 1);
+    ts_object_free(o);
+    return little ? TS_OK : big_endian();
+}
+
+static ts_status read_raw(ts_cursor *c, ts_pickle *p, const ts_object *key)
+{
+    const ts_object *known = ts_object_text(key) ? ts_object_get(p->keys, ts_object_text(key)) : 0;
+    const uint8_t *b;
+    ts_storage *s;
+
+    if (!known || p->storages[known->i].data)
+        return ts_fail(TS_ERR_CORRUPT, "a storage that no tensor uses, or one twice");
+    s = &p->storages[known->i];
+    TS_TRY(ts_cursor_take(c, 8, &b));
+    if (ts_little(b, 8) != s->bytes / ts_dtype_size(s->dtype))
+        return ts_fail(TS_ERR_CORRUPT, "storage %.60s has %lu elements and should have %lu",
+                       ts_object_text(key), (unsigned long)ts_little(b, 8),
+                       (unsigned long)(s->bytes / ts_dtype_size(s->dtype)));
+    TS_TRY(ts_blob_read(c->in, c->at, s->bytes, &s->data));
+    c->at += s->bytes;
+    return TS_OK;
+}
+
+static ts_status read_listed(ts_cursor *c, ts_pickle *p, const ts_object *keys)
+{
+    for (int64_t i = 0; i < ts_object_size(keys); i++)
+        TS_TRY(read_raw(c, p, ts_object_at(keys, i)));
+    for (size_t i = 0; i < p->nstorages; i++)
+        if (!p->storages[i].data)
+            return ts_fail(TS_ERR_CORRUPT, "storage %.60s is not in the file",
+                           ts_object_text(p->storages[i].key));
+    return TS_OK;
+}
+
+static ts_status read_raws(void *ctx, ts_pickle *p)
+{
+    ts_cursor *c = ctx;
+    ts_object *keys;
+    ts_status s;
+
+    TS_TRY(read_plain(c, &keys));
+    s = read_listed(c, p, keys);
+    ts_object_free(keys);
+    return s;
+}
+
+static ts_status read_legacy(ts_cursor *c, ts_object **out)
+{
+    TS_TRY(check_version(c));
+    TS_TRY(check_machine(c));
+    return ts_pickle_load(c, read_raws, c, out);
+}
+
+ts_status ts_legacy_read(const ts_input *in, ts_object **out)
+{
+    ts_cursor c = {.in = in, .at = magic_end(in)};
+    ts_status s = read_legacy(&c, out);
+
+    ts_cursor_close(&c);
+    return s;
+}
