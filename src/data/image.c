@@ -16,9 +16,10 @@ ts_status ts_image_check(const char *path, int64_t width, int64_t height, size_t
 {
     if (width < 1 || height < 1)
         return ts_fail(TS_ERR_CORRUPT, "%s has no pixels", path);
-    if (width > MOST_PIXELS || height > MOST_PIXELS / width)
-        return ts_fail(TS_ERR_UNSUPPORTED, "%s has %ld x %ld pixels; we read up to %d", path,
-                       (long)width, (long)height, MOST_PIXELS);
+    if (width > MOST_SIDE || height > MOST_SIDE || width * height > MOST_PIXELS)
+        return ts_fail(TS_ERR_UNSUPPORTED,
+                       "%s has %ld x %ld pixels; we read up to %d a side and %d in all", path,
+                       (long)width, (long)height, MOST_SIDE, MOST_PIXELS);
     if ((size_t)(width * height) / (size_t)most > len)
         return ts_fail(TS_ERR_CORRUPT, "%s claims %ld x %ld pixels and has only %zu bytes", path,
                        (long)width, (long)height, len);

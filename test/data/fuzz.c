@@ -1,7 +1,7 @@
 /* fuzz.c - damaged files of every format that data/ reads itself: refused or read, never more. */
 #include "fuzz.h"
 #include "data/data.h"
-#include "support.h"
+#include "images.h"
 #include <zlib.h>
 
 enum { RUNS = 20000, IMAGE_RUNS = 6000 };
@@ -139,17 +139,12 @@ static void decode_png(const uint8_t *data, size_t len)
 static void fuzz_images(const char *name, int n, const char *const *files,
                         void (*one)(const uint8_t *data, size_t len))
 {
-    const char *root = getenv("TS_SOURCE_ROOT");
     void *seeds[8];
     size_t lens[8];
-    char path[4096];
 
-    for (int i = 0; i < n; i++) {
-        char *data;
-        snprintf(path, sizeof(path), "%s/test/data/images/%s", root ? root : ".", files[i]);
-        assert_ok(ts_file_read(path, &data, &lens[i]));
-        seeds[i] = data;
-    }
+    needs_image_libraries();
+    for (int i = 0; i < n; i++)
+        seeds[i] = image_bytes(files[i], &lens[i]);
     fuzz(name, (const void *const *)seeds, lens, n, IMAGE_RUNS, one);
     for (int i = 0; i < n; i++)
         free(seeds[i]);
