@@ -48,8 +48,7 @@ static void rows_are_read_in_every_spelling(void **state)
     static const char *const texts[] = {
         "1,2,0\n3,4.5,1\n-1e2,0.25,1\n",
         "1,2,0\r\n3,4.5,1\r\n-1e2,0.25,1",
-        "\xef\xbb\xbf"
-        "1,2,0\n\n\n3,4.5,1\n-1e2,0.25,1\n\n",
+        "\357\273\2771,2,0\n\n\n3,4.5,1\n-1e2,0.25,1\n\n",
         "\"1\",2,\"0\"\n3,\"4.5\",1\n -100 ,.25,1\n",
         "a,b,c\n1,2,0\n3,4.5,1\n-1e2,0.25,1\n",
         "a,\"b\nand more\",\"c\"\n1,2,0\n3,4.5,1\n-1e2,0.25,1\n",
