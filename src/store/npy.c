@@ -9,11 +9,9 @@
 static const char magic[] = "\x93NUMPY";
 enum { MAGIC = 6, HEADER_LIMIT = 1 << 16 };
 
-bool ts_npy_is(const ts_input *in)
+bool ts_npy_is(const ts_head *h)
 {
-    char head[MAGIC];
-
-    return in->size >= MAGIC && !ts_input_read(in, 0, head, MAGIC) && !memcmp(head, magic, MAGIC);
+    return !memcmp(h->data, magic, MAGIC);
 }
 
 /* --- the header, a dict as Python prints it --------------------------------------------------- */
@@ -205,9 +203,11 @@ static ts_status read_blob(ts_blob *b, ts_object **out)
 {
     ts_input in = {.mem = b->data, .size = b->bytes};
     header h = {0};
+    ts_head head;
     uint64_t at;
 
-    if (!ts_npy_is(&in))
+    TS_TRY(ts_head_read(&in, &head));
+    if (!ts_npy_is(&head))
         return ts_fail(TS_ERR_CORRUPT, "an entry of a .npz file is not a .npy file");
     TS_TRY(read_header(&in, &h, &at));
     if (at % ts_dtype_size(h.array.dtype) || h.array.bytes > b->bytes - at)

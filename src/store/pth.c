@@ -93,23 +93,17 @@ static const uint8_t magic[] = {0x8a, 10,   0x6c, 0xfc, 0x9c, 0x46, 0xf9,
                                 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
 
 /* Where the magic number's pickle ends, or 0. From protocol 4 on there is a frame around it. */
-static uint64_t magic_end(const ts_input *in)
+static uint64_t magic_end(const ts_head *h)
 {
-    uint8_t head[11 + sizeof(magic)];
-    size_t n = TS_MIN(sizeof(head), in->size);
-    size_t at = 2;
+    size_t at = h->data[2] == 0x95 ? 11 : 2;
 
-    if (ts_input_read(in, 0, head, n) || n < 3 || head[0] != 0x80)
-        return 0;
-    if (head[2] == 0x95)
-        at = 11;
-    return n >= at + sizeof(magic) && !memcmp(head + at, magic, sizeof(magic)) ? at + sizeof(magic)
-                                                                               : 0;
+    return h->data[0] == 0x80 && !memcmp(h->data + at, magic, sizeof(magic)) ? at + sizeof(magic)
+                                                                             : 0;
 }
 
-bool ts_legacy_is(const ts_input *in)
+bool ts_legacy_is(const ts_head *h)
 {
-    return magic_end(in) != 0;
+    return magic_end(h) != 0;
 }
 
 static ts_status read_plain(ts_cursor *c, ts_object **out)
@@ -193,9 +187,13 @@ static ts_status read_legacy(ts_cursor *c, ts_object **out)
 
 ts_status ts_legacy_read(const ts_input *in, ts_object **out)
 {
-    ts_cursor c = {.in = in, .at = magic_end(in)};
-    ts_status s = read_legacy(&c, out);
+    ts_cursor c = {.in = in};
+    ts_head h;
+    ts_status s;
 
+    TS_TRY(ts_head_read(in, &h));
+    c.at = magic_end(&h);
+    s = read_legacy(&c, out);
     ts_cursor_close(&c);
     return s;
 }

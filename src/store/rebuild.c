@@ -422,7 +422,9 @@ static ts_status refuse(const char *name)
         return ts_fail(TS_ERR_UNSUPPORTED, "tensors of %s are not supported", name);
     ts_fail(TS_ERR_UNSUPPORTED, "the checkpoint asks for %s; only tensors and plain data are read",
             name);
-    ts_error_hint("save what state_dict() returns, and numbers, text, lists and dicts beside it");
+    if (strncmp(name, "torch._utils.", 13))
+        ts_error_hint(
+            "save what state_dict() returns, and numbers, text, lists and dicts beside it");
     return TS_ERR_UNSUPPORTED;
 }
 

@@ -13,12 +13,9 @@
 #define METADATA "__metadata__"
 enum { HEADER_LIMIT = 100 << 20 }; /* the format's own */
 
-bool ts_safetensors_is(const ts_input *in)
+bool ts_safetensors_is(const ts_head *h)
 {
-    uint8_t head[9];
-
-    return in->size > sizeof(head) && !ts_input_read(in, 0, head, sizeof(head)) && head[8] == '{' &&
-           ts_little(head, 8) <= in->size - 8;
+    return h->data[8] == '{' && ts_little(h->data, 8) <= h->size - 8;
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */

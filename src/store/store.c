@@ -31,18 +31,22 @@ static ts_status read_zip(const ts_input *in, ts_object **out)
     return s;
 }
 
-static bool is_zip(const ts_input *in)
+/* With an entry first, or the end of an empty archive. */
+static bool is_zip(const ts_head *h)
 {
-    char head[4];
+    return !memcmp(h->data, "PK\3\4", 4) || !memcmp(h->data, "PK\5\6", 4);
+}
 
-    return in->size >= 4 && !ts_input_read(in, 0, head, 4) &&
-           (!memcmp(head, "PK\3\4", 4) || !memcmp(head, "PK\5\6", 4));
+ts_status ts_head_read(const ts_input *in, ts_head *h)
+{
+    *h = (ts_head){.size = in->size};
+    return ts_input_read(in, 0, h->data, TS_MIN(sizeof(h->data), in->size));
 }
 
 static ts_status load(const ts_input *in, ts_object **out)
 {
     static const struct {
-        bool (*is)(const ts_input *in);
+        bool (*is)(const ts_head *h);
         ts_status (*read)(const ts_input *in, ts_object **out);
     } formats[] = {
         {is_zip, read_zip},
@@ -50,14 +54,14 @@ static ts_status load(const ts_input *in, ts_object **out)
         {ts_legacy_is, ts_legacy_read},
         {ts_safetensors_is, ts_safetensors_read},
     };
-    uint8_t first;
+    ts_head h;
 
     *out = NULL;
     if (!in->size)
         return ts_fail(TS_ERR_PARSE, "the file is empty");
-    TS_TRY(ts_input_read(in, 0, &first, 1));
+    TS_TRY(ts_head_read(in, &h));
     for (int i = 0; i < TS_COUNT(formats); i++)
-        if (formats[i].is(in))
+        if (formats[i].is(&h))
             return formats[i].read(in, out);
     ts_fail(TS_ERR_PARSE, "%lu bytes that are no checkpoint and no array", (unsigned long)in->size);
     ts_error_hint("PyTorch's .pth, safetensors, and NumPy's .npy and .npz are read");

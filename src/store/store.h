@@ -176,19 +176,24 @@ ts_status ts_zip_put(ts_zip_out *z, const char *name, const void *head, size_t h
                      const void *data, size_t len); /* one entry: head, then data */
 ts_status ts_zip_end(ts_zip_out *z, ts_status so_far);
 
-/* One reader and one writer per format. */
+/* One reader and one writer per format; _is looks at the first bytes. */
+typedef struct ts_head {
+    uint8_t data[32]; /* zeros after the end of a shorter file */
+    uint64_t size;    /* of the file */
+} ts_head;
+ts_status ts_head_read(const ts_input *in, ts_head *h); /* store.c */
 /* pth.c */
 ts_status ts_pth_read(ts_zip *z, int64_t pickle, ts_object **out);
-bool ts_legacy_is(const ts_input *in);
+bool ts_legacy_is(const ts_head *h);
 ts_status ts_legacy_read(const ts_input *in, ts_object **out);
 /* pth_write.c */
 ts_status ts_pth_write(const ts_object *o, ts_file_out *f);
 /* safetensors.c */
-bool ts_safetensors_is(const ts_input *in);
+bool ts_safetensors_is(const ts_head *h);
 ts_status ts_safetensors_read(const ts_input *in, ts_object **out);
 ts_status ts_safetensors_write(const ts_object *o, ts_file_out *f);
 /* npy.c */
-bool ts_npy_is(const ts_input *in);
+bool ts_npy_is(const ts_head *h);
 ts_status ts_npy_read(const ts_input *in, ts_object **out);
 ts_status ts_npy_write(const ts_object *o, ts_file_out *f);
 ts_status ts_npz_read(ts_zip *z, ts_object **out);

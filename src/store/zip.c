@@ -321,35 +321,42 @@ ts_status ts_zip_put(ts_zip_out *z, const char *name, const void *head, size_t h
     return TS_OK;
 }
 
+/* Where the directory is; an old-style end that says "look there" follows. */
+static void put_end64(ts_text *t, uint64_t n, uint64_t at, uint64_t size)
+{
+    put(t, 4, 0x06064b50);
+    put(t, 8, 44); /* bytes that follow of this record */
+    put(t, 2, VERSION);
+    put(t, 2, VERSION);
+    put(t, 4, 0); /* disks */
+    put(t, 4, 0);
+    put(t, 8, n);
+    put(t, 8, n);
+    put(t, 8, size);
+    put(t, 8, at);
+    put(t, 4, 0x07064b50); /* and where this record is */
+    put(t, 4, 0);
+    put(t, 8, at + size);
+    put(t, 4, 1);
+}
+
 ts_status ts_zip_end(ts_zip_out *z, ts_status so_far)
 {
-    uint64_t at = z->at, size = z->directory.len;
     ts_text *t = &z->directory;
+    uint64_t all = z->n ? UINT64_MAX : 0; /* NumPy knows an empty archive by its plain end */
 
     if (so_far) {
         ts_text_free(t);
         return so_far;
     }
-    put(t, 4, 0x06064b50); /* zip64 end of directory: 44 bytes follow */
-    put(t, 8, 44);
-    put(t, 2, VERSION);
-    put(t, 2, VERSION);
-    put(t, 4, 0);
-    put(t, 4, 0);
-    put(t, 8, z->n);
-    put(t, 8, z->n);
-    put(t, 8, size);
-    put(t, 8, at);
-    put(t, 4, 0x07064b50); /* where it is */
-    put(t, 4, 0);
-    put(t, 8, at + size);
-    put(t, 4, 1);
-    put(t, 4, 0x06054b50); /* the old end: look there */
-    put(t, 4, 0);
-    put(t, 2, UINT16_MAX);
-    put(t, 2, UINT16_MAX);
-    put(t, 4, UINT32_MAX);
-    put(t, 4, UINT32_MAX);
-    put(t, 2, 0);
+    if (z->n)
+        put_end64(t, z->n, z->at, t->len);
+    put(t, 4, 0x06054b50);
+    put(t, 4, 0); /* disks */
+    put(t, 2, all);
+    put(t, 2, all);
+    put(t, 4, all);
+    put(t, 4, all);
+    put(t, 2, 0); /* comment */
     return write_text(z, t);
 }

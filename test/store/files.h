@@ -9,7 +9,7 @@
 
 typedef struct bytes {
     uint8_t *data;
-    size_t len;
+    size_t len, cap; /* cap: of what add() made */
 } bytes;
 
 /* A tensor whose bytes are small numbers, valid in every dtype. */
@@ -109,7 +109,7 @@ static UNUSED void assert_same(const ts_object *a, const ts_object *b)
 
 static UNUSED bytes read_bytes(const char *path)
 {
-    bytes b;
+    bytes b = {0};
     char *data;
 
     assert_ok(ts_file_read(path, &data, &b.len));
@@ -135,7 +135,10 @@ static UNUSED bytes saved(const ts_object *o, ts_file_format format)
 
 static UNUSED void add(bytes *b, const void *data, size_t len)
 {
-    b->data = realloc(b->data, b->len + len + 1);
+    if (b->len + len >= b->cap) {
+        b->cap = 2 * (b->len + len) + 1;
+        b->data = realloc(b->data, b->cap);
+    }
     memcpy(b->data + b->len, data, len);
     b->len += len;
 }
