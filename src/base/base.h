@@ -43,6 +43,11 @@ int ts_vformat(char *s, size_t size, const char *fmt, va_list ap);
 int ts_format(char *s, size_t size, const char *fmt, ...) TS_PRINTF(3, 4);
 double ts_to_real(const char *s, char **end);
 
+/* random.c: numbers from a counter, and the order of n samples in an epoch */
+uint64_t ts_random_bits(uint64_t seed, uint64_t stream, uint64_t step, uint64_t i);
+double ts_random_unit(uint64_t seed, uint64_t stream, uint64_t step, uint64_t i); /* [0, 1) */
+void ts_random_order(uint64_t seed, uint64_t epoch, int64_t n, int64_t *order);
+
 /* text.c: a growing string */
 typedef struct ts_text {
     char *s;

@@ -105,9 +105,6 @@ void ts_sums_store(double *sums, ts_tensor *t);
 /* reduce.c: the lanes and the dim they fill when n is summed one output at a time; 0 for none */
 int ts_reduce_lanes(const ts_node *n, int *dim);
 
-/* random.c: the counter-based generator; the same text is in the generated code's prelude */
-double ts_random_unit(uint64_t seed, uint64_t stream, uint64_t step, uint64_t i);
-
 /* Rule prototypes come from the table: a row whose rule is missing does not link. */
 #define POINT(name, nin, res, grad, ...)                                                           \
     ts_status ts_grad_##grad(ts_node *, ts_value *const *, ts_value **);

@@ -1,26 +1,9 @@
-/* random.c - random numbers from a counter: the value of element i depends on the engine's seed,
- * the node's stream, the micro-batch and i only, so any thread may make it at any time.
- *
- * Two rounds of the splitmix64 finaliser (Steele, Lea, Flood 2014) over the mixed key and the
- * counter.
+/* random.c - the ops that make random numbers. The value of element i depends on the engine's seed,
+ * the node's stream, the micro-batch and i only; base/random.c is the generator, and the generated
+ * code's prelude has the same text.
  */
 #include "op/op.h"
 #include "render/emit.h"
-
-static uint64_t mix(uint64_t z)
-{
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-/* 24 bits, so that the same number is exact in f32 */
-double ts_random_unit(uint64_t seed, uint64_t stream, uint64_t step, uint64_t i)
-{
-    uint64_t key = mix(seed + 0x9e3779b97f4a7c15u * (stream + 1)) + 0x9e3779b97f4a7c15u * step;
-
-    return (double)(mix(mix(key) + 0x9e3779b97f4a7c15u * (i + 1)) >> 40) * 0x1p-24;
-}
 
 /* f32 and f64 only: rounded to a half, the largest of the numbers below 1 would be 1. */
 ts_status ts_infer_rand(ts_node *n)

@@ -10,8 +10,6 @@
  */
 #include "run/run.h"
 
-enum { SHUFFLE_STREAM = 0x5f1e };
-
 typedef struct trainer {
     ts_engine *e;
     const ts_executable *x;
@@ -102,27 +100,6 @@ static void release(trainer *t)
     free(t->order);
 }
 
-/* 48 bits: enough for any number of samples that fits in memory. */
-static int64_t random_below(uint64_t seed, int epoch, int64_t i, int64_t n)
-{
-    double hi = ts_random_unit(seed, SHUFFLE_STREAM, (uint64_t)epoch, 2 * (uint64_t)i);
-    double lo = ts_random_unit(seed, SHUFFLE_STREAM, (uint64_t)epoch, 2 * (uint64_t)i + 1);
-
-    return (int64_t)((hi + lo * 0x1p-24) * (double)n);
-}
-
-/* Fisher and Yates, from the identity each time. */
-static void shuffle(const trainer *t, int epoch)
-{
-    for (int64_t i = 0; i < t->n; i++)
-        t->order[i] = i;
-    for (int64_t i = t->n - 1; i > 0; i--) {
-        int64_t j = random_below(t->opt->run.seed, epoch, i, i + 1), moved = t->order[i];
-        t->order[i] = t->order[j];
-        t->order[j] = moved;
-    }
-}
-
 static void gather(const trainer *t, int64_t step)
 {
     const int64_t *order = t->order + step * t->per_call;
@@ -161,7 +138,7 @@ static ts_status train(const trainer *t, double *loss)
 
     for (int epoch = 0; epoch < epochs; epoch++) {
         if (t->order)
-            shuffle(t, epoch);
+            ts_random_order(t->opt->run.seed, (uint64_t)epoch, t->n, t->order);
         for (int64_t step = 0; step < t->steps; step++) {
             if (t->order)
                 gather(t, step);

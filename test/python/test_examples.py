@@ -111,20 +111,20 @@ def refused(build_dir, folder, *words):
 
 
 def test_missing_folder(build_dir, tmp_path):
-    refused(build_dir, tmp_path / "none", "none/train-images-idx3-ubyte.gz: cannot be opened", "--data DIR")
+    refused(build_dir, tmp_path / "none", "none: No such file or directory", "--data DIR")
 
 
 @pytest.mark.parametrize("name", ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
                                   "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"])
 @pytest.mark.parametrize("how,words", [
-    ("missing", "cannot be opened"),
-    ("folder", "cannot be"),
+    ("missing", "neither "),
+    ("folder", "is not a regular file"),
     ("empty", "is cut short"),
     ("truncated", "is cut short"),
     ("flipped", "is corrupt"),
-    ("short", "is cut short"),
-    ("magic", "does not hold"),
-    ("fewer", "does not hold"),
+    ("short", "bytes after its header and has"),
+    ("magic", "is not an IDX file"),
+    ("fewer", "bytes after its header and has"),
 ])
 def test_bad_data(name, how, words, folder, build_dir):
     path = folder / name
@@ -133,7 +133,6 @@ def test_bad_data(name, how, words, folder, build_dir):
     path.unlink()
     if how == "folder":
         path.mkdir()
-        words = name
     elif how == "empty":
         path.write_bytes(b"")
     elif how == "truncated":
@@ -153,4 +152,4 @@ def test_bad_data(name, how, words, folder, build_dir):
 def test_labels_above_nine(folder, build_dir):
     path = folder / "t10k-labels-idx1-ubyte.gz"
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-1] + b"\n"))
-    refused(build_dir, folder, "has a label above 9")
+    refused(build_dir, folder, "with labels from 0 to 9")

@@ -1,0 +1,202 @@
+/* dataset.c - samples and labels in memory: which reader opens what, and what callers may ask. */
+#include "data/data.h"
+#include <errno.h>
+#include <limits.h>
+#include <sys/stat.h>
+
+enum { MOST_CLASSES = 1 << 20 };
+
+ts_status ts_dataset_new(ts_dtype dtype, int64_t count, int rank, const int64_t *dims,
+                         ts_dataset **out)
+{
+    size_t bytes = ts_dtype_size(dtype), all;
+    ts_dataset *d;
+    ts_status s;
+
+    for (int i = 0; i < rank; i++)
+        if (dims[i] <= 0 || __builtin_mul_overflow(bytes, (size_t)dims[i], &bytes))
+            return ts_fail(TS_ERR_SHAPE, "dim %d of a sample cannot be %ld", i, (long)dims[i]);
+    if (count <= 0)
+        return ts_fail(TS_ERR_ARG, "a dataset of %ld samples is of no use", (long)count);
+    if (__builtin_mul_overflow(bytes, (size_t)count, &all) || count > PTRDIFF_MAX / 8)
+        return ts_fail(TS_ERR_MEMORY, "%ld samples of %zu bytes do not fit in memory", (long)count,
+                       bytes);
+    TS_TRY(ts_alloc(sizeof(*d), "a dataset", (void **)&d));
+    d->arena = ts_arena_new();
+    d->count = count;
+    d->sample = (ts_array){.dtype = dtype, .rank = rank, .bytes = bytes};
+    for (int i = 0; i < rank; i++)
+        d->sample.dims[i] = dims[i];
+    s = ts_alloc(all, "the samples", &d->sample.data);
+    if (!s)
+        s = ts_alloc((size_t)count * sizeof(int32_t), "the labels", (void **)&d->labels);
+    if (s)
+        ts_dataset_free(d);
+    else
+        *out = d;
+    return s;
+}
+
+void ts_dataset_free(ts_dataset *d)
+{
+    if (!d)
+        return;
+    free(d->sample.data);
+    free(d->labels);
+    ts_arena_free(d->arena);
+    free(d);
+}
+
+void *ts_dataset_at(const ts_dataset *d, int64_t i)
+{
+    return (char *)d->sample.data + (size_t)i * d->sample.bytes;
+}
+
+static ts_status check_label(int64_t i, int32_t label, int classes, const char *path)
+{
+    if (label >= 0 && label < classes)
+        return TS_OK;
+    ts_fail(TS_ERR_CORRUPT, "label %d of sample %ld in %s is not one of 0..%d", label, (long)i,
+            path, classes - 1);
+    ts_error_hint("labels count the classes from 0");
+    return TS_ERR_CORRUPT;
+}
+
+ts_status ts_dataset_number_classes(ts_dataset *d, int n, const char *path)
+{
+    int32_t most = 0;
+
+    for (int64_t i = 0; i < d->count; i++) {
+        TS_TRY(check_label(i, d->labels[i], n ? n : MOST_CLASSES, path));
+        most = TS_MAX(most, d->labels[i]);
+    }
+    d->nclasses = n ? n : most + 1;
+    d->classes = TS_NEWS(d->arena, const char *, d->nclasses);
+    for (int i = 0; i < d->nclasses; i++)
+        d->classes[i] = ts_arena_printf(d->arena, "%d", i);
+    return TS_OK;
+}
+
+bool ts_path_join(char *path, size_t size, const char *folder, const char *name)
+{
+    return (size_t)snprintf(path, size, "%s/%s", folder, name) < size;
+}
+
+/* --- opening --- */
+
+static ts_status unknown(const char *name)
+{
+    ts_fail(TS_ERR_FILE, "cannot open %s: %s", name, strerror(errno));
+    ts_error_hint("a dataset is mnist, fashion-mnist, or the path of a folder or file");
+    return TS_ERR_FILE;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+
+    return n >= m && !strcasecmp(s + n - m, end);
+}
+
+static ts_status read_file(const ts_data_options *opt, ts_dataset **out)
+{
+    if (ends_with(opt->name, ".csv"))
+        return ts_csv_open(opt->name, opt, out);
+    if (ends_with(opt->name, ".npy") || ends_with(opt->name, ".npz"))
+        return ts_numpy_open(opt, out);
+    ts_fail(TS_ERR_UNSUPPORTED, "%s is not called like a dataset we can read", opt->name);
+    ts_error_hint("files are .csv, .npy or .npz; IDX files and images are opened by their folder");
+    return TS_ERR_UNSUPPORTED;
+}
+
+/* Images that come from files of their own have the options applied one by one. */
+static ts_status open_any(const ts_data_options *opt, ts_dataset **out)
+{
+    const ts_known_set *k = ts_known(opt->name);
+    struct stat st;
+
+    if (!k && stat(opt->name, &st))
+        return unknown(opt->name);
+    if (k)
+        TS_TRY(ts_known_open(k, opt, out));
+    else if (!S_ISDIR(st.st_mode))
+        TS_TRY(read_file(opt, out));
+    else if (ts_idx_files(opt->name, opt->split))
+        TS_TRY(ts_idx_open(opt->name, opt->split, opt->limit, 0, out));
+    else
+        return ts_folder_open(opt->name, opt, out);
+    return ts_dataset_apply(&opt->image, out);
+}
+
+static ts_status check_options(const ts_data_options *opt)
+{
+    if (!opt || !opt->name || !opt->name[0])
+        return ts_fail(TS_ERR_ARG, "a dataset needs a name or a path");
+    if (opt->limit < 0)
+        return ts_fail(TS_ERR_ARG, "the limit of samples cannot be %ld", (long)opt->limit);
+    if (opt->split != TS_SPLIT_TRAIN && opt->split != TS_SPLIT_TEST)
+        return ts_fail(TS_ERR_ARG, "there is no split %d", (int)opt->split);
+    return ts_image_options_check(&opt->image);
+}
+
+ts_status ts_data_open(const ts_data_options *opt, ts_dataset **out)
+{
+    ts_dataset *d = NULL;
+    ts_status s;
+
+    *out = NULL;
+    TS_TRY(check_options(opt));
+    s = open_any(opt, &d);
+    if (s) {
+        ts_dataset_free(d);
+        ts_error_doing("opening the dataset %s (%s)", opt->name,
+                       opt->split == TS_SPLIT_TEST ? "test" : "train");
+        return s;
+    }
+    *out = d;
+    return TS_OK;
+}
+
+/* --- asking --- */
+
+int64_t ts_dataset_count(const ts_dataset *d)
+{
+    return d->count;
+}
+
+int ts_dataset_classes(const ts_dataset *d)
+{
+    return d->nclasses;
+}
+
+const char *ts_dataset_class_name(const ts_dataset *d, int i)
+{
+    return i >= 0 && i < d->nclasses ? d->classes[i] : NULL;
+}
+
+ts_status ts_dataset_sample(const ts_dataset *d, int64_t i, ts_array *out)
+{
+    if (i < 0 || i >= d->count)
+        return ts_fail(TS_ERR_ARG, "there is no sample %ld: the dataset has %ld", (long)i,
+                       (long)d->count);
+    *out = d->sample;
+    out->data = ts_dataset_at(d, i);
+    return TS_OK;
+}
+
+ts_array ts_dataset_samples(const ts_dataset *d)
+{
+    ts_array all = d->sample;
+
+    all.rank++;
+    all.dims[0] = d->count;
+    for (int i = 1; i < all.rank; i++)
+        all.dims[i] = d->sample.dims[i - 1];
+    all.bytes *= (size_t)d->count;
+    return all;
+}
+
+const int32_t *ts_dataset_labels(const ts_dataset *d)
+{
+    return d->labels;
+}

@@ -1,0 +1,152 @@
+/* numpy.c - arrays of samples and labels, as NumPy saves them.
+ *
+ *   .npz   x_train, y_train, x_test, y_test    one pair a split
+ *          x, y    or    images, labels        the same pair for both
+ *   .npy   samples; their labels, if any, are in a file of their own
+ *
+ * Bytes are images: [N, H, W] gets its channel, [N, H, W, C] has it moved to where we and PyTorch
+ * want it. Everything else keeps its shape and becomes f32.
+ */
+#include "data/data.h"
+#include "graph/graph.h"
+#include <limits.h>
+
+typedef struct pair {
+    const ts_array *x, *y; /* y NULL: no labels */
+} pair;
+
+static bool find_pair(const ts_object *o, ts_split split, pair *p)
+{
+    static const char *const names[][2] = {
+        {"x_train", "y_train"}, {"x_test", "y_test"}, {"x", "y"}, {"images", "labels"}};
+
+    for (int i = 0; i < TS_COUNT(names); i++) {
+        if (i == (split == TS_SPLIT_TEST ? 0 : 1))
+            continue;
+        p->x = ts_object_array(ts_object_get(o, names[i][0]));
+        p->y = ts_object_array(ts_object_get(o, names[i][1]));
+        if (p->x && p->y)
+            return true;
+    }
+    return false;
+}
+
+static ts_status check_pair(const char *path, const pair *p)
+{
+    if (!p->x->rank || !p->x->bytes)
+        return ts_fail(TS_ERR_SHAPE, "%s has no samples: its array is empty or a single number",
+                       path);
+    if (!p->y)
+        return TS_OK;
+    if (p->y->rank != 1 && (p->y->rank != 2 || p->y->dims[1] != 1))
+        return ts_fail(TS_ERR_SHAPE, "the labels of %s have %d dims; they need one", path,
+                       p->y->rank);
+    if (p->y->dims[0] != p->x->dims[0])
+        return ts_fail(TS_ERR_SHAPE, "%s has %ld samples and %ld labels", path, (long)p->x->dims[0],
+                       (long)p->y->dims[0]);
+    return TS_OK;
+}
+
+static bool is_channels(int64_t n)
+{
+    return n == 1 || n == 3;
+}
+
+static bool channels_last(const ts_array *x)
+{
+    return x->dtype == TS_U8 && x->rank == 4 && is_channels(x->dims[3]) &&
+           !is_channels(x->dims[1]) && x->dims[1] <= INT_MAX && x->dims[2] <= INT_MAX;
+}
+
+/* The dims of one sample; returns the rank. */
+static int sample_dims(const ts_array *x, int64_t *dims)
+{
+    int rank = 0;
+
+    if (x->rank == 1 || (x->dtype == TS_U8 && x->rank == 3))
+        dims[rank++] = 1;
+    if (channels_last(x))
+        dims[rank++] = x->dims[3];
+    for (int i = 1; i < x->rank - channels_last(x); i++)
+        dims[rank++] = x->dims[i];
+    return rank;
+}
+
+static void copy_samples(const ts_array *x, ts_dataset *d)
+{
+    int64_t elements = (int64_t)(d->sample.bytes / ts_dtype_size(d->sample.dtype));
+
+    if (channels_last(x))
+        for (int64_t i = 0; i < d->count; i++) {
+            ts_image im = {(int)x->dims[2], (int)x->dims[1], (int)x->dims[3],
+                           (uint8_t *)x->data + i * elements};
+            ts_image_to_planes(&im, ts_dataset_at(d, i));
+        }
+    else if (x->dtype == d->sample.dtype)
+        memcpy(d->sample.data, x->data, (size_t)d->count * d->sample.bytes);
+    else
+        for (int64_t i = 0; i < d->count * elements; i++)
+            ((float *)d->sample.data)[i] = (float)ts_dtype_get(x->dtype, x->data, i);
+}
+
+static ts_status copy_labels(const char *path, const ts_array *y, ts_dataset *d)
+{
+    for (int64_t i = 0; i < d->count; i++) {
+        double x = ts_dtype_get(y->dtype, y->data, i);
+        if (!(x >= 0 && x <= INT32_MAX) || x != (int32_t)x) {
+            ts_fail(TS_ERR_CORRUPT, "label %g of sample %ld in %s is not a class", x, (long)i,
+                    path);
+            ts_error_hint("labels are whole numbers that count the classes from 0");
+            return TS_ERR_CORRUPT;
+        }
+        d->labels[i] = (int32_t)x;
+    }
+    return ts_dataset_number_classes(d, 0, path);
+}
+
+static ts_status make(const char *path, const pair *p, int64_t limit, ts_dataset **out)
+{
+    int64_t dims[TS_MAX_RANK], count = limit ? TS_MIN(limit, p->x->dims[0]) : p->x->dims[0];
+
+    TS_TRY(ts_dataset_new(p->x->dtype == TS_U8 ? TS_U8 : TS_F32, count, sample_dims(p->x, dims),
+                          dims, out));
+    copy_samples(p->x, *out);
+    return p->y ? copy_labels(path, p->y, *out) : TS_OK;
+}
+
+/* An .npy file's labels are where the caller says. */
+static ts_status choose(const ts_object *o, const ts_data_options *opt, ts_object **labels, pair *p)
+{
+    p->x = ts_object_array(o);
+    p->y = NULL;
+    if (!p->x) {
+        if (find_pair(o, opt->split, p))
+            return TS_OK;
+        ts_fail(TS_ERR_PARSE, "%s has no samples and labels for this split", opt->name);
+        ts_error_hint("its arrays are called x_train, y_train, x_test and y_test, or x and y, or "
+                      "images and labels");
+        return TS_ERR_PARSE;
+    }
+    if (!opt->label)
+        return TS_OK;
+    TS_TRY(ts_load(opt->label, labels));
+    p->y = ts_object_array(*labels);
+    return p->y ? TS_OK : ts_fail(TS_ERR_PARSE, "%s has more than one array", opt->label);
+}
+
+ts_status ts_numpy_open(const ts_data_options *opt, ts_dataset **out)
+{
+    ts_object *o, *labels = NULL;
+    pair p;
+    ts_status s;
+
+    TS_TRY(ts_load(opt->name, &o));
+    s = choose(o, opt, &labels, &p);
+    if (!s)
+        s = check_pair(opt->name, &p);
+    if (!s)
+        s = make(opt->name, &p, opt->limit, out);
+    ts_object_free(labels);
+    ts_object_free(o);
+    return s;
+}
