@@ -347,7 +347,7 @@ ts_status ts_csv_parse(const char *path, char *data, size_t len, const ts_data_o
     return s;
 }
 
-ts_status ts_csv_open(const char *path, const ts_data_options *opt, ts_dataset **out)
+ts_status ts_data_csv(const char *path, const ts_data_options *opt, ts_dataset **out)
 {
     char *data;
     size_t len;

@@ -81,7 +81,7 @@ ts_status ts_folder_open(const char *path, const ts_data_options *opt, ts_datase
 /* csv.c: parsing cuts the text up; data[len] must be 0 */
 ts_status ts_csv_parse(const char *path, char *data, size_t len, const ts_data_options *opt,
                        ts_dataset **out);
-ts_status ts_csv_open(const char *path, const ts_data_options *opt, ts_dataset **out);
+ts_status ts_data_csv(const char *path, const ts_data_options *opt, ts_dataset **out);
 
 /* numpy.c */
 ts_status ts_numpy_open(const ts_data_options *opt, ts_dataset **out);

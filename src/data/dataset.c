@@ -101,7 +101,7 @@ static bool ends_with(const char *s, const char *end)
 static ts_status read_file(const ts_data_options *opt, ts_dataset **out)
 {
     if (ends_with(opt->name, ".csv"))
-        return ts_csv_open(opt->name, opt, out);
+        return ts_data_csv(opt->name, opt, out);
     if (ends_with(opt->name, ".npy") || ends_with(opt->name, ".npz"))
         return ts_numpy_open(opt, out);
     ts_fail(TS_ERR_UNSUPPORTED, "%s is not called like a dataset we can read", opt->name);
