@@ -4,7 +4,6 @@
  * is theirs. Where the camera says the picture lies on its side (EXIF) we leave it so, as they do.
  */
 #include "data/data.h"
-#include <limits.h>
 
 enum {
     MOST_PIXELS = 1 << 26, /* of one image: 64 million */

@@ -96,7 +96,7 @@ static uint8_t to_byte(int x)
     return (uint8_t)TS_MAX(0, TS_MIN(x, 255));
 }
 
-/* One line of n output pixels; step: bytes from one input pixel to the next. */
+/* Output pixel i, not yet a byte; step: bytes from one input pixel to the next. */
 static int mean_at(const weights *k, int i, const uint8_t *in, size_t step)
 {
     const int *w = k->w + (size_t)i * (size_t)k->most;
@@ -131,7 +131,7 @@ static void resize_columns(const weights *k, const ts_image *in, ts_image *out)
             *to++ = to_byte(mean_at(k, y, in->pixels + x, row));
 }
 
-/* One direction: columns when `across` is false. A size that stays needs no arithmetic. */
+/* One direction: the one whose size changes. When neither does, a copy. */
 static ts_status pass(const ts_image *in, int width, int height, ts_filter filter, ts_image *out)
 {
     bool across = width != in->width;
