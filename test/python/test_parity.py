@@ -1,9 +1,14 @@
 """The same weights and batches give the same losses as PyTorch, step after step.
 
-Within 1e-4 of PyTorch in float32 or in float64, whichever is nearer: on real data its own two precisions
-part by several percent within 300 steps where a pooling tie or AdamW's division by a tiny root is decided
-by rounding. Plain AdamW therefore trains on noise around patterns, where that does not happen; with
-accumulated gradients it trains on real digits.
+300 steps of PyTorch on real data. Every tenth step we take over its weights and optimiser state, and go on by
+ourselves for ten: the losses are within 1e-4 of PyTorch's, but for at most three of 300, which are within 1e-2.
+
+Taking over only once is not a test of us. In each step some ten thousand pooling windows choose their largest
+element, and a few times in 300 steps two candidates are closer than float32 can tell; then rounding decides where
+a gradient goes, and the runs part. PyTorch parts from itself so: with half an ulp of noise on the first weights its
+loss is off by 1e-2 after 86 steps (Fashion-MNIST, seeds 1 and 2) or by 2e-4 at step 113 (digits, seed 1, where we
+are too), and so is its float64 from its float32. Hence the three; and the free run is held to 1e-4 for 30 steps, and to
+the same learning after that.
 """
 
 import struct
@@ -15,21 +20,40 @@ import pytest
 torch = pytest.importorskip("torch")
 import nets  # noqa: E402  (needs torch)
 
+STEPS = 300
+SEGMENT = 10
+
+SGD = {"momentum_buffer": "momentum"}
+ADAM = {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
 CASES = {
-    # name: module, optimiser, data, batch, device iterations, accumulation, calls
-    "fashion": (nets.Fashion, lambda p: torch.optim.SGD(p, lr=0.001, momentum=0.9),
-                (nets.FASHION, 0.5, 0.5), 16, 10, 1, 30),
-    "digits": (nets.Digits, lambda p: torch.optim.SGD(p, lr=0.03),
-               (nets.MNIST, 0.1307, 0.3081), 8, 50, 1, 6),
-    "pipeline": (nets.Pipeline, lambda p: torch.optim.AdamW(p, lr=0.001), (None, 0, 1), 40, 10, 1, 30),
-    "pipeline-accumulated": (nets.Pipeline, lambda p: torch.optim.AdamW(p, lr=0.001),
-                             (nets.MNIST, 0.1307, 0.3081), 4, 10, 10, 3),
+    # name: module, optimiser, its states in PyTorch and in ours, data, batch, accumulation
+    "fashion": (nets.Fashion, lambda p: torch.optim.SGD(p, lr=0.001, momentum=0.9), SGD, (nets.FASHION, 0.5, 0.5), 16, 1),
+    "digits": (nets.Digits, lambda p: torch.optim.SGD(p, lr=0.03), SGD, (nets.MNIST, 0.1307, 0.3081), 8, 1),
+    "pipeline": (nets.Pipeline, lambda p: torch.optim.AdamW(p, lr=0.001), ADAM, (nets.MNIST, 0.1307, 0.3081), 40, 1),
+    "pipeline-accumulated": (nets.Pipeline, lambda p: torch.optim.AdamW(p, lr=0.001), ADAM,
+                             (nets.MNIST, 0.1307, 0.3081), 4, 10),
 }
 
 
-def train_torch(model, optimizer, images, labels, batch, accumulation):
-    losses = []
+def states(model, optimizer, names):
+    """What PyTorch would start the next step from, under our names."""
+    found = {k: v.detach().numpy().copy() for k, v in model.state_dict().items()}
+    for name, p in model.named_parameters():
+        for theirs, ours in names.items():
+            s = optimizer.state[p].get(theirs) if p in optimizer.state else None
+            if s is not None:
+                found[f"{name}.{ours}"] = s.numpy().copy()
+        if "exp_avg" in names:
+            step = optimizer.state[p]["step"] if p in optimizer.state else 0
+            found["step"] = np.array(float(step), np.float32)
+    return found
+
+
+def train_torch(model, optimizer, names, images, labels, batch, accumulation):
+    losses, starts = [], []
     for at in range(0, len(images), batch):
+        if len(losses) % (SEGMENT * accumulation) == 0:
+            starts.append(states(model, optimizer, names))
         if len(losses) % accumulation == 0:
             optimizer.zero_grad()
         loss = model(images[at:at + batch], labels[at:at + batch])
@@ -37,44 +61,49 @@ def train_torch(model, optimizer, images, labels, batch, accumulation):
         losses.append(loss.item())
         if len(losses) % accumulation == 0:
             optimizer.step()
-    return np.array(losses)
+    return np.array(losses), starts
 
 
-def train_tessera(build_dir, net, weights, images, labels, batch, D, A, calls):
+def train_tessera(build_dir, net, starts, images, labels, batch, accumulation):
+    """A call of SEGMENT steps for each start; an empty one goes on from where the last one ended."""
     parts = []
-    for name, w in weights.items():
-        parts += [struct.pack("<I", len(name)), name.encode(), struct.pack("<Q", w.nbytes), w.tobytes()]
-    parts.append(struct.pack("<I", 0))
-    rows = batch * D * A
-    for i in range(calls):
+    rows = batch * SEGMENT * accumulation
+    for i, start in enumerate(starts):
+        for name, w in start.items():
+            parts += [struct.pack("<I", len(name)), name.encode(), struct.pack("<Q", w.nbytes), w.tobytes()]
+        parts.append(struct.pack("<I", 0))
         parts += [images[i * rows:(i + 1) * rows].tobytes(), labels[i * rows:(i + 1) * rows].tobytes()]
-    done = subprocess.run([build_dir / "test" / "tools_parity", net, *map(str, (batch, D, A, calls, 2))],
+    done = subprocess.run([build_dir / "test" / "tools_parity", net,
+                           *map(str, (batch, SEGMENT, accumulation, len(starts), 2))],
                           input=b"".join(parts), capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     return np.frombuffer(done.stdout, np.float32)
 
 
+def assert_close(ours, theirs, ties=0):
+    error = np.abs(ours - theirs) / (np.abs(theirs) + 1e-2)
+    wrong = np.flatnonzero(~(error <= 1e-4))
+    assert len(wrong) <= ties and not np.any(error[wrong] > 1e-2), [(i, ours[i], theirs[i]) for i in wrong[:5]]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", CASES)
-def test_losses_follow_pytorch(name, build_dir):
-    module, optimizer, data, batch, D, A, calls = CASES[name]
-    # Not every seed tracks PyTorch for 300 steps. Of weight seeds 0 to 3 on Fashion-MNIST, 0, 2 and 3 leave it with AVX-512
-    # and 2 with AVX2: the difference jumps from 1e-7 to 1e-5 at one step. Probably a near-tie in max pooling that rounding
-    # decides; that is not proved. Seed 1 tracks it with both.
-    torch.manual_seed(1 if name == "fashion" else 0)
+def test_losses_follow_pytorch(name, seed, build_dir):
+    module, optimizer, names, data, batch, accumulation = CASES[name]
+    steps = STEPS if accumulation == 1 else STEPS // accumulation    # of weights; 300 micro-batches in any case
+    torch.manual_seed(seed)
     torch.set_num_threads(2)
     model = module()
-    weights = {k: v.numpy().copy() for k, v in model.state_dict().items()}
-    images, labels = nets.samples(data[0], batch * D * A * calls, *data[1:])
+    images, labels = nets.samples(data[0], batch * accumulation * steps, *data[1:])
+    theirs, starts = train_torch(model, optimizer(model.parameters()), names, torch.from_numpy(images),
+                                 torch.from_numpy(labels).long(), batch, accumulation)
+    assert len(theirs) == STEPS and theirs[-30:].mean() < theirs[:30].mean(), "PyTorch did not learn"
 
-    ours = train_tessera(build_dir, name.split("-")[0], weights, images, labels, batch, D, A, calls)
-    exact = module().double()
-    exact.load_state_dict({k: torch.from_numpy(w) for k, w in weights.items()})
-    theirs, exact = (
-        train_torch(m, optimizer(m.parameters()), torch.from_numpy(images).to(next(m.parameters()).dtype),
-                    torch.from_numpy(labels).long(), batch, A) for m in (model, exact))
+    net = name.split("-")[0]
+    ours = train_tessera(build_dir, net, starts, images, labels, batch, accumulation)
+    assert len(ours) == STEPS
+    assert_close(ours, theirs, ties=3)
 
-    assert len(ours) == len(theirs) == 300
-    assert theirs[-30:].mean() < theirs[:30].mean(), "PyTorch did not learn"
-    difference = np.minimum(np.abs(ours - theirs), np.abs(ours - exact))
-    wrong = np.flatnonzero(~(difference <= 1e-4 * np.abs(theirs) + 1e-6))
-    assert not len(wrong), [(i, ours[i], theirs[i], exact[i]) for i in wrong[:5]]
+    free = train_tessera(build_dir, net, [starts[0]] + [{}] * (len(starts) - 1), images, labels, batch, accumulation)
+    assert_close(free[:30], theirs[:30])
+    assert abs(free[-100:].mean() - theirs[-100:].mean()) < 0.1 * theirs[-100:].mean()

@@ -2,8 +2,8 @@
  *
  *   parity NET BATCH D A CALLS THREADS <in >out
  *
- * in:   weights, each u32 length of name, name, u64 bytes, data; a length of 0 ends them; then for
- *       every call D*A micro-batches of images (f32), then their labels (i32)
+ * in:   for every call states to start from, each u32 length of name, name, u64 bytes, data, and a
+ *       length of 0 ends them; then D*A micro-batches of images (f32), then their labels (i32)
  * out:  D*A losses a call (f32)
  *
  * test/python/test_parity.py writes the one, reads the other, and does the same with PyTorch.
@@ -34,7 +34,7 @@ static void *room(size_t bytes)
     return p;
 }
 
-static void load_weights(ts_engine *e)
+static void load_states(ts_engine *e)
 {
     uint32_t len;
 
@@ -98,12 +98,12 @@ int main(int argc, char **argv)
     x = compile(argv[1], n[0], n[1], n[2]);
     if (ts_engine_new(x, &(ts_run_options){.threads = n[4]}, &e))
         stop(ts_error_text());
-    load_weights(e);
     rows = (size_t)(n[0] * n[1] * n[2]);
     images = room(rows * sizeof(float[28 * 28]));
     labels = room(rows * sizeof(int32_t));
     losses = room((size_t)ts_engine_slots(e) * sizeof(float));
     for (int call = 0; call < n[3]; call++) {
+        load_states(e);
         take(images, rows * sizeof(float[28 * 28]));
         take(labels, rows * sizeof(int32_t));
         if (ts_engine_run(e, (const void *[]){images, labels}, (void *[]){NULL, losses}))
