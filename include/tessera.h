@@ -410,7 +410,7 @@ typedef struct ts_options {
     const char *cc;                /* NULL: $TESSERA_CC, $CC or cc                          */
     const char *isa;               /* NULL: this machine; or "x86-64-v3", "portable", ...   */
     const char *skip;              /* passes not to run, by name: "fuse,layout"             */
-    const char *dump_dir;          /* write the graph after each pass there                 */
+    const char *dump_dir;          /* write the graph after each pass, and the plan, there   */
     bool no_winograd;              /* exact convolution only                                */
     void (*progress)(void *arg, int percent); /* of the compilation: 0..100, -1: it failed  */
     void *progress_arg;

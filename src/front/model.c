@@ -67,7 +67,7 @@ static ts_value *make_line(const ts_line_build *b, const ts_line *l, int number,
     x = l->kind->make(b, l, x);
     if (scope)
         ts_scope_end(g);
-    if (g->status && !g->error.where[0])
+    if (g->status && !strchr(g->error.where, '(')) /* it names no layer yet */
         ts_format(g->error.where, sizeof(g->error.where), "%s%s(%s), %.300s:%d:%d", l->name,
                   l->name[0] ? " " : "", l->kind->name, b->file, l->line, l->column);
     return x;

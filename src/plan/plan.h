@@ -33,7 +33,6 @@ typedef struct ts_place {
     const ts_value *alias; /* lies in this state's memory: an update in place */
 } ts_place;
 
-/* A program's text, parsed by nobody: for golden tests and people. */
 typedef struct ts_program {
     const ts_graph *g;
     ts_place *place; /* by value id */
@@ -53,7 +52,5 @@ ts_status ts_plan_schedule(ts_arena *a, ts_program *p);
 /* memory.c */
 ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p);
 void ts_plan_waits(const ts_program *p, const bool *alone); /* sets wait, once the cut is known */
-/* print.c */
-void ts_program_print(const ts_program *p, ts_text *out);
 
 #endif
