@@ -231,6 +231,15 @@ TS_API ts_value *ts_stack(int n, ts_value *const *xs, int dim);
 TS_API int ts_chunk(ts_value *x, int n, int dim, ts_value **out);
 TS_API ts_value *ts_pad(ts_value *x, int rank, const int64_t *lo, const int64_t *hi, double value);
 
+/* A loop: `body`, a graph with n inputs and n outputs of the same types, runs `count` times, fed
+ * with its own outputs. Its parameters are inputs too. Writes the last outputs and returns their
+ * number, 0 on failure. The loop is written out when it is compiled. body is copied. */
+TS_API int ts_for_loop(int64_t count, const ts_graph *body, int n, ts_value *const *in,
+                       ts_value **out);
+/* The outputs of `yes` where the condition, one bool, is true, and else those of `no`: two graphs
+ * that take the same n inputs. Both are computed. */
+TS_API int ts_cond(ts_value *condition, const ts_graph *yes, const ts_graph *no, int n,
+                   ts_value *const *in, ts_value **out);
 TS_API ts_value *ts_matmul(ts_value *x, ts_value *y);
 TS_API ts_value *ts_gather(ts_value *x, int dim, ts_value *index);
 TS_API ts_value *ts_embedding(ts_value *index, ts_value *weight);
@@ -928,6 +937,8 @@ TS_API char *ts_table_text(const char *const *cells, int rows, int columns);
 #define ts_concat(...)                TS_AT_(ts_concat(__VA_ARGS__))
 #define ts_stack(...)                 TS_AT_(ts_stack(__VA_ARGS__))
 #define ts_chunk(...)                 TS_AT_(ts_chunk(__VA_ARGS__))
+#define ts_for_loop(...)              TS_AT_(ts_for_loop(__VA_ARGS__))
+#define ts_cond(...)                  TS_AT_(ts_cond(__VA_ARGS__))
 #define ts_pad(...)                   TS_AT_(ts_pad(__VA_ARGS__))
 #define ts_matmul(...)                TS_AT_(ts_matmul(__VA_ARGS__))
 #define ts_gather(...)                TS_AT_(ts_gather(__VA_ARGS__))

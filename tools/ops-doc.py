@@ -184,6 +184,11 @@ NOTES = {
                    "a target of 0 has gradient 0"),
         "identity_loss": ("x", "`reduction`", "not in PyTorch; poptorch's"),
     },
+    "Control": {
+        "for_loop": ("what the body takes; one sub-graph", "`count`",
+                     "not in PyTorch; the body's outputs are its next inputs; written out, 20000 ops at most"),
+        "cond": ("one bool, what both sides take; two sub-graphs", "", "both sides are computed"),
+    },
 }
 
 
@@ -208,7 +213,7 @@ def table():
     """name -> (differentiable, result) of every row."""
     rows = {}
     for line in (ROOT / "src/op/ops.h").read_text().splitlines():
-        m = re.match(r"(POINT|OP|MACRO)\((.*)\)\s*$", line)
+        m = re.match(r"(POINT|OP|MACRO|CONTROL)\((.*)\)\s*$", line)
         if not m:
             continue
         f = [x.strip() for x in m[2].split(",")]

@@ -773,22 +773,29 @@ static ts_status verify(const ts_graph *g)
     return TS_ERR_PARSE;
 }
 
+ts_status ts_graph_read(ts_arena *a, const char *text, ts_graph **out)
+{
+    reader r = {.p = text, .line = 1, .a = ts_arena_new()};
+    ts_status s = graph(&r, a, out);
+
+    if (!s)
+        s = verify(*out);
+    ts_arena_free(r.a);
+    if (s)
+        ts_error_doing("reading IR text");
+    return s;
+}
+
 ts_status ts_graph_parse(const char *text, ts_graph **out)
 {
-    reader r = {.p = text, .line = 1};
     ts_arena *a;
     ts_status s;
 
     if (!text || !out)
         return ts_fail(TS_ERR_ARG, "reading IR needs a text and a place for the graph");
-    r.a = ts_arena_new();
     a = ts_arena_new();
-    s = graph(&r, a, out);
-    if (!s)
-        s = verify(*out);
-    ts_arena_free(r.a);
+    s = ts_graph_read(a, text, out);
     if (s) {
-        ts_error_doing("reading IR text");
         ts_arena_free(a);
         *out = NULL;
         return s;

@@ -193,6 +193,9 @@ float ts_bf16_to_f32(uint16_t x);
 /* verify.c: what a legal graph is, one rule a line */
 ts_status ts_graph_verify(const ts_graph *g);
 
+/* front/text.c: reads the text form into an arena that there is already */
+ts_status ts_graph_read(ts_arena *a, const char *text, ts_graph **out);
+
 /* print.c */
 bool ts_name_is_plain(const char *s); /* reads back without quotes */
 void ts_graph_print(const ts_graph *g, ts_text *out);

@@ -151,6 +151,8 @@ static bool input_count_fits(checker *c, const ts_node *n)
 static bool output_count_fits(checker *c, const ts_node *n)
 {
     (void)c;
+    if (n->op->flags & TS_CONTROL)
+        return n->nsub && n->nout == n->sub[0]->noutputs;
     return n->nout == n->op->nout;
 }
 

@@ -110,6 +110,13 @@ static const ts_op table[] = {
      .infer = ts_infer_composite,                                                                  \
      .expand = ts_expand_##ex,                                                                     \
      .attrs = attrs_##op},
+#define CONTROL(op, ins, ex)                                                                       \
+    {.name = #op,                                                                                  \
+     .nin = ins,                                                                                   \
+     .flags = TS_COMPOSITE | TS_CONTROL,                                                           \
+     .infer = ts_infer_composite,                                                                  \
+     .expand = ts_expand_##ex,                                                                     \
+     .attrs = attrs_##op},
 #include "op/ops.h"
 #undef POINT
 #undef OP
@@ -143,6 +150,7 @@ ts_status ts_infer_composite(ts_node *n)
     ts_value *in[TS_MAX_INPUTS], *out[8] = {0};
     ts_type types[8];
     ts_status s;
+    int nout = n->op->nout;
 
     g->like = n;
     for (int i = 0; i < n->nin; i++)
@@ -152,7 +160,9 @@ ts_status ts_infer_composite(ts_node *n)
         s = g->status;
         ts_error_set(&g->error);
     }
-    for (int i = 0; i < n->op->nout && !s; i++) {
+    if (!s && n->op->flags & TS_CONTROL)
+        nout = n->sub[0]->noutputs;
+    for (int i = 0; i < nout && !s; i++) {
         if (!out[i])
             s = ts_fail_at(n, TS_ERR_INTERNAL, "%s has no output %d", n->op->name, i);
         else
@@ -165,7 +175,7 @@ ts_status ts_infer_composite(ts_node *n)
     }
     ts_arena_free(a);
     if (!s)
-        ts_node_set_out(n, n->op->nout, types);
+        ts_node_set_out(n, nout, types);
     return s;
 }
 

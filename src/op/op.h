@@ -117,6 +117,7 @@ int ts_reduce_lanes(const ts_node *n, int *dim);
     void ts_spec_##spec(ts_arena *, const ts_node *, ts_spec *);
 #define MACRO(name, nin, nout, expand)                                                             \
     ts_status ts_expand_##expand(ts_graph *, const ts_node *, ts_value *const *, ts_value **);
+#define CONTROL(name, nin, expand) MACRO(name, nin, 0, expand)
 #include "op/ops.h"
 #undef POINT
 #undef OP

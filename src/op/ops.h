@@ -6,6 +6,7 @@
  *        rule, `none` for no gradient.
  * OP:    flags, then the names of its rules; `none` where it has none.
  * MACRO: a composition; only says how to expand.
+ * CONTROL: a composition of sub-graphs; has as many outputs as the first of them.
  * ATTRS: the attributes an OP or MACRO takes and their kinds, as ts_apply writes them: i integer,
  *        f number, s text, l list of integers. A POINT has none.
  *
@@ -13,6 +14,9 @@
  */
 #ifndef ATTRS
 #define ATTRS(name, list)
+#endif
+#ifndef CONTROL
+#define CONTROL(name, nin, expand)
 #endif
 /* clang-format off */
 
@@ -144,6 +148,10 @@ MACRO( binary_cross_entropy_with_logits,  -2, 1, bce_logits )
 MACRO( kl_div,                             2, 1, kl_div )
 MACRO( identity_loss,                      1, 1, identity_loss )
 
+/*       name      in  expansion */
+CONTROL( for_loop, -1, for_loop )
+CONTROL( cond,     -1, cond )
+
 /*     name                               attributes */
 ATTRS( cast,                             "dtype:s" )
 ATTRS( full,                             "dtype:s shape:l value:f" )
@@ -219,5 +227,8 @@ ATTRS( binary_cross_entropy,             "reduction:s" )
 ATTRS( binary_cross_entropy_with_logits, "reduction:s has_weight:i" )
 ATTRS( kl_div,                           "reduction:s log_target:i" )
 ATTRS( identity_loss,                    "reduction:s" )
+ATTRS( for_loop,                         "count:i" )
+ATTRS( cond,                             "" )
 /* clang-format on */
 #undef ATTRS
+#undef CONTROL
