@@ -4,6 +4,19 @@
 #include <signal.h>
 #include <unistd.h>
 
+/* The address sanitizer is what makes damage show: most runs are its. */
+#ifdef __has_feature
+#if __has_feature(address_sanitizer)
+#define MORE 12
+#endif
+#endif
+#if !defined(MORE) && defined(__SANITIZE_ADDRESS__)
+#define MORE 12
+#endif
+#ifndef MORE
+#define MORE 1
+#endif
+
 enum { ROOM = 4096, MUTATIONS = 6, PATIENCE = 60 /* seconds a run may take */ };
 
 typedef struct input {
@@ -225,7 +238,7 @@ static void run(long i, input *in, const corpus *c, void (*one)(const uint8_t *,
 void fuzz(const char *name, const void *const seeds[], const size_t lens[], int nseeds,
           long default_runs, void (*one)(const uint8_t *data, size_t len))
 {
-    long runs = from_environment("TS_FUZZ", default_runs);
+    long runs = from_environment("TS_FUZZ", default_runs * MORE);
     long first = from_environment("TS_FUZZ_FIRST", 0);
     corpus c = {seeds, lens, nseeds};
     input in = {.cap = ROOM};
