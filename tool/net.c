@@ -103,14 +103,11 @@ void net_free(net *n)
     *n = (net){0};
 }
 
-int net_open(const char *path, const net_options *o, weights *w, net *out)
+int net_from_weights(const weights *w, const net_options *o, net *out)
 {
     net_options with = *o;
-    int code = weights_open(path, o->model, w);
+    int code;
 
-    *out = (net){0};
-    if (code)
-        return code;
     with.classes = o->classes ? o->classes : w->classes;
     if (!o->rank) {
         with.rank = w->rank;
@@ -118,11 +115,21 @@ int net_open(const char *path, const net_options *o, weights *w, net *out)
     }
     code = net_from_model(w->model, &with, out);
     if (!code)
-        code = net_load(out, w->states, path);
-    if (code) {
+        code = net_load(out, w->states, w->path);
+    if (code)
         net_free(out);
+    return code;
+}
+
+int net_open(const char *path, const net_options *o, weights *w, net *out)
+{
+    int code = weights_open(path, o->model, w);
+
+    *out = (net){0};
+    if (!code)
+        code = net_from_weights(w, o, out);
+    if (code)
         weights_free(w);
-    }
     return code;
 }
 

@@ -25,6 +25,18 @@ void normal_text(const normal *n, char *out, size_t size);
 normal normal_usual(const char *data, ts_dtype dtype);
 ts_normalize normal_view(const normal *n); /* borrowed from n */
 
+/* --- dataset.c --- */
+
+typedef struct dataset_options {
+    const char *name, *dir, *url; /* as in ts_data_options                       */
+    ts_split split;
+    int64_t limit;
+    int rank; /* of the samples that the net takes: folders of images are resized to it; 0: no */
+    const int64_t *dims;
+    bool quiet; /* no bar for a download */
+} dataset_options;
+int dataset_open(const dataset_options *o, ts_dataset **out);
+
 /* --- weights.c: files of weights --- */
 
 typedef struct weights {
@@ -81,7 +93,9 @@ typedef struct net {
 } net;
 
 int net_from_model(const ts_model *m, const net_options *o, net *out);
-/* What weights_open and net_from_model and net_load make together. */
+/* The net of weights, loaded. */
+int net_from_weights(const weights *w, const net_options *o, net *out);
+/* weights_open and net_from_weights. */
 int net_open(const char *path, const net_options *o, weights *w, net *out);
 void net_free(net *n);
 /* All that is missing, unexpected or of another shape is said at once. where: for the message. */

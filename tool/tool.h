@@ -84,7 +84,19 @@ extern const option training_options[];
 ts_optimizer chosen_optimizer(void);
 ts_options chosen_options(void); /* device iterations and gradient accumulation */
 
+/* plots.c: the options of every command that draws */
+extern const option plot_options[];
+bool plots_wanted(void);
+int plot_path(const char *name, char *out, size_t size); /* in the folder, which is made */
+/* Reports a picture that failed. A library that draws none is no failure unless --plots is given;
+ * then plots are not wanted any more. */
+int plot_done(ts_status s);
+
+/* json.c: to stdout */
+void json_text(const char *text);
+void json_number(double x); /* null when it is no number */
+
 extern const command cache_command, compile_command, completion_command, devices_command,
-    help_command, inspect_command, models_command;
+    eval_command, help_command, inspect_command, models_command;
 
 #endif
