@@ -41,9 +41,16 @@ static bool show_download(void *arg, const char *file, int64_t done, int64_t tot
     return true;
 }
 
+bool dataset_has_name(const char *name)
+{
+    for (int i = 0; ts_data_builtin(i); i++)
+        if (!strcmp(ts_data_builtin(i), name))
+            return true;
+    return false;
+}
+
 int dataset_open(const dataset_options *o, ts_dataset **out)
 {
-    bool known = false;
     download shown = {0};
     ts_data_options opt = {.name = o->name,
                            .split = o->split,
@@ -54,9 +61,7 @@ int dataset_open(const dataset_options *o, ts_dataset **out)
                            .progress_arg = &shown};
     ts_status s;
 
-    for (int i = 0; ts_data_builtin(i); i++)
-        known = known || !strcmp(o->name, ts_data_builtin(i));
-    if (o->rank == 3 && !known && is_image_folder(o->name))
+    if (o->rank == 3 && !dataset_has_name(o->name) && is_image_folder(o->name))
         opt.image = (ts_image_options){
             .channels = (int)o->dims[0], .height = (int)o->dims[1], .width = (int)o->dims[2]};
     s = ts_data_open(&opt, out);

@@ -35,6 +35,7 @@ typedef struct dataset_options {
     const int64_t *dims;
     bool quiet; /* no bar for a download */
 } dataset_options;
+bool dataset_has_name(const char *name); /* it is one of ts_data_builtin */
 int dataset_open(const dataset_options *o, ts_dataset **out);
 
 /* --- weights.c: files of weights --- */
