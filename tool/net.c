@@ -87,7 +87,7 @@ int net_from_model(const ts_model *m, const net_options *o, net *out)
     int code;
 
     *out = (net){.batch = o->batch ? o->batch : USUAL_BATCH};
-    snprintf(out->name, sizeof(out->name), "%s", ts_model_name(m));
+    printable(ts_model_name(m), out->name, sizeof(out->name));
     code = compile(m, o, out) ? failed() : read_shapes(out);
     if (code)
         net_free(out);

@@ -56,14 +56,10 @@ typedef struct weights {
 /* model: a name or file in place of what the file says, or NULL. */
 int weights_open(const char *path, const char *model, weights *out);
 void weights_free(weights *w);
-/* The state dict in what was loaded: itself, or below model_state_dict, state_dict or model; NULL
- * when there is none. */
-const ts_object *weights_states(const ts_object *file);
-/* The text under "tessera.model" and so on, or NULL. */
-const char *weights_fact(const ts_object *file, const char *key);
-/* The built-in model whose parameters have these names and shapes, for how many classes; *out is
- * NULL when none has. */
-int weights_match(const ts_object *states, ts_model **out, int64_t *classes);
+/* The same in steps: the file and its state dict (NULL: it has none); then the model (NULL: none is
+ * named and no built-in one fits) and the rest. */
+int weights_load(const char *path, weights *out);
+int weights_identify(weights *w, const char *model);
 /* How many tensors are missing, unexpected or of another shape; written to out, unless NULL, a line
  * each. */
 int weights_compare(const ts_executable *x, const ts_object *states, FILE *out);
