@@ -84,7 +84,7 @@ static int print_plans(const ts_model *m, const ts_model_options *o)
     ts_optimizer optimizer = chosen_optimizer();
     ts_stats training, inference;
     ts_graph *g;
-    bool trains = !ts_model_graph(m, &(ts_model_options){.training = true}, &g);
+    bool trains = !ts_model_graph(m, &(ts_model_options){.batch = 2, .training = true}, &g);
 
     if (trains)
         ts_graph_free(g);

@@ -63,6 +63,9 @@ int weights_identify(weights *w, const char *model);
 /* How many tensors are missing, unexpected or of another shape; written to out, unless NULL, a line
  * each. */
 int weights_compare(const ts_executable *x, const ts_object *states, FILE *out);
+/* Says all of them as an error. */
+int weights_misfit(const ts_executable *x, const ts_object *states, const char *model,
+                   const char *where);
 
 /* --- net.c: nets that run --- */
 

@@ -150,6 +150,26 @@ int weights_compare(const ts_executable *x, const ts_object *states, FILE *out)
     return n;
 }
 
+int weights_misfit(const ts_executable *x, const ts_object *states, const char *model,
+                   const char *where)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    int count, code;
+
+    if (!f)
+        return failure("out of memory");
+    count = weights_compare(x, states, f);
+    fclose(f);
+    code = explain(TS_ERR_SHAPE, where, "loading the weights",
+                   "--model NAME|FILE says which model the weights are of",
+                   "the weights do not fit the model '%s'; %d %s:%s", model, count,
+                   count == 1 ? "tensor differs" : "tensors differ", text ? text : "");
+    free(text);
+    return code;
+}
+
 /* --- models --- */
 
 /* An executable that knows the names and shapes of the model's states; nothing is compiled. */
@@ -315,6 +335,23 @@ int weights_identify(weights *w, const char *model)
     return code || !w->model ? code : read_facts(w);
 }
 
+/* Before the net is compiled: that takes longer. */
+static int check_fit(const weights *w)
+{
+    ts_model_options o = {.rank = w->rank, .dims = w->dims, .classes = w->classes};
+    ts_executable *x;
+    char name[128];
+    int code = TOOL_OK;
+
+    if (states_of(w->model, &o, &x))
+        return failed();
+    if (weights_compare(x, w->states, NULL))
+        code = weights_misfit(x, w->states, printable(ts_model_name(w->model), name, sizeof(name)),
+                              w->path);
+    ts_executable_free(x);
+    return code;
+}
+
 int weights_open(const char *path, const char *model, weights *out)
 {
     int code = weights_load(path, out);
@@ -324,6 +361,8 @@ int weights_open(const char *path, const char *model, weights *out)
     code = out->states ? weights_identify(out, model) : no_states(out);
     if (!code && !out->model)
         code = no_model(out);
+    if (!code)
+        code = check_fit(out);
     if (code)
         weights_free(out);
     return code;
