@@ -49,7 +49,8 @@ typedef struct weights {
     int64_t dims[TS_MAX_RANK];
     int64_t classes;  /* 0: the model does not say       */
     const char *data; /* the dataset trained on, or NULL */
-    char **names;     /* of the classes, or NULL         */
+    char **names;     /* of the classes, as the file says */
+    int nnames;
     normal normal;
     bool has_normal; /* the file says how to normalise */
 } weights;
@@ -60,6 +61,8 @@ void weights_free(weights *w);
  * named and no built-in one fits) and the rest. */
 int weights_load(const char *path, weights *out);
 int weights_identify(weights *w, const char *model);
+/* The name of class i when the file names as many as there are; else NULL. */
+const char *weights_class(const weights *w, int64_t classes, int i);
 /* How many tensors are missing, unexpected or of another shape; written to out, unless NULL, a line
  * each. */
 int weights_compare(const ts_executable *x, const ts_object *states, FILE *out);

@@ -56,25 +56,29 @@ static bool read_dims(const char *s, int *rank, int64_t *dims)
     return *rank > 0 && !s[strspn(s, " \n")];
 }
 
-/* "T-shirt\nTrouser" -> names, which the first one owns; NULL when there are not `count`. */
-static char **read_names(const char *text, int64_t count)
+/* "T-shirt\nTrouser" -> names, which the first one owns. */
+static int read_names(const char *text, char ***names)
 {
-    char **names = NULL, *rest = strdup(text);
-    int64_t lines = text[0] != 0;
+    char *rest = strdup(text);
+    int n = text[0] != 0;
 
     for (const char *p = text; *p; p++)
-        lines += *p == '\n' && p[1];
-    if (rest && lines && lines == count)
-        names = calloc((size_t)count, sizeof(*names));
-    if (!names) {
+        n += *p == '\n' && p[1];
+    *names = rest && n ? calloc((size_t)n, sizeof(**names)) : NULL;
+    if (!*names) {
         free(rest);
-        return NULL;
+        return 0;
     }
-    for (int64_t i = 0; i < count; i++) {
-        names[i] = strsep(&rest, "\n");
-        printable(names[i], names[i], 0);
+    for (int i = 0; i < n; i++) {
+        (*names)[i] = strsep(&rest, "\n");
+        printable((*names)[i], (*names)[i], 0);
     }
-    return names;
+    return n;
+}
+
+const char *weights_class(const weights *w, int64_t classes, int i)
+{
+    return w->nnames == classes && i < w->nnames ? w->names[i] : NULL;
 }
 
 /* --- do weights and model fit? --- */
@@ -312,7 +316,7 @@ static int read_facts(weights *w)
     if (how && !normal_read(how, &w->normal))
         return bad_fact(w, "tessera.normalize", how);
     if (names)
-        w->names = read_names(names, w->classes);
+        w->nnames = read_names(names, &w->names);
     return TOOL_OK;
 }
 

@@ -438,6 +438,21 @@ def test_an_image_that_cannot_be_read_does_not_stop_the_others(tool, tmp_path):
     assert ["error" in image for image in got["images"]] == [True, False, True, True, True]
 
 
+def test_a_net_of_other_images_takes_them_as_they_are(tool, tmp_path):
+    """And names with any bytes are valid JSON."""
+    make_images(tmp_path)
+    name = os.fsdecode(b'a"\\ \xff\n.jpg')
+    (tmp_path / "boot.jpg").rename(tmp_path / name)
+    write_safetensors(tmp_path / "net.safetensors", module("classifier").state_dict(),
+                      described(tool, **{"tessera.data": "photos", "tessera.classes": "\n".join('"\\é\x1b' + c for c in CLASSES)}))
+    got = result(tool("predict", "net.safetensors", name, "--top", 1, "--json", "--no-plots"))
+    best = got["images"][0]["scores"][0]
+    want = scores(module("classifier"), pillow_steps(tmp_path / name, invert=False)[None])[0]
+    assert best["score"] == pytest.approx(float(want.max()), abs=1e-5)
+    assert got["images"][0]["file"] == 'a"\\ \ufffd\n.jpg'
+    assert best["class"] == '"\\é?' + CLASSES[int(want.argmax())]
+
+
 def test_predict_with_nets_for_other_things(tool, tmp_path):
     make_images(tmp_path)
     torch.save(Small().state_dict(), tmp_path / "net.pth")
