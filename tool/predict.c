@@ -368,9 +368,8 @@ const command predict_command = {
     .options = options,
     .run = run,
     .more = "Images are resized to what the net takes, made gray for a net of one channel and\n"
-            "inverted where their background is light, unless the net was trained on images of\n"
-            "its own: those of MNIST and Fashion-MNIST are on black. The picture "
-            "NAME_prediction.png shows the image, what the net sees of it and\n"
-            "the probabilities of the classes.",
+            "inverted where their background is light; that is for nets of MNIST and\n"
+            "Fashion-MNIST, whose images are on black. The picture NAME_prediction.png shows the\n"
+            "image, what the net sees of it and the probabilities of the classes.",
     .examples = "predict net.pth net.jpg\npredict net.pth net.png --top 5 --no-plots --json\n",
 };
