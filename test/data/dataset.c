@@ -55,6 +55,7 @@ static void named_sets_are_found(void **state)
                  "looking for a dataset needs a name that is known, a split and a place for the "
                  "path");
     test_folder_remove(folder);
+    free(folder);
 }
 
 static void sizes_are_checked_before_anything_is_allocated(void **state)
