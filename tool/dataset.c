@@ -49,6 +49,21 @@ bool dataset_has_name(const char *name)
     return false;
 }
 
+/* Do images of the dataset have to be resized for the net? */
+static bool other_size(const dataset_options *o, const ts_dataset *d)
+{
+    ts_array all = ts_dataset_samples(d);
+
+    return all.dtype == TS_U8 && all.rank == 4 && o->rank == 3 &&
+           memcmp(all.dims + 1, o->dims, sizeof(*o->dims) * 3);
+}
+
+static ts_image_options size_of_net(const dataset_options *o)
+{
+    return (ts_image_options){
+        .channels = (int)o->dims[0], .height = (int)o->dims[1], .width = (int)o->dims[2]};
+}
+
 int dataset_open(const dataset_options *o, ts_dataset **out)
 {
     download shown = {0};
@@ -62,9 +77,13 @@ int dataset_open(const dataset_options *o, ts_dataset **out)
     ts_status s;
 
     if (o->rank == 3 && !dataset_has_name(o->name) && is_image_folder(o->name))
-        opt.image = (ts_image_options){
-            .channels = (int)o->dims[0], .height = (int)o->dims[1], .width = (int)o->dims[2]};
+        opt.image = size_of_net(o);
     s = ts_data_open(&opt, out);
+    if (!s && o->resize && other_size(o, *out)) {
+        ts_dataset_free(*out);
+        opt.image = size_of_net(o);
+        s = ts_data_open(&opt, out);
+    }
     ts_bar_close(shown.bar);
     return s ? failed() : TOOL_OK;
 }

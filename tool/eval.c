@@ -59,6 +59,7 @@ static int open_data(evaluation *e)
                                            .limit = args.limit,
                                            .rank = e->w.rank,
                                            .dims = e->w.dims,
+                                           .resize = e->w.has_input,
                                            .quiet = args.quiet},
                         &e->d);
 }
@@ -243,13 +244,13 @@ static void json_class(const evaluation *e, int i)
     quality q = class_quality(&e->r, i);
 
     printf("%s\n    {\"class\": ", i ? "," : "");
-    json_text(e->names[i]);
+    json_quote(e->names[i]);
     printf(", \"precision\": ");
-    json_number(q.precision);
+    json_value(q.precision);
     printf(", \"recall\": ");
-    json_number(q.recall);
+    json_value(q.recall);
     printf(", \"f1\": ");
-    json_number(q.f1);
+    json_value(q.f1);
     printf(", \"count\": %" PRId64 "}", q.count);
 }
 
@@ -268,23 +269,23 @@ static void json_confusion(const net_result *r)
 static void print_json(const evaluation *e)
 {
     printf("{\n  \"file\": ");
-    json_text(args.file);
+    json_quote(args.file);
     printf(",\n  \"model\": ");
-    json_text(e->n.name);
+    json_quote(e->n.name);
     printf(",\n  \"data\": ");
-    json_text(e->data);
+    json_quote(e->data);
     printf(",\n  \"samples\": %" PRId64 ",\n  \"right\": %" PRId64 ",\n  \"accuracy\": ",
            e->r.count, e->r.right);
-    json_number(e->r.accuracy);
+    json_value(e->r.accuracy);
     printf(",\n  \"loss\": ");
-    json_number(e->r.loss);
+    json_value(e->r.loss);
     printf(",\n  \"classes\": [");
     for (int i = 0; i < e->r.classes; i++)
         json_class(e, i);
     json_confusion(&e->r);
     if (e->picture[0]) {
         printf(",\n  \"plot\": ");
-        json_text(e->picture);
+        json_quote(e->picture);
     }
     printf("\n}\n");
 }

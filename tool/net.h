@@ -33,7 +33,8 @@ typedef struct dataset_options {
     int64_t limit;
     int rank; /* of the samples that the net takes: folders of images are resized to it; 0: no */
     const int64_t *dims;
-    bool quiet; /* no bar for a download */
+    bool resize; /* those of other datasets too: the net was trained on resized images */
+    bool quiet;  /* no bar for a download */
 } dataset_options;
 bool dataset_has_name(const char *name); /* it is one of ts_data_builtin */
 int dataset_open(const dataset_options *o, ts_dataset **out);
@@ -52,7 +53,7 @@ typedef struct weights {
     char **names;     /* of the classes, as the file says */
     int nnames;
     normal normal;
-    bool has_normal; /* the file says how to normalise */
+    bool has_normal, has_input; /* the file says how to normalise, and the sizes of a sample */
 } weights;
 /* model: a name or file in place of what the file says, or NULL. */
 int weights_open(const char *path, const char *model, weights *out);

@@ -269,31 +269,31 @@ static void json_score(const prediction *p, int i)
     int class = p->order[i];
 
     printf("%s\n       {\"class\": ", i ? "," : "");
-    json_text(p->classes[class]);
+    json_quote(p->classes[class]);
     printf(", \"index\": %d, \"probability\": ", class);
-    json_number(p->probabilities[class]);
+    json_value(p->probabilities[class]);
     printf(", \"score\": ");
-    json_number(p->scores[class]);
+    json_value(p->scores[class]);
     printf("}");
 }
 
 static void json_image(const prediction *p, int which, int code)
 {
     printf("%s\n    {\"file\": ", which ? "," : "");
-    json_text(args.images.word[which]);
+    json_quote(args.images.word[which]);
     if (code)
         printf(", \"error\": true}");
     if (code)
         return;
     printf(", \"class\": ");
-    json_text(p->classes[p->order[0]]);
+    json_quote(p->classes[p->order[0]]);
     printf(", \"index\": %d,\n     \"scores\": [", p->order[0]);
     for (int i = 0; i < shown(p); i++)
         json_score(p, i);
     printf("]");
     if (p->picture[0]) {
         printf(",\n     \"plot\": ");
-        json_text(p->picture);
+        json_quote(p->picture);
     }
     printf("}");
 }
@@ -323,9 +323,9 @@ static int all(prediction *p)
 
     if (args.json) {
         printf("{\n  \"file\": ");
-        json_text(args.file);
+        json_quote(args.file);
         printf(",\n  \"model\": ");
-        json_text(p->n.name);
+        json_quote(p->n.name);
         printf(",\n  \"images\": [");
     }
     for (int i = 0; i < args.images.count; i++)

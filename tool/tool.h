@@ -92,9 +92,9 @@ int plot_path(const char *name, char *out, size_t size); /* in the folder, which
  * then plots are not wanted any more. */
 int plot_done(ts_status s);
 
-/* json.c: to stdout */
-void json_text(const char *text);
-void json_number(double x); /* null when it is no number */
+/* quote.c: as JSON, to stdout */
+void json_quote(const char *text);
+void json_value(double x); /* null when it is no number */
 
 extern const command cache_command, compile_command, completion_command, data_command,
     devices_command, eval_command, help_command, inspect_command, models_command, predict_command;

@@ -259,8 +259,8 @@ static int match(const ts_object *states, ts_model **out, int64_t *classes)
 static int no_states(const weights *w)
 {
     return explain(TS_ERR_ARG, w->path, "looking for the weights",
-                   "a checkpoint is what "
-                   "torch.save(model.state_dict(), ...) or 'tessera train' writes",
+                   "a checkpoint is what torch.save(model.state_dict(), ...) or 'tessera train' "
+                   "writes",
                    "%s has no state dict: no dict of names and tensors", w->path);
 }
 
@@ -303,7 +303,6 @@ static int read_facts(weights *w)
     const char *input = fact(w->file, "tessera.input");
     const char *how = fact(w->file, "tessera.normalize");
     const char *names = fact(w->file, "tessera.classes");
-
     char shown[PATH_MAX];
 
     w->data = fact(w->file, "tessera.data");
@@ -312,6 +311,7 @@ static int read_facts(weights *w)
     w->rank = ts_model_input(w->model, w->dims);
     if (input && !read_dims(input, &w->rank, w->dims))
         return bad_fact(w, "tessera.input", input);
+    w->has_input = input != NULL;
     w->has_normal = how != NULL;
     if (how && !normal_read(how, &w->normal))
         return bad_fact(w, "tessera.normalize", how);

@@ -253,6 +253,23 @@ def test_a_description_and_a_csv_file(tool, tmp_path):
            "the net tells 5 classes apart, the data has 7", "  while  ", "  hint ")
 
 
+def test_built_in_models_with_other_numbers_of_classes(tool, tmp_path):
+    """mnist-pipeline has 10 filters too, which are no classes."""
+    pixels, labels = fashion()
+    torch.manual_seed(2)
+    net = MODELS["mnist-pipeline"][0]().eval()
+    net.layer4 = nn.Linear(256, 13)
+    torch.save(net.state_dict(), tmp_path / "net.pth")
+    np.savez(tmp_path / "x.npz", x=pixels[:50, 0], y=labels[:50])
+    got = result(tool("eval", "net.pth", "--data", "x.npz", "--json", "--no-plots"))
+    assert got["model"] == "mnist-pipeline"
+    assert got["confusion"] == confusion(scores(net, normalised(pixels[:50])), labels[:50], 13)
+    assert [c["class"] for c in got["classes"]] == [str(i) for i in range(13)]
+    net.layer4 = nn.Linear(256, 7)
+    torch.save(net.state_dict(), tmp_path / "net.pth")
+    expect(tool("eval", "net.pth", "--data", "x.npz"), FAILED, "the net tells 7 classes apart, the data has 10")
+
+
 def test_a_folder_of_images(tool, tmp_path):
     """They are resized to what the net takes, and classes of other names are noticed."""
     pixels, labels = fashion()
@@ -275,6 +292,20 @@ def test_a_folder_of_images(tool, tmp_path):
         f.unlink()
     (tmp_path / "images" / folders[3]).rmdir()
     expect(tool("eval", "net.pth", "--data", "images"), FAILED, "the net tells 10 classes apart, the data has 9")
+
+
+def test_a_net_of_resized_images(tool, tmp_path):
+    """Where the file says the size, images are made so; where it does not, they do not fit."""
+    pixels, labels = fashion()
+    large = [Image.fromarray(p[0]).resize((40, 50)) for p in pixels[:48]]
+    np.savez(tmp_path / "x.npz", x=np.stack(list(map(np.array, large))), y=labels[:48])
+    write_safetensors(tmp_path / "net.safetensors", module("classifier").state_dict(), described(tool))
+    got = result(tool("eval", "net.safetensors", "--data", "x.npz", "--json", "--no-plots"))
+    small = np.stack([np.array(im.resize((28, 28), Image.BILINEAR))[None] for im in large])
+    assert got["confusion"] == confusion(scores(module("classifier"), normalised(small)), labels[:48])
+    torch.save(module("classifier").state_dict(), tmp_path / "net.pth")
+    expect(tool("eval", "net.pth", "--data", "x.npz"), FAILED,
+           "the net takes samples of 1x28x28, the data has samples of 1x50x40", "  while  ", "  hint ")
 
 
 def test_what_does_not_fit_is_said_at_once(tool, tmp_path):

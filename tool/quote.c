@@ -1,4 +1,5 @@
-/* json.c - the words and numbers of JSON on stdout. Whatever the bytes, the result is valid. */
+/* quote.c - words and numbers as JSON has them, on stdout. Whatever the bytes, the result is valid.
+ */
 #include "tool.h"
 #include <math.h>
 
@@ -21,7 +22,7 @@ static int letter(const unsigned char *s)
     return n;
 }
 
-void json_text(const char *text)
+void json_quote(const char *text)
 {
     const unsigned char *s = (const unsigned char *)text;
 
@@ -41,7 +42,7 @@ void json_text(const char *text)
     putchar('"');
 }
 
-void json_number(double x)
+void json_value(double x)
 {
     if (isfinite(x))
         printf("%.9g", x);
