@@ -62,6 +62,9 @@ void weights_free(weights *w);
  * named and no built-in one fits) and the rest. */
 int weights_load(const char *path, weights *out);
 int weights_identify(weights *w, const char *model);
+/* The state dict in what was loaded: itself, or below model_state_dict, state_dict or model; NULL
+ * when there is none. */
+const ts_object *weights_states(const ts_object *file);
 /* The name of class i when the file names as many as there are; else NULL. */
 const char *weights_class(const weights *w, int64_t classes, int i);
 /* How many tensors are missing, unexpected or of another shape; written to out, unless NULL, a line

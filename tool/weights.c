@@ -21,9 +21,7 @@ static bool is_state_dict(const ts_object *o)
     return false;
 }
 
-/* The state dict in what was loaded: itself, or below one of the usual keys; NULL: there is none.
- */
-static const ts_object *find_states(const ts_object *file)
+const ts_object *weights_states(const ts_object *file)
 {
     static const char *const places[] = {"model_state_dict", "state_dict", "model"};
 
@@ -328,7 +326,7 @@ int weights_load(const char *path, weights *out)
         weights_free(out);
         return code;
     }
-    out->states = find_states(out->file);
+    out->states = weights_states(out->file);
     return TOOL_OK;
 }
 
