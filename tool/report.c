@@ -23,6 +23,37 @@ int failure(const char *fmt, ...)
     return TOOL_FAILED;
 }
 
+int explain(ts_status code, const char *at, const char *doing, const char *hint, const char *fmt,
+            ...)
+{
+    va_list ap;
+
+    fprintf(stderr, "tessera: %s: ", ts_status_name(code));
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    if (at)
+        fprintf(stderr, "\n  at     %s", at);
+    if (doing)
+        fprintf(stderr, "\n  while  %s", doing);
+    if (hint)
+        fprintf(stderr, "\n  hint   %s", hint);
+    fputc('\n', stderr);
+    return TOOL_FAILED;
+}
+
+const char *printable(const char *s, char *out, size_t size)
+{
+    if (s != out)
+        snprintf(out, size, "%s", s);
+    for (unsigned char *p = (unsigned char *)out; *p; p++)
+        if (*p < ' ' || *p == 0x7f)
+            *p = '?';
+        else if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) /* U+0080 to U+009F */
+            p[0] = p[1] = '?';
+    return out;
+}
+
 const char *bytes_text(int64_t bytes, char *out, size_t size)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
