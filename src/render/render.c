@@ -48,38 +48,18 @@ void ts_render_emitter(ts_render *r, ts_emit *e)
                    .out = &r->body,
                    .indent = 1,
                    .next = &r->next,
+                   .prefix = r->prefix ? r->prefix : "",
+                   .plain = r->prefix != NULL,
                    .where = r,
                    .stored = stored,
                    .pointer = ts_render_pointer,
                    .need = need};
 }
 
-static const char *memory_type(ts_dtype t)
-{
-    switch (t) {
-    case TS_F32:
-        return "float";
-    case TS_F64:
-        return "double";
-    case TS_F16:
-    case TS_BF16:
-        return "uint16_t";
-    case TS_I8:
-        return "int8_t";
-    case TS_U8:
-    case TS_BOOL:
-        return "uint8_t";
-    case TS_I32:
-        return "int32_t";
-    default:
-        return "int64_t";
-    }
-}
-
 static void declare(ts_render *r, const ts_value *v, bool written)
 {
     const ts_place *p = &r->p->place[v->id];
-    const char *t = memory_type(v->type.dtype), *name = ts_render_pointer(r, v);
+    const char *t = ts_emit_memory_type(v->type.dtype), *name = ts_render_pointer(r, v);
 
     if (p->home == TS_HOME_INPUT)
         ts_text_printf(&r->body, "    const %s *const %s = c->in[%d];\n", t, name, v->index);
@@ -161,7 +141,7 @@ static void constants(ts_render *r, ts_text *out)
         if (!v || r->p->place[v->id].home != TS_HOME_CONST)
             continue;
         count = ts_type_count(&v->type);
-        ts_text_printf(out, "\nstatic const %s const%d[%ld] = {", memory_type(v->type.dtype), v->id,
+        ts_text_printf(out, "\nstatic const %s const%d[%ld] = {", ts_emit_memory_type(v->type.dtype), v->id,
                        (long)count);
         for (int64_t j = 0; j < count; j++) {
             ts_text_printf(out, j % 8 ? ", " : j ? ",\n    " : "\n    ");
