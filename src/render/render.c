@@ -31,6 +31,8 @@ const char *ts_render_pointer(const void *where, const ts_value *v)
     const ts_render *r = where;
     char *s;
 
+    if (r->names && r->names[v->id])
+        return r->names[v->id];
     if (v->kind == TS_VALUE_NODE)
         return ts_arena_printf(r->a, r->p->place[v->id].home == TS_HOME_CONST ? "const%d" : "v%d",
                                v->id);
@@ -81,7 +83,9 @@ static void describe(ts_render *r, const ts_value *v, bool *seen)
                    v->node->op->name);
     for (int i = 0; i < v->node->nin; i++) {
         const ts_value *x = v->node->in[i];
-        if (x->kind == TS_VALUE_NODE)
+        if (r->names && r->names[x->id])
+            ts_text_printf(&r->body, "%s%s", i ? ", " : "", r->names[x->id]);
+        else if (x->kind == TS_VALUE_NODE)
             ts_text_printf(&r->body, "%s%%%d", i ? ", " : "", x->id);
         else
             ts_text_printf(&r->body, "%s%%%s", i ? ", " : "", x->name);
@@ -90,16 +94,22 @@ static void describe(ts_render *r, const ts_value *v, bool *seen)
                    v->node->layer ? v->node->layer : "");
 }
 
-static void kernel_head(ts_render *r, int i)
+void ts_render_describe(ts_render *r, const ts_kernel *k)
 {
-    const ts_kernel *k = r->p->kernels[i];
     bool *seen = TS_NEWS(r->a, bool, r->p->g->nvalues);
 
-    ts_text_printf(&r->body, "\n" TS_UNIT "/*\n");
     for (int n = 0; n < k->nroots && !k->copy; n++)
         describe(r, k->roots[n], seen);
     if (k->copy)
         ts_text_printf(&r->body, " * %%%s <- %%%d\n", k->roots[0]->name, k->copy->id);
+}
+
+static void kernel_head(ts_render *r, int i)
+{
+    const ts_kernel *k = r->p->kernels[i];
+
+    ts_text_printf(&r->body, "\n" TS_UNIT "/*\n");
+    ts_render_describe(r, k);
     ts_text_printf(&r->body, " */\nvoid k%d(const ctx *c, int64_t lo, int64_t hi)\n{\n", i);
     for (int n = 0; n < k->nroots; n++)
         declare(r, k->roots[n], true);
