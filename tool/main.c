@@ -9,8 +9,17 @@
 #include <string.h>
 
 const command *const commands[] = {
-    &models_command,  &inspect_command, &compile_command,    &cache_command,
-    &devices_command, &help_command,    &completion_command, NULL,
+    &eval_command,
+    &predict_command,
+    &models_command,
+    &data_command,
+    &inspect_command,
+    &compile_command,
+    &cache_command,
+    &devices_command,
+    &help_command,
+    &completion_command,
+    NULL,
 };
 
 const command *find_command(const char *name)

@@ -70,6 +70,11 @@ void help(const command *c); /* NULL: of the whole tool */
 /* report.c: what commands print */
 int failed(void); /* the library's last error; TOOL_FAILED */
 int failure(const char *fmt, ...) PRINTF(1, 2);
+/* An error in four parts as the library's are; at, doing and hint may be NULL. */
+int explain(ts_status code, const char *at, const char *doing, const char *hint, const char *fmt,
+            ...) PRINTF(5, 6);
+/* The text with '?' for what a terminal would obey. */
+const char *printable(const char *s, char *out, size_t size);
 const char *bytes_text(int64_t bytes, char *out, size_t size);                 /* 1.5 MiB */
 const char *shape_text(int rank, const int64_t *dims, char *out, size_t size); /* 16x10 */
 int finish_output(int code); /* code, or TOOL_FAILED when what was printed got lost */
@@ -79,7 +84,19 @@ extern const option training_options[];
 ts_optimizer chosen_optimizer(void);
 ts_options chosen_options(void); /* device iterations and gradient accumulation */
 
-extern const command cache_command, compile_command, completion_command, devices_command,
-    help_command, inspect_command, models_command;
+/* plots.c: the options of every command that draws */
+extern const option plot_options[];
+bool plots_wanted(void);
+int plot_path(const char *name, char *out, size_t size); /* in the folder, which is made */
+/* Reports a picture that failed. A library that draws none is no failure unless --plots is given;
+ * then plots are not wanted any more. */
+int plot_done(ts_status s);
+
+/* json.c: to stdout */
+void json_text(const char *text);
+void json_number(double x); /* null when it is no number */
+
+extern const command cache_command, compile_command, completion_command, data_command,
+    devices_command, eval_command, help_command, inspect_command, models_command, predict_command;
 
 #endif
