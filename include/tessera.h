@@ -870,8 +870,8 @@ TS_API void ts_bar_close(ts_bar *b);
 TS_API char *ts_table_text(const char *const *cells, int rows, int columns);
 
 /* --- export ------------------------------------------------------------------------------------
- * A trained net's inference as C that needs nothing but libm: one source with the weights inside and
- * its header, C99 without extensions, no allocation. Every name in them begins with the net's.
+ * A trained net's inference as C that needs nothing but libm: one source with the weights inside
+ * and its header, C99 without extensions, no allocation. Every name in them begins with the net's.
  *
  *   void NAME_run(const float *input, float *output);
  *   void NAME_run_in(float *scratch, const float *input, float *output);   scratch from the caller

@@ -65,8 +65,8 @@ const char *ts_emit_point(ts_emit *e, const ts_node *n, int out, const ts_ix *co
     for (int i = 0; i < n->nin; i++)
         x[i] = ts_emit_at(e, n->in[i], broadcast_at(e, n->in[i], rank, at));
     e->need(e->where, ts_arena_printf(e->a, "op %s %s", n->op->name, ts_emit_suffix(e, t)));
-    return ts_emit_temp(e, n->out[0]->type.dtype, "%s%s_%s(%s%s%s%s%s)", e->prefix,
-                        n->op->name, ts_emit_suffix(e, t), x[0], n->nin > 1 ? ", " : "", x[1],
+    return ts_emit_temp(e, n->out[0]->type.dtype, "%s%s_%s(%s%s%s%s%s)", e->prefix, n->op->name,
+                        ts_emit_suffix(e, t), x[0], n->nin > 1 ? ", " : "", x[1],
                         n->nin > 2 ? ", " : "", x[2]);
 }
 

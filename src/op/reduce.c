@@ -361,8 +361,7 @@ const char *ts_emit_argreduce(ts_emit *e, const ts_node *n, int out, const ts_ix
     int has_dim = ts_attr_list(n, "dims", &dims), marks[TS_MAX_RANK], depth;
     const ts_type *t = &n->in[0]->type;
     const ts_ix *x[TS_MAX_RANK], *place = ts_ix_const(e->a, 0);
-    const char *best = ts_emit_name(e, "b"), *where = ts_emit_name(e, "w"), *v,
-               *better;
+    const char *best = ts_emit_name(e, "b"), *where = ts_emit_name(e, "w"), *v, *better;
 
     (void)out;
     ts_emit_line(e, "%s %s = 0;", ts_emit_ctype(e, t->dtype), best);

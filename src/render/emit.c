@@ -266,7 +266,8 @@ static const char *load(ts_emit *e, const ts_value *v, const ts_ix *const *at)
         e->loaded(e->where, v, x);
     if (!e->lanes)
         return ts_emit_temp(e, v->type.dtype, "%s",
-                            runs_backwards(x) ? backward_load(e, v, text) : scalar_load(e, v, text));
+                            runs_backwards(x) ? backward_load(e, v, text)
+                                              : scalar_load(e, v, text));
     if (!ts_ix_uses(x, e->lane))
         return ts_emit_temp(e, v->type.dtype, "%s - (%s){0}", scalar_load(e, v, text),
                             ts_emit_ctype(e, v->type.dtype));
@@ -483,7 +484,8 @@ const char *ts_emit_number(ts_emit *e, ts_dtype t, double x)
         s = ts_arena_printf(e->a, "%a /* %g */", x, x);
     else {
         s = ts_arena_printf(e->a, t == TS_F64 ? "%.17g" : "%.9g", x);
-        s = ts_arena_printf(e->a, "%s%s%s", s, strpbrk(s, ".en") ? "" : ".0", t == TS_F64 ? "" : "f");
+        s = ts_arena_printf(e->a, "%s%s%s", s, strpbrk(s, ".en") ? "" : ".0",
+                            t == TS_F64 ? "" : "f");
     }
     return s;
 }

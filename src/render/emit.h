@@ -61,7 +61,7 @@ struct ts_emit {
     ts_arena *a;
     ts_text *out;
     int indent;
-    int *next; /* for fresh names; shared by the whole source */
+    int *next;          /* for fresh names; shared by the whole source */
     const char *prefix; /* of the functions that the prelude defines; "" unless it is exported */
     bool plain;         /* C99 without extensions; scalar mode only */
     const ts_atom *lane;

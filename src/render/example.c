@@ -1,8 +1,8 @@
 /* example.c - a program that runs an exported net on a sample, and what it must print.
  *
  * The numbers it must print are those of an engine on this machine. The exported code rounds
- * differently in the last bits, so results are printed with as many digits (up to four) as leave every
- * one of them away from where the last digit turns.
+ * differently in the last bits, so results are printed with as many digits (up to four) as leave
+ * every one of them away from where the last digit turns.
  */
 #include "render/export.h"
 #include <inttypes.h>
@@ -12,7 +12,8 @@ enum { MOST_PRINTED = 64 }; /* numbers of an output */
 
 /* --- the sample --- */
 
-/* Element i of a made-up input; main.c has the same formula. Integers may be indices, and 0 is one. */
+/* Element i of a made-up input; main.c has the same formula. Integers may be indices, and 0 is one.
+ */
 static double made_up(ts_dtype t, int64_t i)
 {
     return ts_dtype_is_float(t) ? (double)((float)(i * 37 % 101) / 50.0f - 1.0f) : 0;
@@ -131,8 +132,7 @@ static void put_expected(const ts_export *x, void *const *out, int digits, ts_te
                 ts_text_printf(t, "%s[%d] %d\n", p->name, (int)k, ((const uint16_t *)out[i])[k]);
             else
                 ts_text_printf(t, "%s[%d] %.*f\n", p->name, (int)k,
-                               ts_dtype_is_float(type) ? digits : 0,
-                               ts_dtype_get(type, out[i], k));
+                               ts_dtype_is_float(type) ? digits : 0, ts_dtype_get(type, out[i], k));
     }
     if (x->classifies) {
         const float *scores = out[0];

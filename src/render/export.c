@@ -3,9 +3,9 @@
  *   graph --states become constants--> graph --pass, plan--> program --nest.c--> NAME.c, NAME.h
  *
  * The passes are the usual ones but for those that serve vectors and threads, so what depends on
- * weights alone (the factors of a batch norm, say) is computed now. Values share one block of scratch
- * memory at the offsets of the plan; outputs are written where the caller wants them. A kernel is a
- * function of the memory it touches:
+ * weights alone (the factors of a batch norm, say) is computed now. Values share one block of
+ * scratch memory at the offsets of the plan; outputs are written where the caller wants them. A
+ * kernel is a function of the memory it touches:
  *
  *   static void net_k0(float *v7, const float *in_images_0)      %7 = relu(conv(images, ...))
  *   void net_run_in(float *scratch, const float *input, float *output)
@@ -90,7 +90,8 @@ static ts_status find_name(ts_export *x)
     if (!isalpha((unsigned char)x->name[0]))
         x->name = ts_arena_printf(x->a, "net%s", x->name);
     if (strlen(x->name) >= sizeof(((ts_c_files *)0)->name))
-        return ts_fail(TS_ERR_ARG, "the name of an exported net has %zu letters; up to %zu are allowed",
+        return ts_fail(TS_ERR_ARG,
+                       "the name of an exported net has %zu letters; up to %zu are allowed",
                        strlen(x->name), sizeof(((ts_c_files *)0)->name) - 1);
     x->upper = upper(x->a, x->name);
     x->r.prefix = ts_arena_printf(x->a, "%s_", x->name);
@@ -491,10 +492,11 @@ static void put_run(ts_export *x)
     bool any = mixed(x);
 
     if (any)
-        ts_text_printf(t,
-                       "\nstatic union {\n    float f32[%s_SCRATCH];\n    double f64; /* aligns */\n"
-                       "    int64_t i64;\n} %sscratch;\n",
-                       x->upper, x->r.prefix);
+        ts_text_printf(
+            t,
+            "\nstatic union {\n    float f32[%s_SCRATCH];\n    double f64; /* aligns */\n"
+            "    int64_t i64;\n} %sscratch;\n",
+            x->upper, x->r.prefix);
     else
         ts_text_printf(t, "\nstatic float %sscratch[%s_SCRATCH];\n", x->r.prefix, x->upper);
     ts_text_printf(t, "\nvoid %srun(", x->r.prefix);
@@ -509,12 +511,13 @@ static void put_classify(ts_export *x)
 {
     ts_text *t = &x->code;
 
-    ts_text_printf(t,
-                   "\nint %sclassify(const %s *input)\n{\n    float scores[%s];\n    int best = 0;\n\n"
-                   "    %srun(input, scores);\n    for (int i = 1; i < %s; i++)\n"
-                   "        if (scores[i] > scores[best])\n            best = i;\n"
-                   "    return best;\n}\n",
-                   x->r.prefix, x->in[0].type, x->out[0].size, x->r.prefix, x->out[0].size);
+    ts_text_printf(
+        t,
+        "\nint %sclassify(const %s *input)\n{\n    float scores[%s];\n    int best = 0;\n\n"
+        "    %srun(input, scores);\n    for (int i = 1; i < %s; i++)\n"
+        "        if (scores[i] > scores[best])\n            best = i;\n"
+        "    return best;\n}\n",
+        x->r.prefix, x->in[0].type, x->out[0].size, x->r.prefix, x->out[0].size);
 }
 
 /* --- files --- */
@@ -555,18 +558,20 @@ static void put_prototypes(const ts_export *x, ts_text *t)
     put_params(x, t);
     ts_text_printf(t, ");\n");
     if (x->classifies)
-        ts_text_printf(t, "/* The class with the best score. */\nint %sclassify(const %s *input);\n",
+        ts_text_printf(t,
+                       "/* The class with the best score. */\nint %sclassify(const %s *input);\n",
                        x->r.prefix, x->in[0].type);
 }
 
 static void put_header(const ts_export *x, const ts_c_files *out, ts_text *t)
 {
-    ts_text_printf(t,
-                   "/* %s.h - a trained net as C; made by Tessera " TS_VERSION ".\n *\n"
-                   " *   cc -std=c99 -O3 main.c %s.c -lm -o %s\n *\n"
-                   " * C99, no allocation, no library but libm. Memory: %zu bytes of constants, %zu "
-                   "bytes of scratch.\n",
-                   x->name, x->name, x->name, out->constant_bytes, out->scratch_bytes);
+    ts_text_printf(
+        t,
+        "/* %s.h - a trained net as C; made by Tessera " TS_VERSION ".\n *\n"
+        " *   cc -std=c99 -O3 main.c %s.c -lm -o %s\n *\n"
+        " * C99, no allocation, no library but libm. Memory: %zu bytes of constants, %zu "
+        "bytes of scratch.\n",
+        x->name, x->name, x->name, out->constant_bytes, out->scratch_bytes);
     if (x->opt->about && x->opt->about[0])
         ts_text_printf(t, " *\n");
     put_about(x, t);
@@ -583,8 +588,9 @@ static void put_source(ts_export *x, ts_text *t)
     ts_text prelude = {0};
 
     ts_plain_prelude(&x->r, x->code.s, &prelude);
-    ts_text_printf(t, "/* %s.c - made by Tessera " TS_VERSION "; %s.h says what it is. */\n"
-                      "#include \"%s.h\"\n#include <math.h>\n",
+    ts_text_printf(t,
+                   "/* %s.c - made by Tessera " TS_VERSION "; %s.h says what it is. */\n"
+                   "#include \"%s.h\"\n#include <math.h>\n",
                    x->name, x->name, x->name);
     if (prelude.s && strstr(prelude.s, "memcpy("))
         ts_text_printf(t, "#include <string.h>\n");

@@ -39,8 +39,7 @@ static const ts_affine *affine(const contraction *c, int operand)
 static void coordinates(contraction *c, int operand)
 {
     for (int d = 0; d < c->n->in[operand]->type.rank; d++)
-        c->at[operand][d] =
-            ts_spec_ix(c->e->a, &affine(c, operand)[d], c->s.naxes, c->axes);
+        c->at[operand][d] = ts_spec_ix(c->e->a, &affine(c, operand)[d], c->s.naxes, c->axes);
 }
 
 /* How far apart in memory the neighbours along an axis are in both operands; false when that cannot
@@ -266,8 +265,7 @@ static void dot_part(contraction *c, int axis, const char *s, int64_t from, int6
     if (ways > 1) {
         ts_emit_line(c->e, "for (int l = 0; l < %d; l++) {", ways);
         ts_emit_open(c->e, &mark2);
-        c->axes[axis] =
-            ts_ix_add(c->e->a, ts_ix_mul(c->e->a, k, ways), ts_ix_var(c->e->a, l));
+        c->axes[axis] = ts_ix_add(c->e->a, ts_ix_mul(c->e->a, k, ways), ts_ix_var(c->e->a, l));
     }
     coordinates(c, 0);
     coordinates(c, 1);
@@ -359,8 +357,7 @@ static bool contract(ts_render *r, ts_emit *e, const ts_kernel *k)
 {
     contraction c = {.r = r, .e = e, .k = k, .n = k->anchor};
 
-    if (!c.n || !c.n->op->spec ||
-        !ts_type_same_shape(&c.n->out[0]->type, &k->roots[0]->type))
+    if (!c.n || !c.n->op->spec || !ts_type_same_shape(&c.n->out[0]->type, &k->roots[0]->type))
         return false;
     c.n->op->spec(r->a, c.n, &c.s);
     c.rank = c.n->out[0]->type.rank;

@@ -1,12 +1,12 @@
 /* plain.c - the functions that exported C calls, in C99 that any compiler takes.
  *
- * The ops' formulas are the same as everywhere (op/ops.h); here their capital names are written out,
- * so that nothing but functions is left to read:
+ * The ops' formulas are the same as everywhere (op/ops.h); here their capital names are written
+ * out, so that nothing but functions is left to read:
  *
  *   SEL(x > 0, x, SEL(x <= 0, ZERO(x), x))     (x > 0 ? x : (x <= 0 ? 0.0f : x))
  *
- * In the texts below @ is the file's prefix, T the type, # its short name (f32), $ the ending of its
- * mathematical functions and constants (f, or nothing for double), %1 %2 %3 the arguments.
+ * In the texts below @ is the file's prefix, T the type, # its short name (f32), $ the ending of
+ * its mathematical functions and constants (f, or nothing for double), %1 %2 %3 the arguments.
  */
 #include "render/render.h"
 #include <ctype.h>
@@ -68,7 +68,8 @@ static const struct {
      "    return u;\n}\n",
      false},
     {"bf16_to_f32",
-     "static inline float @bf16_to_f32(uint16_t x)\n{\n    return @bits_f32((uint32_t)x << 16);\n}\n",
+     "static inline float @bf16_to_f32(uint16_t x)\n{\n    return @bits_f32((uint32_t)x << "
+     "16);\n}\n",
      false},
     {"f32_to_bf16",
      "static inline uint16_t @f32_to_bf16(float x)\n{\n    uint32_t u = @f32_bits(x);\n\n"
@@ -101,7 +102,8 @@ static const struct {
      "@bf16_to_f32(@f32_to_bf16(x));\n}\n",
      false},
     {"floor_div_#",
-     "static inline T @floor_div_#(T x, T y)\n{\n    T m, d;\n\n    if (y == 0)\n        return x / y;\n"
+     "static inline T @floor_div_#(T x, T y)\n{\n    T m, d;\n\n    if (y == 0)\n        return x "
+     "/ y;\n"
      "    m = fmod$(x, y);\n    d = (x - m) / y;\n"
      "    return rint$(m != 0 && (m < 0) != (y < 0) ? d - 1 : d);\n}\n",
      false},
@@ -201,8 +203,8 @@ static const char *expand(const formula *f, const char *text, size_t len)
     for (size_t i = 0; i < len;) {
         const char *args[3] = {"", "", ""};
         size_t n = 0, end;
-        while (i + n < len && (isupper((unsigned char)text[i + n]) ||
-                               (n && isdigit((unsigned char)text[i + n]))))
+        while (i + n < len &&
+               (isupper((unsigned char)text[i + n]) || (n && isdigit((unsigned char)text[i + n]))))
             n++;
         if (!n) {
             ts_text_add(&out, text + i++, 1);

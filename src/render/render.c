@@ -151,8 +151,8 @@ static void constants(ts_render *r, ts_text *out)
         if (!v || r->p->place[v->id].home != TS_HOME_CONST)
             continue;
         count = ts_type_count(&v->type);
-        ts_text_printf(out, "\nstatic const %s const%d[%ld] = {", ts_emit_memory_type(v->type.dtype), v->id,
-                       (long)count);
+        ts_text_printf(out, "\nstatic const %s const%d[%ld] = {",
+                       ts_emit_memory_type(v->type.dtype), v->id, (long)count);
         for (int64_t j = 0; j < count; j++) {
             ts_text_printf(out, j % 8 ? ", " : j ? ",\n    " : "\n    ");
             element(out, v->type.dtype, v->node->data, j);

@@ -43,8 +43,8 @@ typedef struct ts_render {
     const char *prefix; /* of every name in a file; NULL unless it is exported as plain C */
     const char **names; /* by value id, of what is not called by its number; or NULL */
     ts_text body;       /* kernels and the table */
-    int next;     /* fresh names */
-    char **needs; /* helper functions used, in order of first use */
+    int next;           /* fresh names */
+    char **needs;       /* helper functions used, in order of first use */
     int nneeds;
     int *cut_dim; /* of each stored value: the dim its kernel was cut along, or -1 */
 } ts_render;
@@ -53,7 +53,7 @@ ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt
                          const ts_source **out);
 void ts_render_need(ts_render *r, const char *what);
 void ts_render_describe(ts_render *r, const ts_kernel *k); /* its IR, for a comment */
-void ts_render_emitter(ts_render *r, ts_emit *e); /* an emitter that writes to r->body */
+void ts_render_emitter(ts_render *r, ts_emit *e);          /* an emitter that writes to r->body */
 const char *ts_render_pointer(const void *where, const ts_value *v);
 
 /* How a kernel is cut for the threads: `count` equal pieces, of which one thread takes at least
