@@ -11,6 +11,7 @@
 const command *const commands[] = {
     &eval_command,
     &predict_command,
+    &export_command,
     &models_command,
     &data_command,
     &inspect_command,
