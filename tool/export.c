@@ -1,11 +1,11 @@
 /* export.c - tessera export: the model of a checkpoint as C that needs no library.
  *
  *   DIR/NAME.h, NAME.c   the net, weights inside
- *   DIR/main.c           an example that runs a sample: of the dataset it was trained on when that is
- *   DIR/expected.txt     at hand, else made-up numbers; and what it must print
+ *   DIR/main.c           an example that runs a sample: of the dataset it was trained on when that
+ * is DIR/expected.txt     at hand, else made-up numbers; and what it must print
  *
- * All files are written under other names first and renamed when all are there. A file that is there
- * and is not ours is left alone unless --force says otherwise.
+ * All files are written under other names first and renamed when all are there. A file that is
+ * there and is not ours is left alone unless --force says otherwise.
  */
 #include "net.h"
 #include <errno.h>
@@ -78,7 +78,8 @@ static void find_sample(const weights *w, sample *out)
     ts_dataset *d;
 
     *out = (sample){.about = "main.c runs made-up numbers.\n"};
-    if (!w->data || !dataset_has_name(w->data) || ts_data_find(&opt, path, sizeof(path)) || !path[0])
+    if (!w->data || !dataset_has_name(w->data) || ts_data_find(&opt, path, sizeof(path)) ||
+        !path[0])
         return;
     opt.dir = path;
     if (ts_data_open(&opt, &d))
@@ -317,8 +318,9 @@ const command export_command = {
     .summary = "Writes a checkpoint's model as C that needs no library",
     .options = options,
     .run = run,
-    .more = "The folder gets NAME.c and NAME.h, the net in C99 with its weights inside, no allocation\n"
-            "and no dependency but libm; and an example, main.c, with what it must print.",
+    .more =
+        "The folder gets NAME.c and NAME.h, the net in C99 with its weights inside, no allocation\n"
+        "and no dependency but libm; and an example, main.c, with what it must print.",
     .examples = "export classifier.pth --c out\n"
                 "export weights.safetensors --model net.txt --name net --batch 4 --c out\n",
 };

@@ -435,7 +435,7 @@ const char *ts_emit_max_pool(ts_emit *e, const ts_node *n, int out, const ts_ix 
         begin_pick(e, n, &p, at, ts_emit_literal(e, t, a.lowest), &a);
     each_tap(e, n, &p, at, pick, &a);
     if (e->plain)
-        ts_emit_line(e, "(void)%s;", a.where); /* perhaps nobody asks */
+        ts_emit_line(e, "(void)%s, (void)%s;", a.best, a.where); /* one of them may do */
     ts_emit_bind(e, n->out[1 - out], at, out ? a.best : a.where);
     return out ? a.where : a.best;
 }

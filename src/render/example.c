@@ -163,10 +163,11 @@ static void put_main(const ts_export *x, void *const *in, int digits, ts_text *t
 {
     ts_text fill = {0};
 
-    ts_text_printf(t,
-                   "/* main.c - runs the net on a sample and prints what comes out: expected.txt; made by "
-                   "Tessera. */\n#include \"%s.h\"\n#include <math.h>\n#include <stdio.h>\n",
-                   x->name);
+    ts_text_printf(
+        t,
+        "/* main.c - runs the net on a sample and prints what comes out: expected.txt; made by "
+        "Tessera. */\n#include \"%s.h\"\n#include <math.h>\n#include <stdio.h>\n",
+        x->name);
     for (int i = 0; i < x->nin; i++)
         put_input(&x->in[i], in[x->in[i].graph], x->opt->samples != NULL, t, &fill);
     for (int i = 0; i < x->nout; i++)

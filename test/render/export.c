@@ -7,7 +7,9 @@
  *   void c12_call(const void *const *in, void *const *out) { c12_run(in[0], out[0]); }
  */
 #include "cases.h"
+#include "compare.h"
 #include "pass/pass.h"
+#include "random_graph.h"
 #include "support.h"
 #include <dlfcn.h>
 
@@ -64,11 +66,18 @@ static bool is_random(const op_case *c)
            (!strcmp(c->op->name, "dropout") && !strstr(c->text, "training=0"));
 }
 
-/* Is it a parameter of the function? dy0 is for gradients, a const's x0 says what it holds: no
- * output needs them. */
-static bool is_param(const part *p, const ts_value *v)
+/* What the outputs need: only such inputs are parameters. */
+static bool *needed(ts_arena *a, const ts_graph *g)
 {
-    return v->name[0] == 'x' && p->c->op->nin;
+    bool *need = TS_NEWS(a, bool, g->nvalues);
+
+    for (int i = 0; i < g->noutputs; i++)
+        need[g->outputs[i]->id] = true;
+    for (int i = g->nnodes - 1; i >= 0; i--)
+        for (int k = 0; k < g->nodes[i]->nout; k++)
+            for (int m = 0; m < g->nodes[i]->nin && need[g->nodes[i]->out[k]->id]; m++)
+                need[g->nodes[i]->in[m]->id] = true;
+    return need;
 }
 
 /* --- files --- */
@@ -81,31 +90,34 @@ static void write_text(const char *folder, const char *name, const char *end, co
     assert_ok(ts_file_write(path, text, strlen(text)));
 }
 
-static void add_part(const char *folder, const part *p, ts_text *unit)
+/* Exports g as `name` and puts it in the unit. */
+static ts_status add_graph(const char *folder, const char *name, const ts_graph *g, ts_text *unit)
 {
-    char name[32];
+    ts_arena *a = ts_arena_new();
+    bool *need = needed(a, g);
     ts_c_files f;
     int n = 0;
+    ts_status s = ts_export_c(g, &(ts_export_options){.name = name, .no_example = true}, &f);
 
-    snprintf(name, sizeof(name), "c%d", p->c->line);
-    if (ts_export_c(p->g, &(ts_export_options){.name = name, .no_example = true}, &f))
-        fail_msg("%s\n%s", p->c->text, ts_error_text());
-    write_text(folder, name, ".c", f.source);
-    write_text(folder, name, ".h", f.header);
-    ts_c_files_free(&f);
-    ts_text_printf(unit,
-                   "#include \"%s.c\"\nvoid %s_call(const void *const *in, void *const *out);\n",
-                   name, name);
-    ts_text_printf(unit,
-                   "void %s_call(const void *const *in, void *const *out)\n{\n    (void)in;\n    "
-                   "%s_run(",
-                   name, name);
-    for (int i = 0; i < p->g->ninputs; i++)
-        if (is_param(p, p->g->inputs[i]))
-            ts_text_printf(unit, "%sin[%d]", n++ ? ", " : "", i);
-    for (int i = 0; i < p->g->noutputs; i++)
-        ts_text_printf(unit, "%sout[%d]", n++ ? ", " : "", i);
-    ts_text_printf(unit, ");\n}\n");
+    if (!s) {
+        write_text(folder, name, ".c", f.source);
+        write_text(folder, name, ".h", f.header);
+        ts_c_files_free(&f);
+        ts_text_printf(unit,
+                       "#include \"%s.c\"\n"
+                       "void %s_call(const void *const *in, void *const *out);\n"
+                       "void %s_call(const void *const *in, void *const *out)\n"
+                       "{\n    (void)in;\n    %s_run(",
+                       name, name, name, name);
+        for (int i = 0; i < g->ninputs; i++)
+            if (need[g->inputs[i]->id])
+                ts_text_printf(unit, "%sin[%d]", n++ ? ", " : "", i);
+        for (int i = 0; i < g->noutputs; i++)
+            ts_text_printf(unit, "%sout[%d]", n++ ? ", " : "", i);
+        ts_text_printf(unit, ");\n}\n");
+    }
+    ts_arena_free(a);
+    return s;
 }
 
 static bool there_is(const char *compiler)
@@ -126,6 +138,24 @@ static void compile(const char *folder, const char *compiler, const char *flags)
         snprintf(command, sizeof(command), "head -40 %s/log >&2", folder);
         fail_msg("%s refuses the exported C%s", compiler, system(command) ? "" : ": see above");
     }
+}
+
+/* Compiles the unit and loads it; whatever is undefined in it ends the test. */
+static void *load(const char *folder, const ts_text *unit)
+{
+    char path[4096];
+    void *library;
+
+    write_text(folder, "unit", ".c", unit->s);
+    compile(
+        folder, "cc",
+        "-O1 -fsanitize=undefined -fno-sanitize-recover=all -shared -fPIC unit.c -lm -o unit.so");
+    if (there_is("clang"))
+        compile(folder, "clang", "-fsyntax-only unit.c");
+    snprintf(path, sizeof(path), "%s/unit.so", folder);
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(library);
+    return library;
 }
 
 /* --- running --- */
@@ -169,14 +199,10 @@ static int run_batch(int n, const op_case *const *c)
 
     for (int i = 0; i < n; i++) {
         assert_ok(make_part(a, c[i], &parts[i]));
-        add_part(folder, &parts[i], &unit);
+        if (add_graph(folder, ts_arena_printf(a, "c%d", c[i]->line), parts[i].g, &unit))
+            fail_msg("%s\n%s", c[i]->text, ts_error_text());
     }
-    write_text(folder, "unit", ".c", unit.s);
-    compile(folder, "cc", "-O1 -shared -fPIC unit.c -lm -o unit.so");
-    if (there_is("clang"))
-        compile(folder, "clang", "-fsyntax-only unit.c");
-    library = dlopen(ts_arena_printf(a, "%s/unit.so", folder), RTLD_NOW | RTLD_LOCAL);
-    assert_non_null(library);
+    library = load(folder, &unit);
     for (int i = 0; i < n; i++) {
         wrong += check_part(a, library, &parts[i]);
         free_part(&parts[i]);
@@ -226,6 +252,90 @@ static void in_other_types(void **state)
     run_cases(TS_F64, 9);
     run_cases(TS_F16, 11);
     run_cases(TS_BF16, 13);
+}
+
+/* --- random networks: what is fused, and memory that is shared --- */
+
+static bool halves(const ts_graph *g)
+{
+    for (int i = 0; i < g->nvalues; i++)
+        if (g->values[i]->type.dtype == TS_F16 || g->values[i]->type.dtype == TS_BF16)
+            return true;
+    return false;
+}
+
+static int check_random(void *library, const char *name, const trial *t)
+{
+    const ts_options opt = {.executor = TS_EXEC_REFERENCE};
+    call_fn *call = (call_fn *)dlsym(library, ts_arena_printf(arena, "%s_call", name));
+    const ts_tensor_info *info;
+    void *in[256], *out[256];
+    ts_executable *x;
+    results want, got = {0};
+    int wrong = 0, n = 0;
+
+    assert_ok(ts_compile(t->g, &opt, &x));
+    assert_ok(run_all(x, &opt, 1, 1, 0, 0, &want));
+    for (; (info = ts_executable_tensor(x, TS_ROLE_INPUT, n)); n++) {
+        in[n] = malloc(info->bytes + 1);
+        fill_input(info, 1, 0, 0, in[n]);
+    }
+    for (int i = 0; i < t->g->noutputs; i++)
+        out[i] = results_add(&got, ts_executable_tensor(x, TS_ROLE_OUTPUT, i), 1);
+    call((const void *const *)in, out);
+    for (int64_t i = 0, at; i < t->g->noutputs; i++) {
+        double d = distance(&want, &got, (int)i, false, &at);
+        if (d <= tolerance_of(TS_F32))
+            continue;
+        wrong++;
+        print_error("%s: output %d differs by %g\n", name, (int)i, d);
+    }
+    while (n--)
+        free(in[n]);
+    results_free(&want);
+    results_free(&got);
+    ts_executable_free(x);
+    return wrong;
+}
+
+/* Seeds whose results depend on how a last bit is rounded are left out, see run/random_graphs.c. */
+static void random_networks(void **state)
+{
+    enum { SEEDS = 100 };
+    trial t[SEEDS];
+    bool made[SEEDS];
+    char *folder = test_folder(), name[32];
+    ts_text unit = {0};
+    int ran = 0, wrong = 0;
+    void *library;
+
+    (void)state;
+    for (int i = 0; i < SEEDS; i++) {
+        test_random_graph((uint64_t)i, &t[i]);
+        snprintf(name, sizeof(name), "r%d", i);
+        made[i] = !halves(t[i].g) && t[i].g->noutputs;
+        t[i].g->nupdates = 0; /* one run, so they change nothing */
+        if (made[i] && add_graph(folder, name, t[i].g, &unit)) {
+            assert_int_equal(ts_last_error()->code, TS_ERR_UNSUPPORTED);
+            assert_non_null(strstr(ts_last_error()->message, "no random numbers"));
+            made[i] = false;
+        }
+    }
+    library = load(folder, &unit);
+    for (int i = 0; i < SEEDS; i++) {
+        snprintf(name, sizeof(name), "r%d", i);
+        if (made[i]) {
+            wrong += check_random(library, name, &t[i]);
+            ran++;
+        }
+        ts_graph_free(t[i].g);
+    }
+    dlclose(library);
+    test_folder_remove(folder);
+    free(folder);
+    ts_text_free(&unit);
+    assert_int_equal(wrong, 0);
+    assert_true(ran > 20);
 }
 
 /* --- what is refused, and names --- */
@@ -369,6 +479,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_written),
         cmocka_unit_test(in_other_types),
+        cmocka_unit_test(random_networks),
         cmocka_unit_test(random_numbers_are_refused),
         cmocka_unit_test(updates_are_refused),
         cmocka_unit_test(names_are_identifiers),
