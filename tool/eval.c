@@ -80,20 +80,21 @@ static bool is_number(const char *s)
  * some. Labels that are numbers may leave out the last ones. */
 static int check_classes(evaluation *e)
 {
-    const char *name = "";
+    int n = ts_dataset_classes(e->d), compared = 0;
 
-    for (int i = 0; e->w.names && (name = ts_dataset_class_name(e->d, i)); i++)
-        if (i < e->n.classes && !is_number(name) && strcmp(name, e->w.names[i]))
+    for (int i = 0; i < n && i < e->n.classes; i++) {
+        const char *ours = weights_class(&e->w, e->n.classes, i);
+        const char *theirs = ts_dataset_class_name(e->d, i);
+        compared += ours || is_number(theirs);
+        if (ours && !is_number(theirs) && strcmp(ours, theirs))
             return explain(TS_ERR_ARG, e->data, "comparing the classes",
                            "evaluate with data of the same classes",
-                           "class %d is '%s' for the model and '%s' in the data", i, e->w.names[i],
-                           name);
-    name = ts_dataset_class_name(e->d, 0);
-    if (!e->w.names && name && !is_number(name) && ts_dataset_classes(e->d) < e->n.classes)
+                           "class %d is '%s' for the model and '%s' in the data", i, ours, theirs);
+    }
+    if (n < e->n.classes && compared < n)
         return explain(TS_ERR_SHAPE, e->data, "comparing the classes",
                        "evaluate with data of the same classes",
-                       "the net tells %" PRId64 " classes apart, the data has %d", e->n.classes,
-                       ts_dataset_classes(e->d));
+                       "the net tells %" PRId64 " classes apart, the data has %d", e->n.classes, n);
     return TOOL_OK;
 }
 
@@ -106,8 +107,9 @@ static int name_classes(evaluation *e)
     if (!e->names || !e->numbers)
         return failure("out of memory for the names of %d classes", n);
     for (int i = 0; i < n; i++) {
-        const char *name = e->w.names ? e->w.names[i] : ts_dataset_class_name(e->d, i);
+        const char *name = weights_class(&e->w, n, i);
         snprintf(e->numbers[i], sizeof(e->numbers[i]), "%d", i);
+        name = name ? name : ts_dataset_class_name(e->d, i);
         e->names[i] = name ? name : e->numbers[i];
     }
     return TOOL_OK;

@@ -49,24 +49,26 @@ typedef struct weights {
     int64_t dims[TS_MAX_RANK];
     int64_t classes;  /* 0: the model does not say       */
     const char *data; /* the dataset trained on, or NULL */
-    char **names;     /* of the classes, or NULL         */
+    char **names;     /* of the classes, as the file says */
+    int nnames;
     normal normal;
     bool has_normal; /* the file says how to normalise */
 } weights;
 /* model: a name or file in place of what the file says, or NULL. */
 int weights_open(const char *path, const char *model, weights *out);
 void weights_free(weights *w);
-/* The state dict in what was loaded: itself, or below model_state_dict, state_dict or model; NULL
- * when there is none. */
-const ts_object *weights_states(const ts_object *file);
-/* The text under "tessera.model" and so on, or NULL. */
-const char *weights_fact(const ts_object *file, const char *key);
-/* The built-in model whose parameters have these names and shapes, for how many classes; *out is
- * NULL when none has. */
-int weights_match(const ts_object *states, ts_model **out, int64_t *classes);
+/* The same in steps: the file and its state dict (NULL: it has none); then the model (NULL: none is
+ * named and no built-in one fits) and the rest. */
+int weights_load(const char *path, weights *out);
+int weights_identify(weights *w, const char *model);
+/* The name of class i when the file names as many as there are; else NULL. */
+const char *weights_class(const weights *w, int64_t classes, int i);
 /* How many tensors are missing, unexpected or of another shape; written to out, unless NULL, a line
  * each. */
 int weights_compare(const ts_executable *x, const ts_object *states, FILE *out);
+/* Says all of them as an error. */
+int weights_misfit(const ts_executable *x, const ts_object *states, const char *model,
+                   const char *where);
 
 /* --- net.c: nets that run --- */
 

@@ -77,7 +77,12 @@ static const char *class_name(const prediction *p, int i)
 {
     if (p->names)
         return ts_dataset_class_name(p->names, i);
-    return p->w.names ? p->w.names[i] : NULL;
+    return weights_class(&p->w, p->n.classes, i);
+}
+
+static const char *trained_on(const prediction *p)
+{
+    return args.data ? args.data : p->w.data;
 }
 
 static int prepare(prediction *p)
@@ -102,13 +107,20 @@ static int prepare(prediction *p)
 
 /* --- an image --- */
 
+/* The samples of mnist and fashion-mnist are light on black; those of others are as they are. */
+static bool inverts(const prediction *p)
+{
+    return !strcmp(args.invert, "auto") && p->n.dims[0] == 1 &&
+           (!trained_on(p) || dataset_has_name(trained_on(p)));
+}
+
 static int load(const prediction *p, const char *path, ts_array *out)
 {
     ts_image_options how = {.channels = (int)p->n.dims[0],
                             .height = (int)p->n.dims[1],
                             .width = (int)p->n.dims[2],
                             .filter = TS_BICUBIC,
-                            .invert_light = p->n.dims[0] == 1 && !strcmp(args.invert, "auto")};
+                            .invert_light = inverts(p)};
 
     return ts_image_load(path, &how, out) ? failed() : TOOL_OK;
 }
@@ -165,15 +177,18 @@ static int predict(prediction *p, const ts_array *pixels)
 
 /* --- its picture --- */
 
+enum { LONGEST = 200 }; /* so that the picture's name is one that a file can have */
+
 /* dir/shoe.jpg -> shoe */
 static int base_name(const char *path, const char **out)
 {
-    const char *slash = strrchr(path, '/');
-    const char *dot;
+    const char *slash = strrchr(path, '/'), *dot;
+    size_t n;
 
     *out = slash ? slash + 1 : path;
     dot = strrchr(*out, '.');
-    return (int)(dot && dot > *out ? dot - *out : (ptrdiff_t)strlen(*out));
+    n = dot && dot > *out ? (size_t)(dot - *out) : strlen(*out);
+    return n < LONGEST ? (int)n : LONGEST;
 }
 
 /* shoe_prediction.png; the second image called shoe gets shoe-2_prediction.png */
@@ -353,8 +368,9 @@ const command predict_command = {
     .options = options,
     .run = run,
     .more = "Images are resized to what the net takes, made gray for a net of one channel and\n"
-            "inverted where their background is light, as the images of Fashion-MNIST are on\n"
-            "black. The picture NAME_prediction.png shows the image, what the net sees of it and\n"
+            "inverted where their background is light, unless the net was trained on images of\n"
+            "its own: those of MNIST and Fashion-MNIST are on black. The picture "
+            "NAME_prediction.png shows the image, what the net sees of it and\n"
             "the probabilities of the classes.",
     .examples = "predict net.pth net.jpg\npredict net.pth net.png --top 5 --no-plots --json\n",
 };

@@ -114,9 +114,10 @@ ts_status ts_data_find(const ts_data_options *opt, char *path, size_t size)
     const ts_known_set *k = opt && opt->name ? ts_known(opt->name) : NULL;
     char folder[PATH_MAX];
 
-    if (!k || !path || !size)
-        return ts_fail(TS_ERR_ARG, "looking for a dataset needs a name that is known, and a place "
-                                   "for the path");
+    if (!k || !path || !size || (unsigned)opt->split > TS_SPLIT_TEST)
+        return ts_fail(TS_ERR_ARG,
+                       "looking for a dataset needs a name that is known, a split and a "
+                       "place for the path");
     if (!find(k, opt, folder))
         folder[0] = 0;
     if ((size_t)snprintf(path, size, "%s", folder) < size)
