@@ -321,6 +321,6 @@ const command export_command = {
     .more =
         "The folder gets NAME.c and NAME.h, the net in C99 with its weights inside, no allocation\n"
         "and no dependency but libm; and an example, main.c, with what it must print.",
-    .examples = "export classifier.pth --c out\n"
-                "export weights.safetensors --model net.txt --name net --batch 4 --c out\n",
+    .examples = "export net.pth --c out\n"
+                "export net.safetensors --model net.txt --name digits --batch 4 --c out\n",
 };
