@@ -309,3 +309,52 @@ ts_status case_run(const op_case *c, const ts_graph *g, ts_ref **r)
     }
     return s;
 }
+
+/* --- comparing --- */
+
+/* Of the largest element: the reference rounds once an op, fused code once a kernel. */
+static double tolerance(const ts_graph *g, ts_dtype t)
+{
+    static const double by[] = {
+        [TS_F32] = 1e-5, [TS_F64] = 1e-11, [TS_F16] = 5e-3, [TS_BF16] = 4e-2};
+    double most = 0;
+
+    if (!ts_dtype_is_float(t))
+        return 0;
+    for (int i = 0; i < g->nvalues; i++)
+        if (ts_dtype_is_float(g->values[i]->type.dtype))
+            most = fmax(most, by[g->values[i]->type.dtype]);
+    return most;
+}
+
+static double largest(const ts_tensor *t)
+{
+    int64_t count = ts_type_count(&t->type);
+    double most = 1e-2;
+
+    for (int64_t i = 0; i < count; i++) {
+        double x = fabs(ts_dtype_get(t->type.dtype, t->data, i));
+        most = x > most && x < INFINITY ? x : most;
+    }
+    return most;
+}
+
+static bool close_to(double got, double want, double by)
+{
+    if (isnan(want) || isnan(got))
+        return isnan(want) && isnan(got);
+    return got == want || fabs(got - want) <= by;
+}
+
+int64_t case_difference(const ts_graph *g, ts_ref *r, const ts_value *v, const void *got)
+{
+    const ts_tensor *want = ts_ref_tensor(r, v);
+    double by = tolerance(g, v->type.dtype) * largest(want);
+    int64_t count = ts_type_count(&v->type);
+
+    for (int64_t i = 0; i < count; i++)
+        if (!close_to(ts_dtype_get(v->type.dtype, got, i),
+                      ts_dtype_get(v->type.dtype, want->data, i), by))
+            return i;
+    return -1;
+}

@@ -9,17 +9,9 @@
 #include <string.h>
 
 const command *const commands[] = {
-    &eval_command,
-    &predict_command,
-    &models_command,
-    &data_command,
-    &inspect_command,
-    &compile_command,
-    &cache_command,
-    &devices_command,
-    &help_command,
-    &completion_command,
-    NULL,
+    &eval_command,    &predict_command, &export_command,     &models_command,
+    &data_command,    &inspect_command, &compile_command,    &cache_command,
+    &devices_command, &help_command,    &completion_command, NULL,
 };
 
 const command *find_command(const char *name)

@@ -97,6 +97,7 @@ void json_quote(const char *text);
 void json_value(double x); /* null when it is no number */
 
 extern const command cache_command, compile_command, completion_command, data_command,
-    devices_command, eval_command, help_command, inspect_command, models_command, predict_command;
+    devices_command, eval_command, export_command, help_command, inspect_command, models_command,
+    predict_command;
 
 #endif

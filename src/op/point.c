@@ -65,7 +65,7 @@ const char *ts_emit_point(ts_emit *e, const ts_node *n, int out, const ts_ix *co
     for (int i = 0; i < n->nin; i++)
         x[i] = ts_emit_at(e, n->in[i], broadcast_at(e, n->in[i], rank, at));
     e->need(e->where, ts_arena_printf(e->a, "op %s %s", n->op->name, ts_emit_suffix(e, t)));
-    return ts_emit_temp(e, n->out[0]->type.dtype, "%s_%s(%s%s%s%s%s)", n->op->name,
+    return ts_emit_temp(e, n->out[0]->type.dtype, "%s%s_%s(%s%s%s%s%s)", e->prefix, n->op->name,
                         ts_emit_suffix(e, t), x[0], n->nin > 1 ? ", " : "", x[1],
                         n->nin > 2 ? ", " : "", x[2]);
 }
@@ -146,13 +146,18 @@ const char *ts_emit_cast(ts_emit *e, const ts_node *n, int out, const ts_ix *con
         if (!ts_dtype_is_float(from) || from == TS_F64)
             x = e->lanes ? ts_arena_printf(e->a, "__builtin_convertvector(%s, %s)", x, t)
                          : ts_arena_printf(e->a, "(float)%s", x);
-        return ts_emit_temp(e, to, "round_%s_%s(%s)", ts_dtype_name(to), ts_emit_suffix(e, to), x);
+        return ts_emit_temp(e, to, "%sround_%s_%s(%s)", e->prefix, ts_dtype_name(to),
+                            ts_emit_suffix(e, to), x);
     }
     if (to == TS_I8 || to == TS_U8) {
         e->need(e->where, "narrow");
         x = e->lanes ? ts_arena_printf(e->a, "__builtin_convertvector(%s, %s)", x, t)
                      : ts_arena_printf(e->a, "(int32_t)%s", x);
-        return ts_emit_temp(e, to, to == TS_I8 ? "(%s << 24) >> 24" : "%s & 255", x);
+        return ts_emit_temp(e, to,
+                            to == TS_U8 ? "%s & 255"
+                            : e->plain  ? "(int8_t)%s"
+                                        : "(%s << 24) >> 24",
+                            x);
     }
     if (e->lanes)
         return ts_emit_temp(e, to, "__builtin_convertvector(%s, %s)", x, t);

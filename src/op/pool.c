@@ -377,9 +377,24 @@ static void begin_pick(ts_emit *e, const ts_node *n, const pool *p, const ts_ix 
     if (padded)
         first = by_lane ? ts_emit_lanes(e, place, first_tap, &w) : first_tap(e, &w);
     ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, type), a->best, x);
-    ts_emit_line(e, "%s %s = %s - (%s){0};", ts_emit_ctype(e, place), a->where, first,
-                 ts_emit_ctype(e, place));
+    if (e->plain)
+        ts_emit_line(e, "int32_t %s = %s;", a->where, first);
+    else
+        ts_emit_line(e, "%s %s = %s - (%s){0};", ts_emit_ctype(e, place), a->where, first,
+                     ts_emit_ctype(e, place));
     a->begun = true;
+}
+
+/* The larger one and its tap; the first wins, NaN beats all. */
+static void plain_pick(ts_emit *e, ts_dtype t, const pick_arg *a, const char *x, const char *tap)
+{
+    if (ts_dtype_is_float(t))
+        ts_emit_line(e, "if (%s == %s && !(%s <= %s)) {", a->best, a->best, x, a->best);
+    else
+        ts_emit_line(e, "if (%s > %s) {", x, a->best);
+    ts_emit_line(e, "    %s = %s;", a->best, x);
+    ts_emit_line(e, "    %s = (int32_t)(%s);", a->where, tap);
+    ts_emit_line(e, "}");
 }
 
 static void pick(ts_emit *e, const ts_node *n, const pool *p, const ts_ix *const *at,
@@ -393,6 +408,8 @@ static void pick(ts_emit *e, const ts_node *n, const pool *p, const ts_ix *const
         return begin_pick(e, n, p, at, x, a);
     if (!x)
         return;
+    if (e->plain)
+        return plain_pick(e, type, a, x, ts_ix_text(e->a, t->flat));
     e->need(e->where, ts_arena_printf(e->a, "beats %s", ts_emit_suffix(e, type)));
     ts_emit_line(e, "PICK(%s, %s, %s, %s, (int32_t)(%s));",
                  e->lanes ? ts_emit_suffix(e, type) : "scalar", a->best, a->where, x,
@@ -417,6 +434,8 @@ const char *ts_emit_max_pool(ts_emit *e, const ts_node *n, int out, const ts_ix 
     if (taps_of(&p) > UNROLL)
         begin_pick(e, n, &p, at, ts_emit_literal(e, t, a.lowest), &a);
     each_tap(e, n, &p, at, pick, &a);
+    if (e->plain)
+        ts_emit_line(e, "(void)%s, (void)%s;", a.best, a.where); /* one of them may do */
     ts_emit_bind(e, n->out[1 - out], at, out ? a.best : a.where);
     return out ? a.where : a.best;
 }

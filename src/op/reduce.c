@@ -196,7 +196,7 @@ static void combine(ts_emit *e, const ts_node *n, ts_dtype t, const char *acc, c
         return;
     }
     e->need(e->where, ts_arena_printf(e->a, "op %s %s", f, ts_emit_suffix(e, t)));
-    ts_emit_line(e, "%s = %s_%s(%s, %s);", acc, f, ts_emit_suffix(e, t), acc, x);
+    ts_emit_line(e, "%s = %s%s_%s(%s, %s);", acc, e->prefix, f, ts_emit_suffix(e, t), acc, x);
 }
 
 enum { WIDTH = 8, WAYS = 4 };
@@ -335,7 +335,7 @@ static const char *emit_along(ts_emit *e, const ts_node *n, const ts_ix *const *
 const char *ts_emit_reduce(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
     ts_dtype t = n->out[0]->type.dtype;
-    int dim, lanes = e->lanes ? 0 : ts_reduce_lanes(n, &dim);
+    int dim, lanes = e->lanes || e->plain ? 0 : ts_reduce_lanes(n, &dim);
     const ts_atom *outer = e->lane;
     const char *s, *v;
 
@@ -361,7 +361,7 @@ const char *ts_emit_argreduce(ts_emit *e, const ts_node *n, int out, const ts_ix
     int has_dim = ts_attr_list(n, "dims", &dims), marks[TS_MAX_RANK], depth;
     const ts_type *t = &n->in[0]->type;
     const ts_ix *x[TS_MAX_RANK], *place = ts_ix_const(e->a, 0);
-    const char *best = ts_emit_name(e, "b"), *where = ts_emit_name(e, "w"), *v;
+    const char *best = ts_emit_name(e, "b"), *where = ts_emit_name(e, "w"), *v, *better;
 
     (void)out;
     ts_emit_line(e, "%s %s = 0;", ts_emit_ctype(e, t->dtype), best);
@@ -373,8 +373,10 @@ const char *ts_emit_argreduce(ts_emit *e, const ts_node *n, int out, const ts_ix
     else
         for (int d = 0; d < t->rank; d++)
             place = ts_ix_add(e->a, ts_ix_mul(e->a, place, t->dim[d]), x[d]);
-    ts_emit_line(e, "if (%s < 0 || (%s == %s && (%s != %s || %s %c %s))) {", where, best, best, v,
-                 v, v, strcmp(n->op->name, "argmax") ? '<' : '>', best);
+    better = ts_arena_printf(e->a, "%s %c %s", v, strcmp(n->op->name, "argmax") ? '<' : '>', best);
+    if (ts_dtype_is_float(t->dtype))
+        better = ts_arena_printf(e->a, "(%s == %s && (%s != %s || %s))", best, best, v, v, better);
+    ts_emit_line(e, "if (%s < 0 || %s) {", where, better);
     ts_emit_line(e, "    %s = %s;", best, v);
     ts_emit_line(e, "    %s = %s;", where, ts_ix_text(e->a, place));
     ts_emit_line(e, "}");

@@ -24,7 +24,14 @@ typedef struct ts_kernel {
     int nodes;    /* how many it holds */
 } ts_kernel;
 
-typedef enum ts_home { TS_HOME_NONE, TS_HOME_BLOCK, TS_HOME_INPUT, TS_HOME_CONST } ts_home;
+/* OUTPUT: the caller's memory; only an exported net has it. */
+typedef enum ts_home {
+    TS_HOME_NONE,
+    TS_HOME_BLOCK,
+    TS_HOME_INPUT,
+    TS_HOME_CONST,
+    TS_HOME_OUTPUT
+} ts_home;
 
 typedef struct ts_place {
     ts_home home; /* NONE: inlined, has no memory */

@@ -86,9 +86,7 @@ static void probe_load(const void *where, const ts_value *v, const ts_ix *addres
     p->loads++;
 }
 
-/* The address of an operand at coordinates that are expressions, or NULL when it is not one plain
- * load. */
-static const ts_ix *operand_address(ts_render *r, const ts_value *v, const ts_ix *const *at)
+const ts_ix *ts_render_address(ts_render *r, const ts_value *v, const ts_ix *const *at)
 {
     ts_text scratch = {0};
     probe p = {.r = r};
@@ -96,6 +94,7 @@ static const ts_ix *operand_address(ts_render *r, const ts_value *v, const ts_ix
     ts_emit e = {.a = r->a,
                  .out = &scratch,
                  .next = &next,
+                 .prefix = "",
                  .where = &p,
                  .stored = probe_stored,
                  .pointer = probe_pointer,
@@ -130,9 +129,9 @@ static bool find_steps(nest *x)
 
     axis_vars(x, atoms, axes);
     coordinates(x, x->s.a, x->n->in[0]->type.rank, axes, at);
-    address[0] = operand_address(x->r, x->n->in[0], at);
+    address[0] = ts_render_address(x->r, x->n->in[0], at);
     coordinates(x, x->s.b, x->n->in[1]->type.rank, axes, at);
-    address[1] = operand_address(x->r, x->n->in[1], at);
+    address[1] = ts_render_address(x->r, x->n->in[1], at);
     coordinates(x, x->s.out, x->n->out[0]->type.rank, axes, at);
     address[2] = ts_emit_address(x->r->a, x->k->roots[0], at);
     for (int o = 0; o < 3; o++) {

@@ -31,6 +31,28 @@ static const char *scalar_type(ts_dtype t)
     }
 }
 
+const char *ts_emit_memory_type(ts_dtype t)
+{
+    switch (t) {
+    case TS_F32:
+        return "float";
+    case TS_F64:
+        return "double";
+    case TS_F16:
+    case TS_BF16:
+        return "uint16_t";
+    case TS_I8:
+        return "int8_t";
+    case TS_U8:
+    case TS_BOOL:
+        return "uint8_t";
+    case TS_I32:
+        return "int32_t";
+    default:
+        return "int64_t";
+    }
+}
+
 const char *ts_emit_ctype(ts_emit *e, ts_dtype t)
 {
     if (!e->lanes)
@@ -175,10 +197,10 @@ static const char *scalar_load(ts_emit *e, const ts_value *v, const char *addres
     switch (v->type.dtype) {
     case TS_F16:
         e->need(e->where, "half");
-        return ts_arena_printf(e->a, "f16_to_f32(%s[%s])", p, address);
+        return ts_arena_printf(e->a, "%sf16_to_f32(%s[%s])", e->prefix, p, address);
     case TS_BF16:
         e->need(e->where, "half");
-        return ts_arena_printf(e->a, "bf16_to_f32(%s[%s])", p, address);
+        return ts_arena_printf(e->a, "%sbf16_to_f32(%s[%s])", e->prefix, p, address);
     default:
         return ts_arena_printf(e->a, "%s[%s]", p, address);
     }
@@ -222,6 +244,19 @@ static bool runs_backwards(const ts_ix *x)
     return false;
 }
 
+/* gcc 12.2 vectorises a sum over elements read backwards in groups, and reads the wrong ones
+ * (test/render/kernels.c, backward_sum); not where there is assembly, nor what is volatile. */
+static const char *backward_load(ts_emit *e, const ts_value *v, const char *address)
+{
+    const char *t = ts_emit_memory_type(v->type.dtype), *p = e->pointer(e->where, v);
+
+    if (e->plain && v->type.dtype != TS_F16 && v->type.dtype != TS_BF16)
+        return ts_arena_printf(e->a, "*(const volatile %s *)(%s + %s)", t, p, address);
+    if (!e->plain)
+        ts_emit_line(e, "__asm__(\"\");");
+    return scalar_load(e, v, address);
+}
+
 static const char *load(ts_emit *e, const ts_value *v, const ts_ix *const *at)
 {
     const ts_ix *x = ts_emit_address(e->a, v, at);
@@ -229,13 +264,10 @@ static const char *load(ts_emit *e, const ts_value *v, const ts_ix *const *at)
 
     if (e->loaded)
         e->loaded(e->where, v, x);
-    if (!e->lanes) {
-        /* gcc 12.2 vectorises a sum over elements read backwards in groups, and reads the wrong
-         * ones (test/render/kernels.c, backward_sum); not where there is assembly */
-        if (runs_backwards(x))
-            ts_emit_line(e, "__asm__(\"\");");
-        return ts_emit_temp(e, v->type.dtype, "%s", scalar_load(e, v, text));
-    }
+    if (!e->lanes)
+        return ts_emit_temp(e, v->type.dtype, "%s",
+                            runs_backwards(x) ? backward_load(e, v, text)
+                                              : scalar_load(e, v, text));
     if (!ts_ix_uses(x, e->lane))
         return ts_emit_temp(e, v->type.dtype, "%s - (%s){0}", scalar_load(e, v, text),
                             ts_emit_ctype(e, v->type.dtype));
@@ -270,7 +302,7 @@ void ts_emit_store(ts_emit *e, const ts_value *v, const ts_ix *const *at, const 
     case TS_F16:
     case TS_BF16:
         e->need(e->where, "half");
-        ts_emit_line(e, "%s[%s] = f32_to_%s(%s);", p, text, t, name);
+        ts_emit_line(e, "%s[%s] = %sf32_to_%s(%s);", p, text, e->prefix, t, name);
         break;
     case TS_BOOL:
         ts_emit_line(e, "%s[%s] = %s != 0;", p, text, name);
@@ -328,7 +360,7 @@ static const char *wrapped(ts_emit *e, const ts_value *v, const char *name)
     case TS_U8:
         return ts_emit_temp(e, TS_U8, "%s & 255", name);
     case TS_I8:
-        return ts_emit_temp(e, TS_I8, "(%s << 24) >> 24", name);
+        return ts_emit_temp(e, TS_I8, e->plain ? "(int8_t)%s" : "(%s << 24) >> 24", name);
     case TS_BOOL:
         return ts_emit_temp(e, TS_BOOL, e->lanes ? "-(%s != 0)" : "%s != 0", name);
     default:
@@ -440,18 +472,20 @@ const char *ts_emit_number(ts_emit *e, ts_dtype t, double x)
     const char *s;
 
     if (ts_dtype_is_float(t) && t != TS_F64)
-        x = (float)x; /* which may be infinite */
-    if (!ts_dtype_is_float(t))
-        s = ts_arena_printf(e->a, "%" PRId64, (int64_t)x);
+        x = (float)x;          /* which may be infinite */
+    if (!ts_dtype_is_float(t)) /* C has no literal of the lowest number */
+        s = x == -0x1p63 ? "INT64_MIN" : ts_arena_printf(e->a, "%" PRId64, (int64_t)x);
     else if (isnan(x))
-        s = "__builtin_nanf(\"\")";
+        s = e->plain ? "NAN" : "__builtin_nanf(\"\")";
     else if (isinf(x))
-        s = x > 0 ? "__builtin_inff()" : "-__builtin_inff()";
-    else if (t == TS_F64)
+        s = ts_arena_printf(e->a, "%s%s", x > 0 ? "" : "-",
+                            e->plain ? "INFINITY" : "__builtin_inff()");
+    else if (t == TS_F64 && !e->plain)
         s = ts_arena_printf(e->a, "%a /* %g */", x, x);
     else {
-        s = ts_arena_printf(e->a, "%.9g", x);
-        s = ts_arena_printf(e->a, strpbrk(s, ".en") ? "%sf" : "%s.0f", s);
+        s = ts_arena_printf(e->a, t == TS_F64 ? "%.17g" : "%.9g", x);
+        s = ts_arena_printf(e->a, "%s%s%s", s, strpbrk(s, ".en") ? "" : ".0",
+                            t == TS_F64 ? "" : "f");
     }
     return s;
 }

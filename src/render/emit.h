@@ -61,7 +61,9 @@ struct ts_emit {
     ts_arena *a;
     ts_text *out;
     int indent;
-    int *next; /* for fresh names; shared by the whole source */
+    int *next;          /* for fresh names; shared by the whole source */
+    const char *prefix; /* of the functions that the prelude defines; "" unless it is exported */
+    bool plain;         /* C99 without extensions; scalar mode only */
     const ts_atom *lane;
     int lanes; /* 0: scalar mode */
     ts_memo *memo;
@@ -86,6 +88,7 @@ void ts_emit_line(ts_emit *e, const char *fmt, ...) TS_PRINTF(2, 3);
 const char *ts_emit_temp(ts_emit *e, ts_dtype t, const char *fmt, ...) TS_PRINTF(3, 4);
 const char *ts_emit_name(ts_emit *e, const char *prefix); /* fresh */
 const char *ts_emit_ctype(ts_emit *e, ts_dtype t);        /* of a value in the current mode */
+const char *ts_emit_memory_type(ts_dtype t);              /* of an element in memory */
 const char *ts_emit_suffix(ts_emit *e, ts_dtype t);       /* names the formula's instance */
 /* for (lo..hi) { ... } with a fresh variable; scopes the memo */
 const ts_atom *ts_emit_loop(ts_emit *e, const char *prefix, int64_t lo, int64_t hi);

@@ -62,7 +62,7 @@ static bool flat(const ts_render *r, const ts_kernel *k, const ts_value *v, bool
     return true;
 }
 
-static bool all_flat(const ts_render *r, const ts_kernel *k)
+bool ts_render_is_flat(const ts_render *r, const ts_kernel *k)
 {
     bool *seen = TS_NEWS(r->a, bool, r->p->g->nvalues);
 
@@ -103,12 +103,10 @@ static bool reduces_across(const ts_kernel *k)
            ts_reduce_lanes(k->anchor, &dim);
 }
 
-/* Computes and stores every root at these coordinates. */
-static void body(ts_render *r, ts_emit *e, const ts_kernel *k, const ts_ix *const *at)
+void ts_render_body(ts_emit *e, const ts_kernel *k, const ts_ix *const *at)
 {
     const char *names[64];
 
-    (void)r;
     if (k->copy) {
         ts_emit_store(e, k->roots[0], at, ts_emit_at(e, k->copy, at));
         return;
@@ -172,7 +170,7 @@ static void steps_body(ts_render *r, ts_emit *e, const ts_kernel *k, const loops
         d++;
     if (d == cut) {
         logical(r, l, phys, lane, at);
-        body(r, e, k, at);
+        ts_render_body(e, k, at);
         return;
     }
     base = ts_ix_mul(r->a, phys[d], l->step[d]);
@@ -270,7 +268,7 @@ static void flat_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
         hi = l->lanes ? ts_ix_div(r->a, flat_ix, l->lanes) : flat_ix;
         unflatten(r, l, l->rank, hi, phys);
         logical(r, l, phys, l->lanes ? ts_ix_mod(r->a, flat_ix, l->lanes) : NULL, at);
-        body(r, e, k, at);
+        ts_render_body(e, k, at);
         e->lanes = 0;
         ts_emit_close(e, mark);
     }
@@ -284,7 +282,7 @@ static void flat_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
         hi = l->lanes ? ts_ix_div(r->a, flat_ix, l->lanes) : flat_ix;
         unflatten(r, l, l->rank, hi, phys);
         logical(r, l, phys, l->lanes ? ts_ix_mod(r->a, flat_ix, l->lanes) : NULL, at);
-        body(r, e, k, at);
+        ts_render_body(e, k, at);
         ts_emit_close(e, mark);
     }
 }
@@ -405,7 +403,7 @@ ts_status ts_render_loops(ts_render *r, const ts_kernel *k, ts_cut *cut)
         return ts_fail(TS_ERR_INTERNAL, "a kernel with %d roots", k->nroots);
     ts_render_emitter(r, &e);
     physical(k->roots[0], &l);
-    if (all_flat(r, k))
+    if (ts_render_is_flat(r, k))
         flat_kernel(r, &e, k, &l, cut);
     else
         nest_kernel(r, &e, k, &l, cut);

@@ -31,6 +31,8 @@ const char *ts_render_pointer(const void *where, const ts_value *v)
     const ts_render *r = where;
     char *s;
 
+    if (r->names && r->names[v->id])
+        return r->names[v->id];
     if (v->kind == TS_VALUE_NODE)
         return ts_arena_printf(r->a, r->p->place[v->id].home == TS_HOME_CONST ? "const%d" : "v%d",
                                v->id);
@@ -48,38 +50,18 @@ void ts_render_emitter(ts_render *r, ts_emit *e)
                    .out = &r->body,
                    .indent = 1,
                    .next = &r->next,
+                   .prefix = r->prefix ? r->prefix : "",
+                   .plain = r->prefix != NULL,
                    .where = r,
                    .stored = stored,
                    .pointer = ts_render_pointer,
                    .need = need};
 }
 
-static const char *memory_type(ts_dtype t)
-{
-    switch (t) {
-    case TS_F32:
-        return "float";
-    case TS_F64:
-        return "double";
-    case TS_F16:
-    case TS_BF16:
-        return "uint16_t";
-    case TS_I8:
-        return "int8_t";
-    case TS_U8:
-    case TS_BOOL:
-        return "uint8_t";
-    case TS_I32:
-        return "int32_t";
-    default:
-        return "int64_t";
-    }
-}
-
 static void declare(ts_render *r, const ts_value *v, bool written)
 {
     const ts_place *p = &r->p->place[v->id];
-    const char *t = memory_type(v->type.dtype), *name = ts_render_pointer(r, v);
+    const char *t = ts_emit_memory_type(v->type.dtype), *name = ts_render_pointer(r, v);
 
     if (p->home == TS_HOME_INPUT)
         ts_text_printf(&r->body, "    const %s *const %s = c->in[%d];\n", t, name, v->index);
@@ -101,7 +83,9 @@ static void describe(ts_render *r, const ts_value *v, bool *seen)
                    v->node->op->name);
     for (int i = 0; i < v->node->nin; i++) {
         const ts_value *x = v->node->in[i];
-        if (x->kind == TS_VALUE_NODE)
+        if (r->names && r->names[x->id])
+            ts_text_printf(&r->body, "%s%s", i ? ", " : "", r->names[x->id]);
+        else if (x->kind == TS_VALUE_NODE)
             ts_text_printf(&r->body, "%s%%%d", i ? ", " : "", x->id);
         else
             ts_text_printf(&r->body, "%s%%%s", i ? ", " : "", x->name);
@@ -110,16 +94,22 @@ static void describe(ts_render *r, const ts_value *v, bool *seen)
                    v->node->layer ? v->node->layer : "");
 }
 
-static void kernel_head(ts_render *r, int i)
+void ts_render_describe(ts_render *r, const ts_kernel *k)
 {
-    const ts_kernel *k = r->p->kernels[i];
     bool *seen = TS_NEWS(r->a, bool, r->p->g->nvalues);
 
-    ts_text_printf(&r->body, "\n" TS_UNIT "/*\n");
     for (int n = 0; n < k->nroots && !k->copy; n++)
         describe(r, k->roots[n], seen);
     if (k->copy)
         ts_text_printf(&r->body, " * %%%s <- %%%d\n", k->roots[0]->name, k->copy->id);
+}
+
+static void kernel_head(ts_render *r, int i)
+{
+    const ts_kernel *k = r->p->kernels[i];
+
+    ts_text_printf(&r->body, "\n" TS_UNIT "/*\n");
+    ts_render_describe(r, k);
     ts_text_printf(&r->body, " */\nvoid k%d(const ctx *c, int64_t lo, int64_t hi)\n{\n", i);
     for (int n = 0; n < k->nroots; n++)
         declare(r, k->roots[n], true);
@@ -161,8 +151,8 @@ static void constants(ts_render *r, ts_text *out)
         if (!v || r->p->place[v->id].home != TS_HOME_CONST)
             continue;
         count = ts_type_count(&v->type);
-        ts_text_printf(out, "\nstatic const %s const%d[%ld] = {", memory_type(v->type.dtype), v->id,
-                       (long)count);
+        ts_text_printf(out, "\nstatic const %s const%d[%ld] = {",
+                       ts_emit_memory_type(v->type.dtype), v->id, (long)count);
         for (int64_t j = 0; j < count; j++) {
             ts_text_printf(out, j % 8 ? ", " : j ? ",\n    " : "\n    ");
             element(out, v->type.dtype, v->node->data, j);

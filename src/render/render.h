@@ -7,6 +7,7 @@
  *   prelude.c   types, formulas and mathematics the kernels use
  *   build.c     the C compiler as a child process
  *   cache.c     executables of earlier compiles
+ *   export.c    a net as C files of its own; nest.c their kernels, plain.c their formulas
  */
 #ifndef TS_RENDER_H
 #define TS_RENDER_H
@@ -39,9 +40,11 @@ typedef struct ts_render {
     ts_arena *a;
     const ts_program *p;
     ts_isa isa;
-    ts_text body; /* kernels and the table */
-    int next;     /* fresh names */
-    char **needs; /* helper functions used, in order of first use */
+    const char *prefix; /* of every name in a file; NULL unless it is exported as plain C */
+    const char **names; /* by value id, of what is not called by its number; or NULL */
+    ts_text body;       /* kernels and the table */
+    int next;           /* fresh names */
+    char **needs;       /* helper functions used, in order of first use */
     int nneeds;
     int *cut_dim; /* of each stored value: the dim its kernel was cut along, or -1 */
 } ts_render;
@@ -49,7 +52,8 @@ typedef struct ts_render {
 ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt,
                          const ts_source **out);
 void ts_render_need(ts_render *r, const char *what);
-void ts_render_emitter(ts_render *r, ts_emit *e); /* an emitter that writes to r->body */
+void ts_render_describe(ts_render *r, const ts_kernel *k); /* its IR, for a comment */
+void ts_render_emitter(ts_render *r, ts_emit *e);          /* an emitter that writes to r->body */
 const char *ts_render_pointer(const void *where, const ts_value *v);
 
 /* How a kernel is cut for the threads: `count` equal pieces, of which one thread takes at least
@@ -58,11 +62,23 @@ typedef struct ts_cut {
     int64_t count, grain;
     int dim;
 } ts_cut;
+/* Computes and stores every root at these coordinates. */
+void ts_render_body(ts_emit *e, const ts_kernel *k, const ts_ix *const *at);
+/* One loop over the elements as they lie is enough. */
+bool ts_render_is_flat(const ts_render *r, const ts_kernel *k);
 ts_status ts_render_loops(ts_render *r, const ts_kernel *k, ts_cut *cut);
+/* The address of an operand at coordinates that are expressions, or NULL when it is not one plain
+ * load. */
+const ts_ix *ts_render_address(ts_render *r, const ts_value *v, const ts_ix *const *at);
 bool ts_render_contract(ts_render *r, const ts_kernel *k,
                         ts_cut *cut); /* false: not for the template */
 bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut); /* the same */
 void ts_prelude(ts_render *r, ts_text *out);
+
+/* For exported files. nest.c: the loops of a kernel, without threads and vectors. plain.c: the
+ * functions that `code` calls. */
+ts_status ts_render_nest(ts_render *r, const ts_kernel *k);
+void ts_plain_prelude(ts_render *r, const char *code, ts_text *out);
 
 /* build.c: the C compiler as a child process */
 ts_status ts_cc_build(const ts_source *src, const ts_options *opt, char **object, size_t *bytes);

@@ -1,0 +1,492 @@
+/* Exported C: every op case through a strict C99 compiler against the reference, and what
+ * ts_export_c refuses.
+ *
+ * Many cases share a translation unit, which also shows that their names do not meet:
+ *
+ *   #include "c12.c"
+ *   void c12_call(const void *const *in, void *const *out) { c12_run(in[0], out[0]); }
+ */
+#include "cases.h"
+#include "compare.h"
+#include "pass/pass.h"
+#include "random_graph.h"
+#include "support.h"
+#include <dlfcn.h>
+
+enum { BATCH = 80 };
+#define STRICT "-std=c99 -Wall -Wextra -pedantic -Werror"
+
+typedef struct part {
+    const op_case *c;
+    ts_graph *built;
+    ts_graph *g;           /* everything it reads is an input */
+    const ts_graph *small; /* the same without composite ops, for the reference */
+    ts_ref *want;
+} part;
+
+static ts_arena *arena;
+static op_case *cases;
+static int ncases;
+
+/* --- a case as a graph of inputs only: with constants there would be nothing left to export --- */
+
+static ts_status make_part(ts_arena *a, const op_case *c, part *p)
+{
+    ts_value **map;
+
+    *p = (part){.c = c};
+    TS_TRY(case_build(c, &p->built));
+    p->g = ts_graph_in(a, c->op->name);
+    map = TS_NEWS(a, ts_value *, p->built->nvalues);
+    for (int i = 0; i < p->built->ninputs; i++) {
+        const ts_value *v = p->built->inputs[i];
+        map[v->id] = ts_graph_add_input(p->g, v->name, v->type);
+    }
+    for (int i = 0; i < p->built->nstates; i++) {
+        const ts_value *v = p->built->states[i].value;
+        map[v->id] = ts_graph_add_input(p->g, v->name, v->type);
+    }
+    for (int i = 0; i < p->built->nnodes; i++)
+        ts_graph_copy_node(p->g, p->built->nodes[i], map);
+    for (int i = 0; i < p->built->noutputs; i++)
+        ts_graph_add_output(p->g, map[p->built->outputs[i]->id], p->built->output_names[i]);
+    TS_TRY(ts_pass_decompose(a, p->g, &(ts_options){0}, &p->small));
+    return case_run(c, p->small, &p->want);
+}
+
+static void free_part(part *p)
+{
+    ts_ref_free(p->want);
+    ts_graph_free(p->built);
+}
+
+static bool is_random(const op_case *c)
+{
+    return strstr(c->op->name, "rand") ||
+           (!strcmp(c->op->name, "dropout") && !strstr(c->text, "training=0"));
+}
+
+/* What the outputs need: only such inputs are parameters. */
+static bool *needed(ts_arena *a, const ts_graph *g)
+{
+    bool *need = TS_NEWS(a, bool, g->nvalues);
+
+    for (int i = 0; i < g->noutputs; i++)
+        need[g->outputs[i]->id] = true;
+    for (int i = g->nnodes - 1; i >= 0; i--)
+        for (int k = 0; k < g->nodes[i]->nout; k++)
+            for (int m = 0; m < g->nodes[i]->nin && need[g->nodes[i]->out[k]->id]; m++)
+                need[g->nodes[i]->in[m]->id] = true;
+    return need;
+}
+
+/* --- files --- */
+
+static void write_text(const char *folder, const char *name, const char *end, const char *text)
+{
+    char path[4096];
+
+    snprintf(path, sizeof(path), "%s/%s%s", folder, name, end);
+    assert_ok(ts_file_write(path, text, strlen(text)));
+}
+
+/* Exports g as `name` and puts it in the unit. */
+static ts_status add_graph(const char *folder, const char *name, const ts_graph *g, ts_text *unit)
+{
+    ts_arena *a = ts_arena_new();
+    bool *need = needed(a, g);
+    ts_c_files f;
+    int n = 0;
+    ts_status s = ts_export_c(g, &(ts_export_options){.name = name, .no_example = true}, &f);
+
+    if (!s) {
+        write_text(folder, name, ".c", f.source);
+        write_text(folder, name, ".h", f.header);
+        ts_c_files_free(&f);
+        ts_text_printf(unit,
+                       "#include \"%s.c\"\n"
+                       "void %s_call(const void *const *in, void *const *out);\n"
+                       "void %s_call(const void *const *in, void *const *out)\n"
+                       "{\n    (void)in;\n    %s_run(",
+                       name, name, name, name);
+        for (int i = 0; i < g->ninputs; i++)
+            if (need[g->inputs[i]->id])
+                ts_text_printf(unit, "%sin[%d]", n++ ? ", " : "", i);
+        for (int i = 0; i < g->noutputs; i++)
+            ts_text_printf(unit, "%sout[%d]", n++ ? ", " : "", i);
+        ts_text_printf(unit, ");\n}\n");
+    }
+    ts_arena_free(a);
+    return s;
+}
+
+static bool there_is(const char *compiler)
+{
+    char command[256];
+
+    snprintf(command, sizeof(command), "command -v %s >/dev/null 2>&1", compiler);
+    return !system(command);
+}
+
+static void compile(const char *folder, const char *compiler, const char *flags)
+{
+    char command[4096];
+
+    snprintf(command, sizeof(command), "cd %s && %s " STRICT " %s >log 2>&1", folder, compiler,
+             flags);
+    if (system(command)) {
+        snprintf(command, sizeof(command), "head -40 %s/log >&2", folder);
+        fail_msg("%s refuses the exported C%s", compiler, system(command) ? "" : ": see above");
+    }
+}
+
+/* Compiles the unit and loads it; whatever is undefined in it ends the test. */
+static void *load(const char *folder, const ts_text *unit)
+{
+    char path[4096];
+    void *library;
+
+    write_text(folder, "unit", ".c", unit->s);
+    compile(
+        folder, "cc",
+        "-O1 -fsanitize=undefined -fno-sanitize-recover=all -shared -fPIC unit.c -lm -o unit.so");
+    if (there_is("clang"))
+        compile(folder, "clang", "-fsyntax-only unit.c");
+    snprintf(path, sizeof(path), "%s/unit.so", folder);
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(library);
+    return library;
+}
+
+/* --- running --- */
+
+typedef void call_fn(const void *const *in, void *const *out);
+
+static int check_part(ts_arena *a, void *library, const part *p)
+{
+    const void **in = TS_NEWS(a, const void *, p->g->ninputs);
+    void **out = TS_NEWS(a, void *, p->g->noutputs);
+    call_fn *call = (call_fn *)dlsym(library, ts_arena_printf(a, "c%d_call", p->c->line));
+    int wrong = 0;
+
+    assert_non_null(call);
+    for (int i = 0; i < p->g->ninputs; i++)
+        in[i] = ts_ref_tensor(p->want, p->small->inputs[i])->data;
+    for (int i = 0; i < p->g->noutputs; i++)
+        out[i] = ts_arena_alloc(a, ts_type_bytes(&p->g->outputs[i]->type));
+    call(in, out);
+    for (int i = 0; i < p->g->noutputs; i++) {
+        const ts_value *v = p->small->outputs[i];
+        int64_t k = case_difference(p->small, p->want, v, out[i]);
+        if (k < 0)
+            continue;
+        wrong++;
+        print_error("%s: y%d[%ld] is %.9g, the reference has %.9g\n", p->c->text, i, (long)k,
+                    ts_dtype_get(v->type.dtype, out[i], k),
+                    ts_dtype_get(v->type.dtype, ts_ref_tensor(p->want, v)->data, k));
+    }
+    return wrong;
+}
+
+static int run_batch(int n, const op_case *const *c)
+{
+    ts_arena *a = ts_arena_new();
+    char *folder = test_folder();
+    part parts[BATCH];
+    ts_text unit = {0};
+    void *library;
+    int wrong = 0;
+
+    for (int i = 0; i < n; i++) {
+        assert_ok(make_part(a, c[i], &parts[i]));
+        if (add_graph(folder, ts_arena_printf(a, "c%d", c[i]->line), parts[i].g, &unit))
+            fail_msg("%s\n%s", c[i]->text, ts_error_text());
+    }
+    library = load(folder, &unit);
+    for (int i = 0; i < n; i++) {
+        wrong += check_part(a, library, &parts[i]);
+        free_part(&parts[i]);
+    }
+    dlclose(library);
+    test_folder_remove(folder);
+    free(folder);
+    ts_text_free(&unit);
+    ts_arena_free(a);
+    return wrong;
+}
+
+/* Every `step`-th case as dtype t. */
+static void run_cases(ts_dtype t, int step)
+{
+    const op_case *batch[BATCH];
+    int n = 0, wrong = 0, ran = 0;
+    ts_arena *a = ts_arena_new();
+
+    for (int i = 0; i < ncases; i += step) {
+        op_case *c = TS_NEW(a, op_case);
+        if (is_random(&cases[i]) || !case_in(&cases[i], t, c))
+            continue;
+        batch[n++] = c;
+        ran++;
+        if (n == BATCH) {
+            wrong += run_batch(n, batch);
+            n = 0;
+        }
+    }
+    if (n)
+        wrong += run_batch(n, batch);
+    ts_arena_free(a);
+    assert_int_equal(wrong, 0);
+    assert_true(ran > 20);
+}
+
+static void as_written(void **state)
+{
+    (void)state;
+    run_cases(TS_F32, 1);
+}
+
+static void in_other_types(void **state)
+{
+    (void)state;
+    run_cases(TS_F64, 9);
+    run_cases(TS_F16, 11);
+    run_cases(TS_BF16, 13);
+}
+
+/* --- random networks: what is fused, and memory that is shared --- */
+
+static bool halves(const ts_graph *g)
+{
+    for (int i = 0; i < g->nvalues; i++)
+        if (g->values[i]->type.dtype == TS_F16 || g->values[i]->type.dtype == TS_BF16)
+            return true;
+    return false;
+}
+
+static int check_random(void *library, const char *name, const trial *t)
+{
+    const ts_options opt = {.executor = TS_EXEC_REFERENCE};
+    call_fn *call = (call_fn *)dlsym(library, ts_arena_printf(arena, "%s_call", name));
+    const ts_tensor_info *info;
+    void *in[256], *out[256];
+    ts_executable *x;
+    results want, got = {0};
+    int wrong = 0, n = 0;
+
+    assert_ok(ts_compile(t->g, &opt, &x));
+    assert_ok(run_all(x, &opt, 1, 1, 0, 0, &want));
+    for (; (info = ts_executable_tensor(x, TS_ROLE_INPUT, n)); n++) {
+        in[n] = malloc(info->bytes + 1);
+        fill_input(info, 1, 0, 0, in[n]);
+    }
+    for (int i = 0; i < t->g->noutputs; i++)
+        out[i] = results_add(&got, ts_executable_tensor(x, TS_ROLE_OUTPUT, i), 1);
+    call((const void *const *)in, out);
+    for (int64_t i = 0, at; i < t->g->noutputs; i++) {
+        double d = distance(&want, &got, (int)i, false, &at);
+        if (d <= tolerance_of(TS_F32))
+            continue;
+        wrong++;
+        print_error("%s: output %d differs by %g\n", name, (int)i, d);
+    }
+    while (n--)
+        free(in[n]);
+    results_free(&want);
+    results_free(&got);
+    ts_executable_free(x);
+    return wrong;
+}
+
+/* Seeds whose results depend on how a last bit is rounded are left out, see run/random_graphs.c. */
+static void random_networks(void **state)
+{
+    enum { SEEDS = 100 };
+    trial t[SEEDS];
+    bool made[SEEDS];
+    char *folder = test_folder(), name[32];
+    ts_text unit = {0};
+    int ran = 0, wrong = 0;
+    void *library;
+
+    (void)state;
+    for (int i = 0; i < SEEDS; i++) {
+        test_random_graph((uint64_t)i, &t[i]);
+        snprintf(name, sizeof(name), "r%d", i);
+        made[i] = !halves(t[i].g) && t[i].g->noutputs;
+        t[i].g->nupdates = 0; /* one run, so they change nothing */
+        if (made[i] && add_graph(folder, name, t[i].g, &unit)) {
+            assert_int_equal(ts_last_error()->code, TS_ERR_UNSUPPORTED);
+            assert_non_null(strstr(ts_last_error()->message, "no random numbers"));
+            made[i] = false;
+        }
+    }
+    library = load(folder, &unit);
+    for (int i = 0; i < SEEDS; i++) {
+        snprintf(name, sizeof(name), "r%d", i);
+        if (made[i]) {
+            wrong += check_random(library, name, &t[i]);
+            ran++;
+        }
+        ts_graph_free(t[i].g);
+    }
+    dlclose(library);
+    test_folder_remove(folder);
+    free(folder);
+    ts_text_free(&unit);
+    assert_int_equal(wrong, 0);
+    assert_true(ran > 20);
+}
+
+/* --- what is refused, and names --- */
+
+static ts_graph *linear_net(const char *name)
+{
+    ts_graph *g = ts_graph_new(name);
+
+    ts_output(ts_linear(ts_input(g, "x", TS_F32, 1, 4), "fc", 3), "y");
+    return g;
+}
+
+static void random_numbers_are_refused(void **state)
+{
+    ts_graph *g = ts_graph_new("net");
+    ts_c_files f;
+
+    (void)state;
+    ts_output(ts_dropout(ts_input(g, "x", TS_F32, 1, 4), 0.5, true), "y");
+    assert_fails(ts_export_c(g, NULL, &f), TS_ERR_UNSUPPORTED,
+                 "exported C has no random numbers, and 'rand' makes some");
+    assert_null(f.source);
+    ts_graph_free(g);
+}
+
+static void updates_are_refused(void **state)
+{
+    ts_graph *g = ts_graph_new("net");
+    ts_c_files f;
+
+    (void)state;
+    ts_output(ts_batch_norm(ts_input(g, "x", TS_F32, 2, 3, 4, 4), "bn"), "y");
+    assert_fails(ts_export_c(g, NULL, &f), TS_ERR_UNSUPPORTED,
+                 "the graph changes its state 'bn.running_mean'; only inference is exported");
+    ts_graph_free(g);
+}
+
+static void names_are_identifiers(void **state)
+{
+    static const char *const bad[] = {"", "1net", "my-net", "_net", "a b", "n/../x"};
+    ts_graph *g = linear_net("7 nets, *one* / more");
+    char longest[65];
+    ts_c_files f;
+
+    (void)state;
+    for (int i = 0; i < TS_COUNT(bad); i++)
+        assert_int_equal(
+            ts_export_c(g, &(ts_export_options){.name = bad[i], .no_example = true}, &f),
+            TS_ERR_ARG);
+    memset(longest, 'a', 64);
+    longest[64] = 0;
+    assert_fails(ts_export_c(g, &(ts_export_options){.name = longest, .no_example = true}, &f),
+                 TS_ERR_ARG, "the name of an exported net has 64 letters; up to 63 are allowed");
+    assert_ok(ts_export_c(g, &(ts_export_options){.no_example = true}, &f));
+    assert_string_equal(f.name, "n7_nets___one____more");
+    ts_c_files_free(&f);
+    ts_graph_free(g);
+}
+
+static void weights_must_fit(void **state)
+{
+    float numbers[12] = {0};
+    ts_array w = {TS_F32, 2, {4, 3}, sizeof(numbers), numbers};
+    ts_graph *g = linear_net("net");
+    ts_object *dict = ts_object_new_dict();
+    ts_export_options opt = {.weights = dict, .no_example = true};
+    ts_c_files f;
+
+    (void)state;
+    assert_fails(ts_export_c(g, &opt, &f), TS_ERR_ARG, "the weights have no tensor 'fc.weight'");
+    assert_ok(ts_object_set(dict, "fc.weight", ts_object_new_tensor(&w)));
+    assert_fails(ts_export_c(g, &opt, &f), TS_ERR_SHAPE,
+                 "the weights have f32[4,3] for 'fc.weight', the net wants f32[3,4]");
+    assert_fails(ts_export_c(NULL, &opt, &f), TS_ERR_ARG,
+                 "an export needs a graph and a place for the files");
+    ts_object_free(dict);
+    ts_graph_free(g);
+}
+
+/* What a description says cannot end the comment it stands in. */
+static void comments_stay_comments(void **state)
+{
+    ts_graph *g = linear_net("net");
+    ts_export_options opt = {.about = "a */ int evil; /* b\n\n*/", .no_example = true};
+    ts_c_files f;
+
+    (void)state;
+    assert_ok(ts_export_c(g, &opt, &f));
+    assert_non_null(strstr(f.header, " * a * / int evil; / * b\n *\n * * /\n */\n"));
+    ts_c_files_free(&f);
+    ts_graph_free(g);
+}
+
+/* An output that is an input, a constant, or comes twice. */
+static void outputs_that_nothing_computes(void **state)
+{
+    static const float numbers[] = {1, 2, 3, 4};
+    char *folder = test_folder();
+    ts_graph *g = ts_graph_new("net");
+    ts_value *x = ts_input(g, "x", TS_F32, 4), *y = ts_relu(x);
+    ts_c_files f;
+
+    (void)state;
+    ts_output(x, "x");
+    ts_output(y, "y");
+    ts_output(y, "again");
+    ts_output(ts_const(g, TS_F32, numbers, 4), "numbers");
+    assert_ok(ts_export_c(g, NULL, &f));
+    write_text(folder, "net", ".c", f.source);
+    write_text(folder, "net", ".h", f.header);
+    write_text(folder, "main", ".c", f.example);
+    write_text(folder, "expected", ".txt", f.expected);
+    compile(folder, "cc",
+            "-O2 main.c net.c -lm -o net && ./net > got.txt && cmp got.txt expected.txt");
+    ts_c_files_free(&f);
+    ts_graph_free(g);
+    test_folder_remove(folder);
+    free(folder);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    arena = ts_arena_new();
+    if (cases_load(arena, &cases, &ncases)) {
+        print_error("%s", ts_error_text());
+        return 1;
+    }
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    ts_arena_free(arena);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_written),
+        cmocka_unit_test(in_other_types),
+        cmocka_unit_test(random_networks),
+        cmocka_unit_test(random_numbers_are_refused),
+        cmocka_unit_test(updates_are_refused),
+        cmocka_unit_test(names_are_identifiers),
+        cmocka_unit_test(weights_must_fit),
+        cmocka_unit_test(comments_stay_comments),
+        cmocka_unit_test(outputs_that_nothing_computes),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

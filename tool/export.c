@@ -1,0 +1,326 @@
+/* export.c - tessera export: the model of a checkpoint as C that needs no library.
+ *
+ *   DIR/NAME.h, NAME.c   the net, weights inside
+ *   DIR/main.c           an example that runs a sample: of the dataset it was trained on when that
+ * is DIR/expected.txt     at hand, else made-up numbers; and what it must print
+ *
+ * All files are written under other names first and renamed when all are there. A file that is
+ * there and is not ours is left alone unless --force says otherwise.
+ */
+#include "net.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct {
+    const char *file, *folder, *name, *model;
+    int64_t batch;
+    bool force;
+} args = {.batch = 1};
+
+static const option options[] = {
+    {"FILE", NULL, KIND_TEXT, &args.file, "the checkpoint: .pth, .safetensors or .npz",
+     .takes = TAKES_FILE, .argument = true, .needed = true},
+    {"c", "DIR", KIND_TEXT, &args.folder, "write C there; the folder is made if need be",
+     .takes = TAKES_FOLDER},
+    {"name", "NAME", KIND_TEXT, &args.name,
+     .help = "what every name in the C begins with; the model's when not given"},
+    {"model", "NAME|FILE", KIND_TEXT, &args.model,
+     "the model of the weights, when the checkpoint does not say", .takes = TAKES_MODEL},
+    {"batch", "N", KIND_INT, &args.batch, "samples that one call takes", .low = 1, .high = 1 << 16},
+    {"force", NULL, KIND_FLAG, &args.force, .help = "replace files that are not ours"},
+    {0},
+};
+
+/* --- a sample of the dataset, if it is at hand --- */
+
+typedef struct sample {
+    float *data; /* a batch, or NULL: made-up numbers */
+    char about[256];
+} sample;
+
+static bool same_size(const weights *w, const ts_array *a)
+{
+    int64_t n = args.batch;
+
+    for (int i = 0; i < w->rank; i++)
+        n *= w->dims[i];
+    return a->rank && a->dims[0] == args.batch && a->bytes / ts_dtype_size(a->dtype) == (size_t)n;
+}
+
+static void take_sample(const weights *w, const ts_dataset *d, sample *out)
+{
+    ts_array all = ts_dataset_samples(d);
+    normal how = w->has_normal ? w->normal : normal_usual(w->data, all.dtype);
+    ts_normalize view = normal_view(&how);
+    const char *class = ts_dataset_class_name(d, ts_dataset_labels(d)[0]);
+
+    if (!same_size(w, &all))
+        return;
+    out->data = malloc(all.bytes / ts_dtype_size(all.dtype) * sizeof(float));
+    if (!out->data || ts_to_tensor(&all, true, &view, out->data)) {
+        free(out->data);
+        out->data = NULL;
+        return;
+    }
+    snprintf(out->about, sizeof(out->about),
+             "main.c runs the first sample of %s's test set, of class %d%s%s%s.\n", w->data,
+             ts_dataset_labels(d)[0], class ? " (" : "", class ? class : "", class ? ")" : "");
+}
+
+static void find_sample(const weights *w, sample *out)
+{
+    ts_data_options opt = {.name = w->data, .split = TS_SPLIT_TEST, .limit = args.batch};
+    char path[PATH_MAX];
+    ts_dataset *d;
+
+    *out = (sample){.about = "main.c runs made-up numbers.\n"};
+    if (!w->data || !dataset_has_name(w->data) || ts_data_find(&opt, path, sizeof(path)) ||
+        !path[0])
+        return;
+    opt.dir = path;
+    if (ts_data_open(&opt, &d))
+        return;
+    take_sample(w, d, out);
+    ts_dataset_free(d);
+}
+
+/* --- what the header says --- */
+
+static void put_layers(const weights *w, const ts_model_options *o, FILE *f)
+{
+    enum { COLUMNS = 4 };
+    ts_model_layer *layers;
+    const char **cells;
+    char(*words)[2][128], *table;
+    int n;
+
+    if (ts_model_layers(w->model, o, &layers, &n))
+        return;
+    cells = calloc((size_t)(n + 1) * COLUMNS, sizeof(*cells));
+    words = calloc((size_t)n + 1, sizeof(*words));
+    if (cells && words) {
+        memcpy(cells, (const char *[]){"layer", "kind", "result", "parameters"},
+               COLUMNS * sizeof(*cells));
+        for (int i = 0; i < n; i++) {
+            const char **row = cells + (i + 1) * COLUMNS;
+            snprintf(words[i][1], sizeof(words[i][1]), "%lld", (long long)layers[i].parameters);
+            row[0] = layers[i].name;
+            row[1] = layers[i].kind;
+            row[2] = shape_text(layers[i].rank, layers[i].dims, words[i][0], sizeof(words[i][0]));
+            row[3] = words[i][1];
+        }
+        table = ts_table_text(cells, n + 1, COLUMNS);
+        fprintf(f, "\n%s", table ? table : "");
+        free(table);
+    }
+    free(cells);
+    free(words);
+    free(layers);
+}
+
+static void put_classes(const weights *w, FILE *f)
+{
+    if (!w->names)
+        return;
+    fprintf(f, "\nClasses:");
+    for (int64_t i = 0; i < w->classes; i++)
+        fprintf(f, "%s%s", i % 8 ? ", " : i ? ",\n  " : "\n  ", w->names[i]);
+    fprintf(f, "\n");
+}
+
+static char *about(const weights *w, const ts_model_options *o, const sample *s)
+{
+    normal how = w->has_normal ? w->normal : normal_usual(w->data, TS_U8);
+    const char *slash = strrchr(args.file, '/');
+    char text[512], *all = NULL;
+    size_t size;
+    FILE *f = open_memstream(&all, &size);
+
+    if (!f)
+        return NULL;
+    normal_text(&how, text, sizeof(text));
+    fprintf(f, "The model '%s' with the weights of %s. %s", ts_model_name(w->model),
+            slash ? slash + 1 : args.file, s->about);
+    if (text[0] && (w->has_normal || w->data))
+        fprintf(f, "Input: pixels from 0 to 1, then (x - mean) / deviation with %s.\n", text);
+    put_layers(w, o, f);
+    put_classes(w, f);
+    return fclose(f) ? NULL : all;
+}
+
+/* --- files --- */
+
+typedef struct file {
+    char path[PATH_MAX + 80], temp[PATH_MAX + 96];
+    const char *text;
+} file;
+
+/* Is there such a file, and not made by us? */
+static bool foreign(const char *path)
+{
+    char head[256];
+    FILE *f = fopen(path, "r");
+    size_t n;
+
+    if (!f)
+        return errno != ENOENT;
+    n = fread(head, 1, sizeof(head) - 1, f);
+    fclose(f);
+    head[n] = 0;
+    return !strstr(head, "made by Tessera");
+}
+
+static int make_folder(const char *path)
+{
+    char part[PATH_MAX];
+
+    if (snprintf(part, sizeof(part), "%s", path) >= (int)sizeof(part))
+        return failure("the path of the folder is too long");
+    for (char *p = part + 1; *p; p++)
+        if (*p == '/') {
+            *p = 0;
+            (void)mkdir(part, 0777);
+            *p = '/';
+        }
+    if (mkdir(part, 0777) && errno != EEXIST)
+        return failure("cannot make the folder %s: %s", path, strerror(errno));
+    return TOOL_OK;
+}
+
+static int write_temp(file *f)
+{
+    mode_t mask = umask(0);
+    size_t len = strlen(f->text);
+    bool good;
+    FILE *out;
+    int fd;
+
+    umask(mask);
+    snprintf(f->temp, sizeof(f->temp), "%s.XXXXXX", f->path);
+    fd = mkstemp(f->temp);
+    out = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!out) {
+        f->temp[0] = 0;
+        return failure("cannot write %s: %s", f->path, strerror(errno));
+    }
+    good = fwrite(f->text, 1, len, out) == len && !fchmod(fd, 0666 & ~mask) && !fflush(out) &&
+           !fsync(fd);
+    good = !fclose(out) && good;
+    return good ? TOOL_OK : failure("cannot write %s: %s", f->path, strerror(errno));
+}
+
+static int write_all(file *files, int n)
+{
+    int code = TOOL_OK;
+
+    for (int i = 0; i < n && !code; i++)
+        code = write_temp(&files[i]);
+    for (int i = 0; i < n && !code; i++) {
+        if (rename(files[i].temp, files[i].path))
+            code = failure("cannot write %s: %s", files[i].path, strerror(errno));
+        else
+            files[i].temp[0] = 0;
+    }
+    for (int i = 0; i < n; i++)
+        if (files[i].temp[0])
+            unlink(files[i].temp);
+    return code;
+}
+
+static int write_files(const ts_c_files *c)
+{
+    enum { FILES = 4 };
+    const char *const texts[FILES] = {c->header, c->source, c->example, c->expected};
+    const char *const ends[FILES] = {".h", ".c", "main.c", "expected.txt"};
+    bool ours = false; /* main.c is there and ours; then so is expected.txt, which cannot say so */
+    file *files = calloc(FILES, sizeof(*files));
+    int code = files ? make_folder(args.folder) : failure("out of memory");
+
+    for (int i = 0; i < FILES && !code; i++) {
+        snprintf(files[i].path, sizeof(files[i].path), "%s/%s%s", args.folder,
+                 ends[i][0] == '.' ? c->name : "", ends[i]);
+        files[i].text = texts[i];
+        if (!args.force && !(ours && i == FILES - 1) && foreign(files[i].path))
+            code = explain(TS_ERR_FILE, files[i].path, "exporting",
+                           "choose another folder, or replace it with --force",
+                           "%s is there, and 'tessera export' did not write it", files[i].path);
+        ours = !access(files[i].path, F_OK);
+    }
+    if (!code)
+        code = write_all(files, FILES);
+    free(files);
+    return code;
+}
+
+static void report(const ts_c_files *c)
+{
+    char constants[32], scratch[32];
+
+    printf("%s/%s.c: %d kernels, %s of constants, %s of scratch memory\n", args.folder, c->name,
+           c->kernels, bytes_text((int64_t)c->constant_bytes, constants, sizeof(constants)),
+           bytes_text((int64_t)c->scratch_bytes, scratch, sizeof(scratch)));
+    printf("cc -std=c99 -O3 %s/main.c %s/%s.c -lm -o %s/%s\n", args.folder, args.folder, c->name,
+           args.folder, c->name);
+}
+
+/* --- all --- */
+
+static ts_status make(const weights *w, ts_c_files *out)
+{
+    ts_model_options how = {
+        .batch = args.batch, .rank = w->rank, .dims = w->dims, .classes = w->classes};
+    ts_export_options opt = {.name = args.name, .weights = w->states};
+    ts_graph *g = NULL;
+    sample s;
+    ts_status status = ts_model_graph(w->model, &how, &g);
+    char *text;
+
+    if (status)
+        return status;
+    find_sample(w, &s);
+    opt.about = text = about(w, &how, &s);
+    opt.samples = s.data ? (const void *const[]){s.data} : NULL;
+    status = ts_export_c(g, &opt, out);
+    ts_graph_free(g);
+    free(s.data);
+    free(text);
+    return status;
+}
+
+static int run(void)
+{
+    weights w;
+    ts_c_files files;
+    int code;
+
+    if (!args.folder || !args.folder[0])
+        return usage_error("export", "--c DIR is missing: where to write the C");
+    code = weights_open(args.file, args.model, &w);
+    if (code)
+        return code;
+    code = make(&w, &files) ? failed() : TOOL_OK;
+    weights_free(&w);
+    if (code)
+        return code;
+    code = write_files(&files);
+    if (!code)
+        report(&files);
+    ts_c_files_free(&files);
+    return code;
+}
+
+const command export_command = {
+    .name = "export",
+    .summary = "Writes a checkpoint's model as C that needs no library",
+    .options = options,
+    .run = run,
+    .more =
+        "The folder gets NAME.c and NAME.h, the net in C99 with its weights inside, no allocation\n"
+        "and no dependency but libm; and an example, main.c, with what it must print.",
+    .examples = "export net.pth --c out\n"
+                "export net.safetensors --model net.txt --name digits --batch 4 --c out\n",
+};
