@@ -2,6 +2,7 @@
  *
  *   render.c    the whole source: prelude, constants, kernels, table
  *   kernel.c    one loop kernel
+ *   tile.c      how a contraction is blocked
  *   contract.c  one register-blocked contraction
  *   transpose.c one change between rows and batch in the lanes
  *   prelude.c   types, formulas and mathematics the kernels use

@@ -1,0 +1,42 @@
+/* contract.h - a contraction and how it is blocked: tile.c chooses, contract.c writes. */
+#ifndef TS_CONTRACT_H
+#define TS_CONTRACT_H
+
+#include "render/render.h"
+
+typedef struct ts_bound { /* 0 <= index in one dim of an operand < size must be tested */
+    const ts_affine *f;
+    int64_t size;
+} ts_bound;
+
+typedef struct ts_nest {
+    ts_render *r;
+    const ts_kernel *k;
+    const ts_node *n;
+    ts_spec s;
+    int64_t step[3][TS_AXES]; /* a, b, out: distance in memory for one step along an axis */
+    bool linear[3][TS_AXES];
+    ts_bound bounds[2 * TS_MAX_RANK];
+    int nbounds;
+    /* the choice */
+    int lane;    /* axis, -1: scalars */
+    bool across; /* the lane axis is summed */
+    int width;
+    int tile[2];     /* axes or -1 */
+    int64_t size[2]; /* of the tile */
+    bool unroll[TS_AXES];
+    bool empty; /* nothing is summed: the result is zero */
+    double cost;
+} ts_nest;
+
+/* tile.c */
+/* Finds where the operands lie and chooses lanes and tile; false when this template is not for it.
+ */
+bool ts_nest_choose(ts_nest *x);
+/* Does padding bound this axis? */
+bool ts_nest_bounded(const ts_nest *x, int axis);
+/* The coordinates of an operand or result with these axes. */
+void ts_nest_at(ts_nest *x, const ts_affine *f, int rank, const ts_ix *const *axes,
+                const ts_ix **at);
+
+#endif

@@ -1,0 +1,429 @@
+/* tile.c - how a contraction is blocked: which axis fills the lanes, which make a tile of
+ * accumulators, and which sums are unrolled.
+ *
+ * Every choice is tried on a small cost model (multiply-adds against loads, tails, balance), see
+ * choose(). What makes it work for every layout and op is that an operand's address is found by
+ * asking the emitter, views included, and only its factors matter:
+ *
+ *   lanes      output and operands step by 1 or, an operand, by 0 (a broadcast); or a summed axis
+ *              in which both operands step by 1 (then the lanes are added up at the end)
+ *   unrolled   a summed axis that shares an index with a tile axis, like the kernel's columns with
+ *              the output's: x + kx has few different values, so the loads are shared and padding
+ *              is known at compile time
+ */
+#include "render/contract.h"
+
+enum {
+    MAX_UNROLL = 11,
+    MAX_BODY = 160
+}; /* steps of one axis, and multiply-adds, that are written out */
+
+/* --- where operands lie --- */
+
+typedef struct probe {
+    const ts_render *r;
+    const ts_ix *address;
+    int loads;
+} probe;
+
+static const char *probe_pointer(const void *where, const ts_value *v)
+{
+    (void)where, (void)v;
+    return "p";
+}
+
+static bool probe_stored(const void *where, const ts_value *v)
+{
+    const probe *p = where;
+
+    return p->r->p->place[v->id].home != TS_HOME_NONE;
+}
+
+static void probe_need(const void *where, const char *what)
+{
+    (void)where, (void)what;
+}
+
+static void probe_load(const void *where, const ts_value *v, const ts_ix *address)
+{
+    probe *p = (probe *)where;
+
+    (void)v;
+    p->address = address;
+    p->loads++;
+}
+
+const ts_ix *ts_render_address(ts_render *r, const ts_value *v, const ts_ix *const *at)
+{
+    ts_text scratch = {0};
+    probe p = {.r = r};
+    int next = 0;
+    ts_emit e = {.a = r->a,
+                 .out = &scratch,
+                 .next = &next,
+                 .prefix = "",
+                 .where = &p,
+                 .stored = probe_stored,
+                 .pointer = probe_pointer,
+                 .need = probe_need,
+                 .loaded = probe_load};
+
+    ts_emit_at(&e, v, at);
+    ts_text_free(&scratch);
+    return p.loads == 1 ? p.address : NULL;
+}
+
+static void axis_vars(ts_nest *x, const ts_atom **atoms, const ts_ix **axes)
+{
+    for (int i = 0; i < x->s.naxes; i++) {
+        atoms[i] = ts_atom_var(x->r->a, x->s.axis[i], 0, x->s.extent[i] - 1);
+        axes[i] = ts_ix_var(x->r->a, atoms[i]);
+    }
+}
+
+void ts_nest_at(ts_nest *x, const ts_affine *f, int rank, const ts_ix *const *axes,
+                const ts_ix **at)
+{
+    for (int d = 0; d < rank; d++)
+        at[d] = ts_spec_ix(x->r->a, &f[d], x->s.naxes, axes);
+}
+
+/* Fills in step[] and linear[]; false when an operand is not a plain load. */
+static bool find_steps(ts_nest *x)
+{
+    const ts_atom *atoms[TS_AXES];
+    const ts_ix *axes[TS_AXES], *at[TS_MAX_RANK], *address[3];
+
+    axis_vars(x, atoms, axes);
+    ts_nest_at(x, x->s.a, x->n->in[0]->type.rank, axes, at);
+    address[0] = ts_render_address(x->r, x->n->in[0], at);
+    ts_nest_at(x, x->s.b, x->n->in[1]->type.rank, axes, at);
+    address[1] = ts_render_address(x->r, x->n->in[1], at);
+    ts_nest_at(x, x->s.out, x->n->out[0]->type.rank, axes, at);
+    address[2] = ts_emit_address(x->r->a, x->k->roots[0], at);
+    for (int o = 0; o < 3; o++) {
+        if (!address[o])
+            return false;
+        for (int i = 0; i < x->s.naxes; i++) {
+            x->linear[o][i] = x->s.extent[i] == 1 || ts_ix_linear(address[o], atoms[i]);
+            x->step[o][i] = x->s.extent[i] == 1 ? 0 : ts_ix_coef(address[o], atoms[i]);
+        }
+    }
+    return true;
+}
+
+/* Axis i becomes i * lanes + (a new axis). */
+static void split_axis(ts_nest *x, int i, int64_t lanes)
+{
+    ts_spec *s = &x->s;
+    int at = i < s->nout ? s->nout : s->naxes;
+
+    /* a new output axis goes behind the last one: the summed axes move up */
+    for (int j = s->naxes; j > at; j--) {
+        s->extent[j] = s->extent[j - 1];
+        s->axis[j] = s->axis[j - 1];
+    }
+    for (int d = 0; d < TS_MAX_RANK; d++) {
+        ts_affine *all[] = {&s->a[d], &s->b[d], &s->out[d]};
+        for (int o = 0; o < 3; o++) {
+            for (int j = s->naxes; j > at; j--)
+                all[o]->k[j] = all[o]->k[j - 1];
+            all[o]->k[at] = all[o]->k[i];
+            all[o]->k[i] *= lanes;
+        }
+    }
+    s->extent[at] = lanes;
+    s->axis[at] = "l";
+    s->extent[i] /= lanes;
+    s->naxes++;
+    s->nout += i < s->nout;
+}
+
+static int layout_lanes(const ts_value *v)
+{
+    while (v->kind == TS_VALUE_NODE && !v->layout.set && v->node->op->flags & TS_VIEW)
+        v = v->node->in[0];
+    return v->layout.set && v->layout.lanes > 1 ? v->layout.lanes : 0;
+}
+
+/* Splits the axes that a lane layout cuts in two, until every address is linear. */
+static bool make_linear(ts_nest *x)
+{
+    int lanes = layout_lanes(x->n->in[0]);
+
+    lanes = lanes ? lanes : layout_lanes(x->n->in[1]);
+    lanes = lanes ? lanes : layout_lanes(x->k->roots[0]);
+    for (int tries = 0; tries < 4; tries++) {
+        int bad = -1;
+        if (!find_steps(x))
+            return false;
+        for (int o = 0; o < 3; o++)
+            for (int i = 0; i < x->s.naxes; i++)
+                if (!x->linear[o][i])
+                    bad = i;
+        if (bad < 0)
+            return true;
+        if (!lanes || x->s.extent[bad] % lanes || x->s.naxes + 1 >= TS_AXES)
+            return false;
+        split_axis(x, bad, lanes);
+    }
+    return false;
+}
+
+static void find_bounds(ts_nest *x)
+{
+    for (int o = 0; o < 2; o++) {
+        const ts_affine *f = o ? x->s.b : x->s.a;
+        const ts_type *t = &x->n->in[o]->type;
+        for (int d = 0; d < t->rank; d++) {
+            int64_t lo = f[d].c, hi = f[d].c;
+            for (int i = 0; i < x->s.naxes; i++) {
+                int64_t far = f[d].k[i] * (x->s.extent[i] - 1);
+                lo += TS_MIN(far, 0);
+                hi += TS_MAX(far, 0);
+            }
+            if (lo < 0 || hi >= t->dim[d])
+                x->bounds[x->nbounds++] = (ts_bound){&f[d], t->dim[d]};
+        }
+    }
+}
+
+/* --- the choice --- */
+
+bool ts_nest_bounded(const ts_nest *x, int axis)
+{
+    for (int i = 0; i < x->nbounds; i++)
+        if (x->bounds[i].f->k[axis])
+            return true;
+    return false;
+}
+
+static bool lane_ok(const ts_nest *x, int i)
+{
+    if (ts_nest_bounded(x, i))
+        return false;
+    if (i >= x->s.nout)
+        return x->step[0][i] == 1 && x->step[1][i] == 1;
+    return x->step[2][i] == 1 && (x->step[0][i] == 0 || x->step[0][i] == 1) &&
+           (x->step[1][i] == 0 || x->step[1][i] == 1) && x->step[0][i] + x->step[1][i] > 0;
+}
+
+/* The summed axis that shares an index of an operand with axis t, if it is short. */
+static int partner(const ts_nest *x, int t)
+{
+    for (int o = 0; o < 2; o++)
+        for (int d = 0; d < x->n->in[o]->type.rank; d++) {
+            const ts_affine *f = o ? &x->s.b[d] : &x->s.a[d];
+            if (!f->k[t])
+                continue;
+            for (int u = x->s.nout; u < x->s.naxes; u++)
+                if (f->k[u] && x->s.extent[u] > 1 && x->s.extent[u] <= MAX_UNROLL)
+                    return u;
+        }
+    return -1;
+}
+
+/* How many different addresses an operand has within the unrolled body. */
+static int64_t distinct(const ts_nest *x, int o, const int64_t *size)
+{
+    int64_t seen[4096];
+    int axes[4], n = 0, count = 0;
+    int64_t at[4] = {0};
+
+    for (int i = 0; i < x->s.naxes; i++)
+        if ((i == x->tile[0] || i == x->tile[1] || x->unroll[i]) && n < 4)
+            axes[n++] = i;
+    for (;;) {
+        int64_t address = 0;
+        int d, j;
+        for (d = 0; d < n; d++)
+            address += at[d] * x->step[o][axes[d]];
+        for (j = 0; j < count && seen[j] != address; j++)
+            ;
+        if (j == count && count < TS_COUNT(seen))
+            seen[count++] = address;
+        for (d = n - 1; d >= 0; d--) {
+            int64_t top = x->unroll[axes[d]]      ? x->s.extent[axes[d]]
+                          : axes[d] == x->tile[0] ? size[0]
+                                                  : size[1];
+            if (++at[d] < top)
+                break;
+            at[d] = 0;
+        }
+        if (d < 0)
+            return count;
+    }
+}
+
+/* The share of the unrolled terms that padding does not remove: known only when the tile spans its
+ * axis. */
+static double valid_share(const ts_nest *x, const int64_t *size)
+{
+    double share = 1;
+
+    for (int b = 0; b < x->nbounds; b++)
+        for (int t = 0; t < 2; t++) {
+            int ax = x->tile[t], u = ax < 0 ? -1 : partner(x, ax);
+            int64_t good = 0;
+            if (ax < 0 || u < 0 || !x->unroll[u] || !x->bounds[b].f->k[ax] ||
+                size[t] != x->s.extent[ax])
+                continue;
+            for (int64_t i = 0; i < size[t]; i++)
+                for (int64_t j = 0; j < x->s.extent[u]; j++) {
+                    int64_t v =
+                        x->bounds[b].f->c + i * x->bounds[b].f->k[ax] + j * x->bounds[b].f->k[u];
+                    good += v >= 0 && v < x->bounds[b].size;
+                }
+            share *= (double)good / (double)(size[t] * x->s.extent[u]);
+        }
+    return share;
+}
+
+/* Slots of one unrolled body for a tile of this size. */
+static double body_cost(const ts_nest *x, const int64_t *size)
+{
+    double wide = x->width > 8 ? 2 : 1, fma = (double)(size[0] * size[1]), loads = 0;
+
+    for (int i = 0; i < x->s.naxes; i++)
+        if (x->unroll[i])
+            fma *= (double)x->s.extent[i];
+    fma *= valid_share(x, size);
+    for (int o = 0; o < 2; o++) {
+        bool vector = x->lane >= 0 && x->step[o][x->lane] == 1;
+        loads += (double)distinct(x, o, size) * (vector ? wide : 1);
+    }
+    /* too few accumulators wait for each other: 4 cycles of latency on 2 pipes */
+    return TS_MAX(TS_MAX(fma * wide, loads * 0.95), 8.0 / wide * wide) + 0.3 * loads + 1;
+}
+
+static int64_t lane_blocks(const ts_nest *x)
+{
+    return x->lane < 0 || x->across ? 1 : x->s.extent[x->lane] / x->width;
+}
+
+static double total_cost(ts_nest *x)
+{
+    double sums = 1, outputs = 1, cost = 0, tiles = 1, epilogue = 3 + (x->across ? 9 : 0);
+    int64_t whole[2], rest[2], pieces;
+
+    for (int i = 0; i < x->s.naxes; i++) {
+        double n = (double)x->s.extent[i];
+        if (i == x->lane && x->across)
+            sums *= n / x->width;
+        else if (i >= x->s.nout)
+            sums *= x->unroll[i] ? 1 : n;
+        else if (i != x->tile[0] && i != x->tile[1])
+            outputs *= i == x->lane ? (double)lane_blocks(x) : n;
+    }
+    for (int t = 0; t < 2; t++) {
+        int64_t e = x->tile[t] < 0 ? 1 : x->s.extent[x->tile[t]];
+        if (x->tile[t] == x->lane && x->lane >= 0)
+            e = lane_blocks(x);
+        whole[t] = e / x->size[t];
+        rest[t] = e % x->size[t];
+    }
+    for (int p = 0; p < 2; p++)
+        for (int q = 0; q < 2; q++) {
+            int64_t size[2] = {p ? rest[0] : x->size[0], q ? rest[1] : x->size[1]};
+            double count = (double)((p ? 1 : whole[0]) * (q ? 1 : whole[1]));
+            if (!size[0] || !size[1] || count == 0)
+                continue;
+            cost +=
+                count * (sums * body_cost(x, size) + (double)(size[0] * size[1]) * epilogue + 6);
+        }
+    tiles = outputs * (double)((whole[0] + (rest[0] > 0)) * (whole[1] + (rest[1] > 0)));
+    cost *= outputs;
+    /* two threads: an odd or small number of pieces leaves one of them waiting */
+    pieces = (int64_t)tiles;
+    if (cost > 4000)
+        cost *= pieces == 1 ? 1.9 : (double)((pieces + 1) / 2 * 2) / (double)pieces;
+    return cost;
+}
+
+static void try_tile(ts_nest *x, ts_nest *best, int registers)
+{
+    int64_t e0 = x->tile[0] < 0 ? 1 : x->s.extent[x->tile[0]],
+            e1 = x->tile[1] < 0 ? 1 : x->s.extent[x->tile[1]];
+    int64_t room = registers >= 32 ? 26 : 12, body = 1;
+
+    for (int i = 0; i < x->s.naxes; i++)
+        body *= x->unroll[i] ? x->s.extent[i] : 1;
+    if (x->tile[0] >= 0 && x->tile[0] == x->lane)
+        e0 = lane_blocks(x);
+    if (x->tile[1] >= 0 && x->tile[1] == x->lane)
+        e1 = lane_blocks(x);
+    for (int64_t p = 1; p <= TS_MIN(e0, room); p++)
+        for (int64_t q = 1; q <= TS_MIN(e1, room) && p * q <= room; q++) {
+            if ((p * q * 2 <= room && p < e0 && q < e1 && p * q < 8) || p * q * body > MAX_BODY)
+                continue; /* much too small when there is more to take, or too much to write out */
+            x->size[0] = p;
+            x->size[1] = q;
+            x->cost = total_cost(x);
+            if (best->cost < 0 || x->cost < best->cost)
+                *best = *x;
+        }
+}
+
+static bool tileable(const ts_nest *x, int i)
+{
+    return i < x->s.nout && (i == x->lane ? lane_blocks(x) > 1 : x->s.extent[i] > 1);
+}
+
+static void try_lane(ts_nest *x, ts_nest *best)
+{
+    int n = x->s.nout;
+
+    for (int i = -1; i < n; i++)
+        for (int j = i < 0 ? -1 : i + 1; j < n; j++) {
+            if ((i >= 0 && !tileable(x, i)) || (j >= 0 && !tileable(x, j)))
+                continue;
+            x->tile[0] = i;
+            x->tile[1] = j;
+            for (int which = 0; which < 4;
+                 which++) { /* with neither, either or both partners unrolled */
+                memset(x->unroll, 0, sizeof(x->unroll));
+                for (int t = 0; t < 2; t++) {
+                    int u = x->tile[t] < 0 ? -1 : partner(x, x->tile[t]);
+                    if (u >= 0 && u != x->lane && which & (1 << t))
+                        x->unroll[u] = true;
+                }
+                try_tile(x, best, x->r->isa.registers);
+            }
+        }
+}
+
+/* Widths worth trying: the machine's, 8 and 4, as far as the axis has so many. */
+static bool choose(ts_nest *x)
+{
+    ts_nest best = *x;
+    static const int widths[] = {16, 8, 4};
+
+    best.cost = -1;
+    for (int i = 0; i < x->s.naxes; i++) {
+        if (x->s.extent[i] < 4 || !lane_ok(x, i))
+            continue;
+        for (int w = 0; w < TS_COUNT(widths); w++) {
+            if (widths[w] > x->r->isa.width || x->s.extent[i] < widths[w] ||
+                (i >= x->s.nout && x->s.extent[i] % widths[w]))
+                continue;
+            x->lane = i;
+            x->across = i >= x->s.nout;
+            x->width = widths[w];
+            try_lane(x, &best);
+            if (x->s.extent[i] % widths[w] == 0)
+                break;
+        }
+    }
+    if (best.cost < 0)
+        return false;
+    *x = best;
+    return true;
+}
+
+bool ts_nest_choose(ts_nest *x)
+{
+    if (!make_linear(x))
+        return false;
+    find_bounds(x);
+    return choose(x);
+}
