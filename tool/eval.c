@@ -18,7 +18,7 @@ static const option options[] = {
     {"data", "NAME|PATH", KIND_TEXT, &args.data,
      "the dataset, when not the one that the model was trained on: mnist, fashion-mnist, a folder "
      "or a file",
-     .takes = TAKES_FILE},
+     .takes = TAKES_DATA},
     {"data-dir", "DIR", KIND_TEXT, &args.dir, "where the files of mnist or fashion-mnist are",
      .takes = TAKES_FOLDER},
     {"model", "NAME|FILE", KIND_TEXT, &args.model,
