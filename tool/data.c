@@ -12,7 +12,7 @@ static struct {
 
 static const option options[] = {
     {"DATA", NULL, KIND_TEXT, &args.name,
-     "the dataset to look at: mnist, fashion-mnist, a folder or a file", .takes = TAKES_FILE,
+     "the dataset to look at: mnist, fashion-mnist, a folder or a file", .takes = TAKES_DATA,
      .argument = true},
     {"data-dir", "DIR", KIND_TEXT, &args.dir,
      "where the files of mnist or fashion-mnist are, or go", .takes = TAKES_FOLDER},

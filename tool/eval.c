@@ -18,7 +18,7 @@ static const option options[] = {
     {"data", "NAME|PATH", KIND_TEXT, &args.data,
      "the dataset, when not the one that the model was trained on: mnist, fashion-mnist, a folder "
      "or a file",
-     .takes = TAKES_FILE},
+     .takes = TAKES_DATA},
     {"data-dir", "DIR", KIND_TEXT, &args.dir, "where the files of mnist or fashion-mnist are",
      .takes = TAKES_FOLDER},
     {"model", "NAME|FILE", KIND_TEXT, &args.model,
@@ -140,13 +140,19 @@ static double ratio(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
+/* How many of class i were taken for class j. */
+static int64_t confused(const net_result *r, int i, int j)
+{
+    return r->counts[(int64_t)i * r->classes + j];
+}
+
 static quality class_quality(const net_result *r, int class)
 {
-    quality q = {.right = r->counts[class * r->classes + class]};
+    quality q = {.right = confused(r, class, class)};
 
     for (int i = 0; i < r->classes; i++) {
-        q.count += r->counts[class * r->classes + i];
-        q.taken += r->counts[i * r->classes + class];
+        q.count += confused(r, class, i);
+        q.taken += confused(r, i, class);
     }
     q.precision = ratio((double)q.right, (double)q.taken);
     q.recall = ratio((double)q.right, (double)q.count);
@@ -179,40 +185,50 @@ static quality mean_quality(const net_result *r)
 
 enum { COLUMNS = 5, CELL = 32 };
 
-static void fill_row(char (*cells)[CELL], quality q)
+typedef struct table {
+    const char **cells;
+    char (*numbers)[CELL]; /* what the cells point to, but for the names */
+} table;
+
+static void fill_row(table *t, int row, const char *name, quality q)
 {
-    snprintf(cells[0], CELL, "%.3f", q.precision);
-    snprintf(cells[1], CELL, "%.3f", q.recall);
-    snprintf(cells[2], CELL, "%.3f", q.f1);
-    snprintf(cells[3], CELL, "%" PRId64, q.count);
+    const char **cells = t->cells + (size_t)row * COLUMNS;
+    char(*numbers)[CELL] = t->numbers + (size_t)row * COLUMNS;
+
+    snprintf(numbers[1], CELL, "%.3f", q.precision);
+    snprintf(numbers[2], CELL, "%.3f", q.recall);
+    snprintf(numbers[3], CELL, "%.3f", q.f1);
+    snprintf(numbers[4], CELL, "%" PRId64, q.count);
+    cells[0] = name;
+    for (int i = 1; i < COLUMNS; i++)
+        cells[i] = numbers[i];
+}
+
+static char *table_text(const evaluation *e, table *t)
+{
+    static const char *const head[COLUMNS] = {"class", "precision", "recall", "f1", "count"};
+    int n = e->r.classes;
+
+    memcpy(t->cells, head, sizeof(head));
+    for (int i = 0; i < n; i++)
+        fill_row(t, i + 1, e->names[i], class_quality(&e->r, i));
+    fill_row(t, n + 1, "mean", mean_quality(&e->r));
+    return ts_table_text(t->cells, n + 2, COLUMNS);
 }
 
 static int print_table(const evaluation *e)
 {
-    int rows = e->r.classes + 2;
-    const char **cells = calloc((size_t)rows * COLUMNS, sizeof(*cells));
-    char(*numbers)[CELL] = calloc((size_t)rows * COLUMNS, sizeof(*numbers)), *text = NULL;
-    static const char *const head[] = {"class", "precision", "recall", "f1", "count"};
+    size_t cells = ((size_t)e->r.classes + 2) * COLUMNS;
+    table t = {calloc(cells, sizeof(*t.cells)), calloc(cells, sizeof(*t.numbers))};
+    char *text = t.cells && t.numbers ? table_text(e, &t) : NULL;
+    int code = text ? TOOL_OK : failure("out of memory for the table");
 
-    for (int i = 0; cells && numbers && i < rows; i++) {
-        int class = i - 1;
-        fill_row(numbers + i * COLUMNS, class >= 0 && class < e->r.classes
-                                            ? class_quality(&e->r, class)
-                                            : mean_quality(&e->r));
-        cells[i * COLUMNS] = class < e->r.classes ? class < 0 ? "" : e->names[class] : "mean";
-        for (int j = 1; j < COLUMNS; j++)
-            cells[i * COLUMNS + j] = numbers[i * COLUMNS + j - 1];
-    }
-    if (cells && numbers) {
-        memcpy(cells, head, sizeof(head));
-        text = ts_table_text(cells, rows, COLUMNS);
-    }
     if (text)
         printf("\n%s", text);
     free(text);
-    free(cells);
-    free(numbers);
-    return text ? TOOL_OK : failure("out of memory for the table");
+    free(t.cells);
+    free(t.numbers);
+    return code;
 }
 
 static int print_text(const evaluation *e)
@@ -260,7 +276,7 @@ static void json_confusion(const net_result *r)
     for (int i = 0; i < r->classes; i++) {
         printf("%s\n    [", i ? "," : "");
         for (int j = 0; j < r->classes; j++)
-            printf("%s%" PRId64, j ? ", " : "", r->counts[i * r->classes + j]);
+            printf("%s%" PRId64, j ? ", " : "", confused(r, i, j));
         printf("]");
     }
     printf("]");
@@ -294,10 +310,11 @@ static void print_json(const evaluation *e)
 
 static int draw(evaluation *e)
 {
+    enum { MOST = 1000 }; /* classes that fit in a picture */
     char title[256];
     int code;
 
-    if (!plots_wanted())
+    if (!plots_wanted() || e->r.classes > MOST)
         return TOOL_OK;
     code = plot_path("confusion_matrix.png", e->picture, sizeof(e->picture));
     if (code)

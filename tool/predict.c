@@ -26,7 +26,7 @@ static const option options[] = {
      "the model of the weights, when the checkpoint does not say", .takes = TAKES_MODEL},
     {"data", "NAME|PATH", KIND_TEXT, &args.data,
      "the dataset that the classes are named after, when the checkpoint does not name them",
-     .takes = TAKES_FILE},
+     .takes = TAKES_DATA},
     {"top", "N", KIND_INT, &args.top, "classes to show for an image", .low = 1, .high = INT32_MAX},
     {"invert", "WHEN", KIND_WORD, &args.invert, "invert gray images with a light background",
      .choice = "auto never"},

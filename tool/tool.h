@@ -25,7 +25,8 @@ typedef enum kind {
     KIND_WORDS, /* words          IMAGE ...               */
     KIND_GROUP, /* const option * the options of a table  */
 } kind;
-typedef enum takes { TAKES_ANY, TAKES_FILE, TAKES_FOLDER, TAKES_MODEL } takes; /* for completion */
+/* For completion. A model and a dataset are a name or a file. */
+typedef enum takes { TAKES_ANY, TAKES_FILE, TAKES_FOLDER, TAKES_MODEL, TAKES_DATA } takes;
 
 typedef struct words {
     char **word;

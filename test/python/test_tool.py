@@ -335,6 +335,9 @@ def test_bash_completes(build_dir, tool):
     assert complete(build_dir, "help", "c") == {"compile", "cache"}
     assert complete(build_dir, "compile", "--optimizer", "a") == {"adam", "adamw"}
     assert complete(build_dir, "compile", "mnist") == {"mnist-cnn", "mnist-pipeline"}
+    assert complete(build_dir, "data", "mni") == {"mnist"}
+    assert complete(build_dir, "eval", "net.pth", "--data", "fashion") == {"fashion-mnist"}
+    assert complete(build_dir, "predict", "net.pth", "--invert", "") == {"auto", "never"}
     assert complete(build_dir, "cache", "") == {"list", "clean", "path"}
     assert complete(build_dir, "compile", "mlp", "--output", "/et") == {"/etc"}
     for command in COMMANDS:
