@@ -23,6 +23,34 @@ int failure(const char *fmt, ...)
     return TOOL_FAILED;
 }
 
+int explain(ts_status code, const char *at, const char *doing, const char *hint, const char *fmt,
+            ...)
+{
+    va_list ap;
+
+    fprintf(stderr, "tessera: %s: ", ts_status_name(code));
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    if (at)
+        fprintf(stderr, "\n  at     %s", at);
+    if (doing)
+        fprintf(stderr, "\n  while  %s", doing);
+    if (hint)
+        fprintf(stderr, "\n  hint   %s", hint);
+    fputc('\n', stderr);
+    return TOOL_FAILED;
+}
+
+const char *printable(const char *s, char *out, size_t size)
+{
+    snprintf(out, size, "%s", s);
+    for (char *p = out; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 0x7f)
+            *p = '?';
+    return out;
+}
+
 const char *bytes_text(int64_t bytes, char *out, size_t size)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

@@ -70,6 +70,11 @@ void help(const command *c); /* NULL: of the whole tool */
 /* report.c: what commands print */
 int failed(void); /* the library's last error; TOOL_FAILED */
 int failure(const char *fmt, ...) PRINTF(1, 2);
+/* An error in four parts as the library's are; at, doing and hint may be NULL. */
+int explain(ts_status code, const char *at, const char *doing, const char *hint, const char *fmt,
+            ...) PRINTF(5, 6);
+/* The text with '?' for what a terminal would obey. */
+const char *printable(const char *s, char *out, size_t size);
 const char *bytes_text(int64_t bytes, char *out, size_t size);                 /* 1.5 MiB */
 const char *shape_text(int rank, const int64_t *dims, char *out, size_t size); /* 16x10 */
 int finish_output(int code); /* code, or TOOL_FAILED when what was printed got lost */

@@ -1,0 +1,361 @@
+/* net.c - a net with its weights, ready for inference. Rows go through the engine a batch at a
+ * time; a last batch that is not full is filled up with zeros.
+ */
+#include "net.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { USUAL_BATCH = 32 };
+
+/* --- making --- */
+
+/* What the scores are: the last layer says. */
+static ts_status find_end(const ts_model *m, const ts_model_options *o, net_end *out)
+{
+    ts_model_layer *layers;
+    const char *last;
+    int n;
+    ts_status s = ts_model_layers(m, o, &layers, &n);
+
+    if (s)
+        return s;
+    last = n ? layers[n - 1].kind : "";
+    *out = !strcmp(last, "log_softmax")                           ? NET_LOG_PROBABILITIES
+           : !strcmp(last, "softmax") || !strcmp(last, "sigmoid") ? NET_PROBABILITIES
+                                                                  : NET_LOGITS;
+    free(layers);
+    return TS_OK;
+}
+
+static int64_t elements(int rank, const int64_t *dims)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < rank; i++)
+        n *= dims[i];
+    return n;
+}
+
+/* The shapes of the executable; a classifier's scores are f32 of batch x classes. */
+static int read_shapes(net *n)
+{
+    const ts_tensor_info *x = ts_executable_tensor(n->exe, TS_ROLE_INPUT, 0);
+    const ts_tensor_info *y = ts_executable_tensor(n->exe, TS_ROLE_OUTPUT, 0);
+    char shape[128];
+
+    if (x->dtype != TS_F32)
+        return explain(TS_ERR_UNSUPPORTED, n->name, "making the net for inference", NULL,
+                       "the model takes samples of %s; only f32 can be fed",
+                       ts_dtype_name(x->dtype));
+    if (y->rank != 2 || y->dims[0] != n->batch || y->dtype != TS_F32)
+        return explain(TS_ERR_UNSUPPORTED, n->name, "making the net for inference",
+                       "a classifier ends with one score for each class of each sample",
+                       "the model's result for %lld samples is %s of %s, which are no scores of "
+                       "classes",
+                       (long long)n->batch, shape_text(y->rank, y->dims, shape, sizeof(shape)),
+                       ts_dtype_name(y->dtype));
+    n->rank = x->rank - 1;
+    memcpy(n->dims, x->dims + 1, sizeof(*n->dims) * (size_t)n->rank);
+    n->row = elements(n->rank, n->dims);
+    n->classes = y->dims[1];
+    n->in = calloc(1, x->bytes);
+    n->out = calloc(1, y->bytes);
+    return n->in && n->out ? TOOL_OK
+                           : failure("out of memory for a batch of %lld", (long long)n->batch);
+}
+
+static ts_status compile(const ts_model *m, const net_options *o, net *n)
+{
+    ts_model_options how = {
+        .batch = n->batch, .rank = o->rank, .dims = o->dims, .classes = o->classes};
+    ts_graph *g = NULL;
+    ts_status s = find_end(m, &how, &n->end);
+
+    if (!s)
+        s = ts_model_graph(m, &how, &g);
+    if (!s)
+        s = ts_compile(g, &(ts_options){.progress = o->quiet ? NULL : ts_progress_bar}, &n->exe);
+    ts_graph_free(g);
+    if (!s)
+        s = ts_engine_new(n->exe, &(ts_run_options){.threads = o->threads}, &n->engine);
+    return s;
+}
+
+int net_from_model(const ts_model *m, const net_options *o, net *out)
+{
+    int code;
+
+    *out = (net){.batch = o->batch ? o->batch : USUAL_BATCH};
+    snprintf(out->name, sizeof(out->name), "%s", ts_model_name(m));
+    code = compile(m, o, out) ? failed() : read_shapes(out);
+    if (code)
+        net_free(out);
+    return code;
+}
+
+void net_free(net *n)
+{
+    ts_engine_free(n->engine);
+    ts_executable_free(n->exe);
+    free(n->in);
+    free(n->out);
+    *n = (net){0};
+}
+
+int net_open(const char *path, const net_options *o, weights *w, net *out)
+{
+    net_options with = *o;
+    int code = weights_open(path, o->model, w);
+
+    *out = (net){0};
+    if (code)
+        return code;
+    with.classes = o->classes ? o->classes : w->classes;
+    if (!o->rank) {
+        with.rank = w->rank;
+        with.dims = w->dims;
+    }
+    code = net_from_model(w->model, &with, out);
+    if (!code)
+        code = net_load(out, w->states, path);
+    if (code) {
+        net_free(out);
+        weights_free(w);
+    }
+    return code;
+}
+
+/* --- weights --- */
+
+static float half(uint16_t bits)
+{
+    int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    float v = exponent == 31  ? (fraction ? NAN : INFINITY)
+              : exponent == 0 ? ldexpf((float)fraction, -24)
+                              : ldexpf((float)(fraction + 1024), exponent - 25);
+
+    return bits >> 15 ? -v : v;
+}
+
+static float bfloat(uint16_t bits)
+{
+    uint32_t wide = (uint32_t)bits << 16;
+    float v;
+
+    memcpy(&v, &wide, sizeof(v));
+    return v;
+}
+
+static float number_at(const ts_array *a, int64_t i)
+{
+    switch (a->dtype) {
+    case TS_F64:
+        return (float)((const double *)a->data)[i];
+    case TS_F16:
+        return half(((const uint16_t *)a->data)[i]);
+    case TS_BF16:
+        return bfloat(((const uint16_t *)a->data)[i]);
+    default:
+        return ((const float *)a->data)[i];
+    }
+}
+
+/* Of another floating type: through f32. */
+static int write_state(net *n, const ts_tensor_info *t, const ts_array *a)
+{
+    int64_t count = elements(a->rank, a->dims);
+    float *values;
+    ts_status s;
+
+    if (a->dtype == t->dtype || t->dtype != TS_F32)
+        return ts_engine_write(n->engine, t->name, a->data, a->bytes) ? failed() : TOOL_OK;
+    values = malloc((size_t)count * sizeof(*values));
+    if (!values)
+        return failure("out of memory for the weights %s", t->name);
+    for (int64_t i = 0; i < count; i++)
+        values[i] = number_at(a, i);
+    s = ts_engine_write(n->engine, t->name, values, (size_t)count * sizeof(*values));
+    free(values);
+    return s ? failed() : TOOL_OK;
+}
+
+static int does_not_fit(const net *n, const ts_object *states, const char *where)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    int count, code;
+
+    if (!f)
+        return failure("out of memory");
+    count = weights_compare(n->exe, states, f);
+    fclose(f);
+    code = explain(TS_ERR_SHAPE, where, "loading the weights",
+                   "--model NAME|FILE says which model the weights are of",
+                   "the weights do not fit the model '%s'; %d %s:%s", n->name, count,
+                   count == 1 ? "tensor differs" : "tensors differ", text ? text : "");
+    free(text);
+    return code;
+}
+
+int net_load(net *n, const ts_object *states, const char *where)
+{
+    const ts_tensor_info *t;
+    int code = TOOL_OK;
+
+    if (weights_compare(n->exe, states, NULL))
+        return does_not_fit(n, states, where);
+    for (int i = 0; !code && (t = ts_executable_tensor(n->exe, TS_ROLE_STATE, i)); i++)
+        code = write_state(n, t, ts_object_array(ts_object_get(states, t->name)));
+    return code;
+}
+
+/* --- scores --- */
+
+int net_scores(net *n, const float *rows, int64_t count, float *scores)
+{
+    for (int64_t at = 0; at < count; at += n->batch) {
+        int64_t now = count - at < n->batch ? count - at : n->batch;
+        size_t used = (size_t)(now * n->row), all = (size_t)(n->batch * n->row);
+
+        memcpy(n->in, rows + at * n->row, used * sizeof(float));
+        memset(n->in + used, 0, (all - used) * sizeof(float));
+        if (ts_engine_run(n->engine, (const void *[]){n->in}, (void *[]){n->out}))
+            return failed();
+        memcpy(scores + at * n->classes, n->out, (size_t)(now * n->classes) * sizeof(float));
+    }
+    return TOOL_OK;
+}
+
+/* log(sum(exp(x))) without overflow. */
+static double log_sum(const float *x, int64_t n)
+{
+    double most = x[0], sum = 0;
+
+    for (int64_t i = 1; i < n; i++)
+        most = x[i] > most ? x[i] : most;
+    for (int64_t i = 0; i < n; i++)
+        sum += exp(x[i] - most);
+    return most + log(sum);
+}
+
+static double log_probability(const net *n, const float *scores, int64_t i)
+{
+    switch (n->end) {
+    case NET_LOG_PROBABILITIES:
+        return scores[i];
+    case NET_PROBABILITIES:
+        return log(scores[i]);
+    default:
+        return scores[i] - log_sum(scores, n->classes);
+    }
+}
+
+void net_probabilities(const net *n, const float *scores, float *p)
+{
+    double sum = n->end == NET_LOGITS ? log_sum(scores, n->classes) : 0;
+
+    for (int64_t i = 0; i < n->classes; i++)
+        p[i] = n->end == NET_PROBABILITIES ? scores[i] : (float)exp(scores[i] - sum);
+}
+
+/* --- evaluation --- */
+
+static int64_t best(const float *scores, int64_t n)
+{
+    int64_t at = 0;
+
+    for (int64_t i = 1; i < n; i++)
+        if (scores[i] > scores[at])
+            at = i;
+    return at;
+}
+
+static int check_data(const net *n, const ts_dataset *d)
+{
+    char have[128], want[128];
+    ts_array sample;
+
+    if (ts_dataset_sample(d, 0, &sample))
+        return failed();
+    if (sample.rank != n->rank || memcmp(sample.dims, n->dims, sizeof(*n->dims) * (size_t)n->rank))
+        return explain(TS_ERR_SHAPE, n->name, "evaluating the net",
+                       "use data of the shape that the net was trained on",
+                       "the net takes samples of %s, the data has samples of %s",
+                       shape_text(n->rank, n->dims, want, sizeof(want)),
+                       shape_text(sample.rank, sample.dims, have, sizeof(have)));
+    if (!ts_dataset_classes(d))
+        return explain(TS_ERR_ARG, n->name, "evaluating the net", NULL,
+                       "the data has no labels to compare with");
+    if (ts_dataset_classes(d) > n->classes)
+        return explain(TS_ERR_SHAPE, n->name, "evaluating the net",
+                       "use data of the classes that the net was trained on",
+                       "the net tells %lld classes apart, the data has %d", (long long)n->classes,
+                       ts_dataset_classes(d));
+    return TOOL_OK;
+}
+
+static void count_batch(const net *n, const ts_batch *b, net_result *r)
+{
+    for (int64_t i = 0; i < b->rows; i++) {
+        const float *scores = n->out + i * n->classes;
+        int64_t guess = best(scores, n->classes);
+        r->counts[b->labels[i] * n->classes + guess]++;
+        r->right += guess == b->labels[i];
+        r->loss -= log_probability(n, scores, b->labels[i]);
+        r->count++;
+    }
+}
+
+static ts_status run_batches(net *n, ts_loader *l, ts_bar *bar, net_result *r)
+{
+    ts_status s = TS_OK;
+    ts_batch b;
+
+    for (int64_t i = 0; !s && i < ts_loader_steps(l); i++) {
+        s = ts_loader_next(l, &b);
+        if (!s)
+            s = ts_engine_run(n->engine, (const void *[]){b.samples}, (void *[]){n->out});
+        if (!s)
+            count_batch(n, &b, r);
+        ts_bar_update(bar, 1);
+    }
+    return s;
+}
+
+int net_evaluate(net *n, const ts_dataset *d, const normal *how, const char *label, net_result *out)
+{
+    ts_loader *l;
+    ts_bar *bar;
+    ts_status s;
+
+    *out = (net_result){.classes = (int)n->classes};
+    if (check_data(n, d))
+        return TOOL_FAILED;
+    if (ts_loader_new(d, &(ts_loader_options){.batch = n->batch, .normalize = normal_view(how)},
+                      &l))
+        return failed();
+    out->counts = calloc((size_t)n->classes, (size_t)n->classes * sizeof(*out->counts));
+    if (!out->counts) {
+        ts_loader_free(l);
+        return failure("out of memory for a table of %d classes", out->classes);
+    }
+    bar = label ? ts_bar_open(&(ts_bar_options){
+                      .label = label, .total = ts_loader_steps(l), .transient = true})
+                : NULL;
+    s = run_batches(n, l, bar, out);
+    ts_bar_close(bar);
+    ts_loader_free(l);
+    out->accuracy = out->count ? (double)out->right / (double)out->count : 0;
+    out->loss = out->count ? out->loss / (double)out->count : 0;
+    if (s)
+        net_result_free(out);
+    return s ? failed() : TOOL_OK;
+}
+
+void net_result_free(net_result *r)
+{
+    free(r->counts);
+    *r = (net_result){0};
+}

@@ -1,0 +1,106 @@
+/* net.h - a net with its weights, ready for inference: what train, eval, predict and inspect share.
+ *
+ *   file (.pth ...)  --weights_open-->  weights: state dict, model, metadata   (weights.c)
+ *   model            --net_from_model--> net: an engine                        (net.c)
+ *   net + weights    --net_load-->       scores, accuracy                      (net.c)
+ *
+ * Calls that return int give TOOL_OK, or say on stderr what is wrong and give TOOL_FAILED.
+ */
+#ifndef NET_H
+#define NET_H
+
+#include "tool.h"
+
+/* --- normal.c: how samples are normalised --- */
+
+enum { MOST_CHANNELS = 16 };
+typedef struct normal { /* (x - mean) / deviation, one for all channels or one each; n = 0: none */
+    double mean[MOST_CHANNELS], deviation[MOST_CHANNELS];
+    int n;
+} normal;
+/* "0.5 0.5", "0.5,0.4,0.5 0.2,0.2,0.2", "" for none; as the metadata has it. */
+bool normal_read(const char *text, normal *out);
+void normal_text(const normal *n, char *out, size_t size);
+/* What is usual for a dataset of that name (or NULL) whose samples are such arrays. */
+normal normal_usual(const char *data, ts_dtype dtype);
+ts_normalize normal_view(const normal *n); /* borrowed from n */
+
+/* --- weights.c: files of weights --- */
+
+typedef struct weights {
+    char *path;
+    ts_object *file;
+    const ts_object *states; /* the state dict in it                              */
+    ts_model *model;         /* by --model, by the metadata, or the one that fits */
+    int rank;                /* of one sample                                     */
+    int64_t dims[TS_MAX_RANK];
+    int64_t classes;  /* 0: the model does not say       */
+    const char *data; /* the dataset trained on, or NULL */
+    char **names;     /* of the classes, or NULL         */
+    normal normal;
+    bool has_normal; /* the file says how to normalise */
+} weights;
+/* model: a name or file in place of what the file says, or NULL. */
+int weights_open(const char *path, const char *model, weights *out);
+void weights_free(weights *w);
+/* The state dict in what was loaded: itself, or below model_state_dict, state_dict or model; NULL
+ * when there is none. */
+const ts_object *weights_states(const ts_object *file);
+/* The text under "tessera.model" and so on, or NULL. */
+const char *weights_fact(const ts_object *file, const char *key);
+/* The built-in model whose parameters have these names and shapes, for how many classes; *out is
+ * NULL when none has. */
+int weights_match(const ts_object *states, ts_model **out, int64_t *classes);
+/* How many tensors are missing, unexpected or of another shape; written to out, unless NULL, a line
+ * each. */
+int weights_compare(const ts_executable *x, const ts_object *states, FILE *out);
+
+/* --- net.c: nets that run --- */
+
+typedef enum net_end { NET_LOGITS, NET_LOG_PROBABILITIES, NET_PROBABILITIES } net_end;
+
+typedef struct net_options {
+    const char *model; /* net_open: in place of what the file says         */
+    int64_t batch;     /* rows of one run; 0: 32                           */
+    int rank;          /* of one sample; 0: what the description says      */
+    const int64_t *dims;
+    int64_t classes; /* 0: what the description says                       */
+    int threads;     /* 0: as the engine likes                             */
+    bool quiet;      /* no bar while it compiles                           */
+} net_options;
+
+typedef struct net {
+    ts_executable *exe;
+    ts_engine *engine;
+    char name[128];
+    int rank; /* of one sample */
+    int64_t dims[TS_MAX_RANK];
+    int64_t batch, row, classes; /* row: numbers of a sample; classes: scores of one */
+    net_end end;                 /* what the scores are                              */
+    float *in, *out;             /* one batch */
+} net;
+
+int net_from_model(const ts_model *m, const net_options *o, net *out);
+/* What weights_open and net_from_model and net_load make together. */
+int net_open(const char *path, const net_options *o, weights *w, net *out);
+void net_free(net *n);
+/* All that is missing, unexpected or of another shape is said at once. where: for the message. */
+int net_load(net *n, const ts_object *states, const char *where);
+/* Scores of any number of rows: net->classes for each. */
+int net_scores(net *n, const float *rows, int64_t count, float *scores);
+/* The scores of one row as probabilities. */
+void net_probabilities(const net *n, const float *scores, float *p);
+
+typedef struct net_result {
+    int64_t count, right;
+    double accuracy; /* of 1 */
+    double loss;     /* mean negative log likelihood of the labels */
+    int classes;
+    int64_t *counts; /* [i * classes + j]: how many of class i were taken for class j */
+} net_result;
+/* Takes every sample of d; label: of the bar, NULL for none. */
+int net_evaluate(net *n, const ts_dataset *d, const normal *how, const char *label,
+                 net_result *out);
+void net_result_free(net_result *r);
+
+#endif

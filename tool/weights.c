@@ -1,0 +1,316 @@
+/* weights.c - files of weights: the state dict in them, the model it belongs to, and what else the
+ * file says.
+ *
+ * A file of `tessera train` carries its model as text beside the weights. One of a PyTorch script
+ * does not: then the parameters' names and shapes decide, as they do for load_state_dict. The names
+ * and shapes of a model are those of its states when compiled for the reference executor, which
+ * needs no C compiler and takes no time.
+ */
+#include "net.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* --- what is in a file --- */
+
+static bool is_state_dict(const ts_object *o)
+{
+    for (int64_t i = 0; i < ts_object_size(o); i++)
+        if (ts_object_text(ts_object_key(o, i)) && ts_object_array(ts_object_at(o, i)))
+            return true;
+    return false;
+}
+
+const ts_object *weights_states(const ts_object *file)
+{
+    static const char *const places[] = {"model_state_dict", "state_dict", "model"};
+
+    for (int i = 0; i < COUNT(places); i++)
+        if (is_state_dict(ts_object_get(file, places[i])))
+            return ts_object_get(file, places[i]);
+    return is_state_dict(file) ? file : NULL;
+}
+
+/* A training checkpoint has the same keys in a dict of its own. */
+const char *weights_fact(const ts_object *file, const char *key)
+{
+    const char *s = ts_object_text(ts_object_get(ts_object_get(file, "__metadata__"), key));
+
+    return s ? s : ts_object_text(ts_object_get(ts_object_get(file, "tessera"), key));
+}
+
+/* "1 28 28" -> sizes; false when it is not such a text. */
+static bool read_dims(const char *s, int *rank, int64_t *dims)
+{
+    char *end;
+
+    for (*rank = 0; *rank < TS_MAX_RANK - 1; s = end) {
+        long long v = strtoll(s, &end, 10);
+        if (end == s || v <= 0)
+            break;
+        dims[(*rank)++] = v;
+    }
+    return *rank > 0 && !s[strspn(s, " \n")];
+}
+
+/* "T-shirt\nTrouser" -> names, which the first one owns; NULL when there are not `count`. */
+static char **read_names(const char *text, int64_t count)
+{
+    char **names = NULL, *rest = strdup(text);
+    int64_t lines = text[0] != 0;
+
+    for (const char *p = text; *p; p++)
+        lines += *p == '\n' && p[1];
+    if (rest && lines && lines == count)
+        names = calloc((size_t)count, sizeof(*names));
+    if (!names) {
+        free(rest);
+        return NULL;
+    }
+    for (int64_t i = 0; i < count; i++)
+        names[i] = strsep(&rest, "\n");
+    return names;
+}
+
+/* --- do weights and model fit? --- */
+
+/* Batch norm counts its batches; nothing is computed with it. */
+static bool ignored(const char *key)
+{
+    const char *dot = key ? strrchr(key, '.') : NULL;
+
+    return key &&
+           (!strcmp(dot ? dot + 1 : key, "num_batches_tracked") || !strcmp(key, "__metadata__"));
+}
+
+static bool has_state(const ts_executable *x, const char *name)
+{
+    const ts_tensor_info *t;
+
+    for (int i = 0; name && (t = ts_executable_tensor(x, TS_ROLE_STATE, i)); i++)
+        if (!strcmp(t->name, name))
+            return true;
+    return false;
+}
+
+static bool floating(ts_dtype t)
+{
+    return t == TS_F32 || t == TS_F64 || t == TS_F16 || t == TS_BF16;
+}
+
+/* What is wrong with the tensor for a state, in a few words; "" for nothing. */
+static const char *misfit(const ts_tensor_info *t, const ts_object *o, char *out, size_t size)
+{
+    const ts_array *a = ts_object_array(o);
+    char have[128], want[128];
+
+    out[0] = 0;
+    if (!o)
+        snprintf(out, size, "missing in the file");
+    else if (!a)
+        snprintf(out, size, "is no tensor but %s", ts_kind_name(ts_object_kind(o)));
+    else if (a->rank != t->rank || memcmp(a->dims, t->dims, sizeof(*a->dims) * (size_t)a->rank))
+        snprintf(out, size, "is %s in the file, %s in the model",
+                 a->rank ? shape_text(a->rank, a->dims, have, sizeof(have)) : "one number",
+                 t->rank ? shape_text(t->rank, t->dims, want, sizeof(want)) : "one number");
+    else if (a->dtype != t->dtype && !(floating(a->dtype) && floating(t->dtype)))
+        snprintf(out, size, "is %s in the file, %s in the model", ts_dtype_name(a->dtype),
+                 ts_dtype_name(t->dtype));
+    return out;
+}
+
+static int difference(FILE *out, const char *name, const char *what)
+{
+    char shown[256];
+
+    if (out)
+        fprintf(out, "\n    %-24s %s", printable(name, shown, sizeof(shown)), what);
+    return 1;
+}
+
+int weights_compare(const ts_executable *x, const ts_object *states, FILE *out)
+{
+    const ts_tensor_info *t;
+    char text[400];
+    int n = 0;
+
+    for (int i = 0; (t = ts_executable_tensor(x, TS_ROLE_STATE, i)); i++)
+        if (misfit(t, ts_object_get(states, t->name), text, sizeof(text))[0])
+            n += difference(out, t->name, text);
+    for (int64_t i = 0; i < ts_object_size(states); i++) {
+        const char *key = ts_object_text(ts_object_key(states, i));
+        if (!ignored(key) && !has_state(x, key))
+            n += difference(out, key ? key : "(no text)", "unexpected: the model has none");
+    }
+    return n;
+}
+
+/* --- models --- */
+
+/* An executable that knows the names and shapes of the model's states; nothing is compiled. */
+static ts_status states_of(const ts_model *m, const ts_model_options *o, ts_executable **out)
+{
+    ts_graph *g;
+    ts_status s = ts_model_graph(m, o, &g);
+
+    *out = NULL;
+    if (s)
+        return s;
+    s = ts_compile(g, &(ts_options){.executor = TS_EXEC_REFERENCE, .cache_dir = ""}, out);
+    ts_graph_free(g);
+    return s;
+}
+
+/* As many classes as the weights of the last layer that has the model's number of them say; else
+ * what the description says. */
+static int64_t count_classes(const ts_model *m, const ts_executable *x, const ts_object *states)
+{
+    int64_t classes = ts_model_classes(m), found = classes;
+    const ts_tensor_info *t;
+    ts_graph *g;
+
+    for (int i = 0; (t = ts_executable_tensor(x, TS_ROLE_STATE, i)); i++) {
+        const ts_array *a = ts_object_array(ts_object_get(states, t->name));
+        if (a && t->rank == a->rank && t->rank && t->dims[0] == classes)
+            found = a->dims[0];
+    }
+    if (found == classes || found <= 0 ||
+        ts_model_graph(m, &(ts_model_options){.classes = found}, &g))
+        return classes;
+    ts_graph_free(g);
+    return found;
+}
+
+static ts_status model_classes(const ts_model *m, const ts_object *states, int64_t *classes)
+{
+    ts_executable *x;
+    ts_status s = states_of(m, NULL, &x);
+
+    *classes = s ? 0 : count_classes(m, x, states);
+    ts_executable_free(x);
+    return s;
+}
+
+static ts_status fits(const ts_model *m, const ts_object *states, int64_t *classes, bool *out)
+{
+    ts_executable *x = NULL;
+    ts_status s = model_classes(m, states, classes);
+
+    if (!s)
+        s = states_of(m, &(ts_model_options){.classes = *classes}, &x);
+    *out = !s && !weights_compare(x, states, NULL);
+    ts_executable_free(x);
+    return s;
+}
+
+int weights_match(const ts_object *states, ts_model **out, int64_t *classes)
+{
+    bool found = false;
+
+    *out = NULL;
+    for (int i = 0; ts_model_builtin(i) && !found; i++) {
+        ts_model_free(*out);
+        if (ts_model_load(ts_model_builtin(i), out) || fits(*out, states, classes, &found)) {
+            ts_model_free(*out);
+            *out = NULL;
+            return failed();
+        }
+    }
+    if (!found) {
+        ts_model_free(*out);
+        *out = NULL;
+    }
+    return TOOL_OK;
+}
+
+/* --- the whole file --- */
+
+static int no_states(const weights *w)
+{
+    return explain(TS_ERR_ARG, w->path, "looking for the weights",
+                   "a checkpoint is what "
+                   "torch.save(model.state_dict(), ...) or 'tessera train' writes",
+                   "%s has no state dict: no dict of names and tensors", w->path);
+}
+
+static int no_model(const weights *w)
+{
+    return explain(TS_ERR_ARG, w->path, "looking for the model of the weights",
+                   "name it: --model NAME or --model FILE; 'tessera models' lists the names",
+                   "%s does not say which model it is of, and no built-in model has parameters of "
+                   "these names and shapes",
+                   w->path);
+}
+
+static int find_model(weights *w, const char *model)
+{
+    const char *text = weights_fact(w->file, "tessera.model");
+    const char *name = weights_fact(w->file, "tessera.model.name");
+    ts_status s = TS_OK;
+
+    if (model)
+        s = ts_model_load(model, &w->model);
+    else if (text)
+        s = ts_model_parse(text, name ? name : w->path, &w->model);
+    else {
+        int code = weights_match(w->states, &w->model, &w->classes);
+        return code || w->model ? code : no_model(w);
+    }
+    if (!s)
+        s = model_classes(w->model, w->states, &w->classes);
+    return s ? failed() : TOOL_OK;
+}
+
+static int bad_fact(const weights *w, const char *key, const char *value)
+{
+    return explain(TS_ERR_CORRUPT, w->path, "reading the metadata", NULL,
+                   "%s is '%.100s', which makes no sense", key, value);
+}
+
+static int read_facts(weights *w)
+{
+    const char *input = weights_fact(w->file, "tessera.input");
+    const char *how = weights_fact(w->file, "tessera.normalize");
+    const char *names = weights_fact(w->file, "tessera.classes");
+
+    w->data = weights_fact(w->file, "tessera.data");
+    w->rank = ts_model_input(w->model, w->dims);
+    if (input && !read_dims(input, &w->rank, w->dims))
+        return bad_fact(w, "tessera.input", input);
+    w->has_normal = how != NULL;
+    if (how && !normal_read(how, &w->normal))
+        return bad_fact(w, "tessera.normalize", how);
+    if (names)
+        w->names = read_names(names, w->classes);
+    return TOOL_OK;
+}
+
+int weights_open(const char *path, const char *model, weights *out)
+{
+    int code;
+
+    *out = (weights){.path = strdup(path)};
+    if (!out->path)
+        return failure("out of memory");
+    if (ts_load(path, &out->file))
+        code = failed();
+    else if (!(out->states = weights_states(out->file)))
+        code = no_states(out);
+    else
+        code = find_model(out, model);
+    if (!code)
+        code = read_facts(out);
+    if (code)
+        weights_free(out);
+    return code;
+}
+
+void weights_free(weights *w)
+{
+    free(w->path);
+    ts_object_free(w->file);
+    ts_model_free(w->model);
+    if (w->names)
+        free(w->names[0]);
+    free(w->names);
+    *w = (weights){0};
+}
