@@ -97,6 +97,10 @@ TS_API ts_status ts_graph_check(const ts_graph *g);
 TS_API char *ts_graph_text(const ts_graph *g);
 TS_API ts_status ts_graph_parse(const char *text, ts_graph **out);
 
+/* The i-th weight or buffer, in the order they were made: its name, and whether it is trained. NULL
+ * past the last. Borrowed from g. */
+TS_API const char *ts_graph_state(const ts_graph *g, int i, bool *trained);
+
 TS_API int ts_rank(const ts_value *v);
 TS_API int64_t ts_dim(const ts_value *v, int i); /* negative i counts from the end */
 TS_API ts_dtype ts_dtype_of(const ts_value *v);
@@ -649,7 +653,9 @@ TS_API const ts_array *ts_object_array(const ts_object *o);          /* or NULL 
 
 typedef enum ts_file_format {
     TS_FILE_AUTO,        /* by the name's ending: .pth .pt .ckpt, .safetensors, .npz, .npy */
-    TS_FILE_PTH,         /* any tree; torch.load reads it                                  */
+    TS_FILE_PTH,         /* any tree; torch.load reads it. "__metadata__" in a dict, if it is a dict
+                            of text, is kept beside the tree: ts_load gives it back, torch.load
+                            does not see it                                         */
     TS_FILE_SAFETENSORS, /* a dict of tensors; "__metadata__" may be a dict of text  */
     TS_FILE_NPZ,         /* a dict of tensors                                       */
     TS_FILE_NPY          /* one tensor                                              */

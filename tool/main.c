@@ -9,10 +9,22 @@
 #include <string.h>
 
 const command *const commands[] = {
-    &eval_command,    &predict_command, &export_command,     &models_command,
-    &data_command,    &inspect_command, &compile_command,    &cache_command,
-    &devices_command, &help_command,    &completion_command, NULL,
+    &train_command,
+    &eval_command,
+    &predict_command,
+    &export_command,
+    &models_command,
+    &data_command,
+    &inspect_command,
+    &compile_command,
+    &cache_command,
+    &devices_command,
+    &help_command,
+    &completion_command,
+    NULL,
 };
+
+words command_line;
 
 const command *find_command(const char *name)
 {
@@ -82,5 +94,6 @@ static int run(int argc, char **argv)
 int main(int argc, char **argv)
 {
     fill_descriptors();
+    command_line = (words){argv + 1, argc - 1};
     return finish_output(run(argc, argv));
 }

@@ -66,6 +66,23 @@ static int unknown_option(const command *c, const char *name, size_t len)
 
 /* --- values --- */
 
+static const void *seen[64]; /* targets that the line gave a value */
+static int nseen;
+
+static void note(const option *o)
+{
+    if (nseen < COUNT(seen))
+        seen[nseen++] = o->target;
+}
+
+bool given(const void *target)
+{
+    for (int i = 0; i < nseen; i++)
+        if (seen[i] == target)
+            return true;
+    return false;
+}
+
 static const char *shown(const option *o, char *out, size_t size)
 {
     snprintf(out, size, "%s%s", o->argument ? "" : "--", o->name);
@@ -124,6 +141,7 @@ static int read_value(const command *c, const option *o, char *s)
 {
     char name[64];
 
+    note(o);
     switch (o->kind) {
     case KIND_INT:
         return read_int(c, o, s);
@@ -136,6 +154,49 @@ static int read_value(const command *c, const option *o, char *s)
             return usage_error(c->name, "%s is empty", shown(o, name, sizeof(name)));
         *(const char **)o->target = s;
         return TOOL_OK;
+    }
+}
+
+const option *find_option(const command *c, const char *name)
+{
+    return find(c, name, strlen(name));
+}
+
+const char *option_text(const option *o, char *out, size_t size)
+{
+    const char *text;
+
+    switch (o->kind) {
+    case KIND_FLAG:
+        snprintf(out, size, "%s", *(bool *)o->target ? "yes" : "no");
+        break;
+    case KIND_INT:
+        snprintf(out, size, "%lld", (long long)*(int64_t *)o->target);
+        break;
+    case KIND_REAL:
+        snprintf(out, size, "%.17g", *(double *)o->target);
+        break;
+    default:
+        text = *(const char **)o->target;
+        snprintf(out, size, "%s", text ? text : "");
+    }
+    return out;
+}
+
+void option_set(const option *o, const char *text)
+{
+    switch (o->kind) {
+    case KIND_FLAG:
+        *(bool *)o->target = !strcmp(text, "yes");
+        break;
+    case KIND_INT:
+        *(int64_t *)o->target = strtoll(text, NULL, 10);
+        break;
+    case KIND_REAL:
+        *(double *)o->target = strtod(text, NULL);
+        break;
+    default:
+        *(const char **)o->target = text[0] ? text : NULL;
     }
 }
 
@@ -155,6 +216,7 @@ static int read_option(const command *c, char **argv, int argc, int *i)
         if (s[len])
             return usage_error(c->name, "--%s takes no value", o->name);
         *(bool *)o->target = true;
+        note(o);
         return TOOL_OK;
     }
     if (s[len])

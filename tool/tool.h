@@ -56,6 +56,7 @@ typedef struct command {
 
 /* main.c */
 extern const command *const commands[]; /* ends with NULL */
+extern words command_line;              /* what follows "tessera" */
 const command *find_command(const char *name);
 int unknown_command(const char *name);
 
@@ -63,6 +64,11 @@ int unknown_command(const char *name);
 int parse(const command *c, int argc, char **argv); /* TOOL_OK, or what to exit with */
 /* The i-th option, those of groups among them; NULL past the last. */
 const option *option_at(const command *c, int i);
+const option *find_option(const command *c, const char *name); /* or NULL */
+bool given(const void *target); /* did the command line give this option a value? */
+/* The value an option has as text, and back; text that is set must stay. */
+const char *option_text(const option *o, char *out, size_t size);
+void option_set(const option *o, const char *text);
 int usage_error(const char *command, const char *fmt, ...) PRINTF(2, 3); /* TOOL_USAGE */
 
 /* help.c */
@@ -82,6 +88,12 @@ int finish_output(int code); /* code, or TOOL_FAILED when what was printed got l
 
 /* training.c: options of every command that makes a training step */
 extern const option training_options[];
+typedef struct training {
+    const char *optimizer;
+    double lr, momentum, weight_decay; /* weight_decay -1: the optimizer's own */
+    int64_t iterations, accumulation;
+} training;
+extern training chosen; /* what the line says, or the usual */
 ts_optimizer chosen_optimizer(void);
 ts_options chosen_options(void); /* device iterations and gradient accumulation */
 
@@ -99,6 +111,6 @@ void json_value(double x); /* null when it is no number */
 
 extern const command cache_command, compile_command, completion_command, data_command,
     devices_command, eval_command, export_command, help_command, inspect_command, models_command,
-    predict_command;
+    predict_command, train_command;
 
 #endif

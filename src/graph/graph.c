@@ -66,6 +66,15 @@ ts_value *ts_graph_find_state(const ts_graph *g, const char *name)
     return NULL;
 }
 
+const char *ts_graph_state(const ts_graph *g, int i, bool *trained)
+{
+    if (!g || i < 0 || i >= g->nstates)
+        return NULL;
+    if (trained)
+        *trained = g->states[i].trained;
+    return g->states[i].value->name;
+}
+
 static _Thread_local const char *here_file;
 static _Thread_local int here_line;
 

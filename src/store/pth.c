@@ -3,6 +3,7 @@
  *   since 1.6, a zip:  NAME/data.pkl      the tree, as a pickle
  *                      NAME/data/KEY      the bytes of a storage
  *                      NAME/version, NAME/byteorder, ...
+ *                      NAME/extra/KEY     a text of the metadata; torch.load leaves it alone
  *   before, a file:    pickles of a magic number, a version, facts of the machine, the tree, the
  *                      storages' keys; then, for each key, a count of elements and their bytes
  *
@@ -68,6 +69,47 @@ static ts_status check_order(const archive *a)
     return big ? big_endian() : TS_OK;
 }
 
+static ts_status read_extra(const archive *a, int64_t i, const char *key, ts_object *metadata)
+{
+    ts_object *text;
+    ts_blob *b;
+    ts_status s;
+
+    TS_TRY(ts_zip_read(a->zip, i, &b));
+    s = ts_object_make_text(TS_KIND_TEXT, (const char *)b->data, b->bytes, &text);
+    ts_blob_free(b);
+    return s ? s : ts_object_set(metadata, key, text);
+}
+
+static ts_status read_extras(const archive *a, ts_object *metadata)
+{
+    char folder[1024];
+    size_t n = (size_t)snprintf(folder, sizeof(folder), "%.*sextra/", a->folder, a->name);
+
+    for (int64_t i = 0; i < ts_zip_count(a->zip); i++) {
+        const char *name = ts_zip_name(a->zip, i);
+        if (!strncmp(name, folder, n) && name[n])
+            TS_TRY(read_extra(a, i, name + n, metadata));
+    }
+    return ts_object_survey(metadata);
+}
+
+/* The metadata of a dict under its key, unless the dict has one of its own. */
+static ts_status add_metadata(const archive *a, ts_object *o)
+{
+    ts_object *metadata;
+    ts_status s;
+
+    if (o->kind != TS_KIND_DICT || ts_object_get(o, TS_METADATA))
+        return TS_OK;
+    TS_TRY(ts_object_make(TS_KIND_DICT, &metadata));
+    s = read_extras(a, metadata);
+    if (!s && ts_object_size(metadata))
+        return ts_object_set(o, TS_METADATA, metadata);
+    ts_object_free(metadata);
+    return s;
+}
+
 ts_status ts_pth_read(ts_zip *z, int64_t pickle, ts_object **out)
 {
     archive a = {z, ts_zip_name(z, pickle), 0};
@@ -83,6 +125,12 @@ ts_status ts_pth_read(ts_zip *z, int64_t pickle, ts_object **out)
     in.size = b->bytes;
     s = ts_pickle_load(&c, read_storages, &a, out);
     ts_blob_free(b);
+    if (!s)
+        s = add_metadata(&a, *out);
+    if (s) {
+        ts_object_free(*out);
+        *out = NULL;
+    }
     return s;
 }
 

@@ -3,7 +3,8 @@
  * The pickle is protocol 2 and needs no memo: every value is written where it stands. Tensors that
  * share their bytes (tied weights) name the same storage, so those are in the file once and are
  * tied again after torch.load. The archive is always called "archive": what is inside does not
- * depend on the file's name.
+ * depend on the file's name. Metadata, a dict of text under "__metadata__" of a dict, goes to
+ * entries of their own, so that torch.load of a state dict gives tensors only.
  */
 #include "store/store.h"
 
@@ -14,6 +15,7 @@ typedef struct writer {
     ts_object *keys;        /* dict: "address" of the bytes -> number of the storage */
     const ts_array **bytes; /* of each storage */
     size_t n, cap;
+    const ts_object *metadata; /* or NULL */
 } writer;
 
 static void op(writer *w, char c)
@@ -115,11 +117,26 @@ static ts_status put_tensor(writer *w, const ts_array *a)
     return TS_OK;
 }
 
+/* What goes to entries of its own, or NULL. */
+static const ts_object *metadata_of(const ts_object *o)
+{
+    const ts_object *m = ts_object_get(o, TS_METADATA);
+
+    for (int64_t i = 0; i < ts_object_size(m); i++) {
+        const char *key = ts_object_text(ts_object_key(m, i));
+        if (!key || !key[0] || !ts_object_text(ts_object_at(m, i)))
+            return NULL;
+    }
+    return ts_object_kind(m) == TS_KIND_DICT && ts_object_size(m) ? m : NULL;
+}
+
 static ts_status put_object(writer *w, const ts_object *o, int depth);
 
 static ts_status put_items(writer *w, const ts_object *o, int depth)
 {
     for (int64_t i = 0; i < ts_object_size(o); i++) {
+        if (ts_object_at(o, i) == w->metadata && depth == 0)
+            continue;
         if (o->kind == TS_KIND_DICT)
             TS_TRY(put_object(w, ts_object_key(o, i), depth + 1));
         TS_TRY(put_object(w, ts_object_at(o, i), depth + 1));
@@ -182,6 +199,17 @@ static ts_status make_pickle(writer *w, const ts_object *o)
     return TS_OK;
 }
 
+static ts_status put_extra(ts_zip_out *z, const ts_object *key, const ts_object *text)
+{
+    ts_text name = {0};
+    ts_status s;
+
+    ts_text_printf(&name, FOLDER "extra/%s", ts_object_text(key));
+    s = ts_zip_put(z, name.s, NULL, 0, text->text.s, text->text.len);
+    ts_text_free(&name);
+    return s;
+}
+
 static ts_status put_entries(const writer *w, ts_zip_out *z)
 {
     char name[64];
@@ -192,6 +220,8 @@ static ts_status put_entries(const writer *w, ts_zip_out *z)
         snprintf(name, sizeof(name), FOLDER "data/%zu", i);
         TS_TRY(ts_zip_put(z, name, NULL, 0, w->bytes[i]->data, w->bytes[i]->bytes));
     }
+    for (int64_t i = 0; i < ts_object_size(w->metadata); i++)
+        TS_TRY(put_extra(z, ts_object_key(w->metadata, i), ts_object_at(w->metadata, i)));
     return ts_zip_put(z, FOLDER "version", NULL, 0, "3\n", 2);
 }
 
@@ -204,7 +234,7 @@ static ts_status write_archive(const writer *w, ts_file_out *f)
 
 ts_status ts_pth_write(const ts_object *o, ts_file_out *f)
 {
-    writer w = {0};
+    writer w = {.metadata = metadata_of(o)};
     ts_status s = make_pickle(&w, o);
 
     if (!s)

@@ -10,7 +10,6 @@
 #include "store/store.h"
 #include <jansson.h>
 
-#define METADATA "__metadata__"
 enum { HEADER_LIMIT = 100 << 20 }; /* the format's own */
 
 bool ts_safetensors_is(const ts_head *h)
@@ -112,17 +111,17 @@ static ts_status read_tensor(reader *r, const char *key, const json_t *j)
 static ts_status read_metadata(reader *r, json_t *j)
 {
     ts_object *dict = ts_object_new_dict();
-    ts_status s = ts_object_set(r->dict, METADATA, dict);
+    ts_status s = ts_object_set(r->dict, TS_METADATA, dict);
     const char *key;
     json_t *value;
 
     TS_TRY(s);
     if (!json_is_object(j))
-        return bad(METADATA, "no names and texts");
+        return bad(TS_METADATA, "no names and texts");
     json_object_foreach(j, key, value)
     {
         if (!json_is_string(value))
-            return bad(METADATA, "a value that is no text");
+            return bad(TS_METADATA, "a value that is no text");
         TS_TRY(ts_object_set(dict, key, ts_object_new_text(json_string_value(value))));
     }
     return TS_OK;
@@ -135,7 +134,7 @@ static ts_status read_entries(reader *r, json_t *header)
 
     json_object_foreach(header, key, j)
     {
-        if (!strcmp(key, METADATA))
+        if (!strcmp(key, TS_METADATA))
             TS_TRY(read_metadata(r, j));
         else
             TS_TRY(read_tensor(r, key, j));
@@ -245,7 +244,7 @@ static ts_status describe_metadata(json_t *header, const ts_object *o)
     if (!o)
         return TS_OK;
     j = json_object();
-    if (json_object_set_new(header, METADATA, j))
+    if (json_object_set_new(header, TS_METADATA, j))
         return no_memory();
     for (int64_t i = 0; i < ts_object_size(o); i++) {
         const char *key = ts_object_text(ts_object_key(o, i));
@@ -267,7 +266,7 @@ static ts_status check(const ts_object *o)
                        ts_kind_name(ts_object_kind(o)));
     for (int64_t i = 0; i < ts_object_size(o); i++) {
         const char *key = ts_object_text(ts_object_key(o, i));
-        ts_kind want = key && !strcmp(key, METADATA) ? TS_KIND_DICT : TS_KIND_TENSOR;
+        ts_kind want = key && !strcmp(key, TS_METADATA) ? TS_KIND_DICT : TS_KIND_TENSOR;
         if (!key || ts_object_kind(ts_object_at(o, i)) != want)
             return ts_fail(TS_ERR_TYPE, "a safetensors file holds tensors by name only; %s is none",
                            ts_object_words(ts_object_key(o, i), buf, sizeof(buf)));
@@ -300,7 +299,7 @@ ts_status ts_safetensors_write(const ts_object *o, ts_file_out *f)
 
     TS_TRY(check(o));
     d.header = json_object();
-    s = describe_metadata(d.header, ts_object_get(o, METADATA));
+    s = describe_metadata(d.header, ts_object_get(o, TS_METADATA));
     if (!s)
         s = each_tensor(o, describe, &d);
     if (!s)

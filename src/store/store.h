@@ -13,6 +13,7 @@
 #include "base/base.h"
 
 #define TS_STORE_DEPTH  200               /* nesting of lists, tuples and dicts           */
+#define TS_METADATA     "__metadata__"    /* a dict of text in a dict of tensors          */
 #define TS_STORE_VALUES ((size_t)1 << 24) /* of a tree that is read, shared ones each time */
 
 /* Bytes with several owners: a storage and the tensors that are views of it. */

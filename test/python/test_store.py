@@ -431,3 +431,32 @@ def test_memory_is_that_of_the_tensors(store):
                               capture_output=True, preexec_fn=limit)
         assert done.returncode == 0, done.stderr.decode()
         assert all(same(a, b) for a, b in zip(torch.load(store.path("ours.pth")), tree))
+
+
+# --- metadata beside a checkpoint's tree
+
+
+def test_torch_load_does_not_see_the_metadata(store):
+    tensors = {"w": torch.randn(3, 4), "b": torch.arange(4)}
+    facts = {"tessera.model": "input 4\n", "n\u00e4me": ""}
+    write_safetensors(store.path("a.safetensors"), tensors, facts)
+    path = store.convert(store.path("a.safetensors"), store.path("a.pth"))
+    assert same(torch.load(path), tensors)
+    assert same(store.read(path), {**tensors, "__metadata__": facts})
+    with zipfile.ZipFile(path) as z:
+        assert z.read("archive/extra/tessera.model") == b"input 4\n" and z.testzip() is None
+
+
+def test_extra_records_that_are_no_text_are_refused(store):
+    path = store.save({"w": torch.ones(2)})
+    with zipfile.ZipFile(path, "a") as z:
+        folder = z.namelist()[0].split("/")[0]
+        z.writestr(f"{folder}/extra/x", b"\xff\xfe")
+    assert "is not UTF-8" in store.refuse(path)
+
+
+def test_extra_records_of_no_dict_are_left_alone(store):
+    path = store.save([torch.ones(2)])
+    with zipfile.ZipFile(path, "a") as z:
+        z.writestr(f"{z.namelist()[0].split('/')[0]}/extra/x", "text")
+    assert same(store.read(path), [torch.ones(2)])

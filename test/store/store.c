@@ -73,6 +73,47 @@ static void round_trips(void **state)
     assert_int_equal(test_folder_count(p->folder), 1);
 }
 
+/* Of a dict of text: given back as it was, and none of it in the pickle. What is no dict of text is
+ * an entry like others. */
+static void metadata_beside_the_tree(void **state)
+{
+    const place *p = *state;
+    ts_object *o = tensors(false), *m = ts_object_new_dict();
+    bytes b;
+
+    assert_ok(ts_object_set(m, "tessera.model", ts_object_new_text("input 4\nf: linear 2\n")));
+    assert_ok(ts_object_set(m, "a/b n\xc3\xa4t", ts_object_new_text("")));
+    assert_ok(ts_object_set(o, TS_METADATA, m));
+    assert_ok(ts_save(o, p->path, TS_FILE_PTH));
+    b = read_bytes(p->path);
+    assert_null(memmem(b.data, b.len, TS_METADATA, strlen(TS_METADATA)));
+    assert_non_null(memmem(b.data, b.len, "archive/extra/tessera.model", 27));
+    free(b.data);
+    check_round_trip(p->path, o, TS_FILE_PTH);
+    for (int i = 0; i < 4; i++) {
+        o = tensors(false);
+        m = i == 0 ? ts_object_new_int(3) : ts_object_new_dict();
+        if (i == 1)
+            assert_ok(ts_object_set(m, "", ts_object_new_text("no name")));
+        if (i == 2)
+            assert_ok(ts_object_set(m, "a", ts_object_new_float(1)));
+        assert_ok(ts_object_set(o, TS_METADATA, m));
+        check_round_trip(p->path, o, TS_FILE_PTH);
+    }
+}
+
+/* Only the top has some; a list's is a dict like others. */
+static void metadata_of_the_top_only(void **state)
+{
+    const place *p = *state;
+    ts_object *list = ts_object_new_list(), *o = ts_object_new_dict(), *m = ts_object_new_dict();
+
+    assert_ok(ts_object_set(m, "k", ts_object_new_text("v")));
+    assert_ok(ts_object_set(o, TS_METADATA, m));
+    assert_ok(ts_object_append(list, o));
+    check_round_trip(p->path, list, TS_FILE_PTH);
+}
+
 static void legacy_reads(void **state)
 {
     ts_object *o = checkpoint(), *back;
@@ -413,13 +454,22 @@ int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(round_trips),      CASE(legacy_reads),
-        CASE(legacy_refused),   CASE(tied_once),
-        CASE(aligned_data),     CASE(truncated_anywhere),
-        CASE(not_a_checkpoint), CASE(errors_name_the_file),
-        CASE(failing_loads),    CASE(failing_saves),
-        CASE(no_room),          CASE(unwritable_folder),
-        CASE(endings),          CASE(too_deep_to_save),
+        CASE(round_trips),
+        CASE(legacy_reads),
+        CASE(legacy_refused),
+        CASE(tied_once),
+        CASE(aligned_data),
+        CASE(truncated_anywhere),
+        CASE(not_a_checkpoint),
+        CASE(errors_name_the_file),
+        CASE(failing_loads),
+        CASE(failing_saves),
+        CASE(no_room),
+        CASE(unwritable_folder),
+        CASE(endings),
+        CASE(too_deep_to_save),
+        CASE(metadata_beside_the_tree),
+        CASE(metadata_of_the_top_only),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,355 @@
+/* keep.c - what a run leaves on disk, and going on from it.
+ *
+ *   classifier.pth          the result: a state dict, with the model and more as metadata
+ *   classifier.resume.pth   {'epoch', 'step', 'loss', 'model_state_dict', 'optimizer_state_dict',
+ *                            'tessera': {'options', 'progress', 'states', 'rng_seed', 'rng_step',
+ *                                        'samples', and the result's metadata}}
+ *
+ * A file is there whole or not at all, and after a crash the one before is (ts_save). Options that
+ * change what is computed are in the checkpoint as text; a run that goes on takes those it is not
+ * given from there, and one that is given another value is told both.
+ */
+#include "train.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const meaning[] = {
+    "model", "batch-size", "optimizer",         "lr",
+    "seed",  "momentum",   "weight-decay",      "gradient-accumulation",
+    "limit", "resize",     "device-iterations", "grayscale",
+};
+
+/* --- metadata --- */
+
+static ts_status put_text(ts_object *o, const char *key, const char *text)
+{
+    return ts_object_set(o, key, ts_object_new_text(text));
+}
+
+/* A line each; what a name has of line ends becomes blanks. */
+static char *class_names(const ts_dataset *d)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    const char *name;
+
+    for (int i = 0; f && (name = ts_dataset_class_name(d, i)); i++) {
+        if (i)
+            fputc('\n', f);
+        for (; *name; name++)
+            fputc(*name == '\n' ? ' ' : *name, f);
+    }
+    if (f && fclose(f)) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static void dims_text(const ts_array *a, char *out, size_t size)
+{
+    size_t n = 0;
+
+    out[0] = 0;
+    for (int i = 0; i < a->rank && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, i ? " " : "", a->dims[i]);
+}
+
+static ts_status put_facts(const run *r, ts_object *o)
+{
+    char input[256], normalize[1024], *classes = class_names(r->data);
+    ts_status s = classes ? TS_OK : TS_ERR_MEMORY;
+
+    dims_text(&r->sample, input, sizeof(input));
+    normal_text(&r->normal, normalize, sizeof(normalize));
+    if (!s && !(s = put_text(o, "tessera.model", ts_model_text(r->model))) &&
+        !(s = put_text(o, "tessera.model.name", ts_model_name(r->model))) &&
+        !(s = put_text(o, "tessera.data", asked.data)) &&
+        !(s = put_text(o, "tessera.classes", classes)) &&
+        !(s = put_text(o, "tessera.input", input)) &&
+        !(s = put_text(o, "tessera.normalize", normalize)))
+        s = put_text(o, "tessera.version", ts_version());
+    free(classes);
+    return s;
+}
+
+/* --- saving --- */
+
+static ts_object *model_states(const run *r)
+{
+    ts_object *o = ts_object_new_dict();
+    const char *name;
+
+    for (int i = 0; o && (name = ts_graph_state(r->graph, i, NULL)); i++)
+        if (ts_object_set(o, name, engine_tensor(r, name))) {
+            ts_object_free(o);
+            return NULL;
+        }
+    return o;
+}
+
+static bool is_model_state(const run *r, const char *name)
+{
+    const char *s;
+
+    for (int i = 0; (s = ts_graph_state(r->graph, i, NULL)); i++)
+        if (!strcmp(s, name))
+            return true;
+    return false;
+}
+
+/* What neither the model nor PyTorch's optimizers have: lr, accumulators, counts. */
+static ts_object *other_states(const run *r)
+{
+    ts_object *o = ts_object_new_dict();
+    const ts_tensor_info *t;
+
+    for (int i = 0; o && (t = ts_executable_tensor(r->exe, TS_ROLE_STATE, i)); i++)
+        if (!is_model_state(r, t->name) && !is_optimizer_state(r, t->name) &&
+            ts_object_set(o, t->name, engine_tensor(r, t->name))) {
+            ts_object_free(o);
+            return NULL;
+        }
+    return o;
+}
+
+static ts_object *options_object(void)
+{
+    ts_object *o = ts_object_new_dict();
+    char text[PATH_MAX];
+
+    for (int i = 0; o && i < COUNT(meaning); i++)
+        if (put_text(o, meaning[i],
+                     option_text(find_option(&train_command, meaning[i]), text, sizeof(text)))) {
+            ts_object_free(o);
+            return NULL;
+        }
+    return o;
+}
+
+static ts_object *own_object(const run *r)
+{
+    ts_object *o = ts_object_new_dict();
+    uint64_t seed, step;
+
+    ts_engine_rng(r->engine, &seed, &step);
+    if (o && !put_facts(r, o) && !ts_object_set(o, "options", options_object()) &&
+        !ts_object_set(o, "epochs", ts_object_new_int(asked.epochs)) &&
+        !ts_object_set(o, "progress", progress_object(&r->done)) &&
+        !ts_object_set(o, "states", other_states(r)) &&
+        !ts_object_set(o, "rng_seed", ts_object_new_int((int64_t)seed)) &&
+        !ts_object_set(o, "rng_step", ts_object_new_int((int64_t)step)) &&
+        !ts_object_set(o, "samples", ts_object_new_int(ts_dataset_count(r->data))))
+        return o;
+    ts_object_free(o);
+    return NULL;
+}
+
+static double last_loss(const progress *p)
+{
+    return p->batches || !p->epoch ? progress_loss(p) : p->rows[p->epoch - 1].loss;
+}
+
+int keep_run(const run *r)
+{
+    ts_object *o = ts_object_new_dict();
+    int code;
+
+    if (!o || ts_object_set(o, "epoch", ts_object_new_int(r->done.epoch)) ||
+        ts_object_set(o, "step", ts_object_new_int(r->done.updates)) ||
+        ts_object_set(o, "model_state_dict", model_states(r)) ||
+        ts_object_set(o, "optimizer_state_dict", optimizer_object(r)) ||
+        ts_object_set(o, "loss", ts_object_new_float(last_loss(&r->done))) ||
+        ts_object_set(o, "tessera", own_object(r)) || ts_save(o, r->resume, TS_FILE_PTH))
+        code = failed();
+    else
+        code = TOOL_OK;
+    ts_object_free(o);
+    return code;
+}
+
+int keep_result(run *r, ts_object **states)
+{
+    ts_object *facts = ts_object_new_dict();
+
+    *states = model_states(r);
+    if (*states && facts && !put_facts(r, facts) &&
+        !ts_object_set(*states, "__metadata__", ts_object_share(facts)) &&
+        !ts_save(*states, r->output, TS_FILE_AUTO)) {
+        ts_object_free(facts);
+        return TOOL_OK;
+    }
+    ts_object_free(facts);
+    ts_object_free(*states);
+    *states = NULL;
+    return failed();
+}
+
+/* --- going on --- */
+
+static int damaged(const run *r, const char *what)
+{
+    return explain(TS_ERR_CORRUPT, r->resume, "going on from a checkpoint",
+                   "train anew without --resume", "%s", what);
+}
+
+static int differs(const run *r, const char *name, const char *now, const char *then)
+{
+    return explain(TS_ERR_ARG, r->resume, "going on from a checkpoint",
+                   "leave the option out to go on, or train anew without --resume",
+                   "%s is '%s' here and '%s' in the run to go on with", name, now, then);
+}
+
+static bool same_value(const option *o, const char *now, const char *then)
+{
+    return !strcmp(now, then) || (o->kind == KIND_REAL && strtod(now, NULL) == strtod(then, NULL));
+}
+
+static int resume_option(const run *r, const ts_object *options, const char *name)
+{
+    const option *o = find_option(&train_command, name);
+    const char *then = ts_object_text(ts_object_get(options, name));
+    char now[PATH_MAX], title[64];
+
+    if (!then)
+        return damaged(r, "the checkpoint does not say how its run was started");
+    option_text(o, now, sizeof(now));
+    snprintf(title, sizeof(title), "--%s", name);
+    if (given(o->target) && !same_value(o, now, then))
+        return differs(r, title, now[0] ? now : "not given", then[0] ? then : "not given");
+    option_set(o, then);
+    return TOOL_OK;
+}
+
+/* The description is in the checkpoint; a file of it that changed since is another model. */
+static int resume_model(run *r, const ts_object *own, bool named)
+{
+    const char *text = ts_object_text(ts_object_get(own, "tessera.model"));
+    const char *name = ts_object_text(ts_object_get(own, "tessera.model.name"));
+
+    if (!text || !name)
+        return damaged(r, "the checkpoint has no model");
+    if (named && ts_model_load(asked.model, &r->model))
+        return failed();
+    if (named && strcmp(ts_model_text(r->model), text) != 0)
+        return explain(TS_ERR_ARG, r->resume, "going on from a checkpoint",
+                       "leave out --model to go on with the one of the checkpoint",
+                       "the description of the model %s is not that of the run to go on with",
+                       asked.model);
+    return !named && ts_model_parse(text, name, &r->model) ? failed() : TOOL_OK;
+}
+
+static int resume_epochs(const run *r, const ts_object *own)
+{
+    int64_t epochs = ts_object_int(ts_object_get(own, "epochs"), 0);
+    int64_t done = ts_object_int(ts_object_get(ts_object_get(own, "progress"), "epoch"), -1);
+
+    if (!given(&asked.epochs))
+        asked.epochs = epochs;
+    if (epochs < 1 || done < 0)
+        return damaged(r, "the checkpoint does not say how many epochs its run has");
+    if (done > asked.epochs)
+        return explain(TS_ERR_ARG, r->resume, "going on from a checkpoint",
+                       "give more --epochs to train on",
+                       "--epochs is %lld, and %lld are done already", (long long)asked.epochs,
+                       (long long)done);
+    return TOOL_OK;
+}
+
+static int nothing_to_resume(const run *r)
+{
+    return explain(TS_ERR_FILE, r->resume, "going on from a checkpoint",
+                   "train without --resume first; --output says which run is meant",
+                   "there is nothing to resume: %s is not there", r->resume);
+}
+
+int resume_options(run *r, ts_object **file)
+{
+    bool named = given(&asked.model);
+    const ts_object *own;
+    const char *data;
+    int code = TOOL_OK;
+
+    if (access(r->resume, F_OK) && errno == ENOENT)
+        return nothing_to_resume(r);
+    if (ts_load(r->resume, file))
+        return failed();
+    own = ts_object_get(*file, "tessera");
+    data = ts_object_text(ts_object_get(own, "tessera.data"));
+    if (!data)
+        return damaged(r, "it is no checkpoint of a training run");
+    if (strcmp(data, asked.data) != 0)
+        return differs(r, "the data", asked.data, data);
+    for (int i = 0; !code && i < COUNT(meaning); i++)
+        code = resume_option(r, ts_object_get(own, "options"), meaning[i]);
+    if (!code)
+        code = resume_epochs(r, own);
+    return code ? code : resume_model(r, own, named);
+}
+
+static int write_state(run *r, const ts_object *file, const ts_tensor_info *t)
+{
+    const ts_object *own = ts_object_get(file, "tessera");
+    const ts_array *a = ts_object_array(ts_object_get(weights_states(file), t->name));
+    char what[256];
+
+    if (!a)
+        a = optimizer_state(r, ts_object_get(file, "optimizer_state_dict"), t->name);
+    if (!a)
+        a = ts_object_array(ts_object_get(ts_object_get(own, "states"), t->name));
+    if (!a || a->dtype != t->dtype || a->rank != t->rank ||
+        memcmp(a->dims, t->dims, sizeof(*a->dims) * (size_t)a->rank) != 0) {
+        snprintf(what, sizeof(what), "the checkpoint has no %s that fits the model", t->name);
+        return damaged(r, what);
+    }
+    return ts_engine_write(r->engine, t->name, a->data, a->bytes) ? failed() : TOOL_OK;
+}
+
+int resume_run(run *r, const ts_object *file)
+{
+    const ts_object *own = ts_object_get(file, "tessera");
+    int64_t samples = ts_object_int(ts_object_get(own, "samples"), -1);
+    const ts_tensor_info *t;
+    int code = TOOL_OK;
+    char now[32], then[32];
+
+    if (samples != ts_dataset_count(r->data)) {
+        snprintf(now, sizeof(now), "%" PRId64, ts_dataset_count(r->data));
+        snprintf(then, sizeof(then), "%" PRId64, samples);
+        return differs(r, "the number of samples", now, then);
+    }
+    if (!progress_read(&r->done, ts_object_get(own, "progress")) || r->done.call >= r->calls)
+        return damaged(r, "the checkpoint does not say how far its run is");
+    for (int i = 0; !code && (t = ts_executable_tensor(r->exe, TS_ROLE_STATE, i)); i++)
+        code = write_state(r, file, t);
+    ts_engine_set_rng(r->engine, (uint64_t)ts_object_int(ts_object_get(own, "rng_seed"), 0),
+                      (uint64_t)ts_object_int(ts_object_get(own, "rng_step"), 0));
+    return code;
+}
+
+int set_aside(const run *r)
+{
+    char old[PATH_MAX + 8];
+    ts_object *file;
+    int64_t epochs, done, steps;
+
+    if (access(r->resume, F_OK) || ts_load(r->resume, &file))
+        return TOOL_OK;
+    epochs = ts_object_int(ts_object_get(ts_object_get(file, "tessera"), "epochs"), 0);
+    done = ts_object_int(ts_object_get(file, "epoch"), 0);
+    steps = ts_object_int(ts_object_get(file, "step"), 0);
+    ts_object_free(file);
+    if (done >= epochs || !steps)
+        return TOOL_OK;
+    snprintf(old, sizeof(old), "%s.old", r->resume);
+    if (rename(r->resume, old))
+        return explain(TS_ERR_FILE, r->resume, "setting aside a checkpoint of another run", NULL,
+                       "cannot rename it to %s: %s", old, strerror(errno));
+    say("An unfinished run (%lld of %lld epochs) was there; its checkpoint is now %s",
+        (long long)done, (long long)epochs, old);
+    return TOOL_OK;
+}

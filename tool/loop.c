@@ -1,0 +1,151 @@
+/* loop.c - epochs, and calls of the engine in them; when to report, to keep and to stop.
+ *
+ *   epoch      call           call           call ...
+ *              next, run,     next, run,
+ *              report         report
+ *                             [keep: --checkpoint-every, Ctrl-C]
+ *   at its end: a row of the table, keep
+ *
+ * All that a later call depends on is in the engine, the loader's position and `progress`, and a
+ * checkpoint has all three; so a run that goes on from one computes the same bits.
+ */
+#include "train.h"
+#include <inttypes.h>
+#include <math.h>
+#include <time.h>
+
+double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int64_t count_right(const run *r, const int32_t *labels)
+{
+    const float *scores = r->outputs[0];
+    int64_t right = 0;
+
+    for (int64_t i = 0; i < r->rows; i++, scores += r->scores) {
+        int64_t best = 0;
+        for (int64_t c = 1; c < r->scores; c++)
+            if (scores[c] > scores[best])
+                best = c;
+        right += best == labels[i];
+    }
+    return right;
+}
+
+static double sum_losses(const run *r, int64_t batches)
+{
+    const float *loss = r->outputs[1];
+    double sum = 0;
+
+    for (int64_t i = 0; i < batches; i++)
+        sum += loss[i];
+    return sum;
+}
+
+static void warn_once(double loss)
+{
+    static bool warned;
+
+    if (isfinite(loss) || warned)
+        return;
+    warned = true;
+    ts_bar_print("tessera: the loss is not a number any more; a smaller --lr may help");
+}
+
+static int one_call(run *r)
+{
+    int64_t batches = r->rows / asked.batch;
+    double begin = now(), loss;
+    ts_batch b;
+
+    if (ts_loader_next(r->loader, &b) ||
+        ts_engine_run(r->engine, (const void *[]){b.samples, b.labels}, r->outputs))
+        return failed();
+    loss = sum_losses(r, batches);
+    progress_call(&r->done, loss, batches, count_right(r, b.labels), chosen.iterations);
+    r->done.seconds += now() - begin;
+    warn_once(loss);
+    return report_call(r, loss / (double)batches);
+}
+
+/* Steps are updates of the weights. */
+static bool is_due(const run *r)
+{
+    return asked.every &&
+           r->done.updates / asked.every != (r->done.updates - chosen.iterations) / asked.every;
+}
+
+static int keep(const run *r)
+{
+    int code = keep_run(r);
+
+    if (!code)
+        report_checkpoint(r);
+    return code;
+}
+
+static int calls(run *r, ts_bar *bar)
+{
+    int64_t batches = r->rows / asked.batch;
+    int code = TOOL_OK;
+
+    ts_bar_update(bar, r->done.call * batches);
+    while (!code && r->done.call < r->calls) {
+        code = one_call(r);
+        if (code)
+            break;
+        ts_bar_postfix(bar, "loss=%.4f", progress_loss(&r->done));
+        ts_bar_update(bar, batches);
+        if (r->done.call == r->calls)
+            break;
+        if (stop_signal() || is_due(r))
+            code = keep(r);
+        if (!code && stop_signal())
+            code = 128 + stop_signal();
+    }
+    return code;
+}
+
+static int epoch(run *r)
+{
+    ts_bar *bar = ts_bar_open(&(ts_bar_options){.label = "Batches",
+                                                .total = r->calls * (r->rows / asked.batch),
+                                                .transient = true,
+                                                .quiet = asked.quiet || asked.json});
+    int code = calls(r, bar);
+
+    ts_bar_close(bar);
+    if (code)
+        return code;
+    if (!progress_epoch(&r->done, r->calls * r->rows))
+        return failure("out of memory after epoch %" PRId64, r->done.epoch);
+    code = report_epoch(r);
+    return code ? code : keep(r);
+}
+
+int train(run *r)
+{
+    ts_bar *bar = ts_bar_open(&(ts_bar_options){
+        .label = "Epochs", .total = asked.epochs, .quiet = asked.quiet || asked.json});
+    int code = TOOL_OK;
+
+    stop_catch();
+    ts_bar_update(bar, r->done.epoch);
+    while (!code && r->done.epoch < asked.epochs) {
+        code = epoch(r);
+        if (code)
+            break;
+        ts_bar_postfix(bar, "loss=%.4f", r->done.rows[r->done.epoch - 1].loss);
+        ts_bar_update(bar, 1);
+        if (stop_signal())
+            code = 128 + stop_signal();
+    }
+    ts_bar_close(bar);
+    stop_release();
+    return code;
+}

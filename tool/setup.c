@@ -1,0 +1,274 @@
+/* setup.c - what a run is made of: data, model, executable, engine, loader. */
+#include "train.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* --- data --- */
+
+static ts_bar *download_bar;
+static char downloading[256];
+
+/* A bar for each file. */
+static bool on_download(void *arg, const char *file, int64_t done, int64_t total)
+{
+    static int64_t shown;
+
+    (void)arg;
+    if (strcmp(downloading, file) != 0) {
+        ts_bar_close(download_bar);
+        snprintf(downloading, sizeof(downloading), "%s", file);
+        download_bar = ts_bar_open(&(ts_bar_options){
+            .label = file, .unit = "B", .total = total, .quiet = asked.quiet || asked.json});
+        shown = 0;
+    }
+    ts_bar_update(download_bar, done - shown);
+    shown = done;
+    return true;
+}
+
+/* "28" or "28x32", height first. */
+static int read_size(ts_image_options *image)
+{
+    char *end;
+
+    image->channels = asked.grayscale ? 1 : 0;
+    if (!asked.resize)
+        return TOOL_OK;
+    image->height = image->width = (int)strtol(asked.resize, &end, 10);
+    if (*end == 'x')
+        image->width = (int)strtol(end + 1, &end, 10);
+    if (*end || asked.resize[0] < '1' || asked.resize[0] > '9' || image->height < 1 ||
+        image->height > 4096 || image->width < 1 || image->width > 4096)
+        return usage_error("train", "--resize is '%s'; it must be like 28 or 28x32, up to 4096",
+                           asked.resize);
+    return TOOL_OK;
+}
+
+static int open_split(ts_split split, int64_t limit, ts_dataset **out)
+{
+    ts_data_options o = {.name = asked.data,
+                         .split = split,
+                         .limit = limit,
+                         .dir = asked.folder,
+                         .progress = on_download};
+    int code = read_size(&o.image);
+
+    if (code)
+        return code;
+    if (ts_data_open(&o, out))
+        code = TOOL_FAILED;
+    ts_bar_close(download_bar);
+    download_bar = NULL;
+    downloading[0] = 0;
+    return code;
+}
+
+int peek(ts_array *sample)
+{
+    ts_dataset *d;
+    int code = open_split(TS_SPLIT_TRAIN, 1, &d);
+
+    if (code)
+        return code == TOOL_USAGE ? code : failed();
+    code = ts_dataset_sample(d, 0, sample) ? failed() : TOOL_OK;
+    sample->data = NULL;
+    ts_dataset_free(d);
+    return code;
+}
+
+/* The same samples: the reader knows no other split of a CSV file, or of a folder without one. */
+static bool same_data(const ts_dataset *a, const ts_dataset *b)
+{
+    ts_array x = ts_dataset_samples(a), y = ts_dataset_samples(b);
+
+    return x.dtype == y.dtype && x.bytes == y.bytes && !memcmp(x.data, y.data, x.bytes);
+}
+
+static int check_test(run *r)
+{
+    const char *a, *b;
+    char have[128], want[128];
+    ts_array sample;
+
+    if (ts_dataset_sample(r->test, 0, &sample))
+        return failed();
+    if (sample.rank != r->sample.rank ||
+        memcmp(sample.dims, r->sample.dims, sizeof(*sample.dims) * (size_t)sample.rank) != 0)
+        return explain(TS_ERR_SHAPE, asked.data, "comparing training and test set",
+                       "--resize HEIGHTxWIDTH makes images of one size",
+                       "the test set has samples of %s, the training set of %s",
+                       shape_text(sample.rank, sample.dims, have, sizeof(have)),
+                       shape_text(r->sample.rank, r->sample.dims, want, sizeof(want)));
+    for (int i = 0; (b = ts_dataset_class_name(r->test, i)); i++) {
+        a = ts_dataset_class_name(r->data, i);
+        if (!a || strcmp(a, b) != 0)
+            return explain(TS_ERR_ARG, asked.data, "comparing training and test set",
+                           "both need the same classes",
+                           "class %d is '%s' in the test set and '%s' in the training set", i, b,
+                           a ? a : "not there");
+    }
+    return TOOL_OK;
+}
+
+/* A set with a name has one; of others it may be missing, which is said. */
+static int open_test(run *r)
+{
+    int code = open_split(TS_SPLIT_TEST, asked.limit, &r->test);
+    bool named = !strcmp(asked.data, "mnist") || !strcmp(asked.data, "fashion-mnist");
+
+    if (code && named)
+        return failed();
+    if (code)
+        say("No test set: %s", ts_last_error()->message);
+    else if (same_data(r->data, r->test)) {
+        say("No test set in %s", asked.data);
+        ts_dataset_free(r->test);
+        r->test = NULL;
+    }
+    return r->test ? check_test(r) : TOOL_OK;
+}
+
+int open_data(run *r)
+{
+    int code = open_split(TS_SPLIT_TRAIN, asked.limit, &r->data);
+
+    if (code)
+        return code == TOOL_USAGE ? code : failed();
+    if (ts_dataset_sample(r->data, 0, &r->sample))
+        return failed();
+    r->classes = ts_dataset_classes(r->data);
+    r->normal = normal_usual(asked.data, r->sample.dtype);
+    if (!r->classes)
+        return explain(TS_ERR_ARG, asked.data, "opening the data",
+                       "a classifier learns from labels", "the data has no labels");
+    return open_test(r);
+}
+
+/* --- the engine --- */
+
+static const ts_tensor_info *last_output(const ts_executable *x)
+{
+    const ts_tensor_info *t = NULL, *next;
+
+    for (int i = 0; (next = ts_executable_tensor(x, TS_ROLE_OUTPUT, i)); i++)
+        t = next;
+    return t;
+}
+
+/* A classifier: scores of batch x classes, labels to compare with, one loss. */
+static int check_shapes(run *r)
+{
+    const ts_tensor_info *labels = ts_executable_tensor(r->exe, TS_ROLE_INPUT, 1);
+    const ts_tensor_info *scores = ts_executable_tensor(r->exe, TS_ROLE_OUTPUT, 0);
+    const ts_tensor_info *loss = last_output(r->exe);
+    const char *name = ts_model_name(r->model);
+    char shape[128];
+
+    if (!labels || labels->dtype != TS_I32 || labels->rank != 1 || loss == scores ||
+        loss->dtype != TS_F32 || loss->rank)
+        return explain(TS_ERR_UNSUPPORTED, name, "preparing to train",
+                       "end the description with 'loss cross_entropy', or 'log_softmax' and 'loss "
+                       "nll'",
+                       "the model's loss does not compare scores with the classes of the data");
+    if (scores->rank != 2 || scores->dims[0] != asked.batch || scores->dtype != TS_F32)
+        return explain(TS_ERR_SHAPE, name, "preparing to train",
+                       "a classifier ends with one score for each class of each sample",
+                       "the model's result for %lld samples is %s, which are no scores of classes",
+                       (long long)asked.batch,
+                       shape_text(scores->rank, scores->dims, shape, sizeof(shape)));
+    r->scores = scores->dims[1];
+    if (r->scores < r->classes)
+        return explain(TS_ERR_SHAPE, name, "preparing to train",
+                       "write 'linear classes' as the last linear layer, and the data decides",
+                       "the model tells %lld classes apart, the data has %d", (long long)r->scores,
+                       r->classes);
+    return TOOL_OK;
+}
+
+static ts_status compile(run *r)
+{
+    ts_options opt = chosen_options();
+    ts_status s = ts_model_graph(r->model,
+                                 &(ts_model_options){.batch = asked.batch,
+                                                     .rank = r->sample.rank,
+                                                     .dims = r->sample.dims,
+                                                     .classes = r->classes,
+                                                     .training = true},
+                                 &r->graph);
+
+    opt.optimizer = &r->optimizer;
+    opt.output_mode = TS_OUT_ALL;
+    opt.progress = asked.quiet || asked.json ? NULL : ts_progress_bar;
+    return s ? s : ts_compile(r->graph, &opt, &r->exe);
+}
+
+static int allocate(run *r)
+{
+    size_t batches = (size_t)(r->rows / asked.batch);
+
+    r->outputs[0] = malloc((size_t)r->rows * (size_t)r->scores * sizeof(float));
+    r->outputs[1] = malloc(batches * sizeof(float));
+    return r->outputs[0] && r->outputs[1]
+               ? TOOL_OK
+               : explain(TS_ERR_MEMORY, NULL, "preparing to train",
+                         "fewer --device-iterations need less",
+                         "no memory for the scores of %lld samples", (long long)r->rows);
+}
+
+int64_t usual_iterations(int64_t batches, int64_t most)
+{
+    for (int64_t d = most; d > 1; d--)
+        if (batches % d == 0)
+            return d;
+    return 1;
+}
+
+static int check_rows(const run *r)
+{
+    int64_t count = ts_dataset_count(r->data);
+
+    if (r->calls)
+        return TOOL_OK;
+    return explain(TS_ERR_ARG, asked.data, "preparing to train",
+                   "choose a smaller --batch-size, --device-iterations or "
+                   "--gradient-accumulation",
+                   "one call of the engine takes %lld samples (%lld x %lld x %lld), the data has "
+                   "%lld",
+                   (long long)r->rows, (long long)asked.batch, (long long)chosen.iterations,
+                   (long long)chosen.accumulation, (long long)count);
+}
+
+int make_engine(run *r)
+{
+    int code;
+
+    r->rows = asked.batch * chosen.accumulation * chosen.iterations;
+    r->calls = ts_dataset_count(r->data) / r->rows;
+    code = check_rows(r);
+    if (code)
+        return code;
+    if (compile(r))
+        return failed();
+    code = check_shapes(r);
+    if (code)
+        return code;
+    if (ts_engine_new(
+            r->exe, &(ts_run_options){.threads = (int)asked.threads, .seed = (uint64_t)asked.seed},
+            &r->engine))
+        return failed();
+    return allocate(r);
+}
+
+int make_loader(run *r)
+{
+    ts_loader_options o = {.batch = r->rows,
+                           .shuffle = true,
+                           .seed = (uint64_t)asked.seed,
+                           .drop_last = true,
+                           .normalize = normal_view(&r->normal)};
+
+    if (ts_loader_new(r->data, &o, &r->loader) ||
+        ts_loader_seek(r->loader, r->done.epoch, r->done.call))
+        return failed();
+    return TOOL_OK;
+}

@@ -1,0 +1,288 @@
+/* train.c - tessera train: data in, trained model out. run() at the end has the order of things.
+ *
+ * Whatever can be found wrong is found before the first epoch: the options, the data, the test set,
+ * the model's shapes; and the files that the end writes have their folders tried, the checkpoint by
+ * writing it.
+ */
+#include "train.h"
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+train_args asked = {.seed = 42};
+
+static const option options[] = {
+    {"DATA", NULL, KIND_TEXT, &asked.data,
+     "mnist, fashion-mnist, or the path of a folder (IDX files, images by class) or file (.csv, "
+     ".npy, .npz)",
+     .takes = TAKES_FOLDER, .argument = true, .needed = true},
+    {"model", "NAME|FILE", KIND_TEXT, &asked.model,
+     "the model: a name ('tessera models') or a file", .takes = TAKES_MODEL},
+    {"epochs", "N", KIND_INT, &asked.epochs, "times through the data", .low = 1, .high = 1000000},
+    {"batch-size", "N", KIND_INT, &asked.batch, "samples in a batch", .low = 1, .high = 1 << 20},
+    {.name = "training", .kind = KIND_GROUP, .target = (void *)training_options},
+    {"threads", "N", KIND_INT, &asked.threads,
+     "threads to compute with; the cores that may be used when not given", .low = 1, .high = 1024},
+    {"seed", "N", KIND_INT, &asked.seed,
+     "of the first weights, the order of the samples, and dropout", .low = 0,
+     .high = (double)(INT64_C(1) << 53)},
+    {"limit", "N", KIND_INT, &asked.limit,
+     "use only the first N samples of the training set and of the test set", .low = 1,
+     .high = 1e15},
+    {"output", "FILE", KIND_TEXT, &asked.output, "the model to write; MODEL.pth when not given",
+     .takes = TAKES_FILE},
+    {"resume", NULL, KIND_FLAG, &asked.resume,
+     .help = "go on with the run that wrote the checkpoint beside the output"},
+    {"checkpoint-every", "N", KIND_INT, &asked.every,
+     "write the checkpoint also after so many steps of an epoch", .low = 1, .high = 1e15},
+    {"logdir", "DIR", KIND_TEXT, &asked.logdir, "write TensorBoard events there",
+     .takes = TAKES_FOLDER},
+    {"csv", "FILE", KIND_TEXT, &asked.csv, "write a table with a row for each epoch",
+     .takes = TAKES_FILE},
+    {"plots", "DIR", KIND_TEXT, &asked.plots,
+     "write plots there; the output's name with -plots when not given", .takes = TAKES_FOLDER},
+    {"no-plots", NULL, KIND_FLAG, &asked.no_plots, .help = "write no plots"},
+    {"data", "DIR", KIND_TEXT, &asked.folder, "the folder of mnist or fashion-mnist",
+     .takes = TAKES_FOLDER},
+    {"resize", "SIZE", KIND_TEXT, &asked.resize,
+     .help = "make images of one size: 28, or 28x32 (height x width)"},
+    {"grayscale", NULL, KIND_FLAG, &asked.grayscale, .help = "make images gray"},
+    {"quiet", NULL, KIND_FLAG, &asked.quiet, .help = "no bars, and no line but the accuracy"},
+    {"json", NULL, KIND_FLAG, &asked.json, .help = "print events, a JSON object a line; no bars"},
+    {0},
+};
+
+/* --- what is usual --- */
+
+typedef struct usual {
+    const char *data, *model, *optimizer;
+    int64_t epochs, batch, iterations;
+    double lr, momentum;
+} usual;
+
+static const usual known[] = {
+    {"fashion-mnist", "classifier", "sgd", 5, 16, 10, 0.001, 0.9},
+    {"mnist", "mnist-cnn", "sgd", 10, 8, 50, 0.03, 0},
+    {NULL, NULL, "adam", 5, 16, 10, 0.001, 0},
+};
+
+static const usual *find_usual(void)
+{
+    const usual *u = known;
+
+    while (u->data && strcmp(u->data, asked.data) != 0)
+        u++;
+    return u;
+}
+
+/* Images of some size get convolutions. */
+static int choose_model(const usual *u)
+{
+    ts_array sample;
+    char shape[128];
+    int code;
+
+    if (given(&asked.model))
+        return TOOL_OK;
+    asked.model = u->model;
+    if (u->model)
+        return TOOL_OK;
+    code = peek(&sample);
+    if (code)
+        return code;
+    asked.model =
+        sample.rank == 3 && sample.dims[1] >= 16 && sample.dims[2] >= 16 ? "lenet" : "mlp";
+    say("For samples of %s the model is %s; --model chooses another",
+        shape_text(sample.rank, sample.dims, shape, sizeof(shape)), asked.model);
+    return TOOL_OK;
+}
+
+/* The learning rate of one optimizer says nothing about another's. */
+static void fill_in(const usual *u)
+{
+    if (!given(&asked.epochs))
+        asked.epochs = u->epochs;
+    if (!given(&asked.batch))
+        asked.batch = u->batch;
+    if (!given(&chosen.optimizer))
+        chosen.optimizer = u->optimizer;
+    if (strcmp(chosen.optimizer, u->optimizer) != 0)
+        return;
+    if (!given(&chosen.lr))
+        chosen.lr = u->lr;
+    if (!given(&chosen.momentum))
+        chosen.momentum = u->momentum;
+}
+
+/* --- names of files --- */
+
+static bool has_ending(const char *path, const char *ending)
+{
+    size_t n = strlen(path), m = strlen(ending);
+
+    return n > m && !strcasecmp(path + n - m, ending);
+}
+
+/* classifier.pth -> classifier, classifier.resume.pth, classifier-plots */
+static int name_files(run *r)
+{
+    static const char *const endings[] = {".pth", ".pt", ".ckpt", ".safetensors"};
+    const char *slash = strrchr(asked.model, '/'), *name = slash ? slash + 1 : asked.model;
+    int stem = 0;
+
+    if (asked.output)
+        snprintf(r->output, sizeof(r->output), "%s", asked.output);
+    else
+        snprintf(r->output, sizeof(r->output), "%.*s.pth", (int)strcspn(name, "."), name);
+    for (int i = 0; i < COUNT(endings); i++)
+        if (has_ending(r->output, endings[i]))
+            stem = (int)(strlen(r->output) - strlen(endings[i]));
+    if (!stem || strlen(r->output) > PATH_MAX - 64)
+        return usage_error("train",
+                           "--output is '%.200s'; it must end in .pth, .pt, .ckpt or "
+                           ".safetensors",
+                           r->output);
+    snprintf(r->resume, sizeof(r->resume), "%.*s.resume.pth", stem, r->output);
+    if (asked.plots)
+        snprintf(r->plots, sizeof(r->plots), "%s", asked.plots);
+    else if (!asked.no_plots)
+        snprintf(r->plots, sizeof(r->plots), "%.*s-plots", stem, r->output);
+    return TOOL_OK;
+}
+
+/* --- the steps of run() --- */
+
+static int prepare(run *r, ts_object **file)
+{
+    const usual *u = find_usual();
+    int code = choose_model(u);
+
+    fill_in(u);
+    if (!code)
+        code = name_files(r);
+    if (!code && asked.resume)
+        code = resume_options(r, file);
+    if (!code && !asked.resume && ts_model_load(asked.model, &r->model))
+        code = failed();
+    if (!code)
+        code = open_data(r);
+    if (!code && !asked.resume && !given(&chosen.iterations))
+        chosen.iterations = usual_iterations(
+            ts_dataset_count(r->data) / (asked.batch * chosen.accumulation), u->iterations);
+    r->optimizer = chosen_optimizer();
+    return code ? code : make_engine(r);
+}
+
+static int begin(run *r, const ts_object *file)
+{
+    int code = asked.resume ? resume_run(r, file) : set_aside(r);
+
+    if (!code)
+        report_start(r, asked.resume);
+    if (!code)
+        code = keep_run(r);
+    if (!code)
+        code = plot_begin(r);
+    if (!code)
+        code = open_logs(r);
+    return code ? code : make_loader(r);
+}
+
+static int evaluate(run *r, const ts_object *states)
+{
+    net_options o = {.rank = r->sample.rank,
+                     .dims = r->sample.dims,
+                     .classes = r->classes,
+                     .threads = (int)asked.threads,
+                     .quiet = asked.quiet || asked.json};
+    net_result result = {0};
+    net n;
+    int code = net_from_model(r->model, &o, &n);
+
+    if (code)
+        return code;
+    code = net_load(&n, states, r->output);
+    if (!code)
+        code = net_evaluate(&n, r->test ? r->test : r->data, &r->normal,
+                            o.quiet ? NULL : "Evaluating", &result);
+    r->accuracy = result.accuracy;
+    if (!code && r->events &&
+        ts_events_scalar(r->events, "test/accuracy", r->done.epoch, result.accuracy))
+        code = failed();
+    if (!code)
+        code = plot_end(r, &result);
+    net_result_free(&result);
+    net_free(&n);
+    return code;
+}
+
+static int end(run *r)
+{
+    ts_object *states;
+    int code = keep_result(r, &states);
+
+    if (code)
+        return code;
+    code = evaluate(r, states);
+    ts_object_free(states);
+    if (!code)
+        code = close_logs(r);
+    if (!code)
+        report_end(r);
+    return code;
+}
+
+static void release(run *r)
+{
+    close_logs(r);
+    ts_loader_free(r->loader);
+    ts_engine_free(r->engine);
+    ts_executable_free(r->exe);
+    ts_graph_free(r->graph);
+    ts_model_free(r->model);
+    ts_dataset_free(r->data);
+    ts_dataset_free(r->test);
+    free(r->outputs[0]);
+    free(r->outputs[1]);
+    progress_free(&r->done);
+}
+
+static int run_train(void)
+{
+    static run r; /* its paths and its curve are large for a stack */
+    ts_object *file = NULL;
+    int code;
+
+    if (asked.plots && asked.no_plots)
+        return usage_error("train", "--plots and --no-plots exclude each other");
+    code = prepare(&r, &file);
+    if (!code)
+        code = begin(&r, file);
+    if (!code)
+        code = train(&r);
+    if (code > 128)
+        report_stopped(&r, code - 128);
+    if (!code)
+        code = end(&r);
+    release(&r);
+    ts_object_free(file);
+    return code;
+}
+
+const command train_command = {
+    .name = "train",
+    .summary = "Trains a model on a dataset and measures how good it is",
+    .options = options,
+    .run = run_train,
+    .more = "Writes MODEL.pth, a state dict that torch.load and the other commands read, and "
+            "beside it\n"
+            "MODEL.resume.pth, which --resume goes on from, after Ctrl-C or a crash or with more\n"
+            "--epochs. What is not given depends on the data:\n"
+            "  fashion-mnist  classifier, 5 epochs, batch size 16, sgd, lr 0.001, momentum 0.9\n"
+            "  mnist          mnist-cnn, 10 epochs, batch size 8, sgd, lr 0.03\n"
+            "  other          lenet for images, else mlp; 5 epochs, batch size 16, adam, lr 0.001",
+    .examples = "train fashion-mnist\n"
+                "train mnist --model mnist-cnn --epochs 10 --batch-size 8 --lr 0.03\n"
+                "train fashion-mnist --epochs 10 --resume\n"
+                "train photos --resize 64 --model net.txt --output net.pth\n",
+};

@@ -1,0 +1,136 @@
+/* train.h - what the parts of `tessera train` share.
+ *
+ *   train.c      options, what is usual for the data, the order of things. Start there.
+ *   setup.c      data, model, executable, engine, loader
+ *   loop.c       epochs and calls of the engine; when to write what
+ *   progress.c   how far a run is, as numbers that a checkpoint can keep
+ *   keep.c       the result and the checkpoint, as files; resuming
+ *   optim.c      what the optimizer keeps, in PyTorch's layout
+ *   report.c ... what people see: train_report.c (text, JSON, CSV, TensorBoard), train_plots.c
+ *   stop.c       Ctrl-C
+ */
+#ifndef TRAIN_H
+#define TRAIN_H
+
+#include "net.h"
+#include <limits.h>
+
+/* --- what was asked for: the command line, then what is usual for the data (train.c) --- */
+
+typedef struct train_args {
+    const char *data, *folder, *model, *output, *logdir, *csv, *plots, *resize;
+    int64_t epochs, batch, threads, seed, limit, every;
+    bool resume, no_plots, grayscale, quiet, json;
+} train_args;
+extern train_args asked; /* the optimizer's options are in `chosen` */
+
+/* --- progress.c --- */
+
+typedef struct epoch_row {
+    double loss, accuracy, seconds, rate; /* accuracy of 1; rate: samples a second */
+} epoch_row;
+
+enum { CURVE_POINTS = 2048 };
+typedef struct curve { /* the loss over the whole run, in means of so many calls */
+    double points[CURVE_POINTS];
+    int64_t n, stride, pending;
+    double sum;
+} curve;
+
+typedef struct progress {
+    int64_t epoch, call;  /* epochs done; calls done of the one that runs          */
+    int64_t updates;      /* of the weights, since the beginning                    */
+    double loss, seconds; /* of this epoch so far: the sum over batches; the time  */
+    int64_t batches, right;
+    epoch_row *rows; /* one for each epoch done */
+    curve curve;
+} progress;
+
+/* One more call: the sum of the losses of `batches`, of which `right` samples were. */
+void progress_call(progress *p, double loss, int64_t batches, int64_t right, int64_t updates);
+double progress_loss(const progress *p); /* mean of this epoch so far; NaN before the first call */
+bool progress_epoch(progress *p, int64_t samples);   /* ends one; false: no memory */
+ts_object *progress_object(const progress *p);       /* as a dict, or NULL */
+bool progress_read(progress *p, const ts_object *o); /* false: it is none */
+void progress_free(progress *p);
+
+/* --- a run --- */
+
+typedef struct run {
+    char output[PATH_MAX], resume[PATH_MAX], plots[PATH_MAX]; /* plots: "" for none */
+    ts_optimizer optimizer;
+    ts_model *model;
+    ts_dataset *data, *test; /* test NULL: there is none */
+    normal normal;
+    ts_array sample; /* the shape of one */
+    int classes;
+    ts_graph *graph;
+    ts_executable *exe;
+    ts_engine *engine;
+    ts_loader *loader;
+    int64_t rows, calls; /* samples of one call; calls of an epoch */
+    int64_t scores;      /* of one sample */
+    void *outputs[2];    /* scores and losses of one call */
+    progress done;
+    ts_csv *csv;
+    ts_events *events;
+    double accuracy; /* in the end, of 1 */
+    bool plotted;
+} run;
+
+/* setup.c */
+int peek(ts_array *sample); /* the shape of a sample of the data */
+int open_data(run *r);
+int make_engine(run *r);
+int make_loader(run *r); /* at where r->done is */
+int64_t usual_iterations(int64_t batches, int64_t most);
+
+/* loop.c */
+int train(run *r); /* TOOL_OK, TOOL_FAILED, or 128 + the signal that stopped it */
+
+/* keep.c */
+int keep_run(const run *r);                  /* the checkpoint */
+int keep_result(run *r, ts_object **states); /* the state dict with its metadata */
+/* Reads the checkpoint: options that the line does not give become those of that run. */
+int resume_options(run *r, ts_object **file);
+int resume_run(run *r, const ts_object *file); /* engine and progress */
+int set_aside(const run *r); /* a checkpoint of another run that is not finished */
+
+/* optim.c */
+ts_object *optimizer_object(const run *r); /* {'state': ..., 'param_groups': [...]}, or NULL */
+/* Where a state of the engine is in that; NULL: it is none of the optimizer's, or not there. */
+const ts_array *optimizer_state(const run *r, const ts_object *o, const char *name);
+bool is_optimizer_state(const run *r, const char *name);
+ts_object *engine_tensor(const run *r, const char *name); /* or NULL */
+
+/* train_report.c */
+int open_logs(run *r);
+int close_logs(run *r);
+void say(const char *fmt, ...) PRINTF(1, 2); /* a line for people: not with --json or --quiet */
+void report_start(const run *r, bool resumed);
+int report_call(run *r, double loss);
+int report_epoch(run *r); /* the last of r->done.rows */
+void report_checkpoint(const run *r);
+void report_end(const run *r);
+void report_stopped(const run *r, int signal);
+
+/* train_plots.c */
+int plot_begin(run *r);
+int plot_end(run *r, const net_result *result);
+
+/* stop.c */
+void stop_catch(void);
+int stop_signal(void); /* the one that came, or 0 */
+void stop_release(void);
+
+/* event.c: JSON, one object a line on stdout. (Names like json_real are taken: a library of the
+ * library has them.) */
+void event_begin(const char *event);
+void event_text(const char *key, const char *value); /* NULL: null */
+void event_int(const char *key, int64_t value);
+void event_real(const char *key, double value);
+void event_end(void);
+
+double now(void); /* seconds, monotonic */
+
+#endif
