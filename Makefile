@@ -15,7 +15,8 @@ all:
 demo:
 	@tools/install-packages build demo
 	@$(MAKE) --no-print-directory all
-	@build/examples/classifier
+	@mkdir -p build/demo
+	@build/tessera train fashion-mnist --output build/demo/classifier.pth
 
 test:
 	@tools/install-packages
@@ -53,13 +54,13 @@ clean:
 	@rm -rf build build-asan build-tsan build-clang
 
 help:
-	@echo 'make                build the library and the examples in build/'
-	@echo 'make demo           train a classifier on Fashion-MNIST'
+	@echo 'make                build the command, the library and the examples in build/'
+	@echo 'make demo           train a classifier on Fashion-MNIST; accuracy, model and plots in build/demo'
 	@echo 'make check          the C tests, one build'
 	@echo 'make test           everything: format, both compilers, sanitizers, Python'
 	@echo 'make bench          measure against PyTorch'
 	@echo 'make soak           repeat the C tests, sanitizers included, for SOAK_MINUTES (60)'
-	@echo 'make install        library, header, manual pages; takes PREFIX and DESTDIR'
+	@echo 'make install        command, library, header, manual pages, completions; takes PREFIX and DESTDIR'
 	@echo 'make golden         rewrite the golden files from what the code does now; review the diff'
 	@echo 'make format         lay out all C files; format-check only looks'
 	@echo 'make clean          remove the build folders'

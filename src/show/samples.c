@@ -9,7 +9,8 @@ enum { SIDE = 96, SMALL = 48, MANY = 200, GAP = 16, LABEL = 20, TITLE = 30 };
 void ts_draw_samples(ts_canvas *c, const void *plot)
 {
     const ts_samples *s = plot;
-    int columns = (int)TS_MIN(s->n, ceil(1.25 * sqrt(s->n)));
+    int rows = (int)ceil(s->n / ceil(1.25 * sqrt(s->n))); /* wider than high */
+    int columns = (s->n + rows - 1) / rows;               /* the last row as full as can be */
     int side = s->n > MANY ? SMALL : SIDE;
     bool named = s->labels != NULL;
     const ts_font title = {.size = 16, .colour = TS_INK, .align = 0.5, .bold = true};

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 OK, FAILED, USAGE = 0, 1, 2
-COMMANDS = ["eval", "predict", "export", "models", "data", "inspect", "compile", "cache", "devices", "help"]
+COMMANDS = ["train", "eval", "predict", "export", "models", "data", "inspect", "compile", "cache", "devices", "help"]
 
 
 @pytest.fixture
