@@ -21,6 +21,8 @@ the cores; Winograd does with less, so it may pass 100 %. "of peak" (fma_peak_pc
 plan's count where that is smaller. (Elsewhere it is larger, for it has taps that the kernels clip away.) "planned" is the plan's block,
 "resident" what the loop was measured to keep in memory (bench/steps.c says how).
 
+After W1 it also measures the loader alone, in samples a second, against what W1 consumes.
+
 Writes build/bench.json, a list with one object a workload.
 """
 
@@ -28,6 +30,7 @@ import argparse
 import ctypes
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -181,6 +184,19 @@ def text(value, form):
     return "-" if value is None else form.format(value)
 
 
+def loader(build, steps):
+    """The loader alone, against the samples that W1 consumes at that many steps a second."""
+    done = subprocess.run([build / "bench" / "loader"], capture_output=True, text=True)
+    rates = {int(m[1]): float(m[2]) for m in re.finditer(r"^threads +(-?\d+) +(\d+) rows/s", done.stdout, re.M)}
+    if done.returncode or not rates:
+        print(f"\nloader: not measured: {done.stderr.strip()}")
+        return
+    for threads, rate in rates.items():
+        who = {-1: "the caller itself", 1: "1 thread"}.get(threads, f"{threads} threads")
+        print(f"{'' if threads != min(rates) else chr(10)}loader, {who}: {rate:,.0f} samples/s, "
+              f"{rate / (16 * steps):.1f}x what W1 consumes")
+
+
 def main():
     args = arguments()
     # OpenBLAS asks once, when it is loaded, and torch.set_num_threads does not reach it.
@@ -208,6 +224,10 @@ def main():
                   f"{text(r['ratio'], '{:.2f}x'):>8} {r['fma_peak_pct']:8.1f}% {r['direct_pct']:8.1f}% {r['compile_cold_s']:8.2f} s "
                   f"{text(r['cache_warm_ms'], '{:.1f} ms'):>12} {r['plan_bytes'] / 1e6:6.1f} MB "
                   f"{r['rss_bytes'] / 1e6:7.1f} MB", flush=True)
+            if workload == "W1":
+                consumed = r["tessera_steps_per_s"]
+    if "W1" in args.workloads:
+        loader(args.build, consumed)
     out = args.build / "bench.json"
     out.write_text(json.dumps(results, indent=2) + "\n")
     print(f"\n{os.path.relpath(out)}")
