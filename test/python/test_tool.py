@@ -12,7 +12,7 @@ import pytest
 import torch
 
 OK, FAILED, USAGE = 0, 1, 2
-COMMANDS = ["models", "inspect", "compile", "cache", "devices", "help"]
+COMMANDS = ["train", "models", "inspect", "compile", "cache", "devices", "help"]
 
 
 @pytest.fixture
