@@ -339,6 +339,19 @@ def test_other_data(train, tmp_path):
     assert float(re.search(r"^Test accuracy: ([\d.]+) %$", out, re.M)[1]) == 100
 
 
+@needs_data
+def test_the_examples_in_the_help_are_right(train, tmp_path):
+    """On less data; those whose data is not there say so."""
+    text = train("--help")
+    lines = [shlex.split(line) for line in re.findall(r"^  tessera train (.*)$", text, re.M)]
+    assert len(lines) == 4
+    for args in lines:
+        there = args[0] == "fashion-mnist"
+        train(*args, *([] if "--resume" in args else ["--limit", 512]), "--no-plots", "--quiet",
+              code=OK if there else FAILED, set={"TESSERA_DATA_DIR": "", "XDG_CACHE_HOME": str(tmp_path)})
+        assert there or args[0] in train.err
+
+
 # --- errors
 
 
