@@ -720,6 +720,10 @@ typedef struct ts_data_options {
 } ts_data_options;
 
 TS_API ts_status ts_data_open(const ts_data_options *opt, ts_dataset **out);
+/* The i-th dataset that has a name; NULL past the last. */
+TS_API const char *ts_data_builtin(int i);
+/* The folder where the files of a named set are, "" when they are nowhere; downloads nothing. */
+TS_API ts_status ts_data_find(const ts_data_options *opt, char *path, size_t size);
 TS_API void ts_dataset_free(ts_dataset *d);
 TS_API int64_t ts_dataset_count(const ts_dataset *d);
 /* How many classes the labels count, 0 where there are no labels; and their names, NULL past the

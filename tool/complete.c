@@ -12,10 +12,18 @@ static const option options[] = {
     {0},
 };
 
-static void models(void)
+static bool has_names(const option *o)
 {
-    for (int i = 0; ts_model_builtin(i); i++)
-        printf("%s%s", i ? " " : "", ts_model_builtin(i));
+    return o->takes == TAKES_MODEL || o->takes == TAKES_DATA;
+}
+
+/* Of the models or datasets that have one. */
+static void names(const option *o)
+{
+    const char *(*at)(int) = o->takes == TAKES_MODEL ? ts_model_builtin : ts_data_builtin;
+
+    for (int i = 0; at(i); i++)
+        printf("%s%s", i ? " " : "", at(i));
 }
 
 static void visible_commands(void)
@@ -33,11 +41,11 @@ static void bash_value(const command *c, const option *o)
     printf("COMPREPLY=($(compgen ");
     if (o->takes == TAKES_FOLDER)
         printf("-d ");
-    if (o->takes == TAKES_FILE || o->takes == TAKES_MODEL)
+    if (o->takes == TAKES_FILE || has_names(o))
         printf("-f ");
     printf("-W \"");
-    if (o->takes == TAKES_MODEL)
-        models();
+    if (has_names(o))
+        names(o);
     else if (c == &help_command)
         visible_commands();
     else if (o->choice)
@@ -105,9 +113,9 @@ static void zsh_value(const command *c, const option *o)
         printf("_files -/");
     else if (o->takes == TAKES_FILE)
         printf("_files");
-    else if (o->takes == TAKES_MODEL) {
+    else if (has_names(o)) {
         printf("{ compadd ");
-        models();
+        names(o);
         printf("; _files }");
     } else if (c == &help_command) {
         printf("(");

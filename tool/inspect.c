@@ -1,6 +1,5 @@
 /* inspect.c - tessera inspect: what is in a file. The first bytes say which kind it is. */
-#include "tool.h"
-#include <ctype.h>
+#include "net.h"
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -37,85 +36,12 @@ static int inspect_executable(void)
     return TOOL_OK;
 }
 
-/* --- checkpoints --- */
-
-typedef struct count {
-    int64_t tensors, bytes;
-} count;
-
-static void print_leaf(const ts_object *o, const char *name, count *c)
-{
-    const ts_array *a = ts_object_array(o);
-    char shape[128], size[32];
-
-    if (a) {
-        c->tensors++;
-        c->bytes += (int64_t)a->bytes;
-        printf("%-40s %-5s %-18s %10s\n", name, ts_dtype_name(a->dtype),
-               shape_text(a->rank, a->dims, shape, sizeof(shape)),
-               bytes_text((int64_t)a->bytes, size, sizeof(size)));
-    } else if (ts_object_text(o))
-        printf("%-40s %zu letters\n", name, strlen(ts_object_text(o)));
-    else if (ts_object_kind(o) == TS_KIND_NONE)
-        printf("%-40s none\n", name);
-    else
-        printf("%-40s %.15g\n", name, ts_object_number(o, 0));
-}
-
-static void print_tree(const ts_object *o, const char *name, count *c);
-
-/* name.key or name.7; bytes that a terminal would obey are shown as '?' */
-static void print_item(const ts_object *o, int64_t i, const char *name, count *c)
-{
-    const ts_object *key = ts_object_key(o, i);
-    const char *text = ts_object_text(key), *dot = name[0] ? "." : "";
-    char path[256];
-
-    if (text)
-        snprintf(path, sizeof(path), "%s%s%s", name, dot, text);
-    else
-        snprintf(path, sizeof(path), "%s%s%" PRId64, name, dot, key ? ts_object_int(key, 0) : i);
-    for (char *p = path; *p; p++)
-        if (!isprint((unsigned char)*p))
-            *p = '?';
-    print_tree(ts_object_at(o, i), path, c);
-}
-
-static void print_tree(const ts_object *o, const char *name, count *c)
-{
-    ts_kind k = ts_object_kind(o);
-
-    if (k != TS_KIND_DICT && k != TS_KIND_LIST && k != TS_KIND_TUPLE)
-        print_leaf(o, name, c);
-    for (int64_t i = 0; i < ts_object_size(o); i++)
-        print_item(o, i, name, c);
-}
-
-static int inspect_checkpoint(void)
-{
-    count c = {0};
-    char size[32];
-    ts_object *o;
-
-    if (ts_load(args.file, &o))
-        return failed();
-    print_tree(o, "", &c);
-    printf("\n%" PRId64 " tensors, %s\n", c.tensors, bytes_text(c.bytes, size, sizeof(size)));
-    ts_object_free(o);
-    return TOOL_OK;
-}
-
 /* --- models --- */
 
-static int print_layers(const ts_model *m)
+static void print_layers(const ts_model_layer *layers, int n)
 {
-    ts_model_options o = {.batch = args.batch, .classes = args.classes};
-    ts_model_layer *layers;
     char shape[128];
-    int n;
 
-    if (ts_model_layers(m, &o, &layers, &n))
-        return failed();
     printf("\n%4s  %-24s %-20s %-16s %12s %12s  block\n", "line", "name", "layer", "result",
            "parameters", "flops");
     for (int i = 0; i < n; i++)
@@ -123,18 +49,17 @@ static int print_layers(const ts_model *m)
                layers[i].kind, shape_text(layers[i].rank, layers[i].dims, shape, sizeof(shape)),
                layers[i].parameters, layers[i].flops, layers[i].block[0] ? "  " : "",
                layers[i].block);
-    free(layers);
-    return TOOL_OK;
 }
 
-static ts_status plan(const ts_model *m, const ts_optimizer *optimizer, ts_stats *out)
+static ts_status plan(const ts_model *m, ts_model_options o, const ts_optimizer *optimizer,
+                      ts_stats *out)
 {
-    ts_model_options o = {
-        .batch = args.batch, .classes = args.classes, .training = optimizer != NULL};
     ts_options opt = chosen_options();
     ts_graph *g;
-    ts_status s = ts_model_graph(m, &o, &g);
+    ts_status s;
 
+    o.training = optimizer != NULL;
+    s = ts_model_graph(m, &o, &g);
     if (s)
         return s;
     opt.optimizer = optimizer;
@@ -154,16 +79,16 @@ static void print_plan(const char *name, const ts_stats *s)
 }
 
 /* A description without a loss has no training step. */
-static int print_plans(const ts_model *m)
+static int print_plans(const ts_model *m, const ts_model_options *o)
 {
     ts_optimizer optimizer = chosen_optimizer();
     ts_stats training, inference;
     ts_graph *g;
-    bool trains = !ts_model_graph(m, &(ts_model_options){.training = true}, &g);
+    bool trains = !ts_model_graph(m, &(ts_model_options){.batch = 2, .training = true}, &g);
 
     if (trains)
         ts_graph_free(g);
-    if ((trains && plan(m, &optimizer, &training)) || plan(m, NULL, &inference))
+    if ((trains && plan(m, *o, &optimizer, &training)) || plan(m, *o, NULL, &inference))
         return failed();
     printf("\n%-14s %12s %8s %12s %12s %12s\n", "memory", "flops", "kernels", "states", "working",
            "in all");
@@ -173,26 +98,218 @@ static int print_plans(const ts_model *m)
     return TOOL_OK;
 }
 
-static int inspect_model(void)
+/* o says the sizes of a sample, or 0 where the description's are meant. */
+static int print_model(const ts_model *m, const ts_model_options *o)
 {
     int64_t dims[TS_MAX_RANK];
     char shape[128];
-    ts_model *m;
-    int rank, code;
+    int rank = ts_model_input(m, dims), n;
+    ts_model_layer *layers;
+    int64_t parameters = 0;
 
-    if (ts_model_load(args.file, &m))
+    if (ts_model_layers(m, o, &layers, &n))
         return failed();
-    rank = ts_model_input(m, dims);
+    for (int i = 0; i < n; i++)
+        parameters += layers[i].parameters;
     printf("%-14s %s\n", "model", ts_model_name(m));
     if (ts_model_about(m)[0])
         printf("%-14s %s\n", "about", ts_model_about(m));
-    printf("%-14s %s\n", "input", shape_text(rank, dims, shape, sizeof(shape)));
-    printf("%-14s %" PRId64 "\n", "parameters", ts_model_parameters(m));
-    printf("%-14s %" PRId64 "\n", "batch size", args.batch);
-    code = print_layers(m);
-    if (!code)
-        code = print_plans(m);
+    printf("%-14s %s\n", "input",
+           shape_text(o->rank ? o->rank : rank, o->rank ? o->dims : dims, shape, sizeof(shape)));
+    printf("%-14s %" PRId64 "\n", "parameters", parameters);
+    printf("%-14s %" PRId64 "\n", "batch size", o->batch);
+    print_layers(layers, n);
+    free(layers);
+    return print_plans(m, o);
+}
+
+static int inspect_model(void)
+{
+    ts_model *m;
+    int code;
+
+    if (ts_model_load(args.file, &m))
+        return failed();
+    code = print_model(m, &(ts_model_options){.batch = args.batch, .classes = args.classes});
     ts_model_free(m);
+    return code;
+}
+
+/* --- checkpoints --- */
+
+typedef struct count {
+    int64_t tensors, numbers, bytes;
+} count;
+
+static void print_tensor(const ts_array *a, const char *name, count *c)
+{
+    char shape[128], size[32];
+
+    c->tensors++;
+    c->numbers += (int64_t)(a->bytes / ts_dtype_size(a->dtype));
+    c->bytes += (int64_t)a->bytes;
+    printf("%-40s %-5s %-18s %10s\n", name, ts_dtype_name(a->dtype),
+           a->rank ? shape_text(a->rank, a->dims, shape, sizeof(shape)) : "one number",
+           bytes_text((int64_t)a->bytes, size, sizeof(size)));
+}
+
+/* A short text in its line; lines of short words after one another; else all lines, indented. */
+static void print_text(const char *text, const char *name)
+{
+    size_t len = strlen(text), n;
+    bool one_line = len <= 100 || !strchr(text, '\n');
+    char line[512];
+
+    printf(one_line ? "%-40s" : "%s", name);
+    for (const char *p = text; *p; p += n + (p[n] == '\n')) {
+        n = strcspn(p, "\n");
+        snprintf(line, sizeof(line), "%.*s", (int)(n < sizeof(line) ? n : sizeof(line) - 1), p);
+        if (one_line)
+            printf("%s%s", p == text ? " " : ", ", printable(line, line, sizeof(line)));
+        else
+            printf("\n    %s", printable(line, line, sizeof(line)));
+    }
+    printf("\n");
+}
+
+static void print_leaf(const ts_object *o, const char *name, count *c)
+{
+    if (ts_object_array(o))
+        print_tensor(ts_object_array(o), name, c);
+    else if (ts_object_text(o))
+        print_text(ts_object_text(o), name);
+    else if (ts_object_kind(o) == TS_KIND_NONE)
+        printf("%-40s none\n", name);
+    else if (ts_object_kind(o) == TS_KIND_BOOL)
+        printf("%-40s %s\n", name, ts_object_number(o, 0) ? "true" : "false");
+    else
+        printf("%-40s %.15g\n", name, ts_object_number(o, 0));
+}
+
+static bool is_number(const ts_object *o)
+{
+    ts_kind k = ts_object_kind(o);
+
+    return k == TS_KIND_INT || k == TS_KIND_FLOAT;
+}
+
+/* A list of numbers, such as an optimizer's parameters, takes one line. */
+static bool print_numbers(const ts_object *o, const char *name)
+{
+    enum { MOST = 16 };
+    int64_t n = ts_object_size(o);
+
+    for (int64_t i = 0; i < n; i++)
+        if (ts_object_kind(o) == TS_KIND_DICT || !is_number(ts_object_at(o, i)))
+            return false;
+    printf("%-40s", name);
+    for (int64_t i = 0; i < n && i < MOST; i++)
+        printf("%s%.15g", i ? ", " : " ", ts_object_number(ts_object_at(o, i), 0));
+    if (n > MOST)
+        printf(", ... %" PRId64 " in all", n);
+    printf(n ? "\n" : " empty\n");
+    return true;
+}
+
+static void print_tree(const ts_object *o, const char *name, count *c);
+
+/* name.key or name.7 */
+static void print_item(const ts_object *o, int64_t i, const char *name, count *c)
+{
+    const ts_object *key = ts_object_key(o, i);
+    const char *text = ts_object_text(key), *dot = name[strspn(name, " ")] ? "." : "";
+    char path[256];
+
+    if (text)
+        snprintf(path, sizeof(path), "%s%s%s", name, dot, text);
+    else
+        snprintf(path, sizeof(path), "%s%s%" PRId64, name, dot, key ? ts_object_int(key, 0) : i);
+    print_tree(ts_object_at(o, i), printable(path, path, sizeof(path)), c);
+}
+
+static bool is_leaf(const ts_object *o)
+{
+    ts_kind k = ts_object_kind(o);
+
+    return k != TS_KIND_DICT && k != TS_KIND_LIST && k != TS_KIND_TUPLE;
+}
+
+static void print_tree(const ts_object *o, const char *name, count *c)
+{
+    if (is_leaf(o)) {
+        print_leaf(o, name, c);
+        return;
+    }
+    if (name[0] && print_numbers(o, name))
+        return;
+    for (int64_t i = 0; i < ts_object_size(o); i++)
+        print_item(o, i, name, c);
+}
+
+/* What lies below a key of the whole comes under that key. */
+static void print_whole(const ts_object *o, count *c)
+{
+    for (int64_t i = 0; i < ts_object_size(o); i++) {
+        const char *key = ts_object_text(ts_object_key(o, i));
+        const ts_object *item = ts_object_at(o, i);
+        char shown[256];
+
+        if (key && !strcmp(key, "__metadata__"))
+            continue;
+        if (!key || is_leaf(item) || !ts_object_size(item)) {
+            print_item(o, i, "", c);
+            continue;
+        }
+        printf("%s\n", printable(key, shown, sizeof(shown)));
+        print_tree(item, "  ", c);
+    }
+    if (is_leaf(o))
+        print_leaf(o, "(all)", c);
+}
+
+static void print_metadata(const ts_object *file)
+{
+    const ts_object *facts = ts_object_get(file, "__metadata__");
+    count none = {0};
+
+    if (!ts_object_size(facts))
+        return;
+    for (int64_t i = 0; i < ts_object_size(facts); i++)
+        print_item(facts, i, "", &none);
+    printf("\n");
+}
+
+/* What is known of the net when the file, or the names in it, tell which it is. */
+static int print_net(weights *w)
+{
+    ts_model_options o = {.batch = args.batch};
+    int code = w->states ? weights_identify(w, NULL) : TOOL_OK;
+
+    if (code || !w->model)
+        return code;
+    o.rank = w->rank;
+    o.dims = w->dims;
+    o.classes = args.classes ? args.classes : w->classes;
+    printf("\n");
+    return print_model(w->model, &o);
+}
+
+static int inspect_checkpoint(void)
+{
+    count c = {0};
+    char size[32];
+    weights w;
+    int code = weights_load(args.file, &w);
+
+    if (code)
+        return code;
+    print_metadata(w.file);
+    print_whole(w.file, &c);
+    printf("\n%" PRId64 " %s of %" PRId64 " numbers, %s\n", c.tensors,
+           c.tensors == 1 ? "tensor" : "tensors", c.numbers,
+           bytes_text(c.bytes, size, sizeof(size)));
+    code = print_net(&w);
+    weights_free(&w);
     return code;
 }
 
@@ -234,9 +351,12 @@ const command inspect_command = {
     .summary = "Shows what is in an executable, a checkpoint or a model: tensors, layers, memory",
     .options = options,
     .run = run,
-    .more = "A model's memory is planned as for running it; the C compiler is not needed. An\n"
-            "executable is loaded to look at it: inspect only files from those whose programs you\n"
-            "would run.",
+    .more =
+        "Of a checkpoint whose model is known, by what the file says or by the names and shapes\n"
+        "of its parameters, the layers and the memory are shown too.\n"
+        "A model's memory is planned as for running it; the C compiler is not needed. An\n"
+        "executable is loaded to look at it: inspect only files from those whose programs you\n"
+        "would run.",
     .examples = "inspect classifier\ninspect net.txt --batch-size 64 --optimizer adam\n"
-                "inspect net.tsx\ninspect net.pth\n",
+                "inspect net.tsx\ninspect net.pth --batch-size 1\n",
 };

@@ -9,9 +9,9 @@
 #include <string.h>
 
 const command *const commands[] = {
-    &train_command,   &models_command,     &inspect_command,
-    &compile_command, &cache_command,      &devices_command,
-    &help_command,    &completion_command, NULL,
+    &train_command,   &eval_command,    &predict_command,    &models_command,
+    &data_command,    &inspect_command, &compile_command,    &cache_command,
+    &devices_command, &help_command,    &completion_command, NULL,
 };
 
 words command_line;

@@ -87,7 +87,7 @@ int net_from_model(const ts_model *m, const net_options *o, net *out)
     int code;
 
     *out = (net){.batch = o->batch ? o->batch : USUAL_BATCH};
-    snprintf(out->name, sizeof(out->name), "%s", ts_model_name(m));
+    printable(ts_model_name(m), out->name, sizeof(out->name));
     code = compile(m, o, out) ? failed() : read_shapes(out);
     if (code)
         net_free(out);
@@ -103,14 +103,11 @@ void net_free(net *n)
     *n = (net){0};
 }
 
-int net_open(const char *path, const net_options *o, weights *w, net *out)
+int net_from_weights(const weights *w, const net_options *o, net *out)
 {
     net_options with = *o;
-    int code = weights_open(path, o->model, w);
+    int code;
 
-    *out = (net){0};
-    if (code)
-        return code;
     with.classes = o->classes ? o->classes : w->classes;
     if (!o->rank) {
         with.rank = w->rank;
@@ -118,11 +115,21 @@ int net_open(const char *path, const net_options *o, weights *w, net *out)
     }
     code = net_from_model(w->model, &with, out);
     if (!code)
-        code = net_load(out, w->states, path);
-    if (code) {
+        code = net_load(out, w->states, w->path);
+    if (code)
         net_free(out);
+    return code;
+}
+
+int net_open(const char *path, const net_options *o, weights *w, net *out)
+{
+    int code = weights_open(path, o->model, w);
+
+    *out = (net){0};
+    if (!code)
+        code = net_from_weights(w, o, out);
+    if (code)
         weights_free(w);
-    }
     return code;
 }
 
@@ -180,32 +187,13 @@ static int write_state(net *n, const ts_tensor_info *t, const ts_array *a)
     return s ? failed() : TOOL_OK;
 }
 
-static int does_not_fit(const net *n, const ts_object *states, const char *where)
-{
-    char *text = NULL;
-    size_t len = 0;
-    FILE *f = open_memstream(&text, &len);
-    int count, code;
-
-    if (!f)
-        return failure("out of memory");
-    count = weights_compare(n->exe, states, f);
-    fclose(f);
-    code = explain(TS_ERR_SHAPE, where, "loading the weights",
-                   "--model NAME|FILE says which model the weights are of",
-                   "the weights do not fit the model '%s'; %d %s:%s", n->name, count,
-                   count == 1 ? "tensor differs" : "tensors differ", text ? text : "");
-    free(text);
-    return code;
-}
-
 int net_load(net *n, const ts_object *states, const char *where)
 {
     const ts_tensor_info *t;
     int code = TOOL_OK;
 
     if (weights_compare(n->exe, states, NULL))
-        return does_not_fit(n, states, where);
+        return weights_misfit(n->exe, states, n->name, where);
     for (int i = 0; !code && (t = ts_executable_tensor(n->exe, TS_ROLE_STATE, i)); i++)
         code = write_state(n, t, ts_object_array(ts_object_get(states, t->name)));
     return code;

@@ -25,6 +25,20 @@ void normal_text(const normal *n, char *out, size_t size);
 normal normal_usual(const char *data, ts_dtype dtype);
 ts_normalize normal_view(const normal *n); /* borrowed from n */
 
+/* --- dataset.c --- */
+
+typedef struct dataset_options {
+    const char *name, *dir, *url; /* as in ts_data_options                       */
+    ts_split split;
+    int64_t limit;
+    int rank; /* of the samples that the net takes: folders of images are resized to it; 0: no */
+    const int64_t *dims;
+    bool resize; /* those of other datasets too: the net was trained on resized images */
+    bool quiet;  /* no bar for a download */
+} dataset_options;
+bool dataset_has_name(const char *name); /* it is one of ts_data_builtin */
+int dataset_open(const dataset_options *o, ts_dataset **out);
+
 /* --- weights.c: files of weights --- */
 
 typedef struct weights {
@@ -36,24 +50,29 @@ typedef struct weights {
     int64_t dims[TS_MAX_RANK];
     int64_t classes;  /* 0: the model does not say       */
     const char *data; /* the dataset trained on, or NULL */
-    char **names;     /* of the classes, or NULL         */
+    char **names;     /* of the classes, as the file says */
+    int nnames;
     normal normal;
-    bool has_normal; /* the file says how to normalise */
+    bool has_normal, has_input; /* the file says how to normalise, and the sizes of a sample */
 } weights;
 /* model: a name or file in place of what the file says, or NULL. */
 int weights_open(const char *path, const char *model, weights *out);
 void weights_free(weights *w);
+/* The same in steps: the file and its state dict (NULL: it has none); then the model (NULL: none is
+ * named and no built-in one fits) and the rest. */
+int weights_load(const char *path, weights *out);
+int weights_identify(weights *w, const char *model);
 /* The state dict in what was loaded: itself, or below model_state_dict, state_dict or model; NULL
  * when there is none. */
 const ts_object *weights_states(const ts_object *file);
-/* The text under "tessera.model" and so on, or NULL. */
-const char *weights_fact(const ts_object *file, const char *key);
-/* The built-in model whose parameters have these names and shapes, for how many classes; *out is
- * NULL when none has. */
-int weights_match(const ts_object *states, ts_model **out, int64_t *classes);
+/* The name of class i when the file names as many as there are; else NULL. */
+const char *weights_class(const weights *w, int64_t classes, int i);
 /* How many tensors are missing, unexpected or of another shape; written to out, unless NULL, a line
  * each. */
 int weights_compare(const ts_executable *x, const ts_object *states, FILE *out);
+/* Says all of them as an error. */
+int weights_misfit(const ts_executable *x, const ts_object *states, const char *model,
+                   const char *where);
 
 /* --- net.c: nets that run --- */
 
@@ -81,7 +100,9 @@ typedef struct net {
 } net;
 
 int net_from_model(const ts_model *m, const net_options *o, net *out);
-/* What weights_open and net_from_model and net_load make together. */
+/* The net of weights, loaded. */
+int net_from_weights(const weights *w, const net_options *o, net *out);
+/* weights_open and net_from_weights. */
 int net_open(const char *path, const net_options *o, weights *w, net *out);
 void net_free(net *n);
 /* All that is missing, unexpected or of another shape is said at once. where: for the message. */

@@ -44,10 +44,13 @@ int explain(ts_status code, const char *at, const char *doing, const char *hint,
 
 const char *printable(const char *s, char *out, size_t size)
 {
-    snprintf(out, size, "%s", s);
-    for (char *p = out; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 0x7f)
+    if (s != out)
+        snprintf(out, size, "%s", s);
+    for (unsigned char *p = (unsigned char *)out; *p; p++)
+        if (*p < ' ' || *p == 0x7f)
             *p = '?';
+        else if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) /* U+0080 to U+009F */
+            p[0] = p[1] = '?';
     return out;
 }
 

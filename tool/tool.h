@@ -25,7 +25,8 @@ typedef enum kind {
     KIND_WORDS, /* words          IMAGE ...               */
     KIND_GROUP, /* const option * the options of a table  */
 } kind;
-typedef enum takes { TAKES_ANY, TAKES_FILE, TAKES_FOLDER, TAKES_MODEL } takes; /* for completion */
+/* For completion. A model and a dataset are a name or a file. */
+typedef enum takes { TAKES_ANY, TAKES_FILE, TAKES_FOLDER, TAKES_MODEL, TAKES_DATA } takes;
 
 typedef struct words {
     char **word;
@@ -96,7 +97,21 @@ extern training chosen; /* what the line says, or the usual */
 ts_optimizer chosen_optimizer(void);
 ts_options chosen_options(void); /* device iterations and gradient accumulation */
 
-extern const command cache_command, compile_command, completion_command, devices_command,
-    help_command, inspect_command, models_command, train_command;
+/* plots.c: the options of every command that draws */
+extern const option plot_options[];
+bool plots_wanted(void);
+int make_folder(const char *path);                       /* like mkdir -p */
+int plot_path(const char *name, char *out, size_t size); /* in the folder, which is made */
+/* Reports a picture that failed. A library that draws none is no failure unless --plots is given;
+ * then plots are not wanted any more. */
+int plot_done(ts_status s);
+
+/* quote.c: as JSON, to stdout */
+void json_quote(const char *text);
+void json_value(double x); /* null when it is no number */
+
+extern const command cache_command, compile_command, completion_command, data_command,
+    devices_command, eval_command, help_command, inspect_command, models_command, predict_command,
+    train_command;
 
 #endif

@@ -7,6 +7,7 @@
  * needs no C compiler and takes no time.
  */
 #include "net.h"
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,8 +31,9 @@ const ts_object *weights_states(const ts_object *file)
     return is_state_dict(file) ? file : NULL;
 }
 
-/* A training checkpoint has the same keys in a dict of its own. */
-const char *weights_fact(const ts_object *file, const char *key)
+/* The text under "tessera.model" and so on, or NULL. A training checkpoint has the same keys in a
+ * dict of its own. */
+static const char *fact(const ts_object *file, const char *key)
 {
     const char *s = ts_object_text(ts_object_get(ts_object_get(file, "__metadata__"), key));
 
@@ -52,23 +54,29 @@ static bool read_dims(const char *s, int *rank, int64_t *dims)
     return *rank > 0 && !s[strspn(s, " \n")];
 }
 
-/* "T-shirt\nTrouser" -> names, which the first one owns; NULL when there are not `count`. */
-static char **read_names(const char *text, int64_t count)
+/* "T-shirt\nTrouser" -> names, which the first one owns. */
+static int read_names(const char *text, char ***names)
 {
-    char **names = NULL, *rest = strdup(text);
-    int64_t lines = text[0] != 0;
+    char *rest = strdup(text);
+    int n = text[0] != 0;
 
     for (const char *p = text; *p; p++)
-        lines += *p == '\n' && p[1];
-    if (rest && lines && lines == count)
-        names = calloc((size_t)count, sizeof(*names));
-    if (!names) {
+        n += *p == '\n' && p[1];
+    *names = rest && n ? calloc((size_t)n, sizeof(**names)) : NULL;
+    if (!*names) {
         free(rest);
-        return NULL;
+        return 0;
     }
-    for (int64_t i = 0; i < count; i++)
-        names[i] = strsep(&rest, "\n");
-    return names;
+    for (int i = 0; i < n; i++) {
+        (*names)[i] = strsep(&rest, "\n");
+        printable((*names)[i], (*names)[i], 0);
+    }
+    return n;
+}
+
+const char *weights_class(const weights *w, int64_t classes, int i)
+{
+    return w->nnames == classes && i < w->nnames ? w->names[i] : NULL;
 }
 
 /* --- do weights and model fit? --- */
@@ -144,6 +152,26 @@ int weights_compare(const ts_executable *x, const ts_object *states, FILE *out)
     return n;
 }
 
+int weights_misfit(const ts_executable *x, const ts_object *states, const char *model,
+                   const char *where)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    int count, code;
+
+    if (!f)
+        return failure("out of memory");
+    count = weights_compare(x, states, f);
+    fclose(f);
+    code = explain(TS_ERR_SHAPE, where, "loading the weights",
+                   "--model NAME|FILE says which model the weights are of",
+                   "the weights do not fit the model '%s'; %d %s:%s", model, count,
+                   count == 1 ? "tensor differs" : "tensors differ", text ? text : "");
+    free(text);
+    return code;
+}
+
 /* --- models --- */
 
 /* An executable that knows the names and shapes of the model's states; nothing is compiled. */
@@ -202,7 +230,9 @@ static ts_status fits(const ts_model *m, const ts_object *states, int64_t *class
     return s;
 }
 
-int weights_match(const ts_object *states, ts_model **out, int64_t *classes)
+/* The built-in model whose parameters have these names and shapes, for how many classes; *out is
+ * NULL when none has. */
+static int match(const ts_object *states, ts_model **out, int64_t *classes)
 {
     bool found = false;
 
@@ -227,8 +257,8 @@ int weights_match(const ts_object *states, ts_model **out, int64_t *classes)
 static int no_states(const weights *w)
 {
     return explain(TS_ERR_ARG, w->path, "looking for the weights",
-                   "a checkpoint is what "
-                   "torch.save(model.state_dict(), ...) or 'tessera train' writes",
+                   "a checkpoint is what torch.save(model.state_dict(), ...) or 'tessera train' "
+                   "writes",
                    "%s has no state dict: no dict of names and tensors", w->path);
 }
 
@@ -243,18 +273,16 @@ static int no_model(const weights *w)
 
 static int find_model(weights *w, const char *model)
 {
-    const char *text = weights_fact(w->file, "tessera.model");
-    const char *name = weights_fact(w->file, "tessera.model.name");
+    const char *text = fact(w->file, "tessera.model");
+    const char *name = fact(w->file, "tessera.model.name");
     ts_status s = TS_OK;
 
     if (model)
         s = ts_model_load(model, &w->model);
     else if (text)
         s = ts_model_parse(text, name ? name : w->path, &w->model);
-    else {
-        int code = weights_match(w->states, &w->model, &w->classes);
-        return code || w->model ? code : no_model(w);
-    }
+    else
+        return match(w->states, &w->model, &w->classes);
     if (!s)
         s = model_classes(w->model, w->states, &w->classes);
     return s ? failed() : TOOL_OK;
@@ -262,43 +290,81 @@ static int find_model(weights *w, const char *model)
 
 static int bad_fact(const weights *w, const char *key, const char *value)
 {
+    char shown[100];
+
     return explain(TS_ERR_CORRUPT, w->path, "reading the metadata", NULL,
-                   "%s is '%.100s', which makes no sense", key, value);
+                   "%s is '%s', which makes no sense", key, printable(value, shown, sizeof(shown)));
 }
 
 static int read_facts(weights *w)
 {
-    const char *input = weights_fact(w->file, "tessera.input");
-    const char *how = weights_fact(w->file, "tessera.normalize");
-    const char *names = weights_fact(w->file, "tessera.classes");
+    const char *input = fact(w->file, "tessera.input");
+    const char *how = fact(w->file, "tessera.normalize");
+    const char *names = fact(w->file, "tessera.classes");
+    char shown[PATH_MAX];
 
-    w->data = weights_fact(w->file, "tessera.data");
+    w->data = fact(w->file, "tessera.data");
+    if (w->data && strcmp(w->data, printable(w->data, shown, sizeof(shown))))
+        return bad_fact(w, "tessera.data", w->data);
     w->rank = ts_model_input(w->model, w->dims);
     if (input && !read_dims(input, &w->rank, w->dims))
         return bad_fact(w, "tessera.input", input);
+    w->has_input = input != NULL;
     w->has_normal = how != NULL;
     if (how && !normal_read(how, &w->normal))
         return bad_fact(w, "tessera.normalize", how);
     if (names)
-        w->names = read_names(names, w->classes);
+        w->nnames = read_names(names, &w->names);
     return TOOL_OK;
+}
+
+int weights_load(const char *path, weights *out)
+{
+    *out = (weights){.path = strdup(path)};
+    if (!out->path || ts_load(path, &out->file)) {
+        int code = out->path ? failed() : failure("out of memory");
+        weights_free(out);
+        return code;
+    }
+    out->states = weights_states(out->file);
+    return TOOL_OK;
+}
+
+int weights_identify(weights *w, const char *model)
+{
+    int code = find_model(w, model);
+
+    return code || !w->model ? code : read_facts(w);
+}
+
+/* Before the net is compiled: that takes longer. */
+static int check_fit(const weights *w)
+{
+    ts_model_options o = {.rank = w->rank, .dims = w->dims, .classes = w->classes};
+    ts_executable *x;
+    char name[128];
+    int code = TOOL_OK;
+
+    if (states_of(w->model, &o, &x))
+        return failed();
+    if (weights_compare(x, w->states, NULL))
+        code = weights_misfit(x, w->states, printable(ts_model_name(w->model), name, sizeof(name)),
+                              w->path);
+    ts_executable_free(x);
+    return code;
 }
 
 int weights_open(const char *path, const char *model, weights *out)
 {
-    int code;
+    int code = weights_load(path, out);
 
-    *out = (weights){.path = strdup(path)};
-    if (!out->path)
-        return failure("out of memory");
-    if (ts_load(path, &out->file))
-        code = failed();
-    else if (!(out->states = weights_states(out->file)))
-        code = no_states(out);
-    else
-        code = find_model(out, model);
+    if (code)
+        return code;
+    code = out->states ? weights_identify(out, model) : no_states(out);
+    if (!code && !out->model)
+        code = no_model(out);
     if (!code)
-        code = read_facts(out);
+        code = check_fit(out);
     if (code)
         weights_free(out);
     return code;

@@ -53,6 +53,11 @@ const ts_known_set *ts_known(const char *name)
     return NULL;
 }
 
+const char *ts_data_builtin(int i)
+{
+    return i >= 0 && i < TS_COUNT(known) ? known[i].name : NULL;
+}
+
 static const char *set(const char *variable)
 {
     const char *s = getenv(variable);
@@ -102,6 +107,23 @@ static bool find(const ts_known_set *k, const ts_data_options *opt, char *path)
         return true;
     snprintf(path, PATH_MAX, "%s", k->installed ? k->installed : "");
     return k->installed && has_both(path, opt->split);
+}
+
+ts_status ts_data_find(const ts_data_options *opt, char *path, size_t size)
+{
+    const ts_known_set *k = opt && opt->name ? ts_known(opt->name) : NULL;
+    char folder[PATH_MAX];
+
+    if (!k || !path || !size || (unsigned)opt->split > TS_SPLIT_TEST)
+        return ts_fail(TS_ERR_ARG,
+                       "looking for a dataset needs a name that is known, a split and a "
+                       "place for the path");
+    if (!find(k, opt, folder))
+        folder[0] = 0;
+    if ((size_t)snprintf(path, size, "%s", folder) < size)
+        return TS_OK;
+    return ts_fail(TS_ERR_ARG, "the folder of %s does not fit in %zu bytes: %s", k->name, size,
+                   folder);
 }
 
 static ts_status not_found(const ts_known_set *k, const ts_data_options *opt)

@@ -27,6 +27,37 @@ static void what_is_no_dataset_is_refused(void **state)
     ts_dataset_free(NULL);
 }
 
+static void named_sets_are_found(void **state)
+{
+    char *folder = test_folder(), file[4096], path[4096];
+    ts_data_options o = {.name = "mnist", .split = TS_SPLIT_TEST, .dir = folder};
+
+    (void)state;
+    assert_string_equal(ts_data_builtin(0), "mnist");
+    assert_string_equal(ts_data_builtin(1), "fashion-mnist");
+    assert_null(ts_data_builtin(2));
+    assert_null(ts_data_builtin(-1));
+    assert_ok(ts_data_find(&o, path, sizeof(path)));
+    assert_string_equal(path, "");
+    snprintf(file, sizeof(file), "%s/t10k-images-idx3-ubyte", folder);
+    assert_ok(ts_file_write(file, "x", 1));
+    snprintf(file, sizeof(file), "%s/t10k-labels-idx1-ubyte.gz", folder);
+    assert_ok(ts_file_write(file, "x", 1));
+    assert_ok(ts_data_find(&o, path, sizeof(path)));
+    assert_string_equal(path, folder);
+    assert_int_equal(ts_data_find(&o, path, 3), TS_ERR_ARG);
+    o.split = TS_SPLIT_TRAIN;
+    assert_ok(ts_data_find(&o, path, sizeof(path)));
+    assert_string_equal(path, "");
+    o.split = 7;
+    assert_int_equal(ts_data_find(&o, path, sizeof(path)), TS_ERR_ARG);
+    assert_fails(ts_data_find(&(ts_data_options){.name = folder}, path, sizeof(path)), TS_ERR_ARG,
+                 "looking for a dataset needs a name that is known, a split and a place for the "
+                 "path");
+    test_folder_remove(folder);
+    free(folder);
+}
+
 static void sizes_are_checked_before_anything_is_allocated(void **state)
 {
     ts_dataset *d;
@@ -139,6 +170,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_no_dataset_is_refused),
+        cmocka_unit_test(named_sets_are_found),
         cmocka_unit_test(sizes_are_checked_before_anything_is_allocated),
         cmocka_unit_test(numbers_cannot_be_resized),
         cmocka_unit_test(tensors_are_made_of_one_sample_or_all),

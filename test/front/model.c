@@ -228,6 +228,19 @@ static void training_and_inference_differ(void **state)
     ts_model_free(m);
 }
 
+/* One sample of it has no statistics, and the model is fine all the same. */
+static void batch_norm_of_rows_is_read(void **state)
+{
+    ts_model *m = parse("input 3\nbn: batch_norm\nf: linear 2\nloss cross_entropy\n");
+    ts_graph *g;
+
+    (void)state;
+    assert_fails(ts_model_graph(m, &(ts_model_options){.training = true}, &g), TS_ERR_SHAPE,
+                 "batch_norm in training needs more than one value per channel");
+    ts_graph_free(graph(m, (ts_model_options){.batch = 2, .training = true}));
+    ts_model_free(m);
+}
+
 static void sizes_can_be_asked_for(void **state)
 {
     ts_model *m = parse(two_blocks), *fixed = parse("input 4\nf: linear 3\n");
@@ -510,6 +523,7 @@ int main(void)
         cmocka_unit_test(every_loss_compiles),
         cmocka_unit_test(a_model_becomes_a_graph),
         cmocka_unit_test(training_and_inference_differ),
+        cmocka_unit_test(batch_norm_of_rows_is_read),
         cmocka_unit_test(sizes_can_be_asked_for),
         cmocka_unit_test(layers_say_what_they_make),
         cmocka_unit_test(estimates_are_what_is_compiled),

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 OK, FAILED, USAGE = 0, 1, 2
-COMMANDS = ["train", "models", "inspect", "compile", "cache", "devices", "help"]
+COMMANDS = ["train", "eval", "predict", "models", "data", "inspect", "compile", "cache", "devices", "help"]
 
 
 @pytest.fixture
@@ -180,11 +180,11 @@ def test_inspect_shows_checkpoints(tool, tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((5, 2), np.float32))
     done = tool("inspect", "x.pth")
     rows = [line.split() for line in done.stdout.splitlines()]
-    expect(done, OK, "2 tensors, 64 B")
+    expect(done, OK, "2 tensors of 14 numbers, 64 B", "\nmore\n  a?[2Jb.0 ")
     assert ["fc.weight", "f32", "3x4", "48", "B"] in rows
     assert ["step", "7"] in rows
-    assert ["more.a?[2Jb.0", "i64", "2", "16", "B"] in rows
-    expect(tool("inspect", "x.npy"), OK, "5x2", "1 tensors, 40 B")
+    assert ["a?[2Jb.0", "i64", "2", "16", "B"] in rows
+    expect(tool("inspect", "x.npy"), OK, "5x2", "1 tensor of 10 numbers, 40 B")
 
 
 @pytest.mark.parametrize("args, words", [
@@ -333,6 +333,9 @@ def test_bash_completes(build_dir, tool):
     assert complete(build_dir, "help", "c") == {"compile", "cache"}
     assert complete(build_dir, "compile", "--optimizer", "a") == {"adam", "adamw"}
     assert complete(build_dir, "compile", "mnist") == {"mnist-cnn", "mnist-pipeline"}
+    assert complete(build_dir, "data", "mni") == {"mnist"}
+    assert complete(build_dir, "eval", "net.pth", "--data", "fashion") == {"fashion-mnist"}
+    assert complete(build_dir, "predict", "net.pth", "--invert", "") == {"auto", "never"}
     assert complete(build_dir, "cache", "") == {"list", "clean", "path"}
     assert complete(build_dir, "compile", "mlp", "--output", "/et") == {"/etc"}
     for command in COMMANDS:

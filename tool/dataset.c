@@ -1,0 +1,89 @@
+/* dataset.c - opens the dataset that a command is given, as a net takes it. */
+#include "net.h"
+#include <dirent.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* A folder of images; one of IDX files has some whose name says so. */
+static bool is_image_folder(const char *path)
+{
+    struct dirent *e;
+    struct stat st;
+    DIR *d = stat(path, &st) || !S_ISDIR(st.st_mode) ? NULL : opendir(path);
+    bool idx = false;
+
+    if (!d)
+        return false;
+    while (!idx && (e = readdir(d)))
+        idx = strstr(e->d_name, "-idx3-ubyte") || strstr(e->d_name, "-idx1-ubyte");
+    closedir(d);
+    return !idx;
+}
+
+typedef struct download {
+    ts_bar *bar;
+    char file[256];
+    int64_t done;
+} download;
+
+static bool show_download(void *arg, const char *file, int64_t done, int64_t total)
+{
+    download *d = arg;
+
+    if (strcmp(d->file, file)) {
+        ts_bar_close(d->bar);
+        snprintf(d->file, sizeof(d->file), "%s", file);
+        d->bar = ts_bar_open(&(ts_bar_options){.label = d->file, .unit = "B", .total = total});
+        d->done = 0;
+    }
+    ts_bar_update(d->bar, done - d->done);
+    d->done = done;
+    return true;
+}
+
+bool dataset_has_name(const char *name)
+{
+    for (int i = 0; ts_data_builtin(i); i++)
+        if (!strcmp(ts_data_builtin(i), name))
+            return true;
+    return false;
+}
+
+/* Do images of the dataset have to be resized for the net? */
+static bool other_size(const dataset_options *o, const ts_dataset *d)
+{
+    ts_array all = ts_dataset_samples(d);
+
+    return all.dtype == TS_U8 && all.rank == 4 && o->rank == 3 &&
+           memcmp(all.dims + 1, o->dims, sizeof(*o->dims) * 3);
+}
+
+static ts_image_options size_of_net(const dataset_options *o)
+{
+    return (ts_image_options){
+        .channels = (int)o->dims[0], .height = (int)o->dims[1], .width = (int)o->dims[2]};
+}
+
+int dataset_open(const dataset_options *o, ts_dataset **out)
+{
+    download shown = {0};
+    ts_data_options opt = {.name = o->name,
+                           .split = o->split,
+                           .limit = o->limit,
+                           .dir = o->dir,
+                           .url = o->url,
+                           .progress = o->quiet ? NULL : show_download,
+                           .progress_arg = &shown};
+    ts_status s;
+
+    if (o->rank == 3 && !dataset_has_name(o->name) && is_image_folder(o->name))
+        opt.image = size_of_net(o);
+    s = ts_data_open(&opt, out);
+    if (!s && o->resize && other_size(o, *out)) {
+        ts_dataset_free(*out);
+        opt.image = size_of_net(o);
+        s = ts_data_open(&opt, out);
+    }
+    ts_bar_close(shown.bar);
+    return s ? failed() : TOOL_OK;
+}

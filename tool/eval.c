@@ -1,0 +1,365 @@
+/* eval.c - tessera eval: how good the model of a checkpoint is on a dataset. */
+#include "net.h"
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    const char *file, *data, *dir, *model;
+    int64_t batch, limit, threads;
+    bool quiet, json;
+} args = {.batch = 32};
+
+static const option options[] = {
+    {"FILE", NULL, KIND_TEXT, &args.file, "the checkpoint: .pth, .safetensors or .npz",
+     .takes = TAKES_FILE, .argument = true, .needed = true},
+    {"data", "NAME|PATH", KIND_TEXT, &args.data,
+     "the dataset, when not the one that the model was trained on: mnist, fashion-mnist, a folder "
+     "or a file",
+     .takes = TAKES_DATA},
+    {"data-dir", "DIR", KIND_TEXT, &args.dir, "where the files of mnist or fashion-mnist are",
+     .takes = TAKES_FOLDER},
+    {"model", "NAME|FILE", KIND_TEXT, &args.model,
+     "the model of the weights, when the checkpoint does not say", .takes = TAKES_MODEL},
+    {"batch-size", "N", KIND_INT, &args.batch, "samples in a batch", .low = 1, .high = 1 << 20},
+    {"limit", "N", KIND_INT, &args.limit, "use only the first N samples", .low = 1,
+     .high = INT32_MAX},
+    {"threads", "N", KIND_INT, &args.threads, "threads to compute with", .low = 1, .high = 1024},
+    {.name = "plots", .kind = KIND_GROUP, .target = (void *)plot_options},
+    {"quiet", NULL, KIND_FLAG, &args.quiet, .help = "no bars and no table: the accuracy only"},
+    {"json", NULL, KIND_FLAG, &args.json, .help = "print the result as JSON"},
+    {0},
+};
+
+typedef struct evaluation {
+    weights w;
+    net n;
+    ts_dataset *d;
+    const char *data;
+    net_result r;
+    const char **names;     /* of the classes */
+    char (*numbers)[24];    /* those that have none */
+    char picture[PATH_MAX]; /* or "" */
+} evaluation;
+
+/* --- the data --- */
+
+static int open_data(evaluation *e)
+{
+    e->data = args.data ? args.data : e->w.data;
+    if (!e->data)
+        return explain(TS_ERR_ARG, args.file, "looking for the data to evaluate with",
+                       "name it: --data mnist, --data fashion-mnist or --data PATH",
+                       "%s does not say which data it was trained on", args.file);
+    return dataset_open(&(dataset_options){.name = e->data,
+                                           .dir = args.dir,
+                                           .split = TS_SPLIT_TEST,
+                                           .limit = args.limit,
+                                           .rank = e->w.rank,
+                                           .dims = e->w.dims,
+                                           .resize = e->w.has_input,
+                                           .quiet = args.quiet},
+                        &e->d);
+}
+
+static int make_net(evaluation *e)
+{
+    return net_from_weights(
+        &e->w,
+        &(net_options){.batch = args.batch, .threads = (int)args.threads, .quiet = args.quiet},
+        &e->n);
+}
+
+static bool is_number(const char *s)
+{
+    return *s && !s[strspn(s, "0123456789")];
+}
+
+/* A folder without one of the classes would shift the others: names are compared where both have
+ * some. Labels that are numbers may leave out the last ones. */
+static int check_classes(evaluation *e)
+{
+    int n = ts_dataset_classes(e->d), compared = 0;
+
+    for (int i = 0; i < n && i < e->n.classes; i++) {
+        const char *ours = weights_class(&e->w, e->n.classes, i);
+        const char *theirs = ts_dataset_class_name(e->d, i);
+        compared += ours || is_number(theirs);
+        if (ours && !is_number(theirs) && strcmp(ours, theirs))
+            return explain(TS_ERR_ARG, e->data, "comparing the classes",
+                           "evaluate with data of the same classes",
+                           "class %d is '%s' for the model and '%s' in the data", i, ours, theirs);
+    }
+    if (n < e->n.classes && compared < n)
+        return explain(TS_ERR_SHAPE, e->data, "comparing the classes",
+                       "evaluate with data of the same classes",
+                       "the net tells %" PRId64 " classes apart, the data has %d", e->n.classes, n);
+    return TOOL_OK;
+}
+
+static int name_classes(evaluation *e)
+{
+    int n = (int)e->n.classes;
+
+    e->names = calloc((size_t)n, sizeof(*e->names));
+    e->numbers = calloc((size_t)n, sizeof(*e->numbers));
+    if (!e->names || !e->numbers)
+        return failure("out of memory for the names of %d classes", n);
+    for (int i = 0; i < n; i++) {
+        const char *name = weights_class(&e->w, n, i);
+        snprintf(e->numbers[i], sizeof(e->numbers[i]), "%d", i);
+        name = name ? name : ts_dataset_class_name(e->d, i);
+        e->names[i] = name ? name : e->numbers[i];
+    }
+    return TOOL_OK;
+}
+
+static int evaluate(evaluation *e)
+{
+    ts_array sample;
+    normal how = e->w.normal;
+
+    if (ts_dataset_sample(e->d, 0, &sample))
+        return failed();
+    if (!e->w.has_normal)
+        how = normal_usual(e->data, sample.dtype);
+    return net_evaluate(&e->n, e->d, &how, args.quiet ? NULL : "Evaluating", &e->r);
+}
+
+/* --- what is said of a class --- */
+
+typedef struct quality {
+    int64_t count, taken, right; /* of the class; taken for it; both */
+    double precision, recall, f1;
+} quality;
+
+static double ratio(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+/* How many of class i were taken for class j. */
+static int64_t confused(const net_result *r, int i, int j)
+{
+    return r->counts[(int64_t)i * r->classes + j];
+}
+
+static quality class_quality(const net_result *r, int class)
+{
+    quality q = {.right = confused(r, class, class)};
+
+    for (int i = 0; i < r->classes; i++) {
+        q.count += confused(r, class, i);
+        q.taken += confused(r, i, class);
+    }
+    q.precision = ratio((double)q.right, (double)q.taken);
+    q.recall = ratio((double)q.right, (double)q.count);
+    q.f1 = ratio(2 * q.precision * q.recall, q.precision + q.recall);
+    return q;
+}
+
+/* The plain mean over the classes that there are samples of. */
+static quality mean_quality(const net_result *r)
+{
+    quality mean = {.count = r->count, .right = r->right};
+    int n = 0;
+
+    for (int i = 0; i < r->classes; i++) {
+        quality q = class_quality(r, i);
+        if (!q.count)
+            continue;
+        mean.precision += q.precision;
+        mean.recall += q.recall;
+        mean.f1 += q.f1;
+        n++;
+    }
+    mean.precision = ratio(mean.precision, n);
+    mean.recall = ratio(mean.recall, n);
+    mean.f1 = ratio(mean.f1, n);
+    return mean;
+}
+
+/* --- text --- */
+
+enum { COLUMNS = 5, CELL = 32 };
+
+typedef struct table {
+    const char **cells;
+    char (*numbers)[CELL]; /* what the cells point to, but for the names */
+} table;
+
+static void fill_row(table *t, int row, const char *name, quality q)
+{
+    const char **cells = t->cells + (size_t)row * COLUMNS;
+    char(*numbers)[CELL] = t->numbers + (size_t)row * COLUMNS;
+
+    snprintf(numbers[1], CELL, "%.3f", q.precision);
+    snprintf(numbers[2], CELL, "%.3f", q.recall);
+    snprintf(numbers[3], CELL, "%.3f", q.f1);
+    snprintf(numbers[4], CELL, "%" PRId64, q.count);
+    cells[0] = name;
+    for (int i = 1; i < COLUMNS; i++)
+        cells[i] = numbers[i];
+}
+
+static char *table_text(const evaluation *e, table *t)
+{
+    static const char *const head[COLUMNS] = {"class", "precision", "recall", "f1", "count"};
+    int n = e->r.classes;
+
+    memcpy(t->cells, head, sizeof(head));
+    for (int i = 0; i < n; i++)
+        fill_row(t, i + 1, e->names[i], class_quality(&e->r, i));
+    fill_row(t, n + 1, "mean", mean_quality(&e->r));
+    return ts_table_text(t->cells, n + 2, COLUMNS);
+}
+
+static int print_table(const evaluation *e)
+{
+    size_t cells = ((size_t)e->r.classes + 2) * COLUMNS;
+    table t = {calloc(cells, sizeof(*t.cells)), calloc(cells, sizeof(*t.numbers))};
+    char *text = t.cells && t.numbers ? table_text(e, &t) : NULL;
+    int code = text ? TOOL_OK : failure("out of memory for the table");
+
+    if (text)
+        printf("\n%s", text);
+    free(text);
+    free(t.cells);
+    free(t.numbers);
+    return code;
+}
+
+static int print_text(const evaluation *e)
+{
+    char shape[128];
+    int code = TOOL_OK;
+
+    if (!args.quiet) {
+        printf("%-10s %s (%s)\n", "model", e->n.name, args.file);
+        printf("%-10s %s: %" PRId64 " samples of %s\n", "data", e->data, e->r.count,
+               shape_text(e->n.rank, e->n.dims, shape, sizeof(shape)));
+    }
+    printf("%-10s %.2f%%  (%" PRId64 " of %" PRId64 ")\n", "accuracy", 100 * e->r.accuracy,
+           e->r.right, e->r.count);
+    if (args.quiet)
+        return TOOL_OK;
+    if (isfinite(e->r.loss))
+        printf("%-10s %.4f\n", "loss", e->r.loss);
+    code = print_table(e);
+    if (!code && e->picture[0])
+        printf("\nwritten    %s\n", e->picture);
+    return code;
+}
+
+/* --- JSON --- */
+
+static void json_class(const evaluation *e, int i)
+{
+    quality q = class_quality(&e->r, i);
+
+    printf("%s\n    {\"class\": ", i ? "," : "");
+    json_quote(e->names[i]);
+    printf(", \"precision\": ");
+    json_value(q.precision);
+    printf(", \"recall\": ");
+    json_value(q.recall);
+    printf(", \"f1\": ");
+    json_value(q.f1);
+    printf(", \"count\": %" PRId64 "}", q.count);
+}
+
+static void json_confusion(const net_result *r)
+{
+    printf("],\n  \"confusion\": [");
+    for (int i = 0; i < r->classes; i++) {
+        printf("%s\n    [", i ? "," : "");
+        for (int j = 0; j < r->classes; j++)
+            printf("%s%" PRId64, j ? ", " : "", confused(r, i, j));
+        printf("]");
+    }
+    printf("]");
+}
+
+static void print_json(const evaluation *e)
+{
+    printf("{\n  \"file\": ");
+    json_quote(args.file);
+    printf(",\n  \"model\": ");
+    json_quote(e->n.name);
+    printf(",\n  \"data\": ");
+    json_quote(e->data);
+    printf(",\n  \"samples\": %" PRId64 ",\n  \"right\": %" PRId64 ",\n  \"accuracy\": ",
+           e->r.count, e->r.right);
+    json_value(e->r.accuracy);
+    printf(",\n  \"loss\": ");
+    json_value(e->r.loss);
+    printf(",\n  \"classes\": [");
+    for (int i = 0; i < e->r.classes; i++)
+        json_class(e, i);
+    json_confusion(&e->r);
+    if (e->picture[0]) {
+        printf(",\n  \"plot\": ");
+        json_quote(e->picture);
+    }
+    printf("\n}\n");
+}
+
+/* --- all --- */
+
+static int draw(evaluation *e)
+{
+    enum { MOST = 1000 }; /* classes that fit in a picture */
+    char title[256];
+    int code;
+
+    if (!plots_wanted() || e->r.classes > MOST)
+        return TOOL_OK;
+    code = plot_path("confusion_matrix.png", e->picture, sizeof(e->picture));
+    if (code)
+        return code;
+    snprintf(title, sizeof(title), "%.100s on %.100s", e->n.name, e->data);
+    code = plot_done(ts_plot_confusion(e->picture, title, e->r.counts, e->names, e->r.classes));
+    if (!plots_wanted())
+        e->picture[0] = 0;
+    return code;
+}
+
+static int report(evaluation *e)
+{
+    if (!args.json)
+        return print_text(e);
+    print_json(e);
+    return TOOL_OK;
+}
+
+static int run(void)
+{
+    evaluation e = {0};
+    int (*const steps[])(evaluation *) = {open_data, make_net, check_classes, name_classes,
+                                          evaluate,  draw,     report};
+    int code = weights_open(args.file, args.model, &e.w);
+
+    for (int i = 0; !code && i < COUNT(steps); i++)
+        code = steps[i](&e);
+    ts_dataset_free(e.d);
+    net_result_free(&e.r);
+    net_free(&e.n);
+    weights_free(&e.w);
+    free(e.names);
+    free(e.numbers);
+    return code;
+}
+
+const command eval_command = {
+    .name = "eval",
+    .summary = "Measures how good the model of a checkpoint is: accuracy, classes, confusions",
+    .options = options,
+    .run = run,
+    .more = "A checkpoint of 'tessera train' knows its model and its data. One that a PyTorch\n"
+            "script wrote is taken for the model that has parameters of the same names and\n"
+            "shapes. Samples are those of the test set where the data has one.",
+    .examples = "eval net.pth\neval net.pth --data fashion-mnist --limit 1000 --plots plots\n"
+                "eval net.safetensors --model net.txt --data digits/ --json\n",
+};
