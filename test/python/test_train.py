@@ -155,6 +155,16 @@ def test_metadata(train, tmp_path, build_dir):
                                                     capture_output=True).stdout
 
 
+@needs_data
+def test_eval_agrees(train, tmp_path, build_dir):
+    end = events(train(*SHORT, "--json"))[-1]
+    done = subprocess.run([build_dir / "tessera", "eval", "classifier.pth", "--limit", "512", "--no-plots", "--json"],
+                          cwd=tmp_path, capture_output=True, text=True,
+                          env={**os.environ, "TESSERA_CACHE_DIR": str(build_dir / "test-cache")})
+    assert done.returncode == OK, done.stderr
+    assert json.loads(done.stdout)["accuracy"] == end["accuracy"]
+
+
 OPTIMIZERS = {
     "sgd": (["--momentum", 0.9], lambda p: torch.optim.SGD(p, lr=0.5, momentum=0.9)),
     "adam": ([], lambda p: torch.optim.Adam(p, lr=0.5)),
@@ -437,6 +447,21 @@ def test_no_room(train, tmp_path):
     train(*SHORT, code=FAILED, preexec_fn=limit)
     assert "saving classifier.resume.pth" in train.err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["warm.pth", "warm.resume.pth"]
+
+
+@needs_data
+def test_a_disk_that_fills_up(train, tmp_path):
+    """Room for one checkpoint, not for the next beside it: the run ends with an error and the first one is whole."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1200k", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    try:
+        train(*SHORT, "--output", "disk/a.pth", code=FAILED)
+        assert "No space left on device" in train.err and "saving disk/a.resume.pth" in train.err
+        assert [p.name for p in disk.iterdir()] == ["a.resume.pth"] and torch.load(disk / "a.resume.pth")["step"] == 0
+    finally:
+        subprocess.run(["umount", disk], check=True)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
