@@ -24,8 +24,7 @@ bool plots_wanted(void)
     return !args.none;
 }
 
-/* Like mkdir -p. */
-static int make_folder(const char *path)
+int make_folder(const char *path)
 {
     char part[PATH_MAX];
 
@@ -34,7 +33,8 @@ static int make_folder(const char *path)
             continue;
         snprintf(part, sizeof(part), "%.*s", (int)n, path);
         if (mkdir(part, 0777) && errno != EEXIST)
-            return explain(TS_ERR_FILE, path, "making the folder for pictures", NULL,
+            return explain(TS_ERR_FILE, path, "making the folder for pictures",
+                           "--plots DIR chooses another folder, --no-plots none",
                            "cannot make the folder %s: %s", part, strerror(errno));
     }
     return TOOL_OK;

@@ -217,7 +217,7 @@ static int allocate(run *r)
 
 int64_t usual_iterations(int64_t batches, int64_t most)
 {
-    for (int64_t d = most; d > 1; d--)
+    for (int64_t d = batches < most ? batches : most; d > 1; d--)
         if (batches % d == 0)
             return d;
     return 1;

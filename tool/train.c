@@ -15,7 +15,7 @@ static const option options[] = {
     {"DATA", NULL, KIND_TEXT, &asked.data,
      "mnist, fashion-mnist, or the path of a folder (IDX files, images by class) or file (.csv, "
      ".npy, .npz)",
-     .takes = TAKES_FOLDER, .argument = true, .needed = true},
+     .takes = TAKES_DATA, .argument = true, .needed = true},
     {"model", "NAME|FILE", KIND_TEXT, &asked.model,
      "the model: a name ('tessera models') or a file", .takes = TAKES_MODEL},
     {"epochs", "N", KIND_INT, &asked.epochs, "times through the data", .low = 1, .high = 1000000},

@@ -3,10 +3,7 @@
  * without, unless the line asks for pictures.
  */
 #include "train.h"
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 enum { SAMPLES = 16 };
 
@@ -56,27 +53,6 @@ static int plot_samples(run *r)
     }
     return drawn(r,
                  ts_plot_samples(file_in(r, "samples.png", path), asked.data, pictures, labels, n));
-}
-
-/* mkdir -p */
-static int make_folder(const char *folder)
-{
-    char path[PATH_MAX];
-
-    snprintf(path, sizeof(path), "%s", folder);
-    for (char *p = path + 1;; p++) {
-        char c = *p;
-        if (c && c != '/')
-            continue;
-        *p = 0;
-        if (mkdir(path, 0777) && errno != EEXIST)
-            return explain(TS_ERR_FILE, path, "making the folder of the plots",
-                           "--plots DIR chooses another folder, --no-plots none",
-                           "cannot make the folder %s: %s", path, strerror(errno));
-        if (!c)
-            return TOOL_OK;
-        *p = c;
-    }
 }
 
 int plot_begin(run *r)

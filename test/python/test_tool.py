@@ -59,9 +59,9 @@ def test_every_command_has_help(tool, command):
     assert all(len(line) <= 100 and line == line.rstrip() for line in done.stdout.splitlines())
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c != "train"])
 def test_the_examples_in_the_help_are_right(tool, command, tmp_path):
-    """They run, or miss nothing but the user's file."""
+    """They run, or miss nothing but the user's file. Those of train take long: test_train.py runs them on less data."""
     for line in re.findall(r"^  tessera (.*)$", tool("help", command).stdout.split("examples")[1], re.M):
         args = re.sub(r" > .*", "", line).split()
         done = tool(*args, set={"TESSERA_CACHE_DIR": str(tmp_path / "cache")})
