@@ -63,6 +63,7 @@ struct ts_emit {
     int indent;
     int *next;          /* for fresh names; shared by the whole source */
     const char *prefix; /* of the functions that the prelude defines; "" unless it is exported */
+    const char *index;  /* the type of loop variables */
     bool plain;         /* C99 without extensions; scalar mode only */
     const ts_atom *lane;
     int lanes; /* 0: scalar mode */

@@ -16,7 +16,7 @@ enum { MOST_PRINTED = 64 }; /* numbers of an output */
  */
 static double made_up(ts_dtype t, int64_t i)
 {
-    return ts_dtype_is_float(t) ? (double)((float)(i * 37 % 101) / 50.0f - 1.0f) : 0;
+    return ts_dtype_is_float(t) ? (double)((float)(i % 101 * 37 % 101) / 50.0f - 1.0f) : 0;
 }
 
 static bool halves(ts_dtype t)
@@ -56,8 +56,8 @@ static void put_input(const ts_param *p, const void *data, bool stored, ts_text 
     ts_text_printf(t, "\nstatic %s %s[%s];\n", p->type, p->name, p->size);
     if (ts_dtype_is_float(type) && !halves(type))
         ts_text_printf(fill,
-                       "    for (int64_t i = 0; i < %s; i++)\n"
-                       "        %s[i] = (float)(i * 37 %% 101) / 50.0f - 1.0f;\n",
+                       "    for (int32_t i = 0; i < %s; i++)\n"
+                       "        %s[i] = (float)(i %% 101 * 37 %% 101) / 50.0f - 1.0f;\n",
                        p->size, p->name);
 }
 

@@ -181,13 +181,13 @@ static void clip(contraction *c, int operand, int d, const char **lo, const char
     ts_ix_range(rest, &least, &most);
     if (least < 0) {
         name = ts_emit_name(c->e, "lo");
-        ts_emit_line(c->e, "const int64_t %s = %s < 0 ? (%ld - (%s)) / %ld : 0;", name, text,
+        ts_emit_line(c->e, "const int32_t %s = %s < 0 ? (%ld - (%s)) / %ld : 0;", name, text,
                      (long)k - 1, text, (long)k);
         *lo = name;
     }
     if (most + k * (extent - 1) >= size) {
         name = ts_emit_name(c->e, "hi");
-        ts_emit_line(c->e, "const int64_t %s = %s > %ld ? (%ld - (%s)) / %ld : %ld;", name, text,
+        ts_emit_line(c->e, "const int32_t %s = %s > %ld ? (%ld - (%s)) / %ld : %ld;", name, text,
                      (long)(size - 1 - k * (extent - 1)), (long)(size - 1 + k), text, (long)k,
                      (long)extent);
         *hi = name;
@@ -210,7 +210,7 @@ static void add_row(contraction *c, const char *s)
         if (uses(c, c->along, d, c->row))
             clip(c, c->along, d, &lo, &hi);
     x = ts_emit_name(c->e, "x");
-    ts_emit_line(c->e, "for (int64_t %s = %s; %s < %s; %s++) {", x, lo, x, hi, x);
+    ts_emit_line(c->e, "for (int32_t %s = %s; %s < %s; %s++) {", x, lo, x, hi, x);
     ts_emit_open(c->e, &mark);
     c->axes[c->row] = ts_ix_var(a, ts_atom_var(a, x, 0, extent - 1));
     coordinates(c, c->along);
@@ -243,7 +243,7 @@ static void row_form(contraction *c)
         ts_emit_close(c->e, guard);
     close_sums(c, c->s.naxes, marks);
     x = ts_emit_name(c->e, "x");
-    ts_emit_line(c->e, "for (int64_t %s = 0; %s < %ld; %s++) {", x, x, (long)extent, x);
+    ts_emit_line(c->e, "for (int32_t %s = 0; %s < %ld; %s++) {", x, x, (long)extent, x);
     ts_emit_open(c->e, &mark);
     c->out[c->rank - 1] = ts_ix_var(c->e->a, ts_atom_var(c->e->a, x, 0, extent - 1));
     finish(c, ts_arena_printf(c->e->a, "%s[%s]", s, x));
