@@ -125,5 +125,8 @@ struct ts_spec {
     ts_affine a[TS_MAX_RANK], b[TS_MAX_RANK], out[TS_MAX_RANK];
 };
 const ts_ix *ts_spec_ix(ts_arena *a, const ts_affine *f, int naxes, const ts_ix *const *axes);
+/* The output's axes from its coordinates (op/matmul.c). */
+void ts_spec_axes(ts_arena *a, const ts_spec *s, int rank, const ts_ix *const *at,
+                  const ts_ix **axes);
 
 #endif

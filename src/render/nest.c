@@ -118,22 +118,6 @@ static void close(contraction *c, int n, const int *marks)
             ts_emit_close(c->e, marks[n]);
 }
 
-/* The output's axes from its coordinates: a dim is one axis, or group * size + rest. */
-static void output_axes(contraction *c)
-{
-    for (int d = 0; d < c->rank; d++) {
-        const ts_ix *rest = c->out[d];
-        for (int i = 0; i < c->s.nout; i++)
-            if (c->s.out[d].k[i] > 1) {
-                c->axes[i] = ts_ix_div(c->e->a, rest, c->s.out[d].k[i]);
-                rest = ts_ix_mod(c->e->a, rest, c->s.out[d].k[i]);
-            }
-        for (int i = 0; i < c->s.nout; i++)
-            if (c->s.out[d].k[i] == 1)
-                c->axes[i] = c->s.extent[i] == 1 ? ts_ix_const(c->e->a, 0) : rest;
-    }
-}
-
 /* Loops over the summed axes up to `last`, and inside them what must hold. */
 static void open_sums(contraction *c, int last, int *marks)
 {
@@ -227,7 +211,7 @@ static void row_form(contraction *c)
 
     open_outputs(c, c->rank - 1, outer);
     c->out[c->rank - 1] = ts_ix_const(c->e->a, 0);
-    output_axes(c);
+    ts_spec_axes(c->e->a, &c->s, c->rank, c->out, c->axes);
     ts_emit_line(c->e, "%s %s[%ld] = {0};", ts_emit_ctype(c->e, t), s, (long)extent);
     open_sums(c, c->s.naxes, marks);
     coordinates(c, 0);
@@ -283,7 +267,7 @@ static void dot_form(contraction *c)
     int64_t extent = c->s.extent[axis];
 
     open_outputs(c, c->rank, outer);
-    output_axes(c);
+    ts_spec_axes(c->e->a, &c->s, c->rank, c->out, c->axes);
     ts_emit_line(c->e, "%s %s[%d] = {0};", ts_emit_ctype(c->e, t), s, WAYS);
     open_sums(c, axis, marks);
     dot_part(c, axis, s, 0, extent / WAYS, WAYS);
@@ -337,20 +321,29 @@ static bool takes_dot(contraction *c)
            step[0] == 1 && step[1] == 1 && !clipped(c);
 }
 
+/* How many coordinates of the operand move with the axis; -1 when one moves backwards. */
+static int moves(const contraction *c, int operand, int axis)
+{
+    int n = 0;
+
+    for (int d = 0; d < c->n->in[operand]->type.rank; d++) {
+        if (affine(c, operand)[d].k[axis] < 0)
+            return -1;
+        n += uses(c, operand, d, axis);
+    }
+    return n;
+}
+
 static bool takes_row(contraction *c)
 {
     int64_t step[2];
 
     c->row = row_axis(c);
-    if (c->row < 0 || c->s.extent[c->row] > LONGEST_ROW || !steps(c, c->row, step) ||
-        (step[0] && step[1]))
+    if (c->row < 0 || c->s.extent[c->row] > LONGEST_ROW || !steps(c, c->row, step))
         return false;
     c->along = step[1] ? 1 : 0;
-    for (int o = 0; o < 2; o++)
-        for (int d = 0; d < c->n->in[o]->type.rank; d++)
-            if (affine(c, o)[d].k[c->row] < 0)
-                return false;
-    return step[c->along] > 0;
+    return step[c->along] > 0 && moves(c, c->along, c->row) == 1 &&
+           moves(c, 1 - c->along, c->row) == 0;
 }
 
 static bool contract(ts_render *r, ts_emit *e, const ts_kernel *k)
