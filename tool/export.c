@@ -299,6 +299,8 @@ static int run(void)
 
     if (!args.folder || !args.folder[0])
         return usage_error("export", "--c DIR is missing: where to write the C");
+    if (args.name && !strcmp(args.name, "main"))
+        return usage_error("export", "--name cannot be main: main.c is the example");
     code = weights_open(args.file, args.model, &w);
     if (code)
         return code;

@@ -232,6 +232,24 @@ static const char *operand(ts_emit *e, const ts_affine *f, int naxes, const ts_i
     return cond;
 }
 
+/* An output dim is one axis, or group * size + rest. */
+void ts_spec_axes(ts_arena *a, const ts_spec *s, int rank, const ts_ix *const *at,
+                  const ts_ix **axes)
+{
+    for (int d = 0; d < rank; d++) {
+        const ts_ix *rest = at[d];
+        for (int i = 0; i < s->nout; i++)
+            if (s->out[d].k[i] > 1) {
+                axes[i] = ts_ix_div(a, rest, s->out[d].k[i]);
+                rest = ts_ix_mod(a, rest, s->out[d].k[i]);
+            }
+        /* a group of one channel: both have factor 1, and the inner one is 0 */
+        for (int i = 0; i < s->nout; i++)
+            if (s->out[d].k[i] == 1)
+                axes[i] = s->extent[i] == 1 ? ts_ix_const(a, 0) : rest;
+    }
+}
+
 /* The plain nest, for what the blocked template does not take: sums one output element. */
 const char *ts_emit_contract(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
@@ -245,19 +263,7 @@ const char *ts_emit_contract(ts_emit *e, const ts_node *n, int out, const ts_ix 
 
     (void)out;
     n->op->spec(e->a, n, &s);
-    /* An output dim is one axis, or group * size + rest. */
-    for (int d = 0; d < n->out[0]->type.rank; d++) {
-        const ts_ix *rest = at[d];
-        for (int i = 0; i < s.nout; i++)
-            if (s.out[d].k[i] > 1) {
-                axes[i] = ts_ix_div(e->a, rest, s.out[d].k[i]);
-                rest = ts_ix_mod(e->a, rest, s.out[d].k[i]);
-            }
-        /* a group of one channel: both have factor 1, and the inner one is 0 */
-        for (int i = 0; i < s.nout; i++)
-            if (s.out[d].k[i] == 1)
-                axes[i] = s.extent[i] == 1 ? ts_ix_const(e->a, 0) : rest;
-    }
+    ts_spec_axes(e->a, &s, n->out[0]->type.rank, at, axes);
     ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), acc, ts_emit_literal(e, t, 0));
     for (int i = s.nout; i < s.naxes; i++) {
         if (s.extent[i] == 1) {

@@ -110,7 +110,7 @@ const ts_atom *ts_emit_loop(ts_emit *e, const char *prefix, int64_t lo, int64_t 
 {
     const char *name = ts_emit_name(e, prefix);
 
-    ts_emit_line(e, "for (int64_t %s = %ld; %s < %ld; %s++) {", name, (long)lo, name, (long)hi,
+    ts_emit_line(e, "for (%s %s = %ld; %s < %ld; %s++) {", e->index, name, (long)lo, name, (long)hi,
                  name);
     return ts_atom_var(e->a, name, lo, hi - 1);
 }

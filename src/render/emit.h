@@ -63,6 +63,7 @@ struct ts_emit {
     int indent;
     int *next;          /* for fresh names; shared by the whole source */
     const char *prefix; /* of the functions that the prelude defines; "" unless it is exported */
+    const char *index;  /* the type of loop variables */
     bool plain;         /* C99 without extensions; scalar mode only */
     const ts_atom *lane;
     int lanes; /* 0: scalar mode */
@@ -124,5 +125,8 @@ struct ts_spec {
     ts_affine a[TS_MAX_RANK], b[TS_MAX_RANK], out[TS_MAX_RANK];
 };
 const ts_ix *ts_spec_ix(ts_arena *a, const ts_affine *f, int naxes, const ts_ix *const *axes);
+/* The output's axes from its coordinates (op/matmul.c). */
+void ts_spec_axes(ts_arena *a, const ts_spec *s, int rank, const ts_ix *const *at,
+                  const ts_ix **axes);
 
 #endif

@@ -16,7 +16,7 @@ enum { MOST_PRINTED = 64 }; /* numbers of an output */
  */
 static double made_up(ts_dtype t, int64_t i)
 {
-    return ts_dtype_is_float(t) ? (double)((float)(i * 37 % 101) / 50.0f - 1.0f) : 0;
+    return ts_dtype_is_float(t) ? (double)((float)(i % 101 * 37 % 101) / 50.0f - 1.0f) : 0;
 }
 
 static bool halves(ts_dtype t)
@@ -24,13 +24,33 @@ static bool halves(ts_dtype t)
     return t == TS_F16 || t == TS_BF16;
 }
 
-/* Inputs of the user's graph; those that no output needs are zero. */
-static void **sample(ts_export *x)
-{
-    void **in = TS_NEWS(x->a, void *, x->g->ninputs);
+/* What a run is fed and gives back, by the numbers of the user's graph. */
+typedef struct buffers {
+    void **in, **out; /* one more out: the loss, which is not wanted */
+} buffers;
 
+static ts_status make_buffers(ts_export *x, buffers *b)
+{
+    b->in = TS_NEWS(x->a, void *, x->g->ninputs);
+    b->out = TS_NEWS(x->a, void *, x->nout + 1);
     for (int i = 0; i < x->g->ninputs; i++)
-        in[i] = ts_arena_alloc(x->a, ts_type_bytes(&x->g->inputs[i]->type));
+        TS_TRY(ts_alloc(ts_type_bytes(&x->g->inputs[i]->type), "a sample", &b->in[i]));
+    for (int i = 0; i < x->nout; i++)
+        TS_TRY(ts_alloc(ts_type_bytes(&x->out[i].v->type), "its results", &b->out[i]));
+    return TS_OK;
+}
+
+static void free_buffers(const ts_export *x, buffers *b)
+{
+    for (int i = 0; i < x->g->ninputs; i++)
+        free(b->in[i]);
+    for (int i = 0; i < x->nout; i++)
+        free(b->out[i]);
+}
+
+/* Inputs that no output needs stay zero. */
+static void fill(const ts_export *x, void *const *in)
+{
     for (int i = 0; i < x->nin; i++) {
         const ts_param *p = &x->in[i];
         ts_dtype t = p->v->type.dtype;
@@ -40,7 +60,6 @@ static void **sample(ts_export *x)
             for (int64_t k = 0; k < p->count && !halves(t); k++)
                 ts_dtype_set(t, in[p->graph], k, made_up(t, k));
     }
-    return in;
 }
 
 static void put_input(const ts_param *p, const void *data, bool stored, ts_text *t, ts_text *fill)
@@ -56,8 +75,8 @@ static void put_input(const ts_param *p, const void *data, bool stored, ts_text 
     ts_text_printf(t, "\nstatic %s %s[%s];\n", p->type, p->name, p->size);
     if (ts_dtype_is_float(type) && !halves(type))
         ts_text_printf(fill,
-                       "    for (int64_t i = 0; i < %s; i++)\n"
-                       "        %s[i] = (float)(i * 37 %% 101) / 50.0f - 1.0f;\n",
+                       "    for (int32_t i = 0; i < %s; i++)\n"
+                       "        %s[i] = (float)(i %% 101 * 37 %% 101) / 50.0f - 1.0f;\n",
                        p->size, p->name);
 }
 
@@ -183,19 +202,27 @@ static void put_main(const ts_export *x, void *const *in, int digits, ts_text *t
     ts_text_free(&fill);
 }
 
-ts_status ts_export_example(ts_export *x, ts_c_files *files)
+static ts_status make(ts_export *x, buffers *b, ts_c_files *files)
 {
-    void **in = sample(x), **out = TS_NEWS(x->a, void *, x->nout + 1); /* and the loss: unwanted */
     ts_text example = {0}, expected = {0};
     int digits;
 
-    for (int i = 0; i < x->nout; i++)
-        out[i] = ts_arena_alloc(x->a, ts_type_bytes(&x->out[i].v->type));
-    TS_TRY(run(x, in, out));
-    digits = choose_digits(x, out);
-    put_main(x, in, digits, &example);
-    put_expected(x, out, digits, &expected);
+    TS_TRY(make_buffers(x, b));
+    fill(x, b->in);
+    TS_TRY(run(x, b->in, b->out));
+    digits = choose_digits(x, b->out);
+    put_main(x, b->in, digits, &example);
+    put_expected(x, b->out, digits, &expected);
     files->example = example.s;
     files->expected = expected.s;
     return TS_OK;
+}
+
+ts_status ts_export_example(ts_export *x, ts_c_files *files)
+{
+    buffers b = {0};
+    ts_status s = make(x, &b, files);
+
+    free_buffers(x, &b);
+    return s;
 }

@@ -230,6 +230,17 @@ static ts_status no_random(const ts_graph *g)
     return TS_OK;
 }
 
+/* Indices are 32 bits wide: many of the processors that this is for have no wider ones. */
+static ts_status small_enough(const ts_graph *g)
+{
+    for (int i = 0; i < g->nvalues; i++)
+        if (ts_type_count(&g->values[i]->type) > INT32_MAX)
+            return ts_fail(TS_ERR_UNSUPPORTED,
+                           "a tensor of %" PRId64 " elements is too large for exported C",
+                           ts_type_count(&g->values[i]->type));
+    return TS_OK;
+}
+
 /* --- the plan: outputs are the caller's memory --- */
 
 static ts_status plan(ts_export *x)
@@ -240,6 +251,7 @@ static ts_status plan(ts_export *x)
 
     TS_TRY(ts_pass_all(x->a, x->model, &opt, &g));
     TS_TRY(no_random(g));
+    TS_TRY(small_enough(g));
     p->g = g;
     p->place = TS_NEWS(x->a, ts_place, g->nvalues);
     TS_TRY(ts_plan_fuse(x->a, g, &opt, p));
@@ -311,17 +323,30 @@ static void put_args(const ts_export *x, ts_text *t)
 
 /* --- constants --- */
 
+/* The state whose numbers these are, in whatever shape; or NULL. */
+static const char *state_of(const ts_export *x, const ts_value *v)
+{
+    for (int i = 0; i < x->model->nnodes; i++) {
+        const ts_node *n = x->model->nodes[i];
+        if (!strcmp(n->op->name, "const") && n->layer && ts_graph_find_state(x->g, n->layer) &&
+            n->out[0]->type.dtype == v->type.dtype &&
+            ts_type_count(&n->out[0]->type) == ts_type_count(&v->type) &&
+            !memcmp(n->data, v->node->data, ts_type_bytes(&v->type)))
+            return n->layer;
+    }
+    return NULL;
+}
+
+/* net_fc_weight; net_bn1_57 for what was computed from several. */
 static const char *constant_name(const ts_export *x, const ts_value *v)
 {
-    const char *layer = v->node->layer ? v->node->layer : "";
-    const char *name = ts_arena_printf(x->a, "%s%s", x->r.prefix, identifier(x->a, layer));
+    const char *state = state_of(x, v), *layer = v->node->layer ? v->node->layer : "", *name;
+    bool taken = !state;
 
-    for (int i = 0; i < x->r.p->g->nvalues && layer[0]; i++)
-        if (x->r.names[i] && !strcmp(x->r.names[i], name))
-            layer = "";
-    return ts_graph_find_state(x->g, layer) && layer[0]
-               ? name
-               : ts_arena_printf(x->a, "%s_%d", name, v->id);
+    name = ts_arena_printf(x->a, "%s%s", x->r.prefix, identifier(x->a, state ? state : layer));
+    for (int i = 0; i < x->r.p->g->nvalues; i++)
+        taken = taken || (x->r.names[i] && !strcmp(x->r.names[i], name));
+    return taken ? ts_arena_printf(x->a, "%s_%d", name, v->id) : name;
 }
 
 static void constants(ts_export *x, ts_c_files *out)
@@ -450,7 +475,7 @@ static void put_copies(const ts_export *x, ts_text *calls)
         if (from == &x->out[i])
             continue;
         ts_text_printf(calls,
-                       "    for (int64_t i = 0; i < %" PRId64 "; i++)\n        %s[i] = %s[i];\n",
+                       "    for (int32_t i = 0; i < %" PRId64 "; i++)\n        %s[i] = %s[i];\n",
                        x->out[i].count, x->out[i].name,
                        from ? from->name : ts_render_pointer(&x->r, x->out[i].v));
     }

@@ -46,16 +46,18 @@ const char *ts_render_pointer(const void *where, const ts_value *v)
 
 void ts_render_emitter(ts_render *r, ts_emit *e)
 {
-    *e = (ts_emit){.a = r->a,
-                   .out = &r->body,
-                   .indent = 1,
-                   .next = &r->next,
-                   .prefix = r->prefix ? r->prefix : "",
-                   .plain = r->prefix != NULL,
-                   .where = r,
-                   .stored = stored,
-                   .pointer = ts_render_pointer,
-                   .need = need};
+    *e =
+        (ts_emit){.a = r->a,
+                  .out = &r->body,
+                  .indent = 1,
+                  .next = &r->next,
+                  .prefix = r->prefix ? r->prefix : "",
+                  .index = r->prefix ? "int32_t" : "int64_t", /* small processors have no 64 bits */
+                  .plain = r->prefix != NULL,
+                  .where = r,
+                  .stored = stored,
+                  .pointer = ts_render_pointer,
+                  .need = need};
 }
 
 static void declare(ts_render *r, const ts_value *v, bool written)

@@ -62,6 +62,7 @@ const ts_ix *ts_render_address(ts_render *r, const ts_value *v, const ts_ix *con
                  .out = &scratch,
                  .next = &next,
                  .prefix = "",
+                 .index = "int64_t",
                  .where = &p,
                  .stored = probe_stored,
                  .pointer = probe_pointer,

@@ -258,6 +258,7 @@ def test_files_of_others_are_left_alone(build_dir, tmp_path, exported):
 @pytest.mark.parametrize("args, code, words", [
     ([], USAGE, ["--c DIR is missing"]),
     (["--c", "out", "--name", "my net"], FAILED, ["'my net' cannot be the name of an exported net"]),
+    (["--c", "out", "--name", "main"], USAGE, ["main.c is the example"]),
     (["--c", "out", "--batch", "0"], USAGE, ["--batch is 0"]),
     (["--c", "out", "--model", "lenet"], FAILED, ["the weights do not fit the model 'lenet'"]),
     (["--c", "net.pth/out"], FAILED, ["cannot make the folder net.pth/out"]),

@@ -415,6 +415,43 @@ static void weights_must_fit(void **state)
     ts_graph_free(g);
 }
 
+/* From an engine, from a dict of doubles, or as they start: the same weights are the same text. */
+static void weights_from_anywhere(void **state)
+{
+    ts_graph *g = linear_net("net");
+    ts_object *dict = ts_object_new_dict();
+    ts_executable *x;
+    ts_engine *e;
+    ts_c_files f[3];
+
+    (void)state;
+    assert_ok(ts_compile(g, &(ts_options){.executor = TS_EXEC_REFERENCE}, &x));
+    assert_ok(ts_engine_new(x, NULL, &e));
+    for (int i = 0; i < 2; i++) {
+        const ts_tensor_info *t = ts_executable_tensor(x, TS_ROLE_STATE, i);
+        double wide[12];
+        float numbers[12];
+        ts_array w = {TS_F64, t->rank, {0}, 2 * t->bytes, wide};
+        memcpy(w.dims, t->dims, sizeof(w.dims));
+        assert_ok(ts_engine_read(e, t->name, numbers, t->bytes));
+        for (size_t k = 0; k < t->bytes / sizeof(float); k++)
+            wide[k] = numbers[k];
+        assert_ok(ts_object_set(dict, t->name, ts_object_new_tensor(&w)));
+    }
+    assert_ok(ts_export_c(g, &(ts_export_options){.no_example = true}, &f[0]));
+    assert_ok(ts_export_c(g, &(ts_export_options){.engine = e, .no_example = true}, &f[1]));
+    assert_ok(ts_export_c(g, &(ts_export_options){.weights = dict, .no_example = true}, &f[2]));
+    assert_string_equal(f[0].source, f[1].source);
+    assert_string_equal(f[0].source, f[2].source);
+    assert_non_null(strstr(f[0].source, "static const float net_fc_bias[3] = {"));
+    for (int i = 0; i < 3; i++)
+        ts_c_files_free(&f[i]);
+    ts_object_free(dict);
+    ts_engine_free(e);
+    ts_executable_free(x);
+    ts_graph_free(g);
+}
+
 /* What a description says cannot end the comment it stands in. */
 static void comments_stay_comments(void **state)
 {
@@ -484,6 +521,7 @@ int main(void)
         cmocka_unit_test(updates_are_refused),
         cmocka_unit_test(names_are_identifiers),
         cmocka_unit_test(weights_must_fit),
+        cmocka_unit_test(weights_from_anywhere),
         cmocka_unit_test(comments_stay_comments),
         cmocka_unit_test(outputs_that_nothing_computes),
     };
