@@ -174,23 +174,6 @@ static bool foreign(const char *path)
     return !strstr(head, "made by Tessera");
 }
 
-static int make_folder(const char *path)
-{
-    char part[PATH_MAX];
-
-    if (snprintf(part, sizeof(part), "%s", path) >= (int)sizeof(part))
-        return failure("the path of the folder is too long");
-    for (char *p = part + 1; *p; p++)
-        if (*p == '/') {
-            *p = 0;
-            (void)mkdir(part, 0777);
-            *p = '/';
-        }
-    if (mkdir(part, 0777) && errno != EEXIST)
-        return failure("cannot make the folder %s: %s", path, strerror(errno));
-    return TOOL_OK;
-}
-
 static int write_temp(file *f)
 {
     mode_t mask = umask(0);
@@ -238,7 +221,8 @@ static int write_files(const ts_c_files *c)
     const char *const ends[FILES] = {".h", ".c", "main.c", "expected.txt"};
     bool ours = false; /* main.c is there and ours; then so is expected.txt, which cannot say so */
     file *files = calloc(FILES, sizeof(*files));
-    int code = files ? make_folder(args.folder) : failure("out of memory");
+    int code = files ? make_folder(args.folder, "the C files", "--c DIR chooses another")
+                     : failure("out of memory");
 
     for (int i = 0; i < FILES && !code; i++) {
         snprintf(files[i].path, sizeof(files[i].path), "%s/%s%s", args.folder,

@@ -24,7 +24,7 @@ bool plots_wanted(void)
     return !args.none;
 }
 
-int make_folder(const char *path)
+int make_folder(const char *path, const char *of, const char *hint)
 {
     char part[PATH_MAX];
 
@@ -33,9 +33,8 @@ int make_folder(const char *path)
             continue;
         snprintf(part, sizeof(part), "%.*s", (int)n, path);
         if (mkdir(part, 0777) && errno != EEXIST)
-            return explain(TS_ERR_FILE, path, "making the folder for pictures",
-                           "--plots DIR chooses another folder, --no-plots none",
-                           "cannot make the folder %s: %s", part, strerror(errno));
+            return explain(TS_ERR_FILE, path, NULL, hint, "cannot make the folder %s for %s: %s",
+                           part, of, strerror(errno));
     }
     return TOOL_OK;
 }
@@ -44,7 +43,7 @@ int plot_path(const char *name, char *out, size_t size)
 {
     const char *folder = args.folder ? args.folder : ".";
 
-    if (args.folder && make_folder(folder))
+    if (args.folder && make_folder(folder, "pictures", PLOTS_HINT))
         return TOOL_FAILED;
     if ((size_t)snprintf(out, size, "%s%s%s", args.folder ? folder : "", args.folder ? "/" : "",
                          name) < size)

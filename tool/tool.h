@@ -100,7 +100,9 @@ ts_options chosen_options(void); /* device iterations and gradient accumulation 
 /* plots.c: the options of every command that draws */
 extern const option plot_options[];
 bool plots_wanted(void);
-int make_folder(const char *path);                       /* like mkdir -p */
+/* As mkdir -p; `of` says whose folder it is. */
+int make_folder(const char *path, const char *of, const char *hint);
+#define PLOTS_HINT "--plots DIR chooses another folder, --no-plots none"
 int plot_path(const char *name, char *out, size_t size); /* in the folder, which is made */
 /* Reports a picture that failed. A library that draws none is no failure unless --plots is given;
  * then plots are not wanted any more. */

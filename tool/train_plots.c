@@ -61,7 +61,7 @@ int plot_begin(run *r)
 
     if (!r->plots[0])
         return TOOL_OK;
-    code = make_folder(r->plots);
+    code = make_folder(r->plots, "pictures", PLOTS_HINT);
     return !code && is_image(&r->sample) ? plot_samples(r) : code;
 }
 
