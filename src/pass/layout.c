@@ -10,11 +10,11 @@
  *
  * Two ways to fill vector registers, chosen for the whole network:
  *   batch in the lanes   when the batch is a multiple of 8: nothing is wasted at 1, 5 or 10
- * channels, and weights, pooling, norms and softmax need no shuffles. [N,C,H,W] lies as
- * [N/L][C][H][W][L]. channels last        otherwise, when the convolutions' channels are multiples
- * of 8: [N][H][W][C]. Weights keep PyTorch's layout with the batch in the lanes (they are
- * broadcast). With channels last they lie as [kh][kw][in][out], and so do their optimiser states;
- * the gradient of the input reads a transposed copy.
+ *     channels, and weights, pooling, norms and softmax need no shuffles. [N,C,H,W] lies as
+ *     [N/L][C][H][W][L]. Convolution weights keep PyTorch's layout: they are broadcast.
+ *   channels last          otherwise, when most work is in convolutions whose channels are multiples
+ *     of 8: [N][H][W][C]. Weights lie as [kh][kw][in][out], and so do their optimiser states; the
+ *     gradient of the input reads a transposed copy.
  */
 #include "pass/pass.h"
 #include "render/render.h"
@@ -116,7 +116,8 @@ static void find_batch(layouts *l)
 static ts_status choose(layouts *l, const ts_options *opt)
 {
     int64_t n = 0;
-    bool any = false, wide = true;
+    double all = 0, wide = 0; /* flops */
+    bool any = false;
     ts_isa isa;
 
     TS_TRY(ts_isa_find(opt->isa, &isa));
@@ -132,12 +133,17 @@ static ts_status choose(layouts *l, const ts_options *opt)
             return TS_OK; /* two batch sizes: leave it */
         any = true;
         n = x->dim[0];
-        wide = wide && w->dim[0] % 8 == 0 && w->dim[1] % 8 == 0 && x->dtype == TS_F32;
+        all += ts_node_flops(c);
+        if (w->dim[0] % 8 == 0 && w->dim[1] % 8 == 0 && x->dtype == TS_F32)
+            wide += ts_node_flops(c);
     }
     if (any && n % 8 == 0) {
         l->scheme = BATCH_LANES;
         l->lanes = n % 16 == 0 && isa.width >= 16 ? 16 : 8;
-    } else if (any && wide)
+    } else if (any && n % 4 == 0 && wide < 0.8 * all) {
+        l->scheme = BATCH_LANES;
+        l->lanes = 4;
+    } else if (any && wide >= 0.8 * all) /* the first one has the image's 1 or 3 channels */
         l->scheme = CHANNELS_LAST;
     return TS_OK;
 }

@@ -14,6 +14,7 @@ static const struct {
     {"split", ts_pass_split},         /* large sums in two steps                             */
     {"layout", ts_pass_layout},       /* batch in the lanes, or channels last                */
     {"winograd", ts_pass_winograd},   /* large 3x3 convolutions with fewer products          */
+    {"pad", ts_pass_pad},             /* padding in memory where rows fill the vectors       */
 };
 
 const char *ts_pass_name(int i)

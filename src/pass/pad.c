@@ -1,0 +1,106 @@
+/* pad.c - convolutions over rows read padding from memory instead of testing for it.
+ *
+ *   before                                  after
+ *     %2 = conv %x, %w  padding=[1,1]         %2 = pad %x  lo=[0,0,1,1] hi=[0,0,1,1]
+ *                                             %3 = conv %2, %w
+ *     %4 = conv_input %dy, %w                 %5 = pad %dy lo=[0,0,2,2] hi=[0,0,2,2]
+ *                                             %4 = conv_input %5, %w  padding=[2,2]
+ *
+ * Where neither the batch nor the channels fill the vectors (pass/layout.c), a row of the picture
+ * does; a row that is cut short by padding cannot, and would be computed one by one. The gradient of
+ * the input reads around its operand as a convolution with padding does. The copies cost far less
+ * (6 -> 35 GFLOP/s for a small net with a batch of 5).
+ *
+ * needs   the layout pass to be over
+ */
+#include "pass/pass.h"
+
+/* The sizes of the kernel in the spatial dims, and how many there are. */
+static int kernel(const ts_node *n, const int64_t **size)
+{
+    const ts_type *w = &n->in[1]->type;
+
+    if (!strcmp(n->op->name, "conv_weight"))
+        w = &n->out[0]->type;
+    *size = w->dim + 2;
+    return w->rank - 2;
+}
+
+/* How much to put around the operand on each side; false: nothing, or this form does not do it. */
+static bool around(const ts_node *n, int64_t *pad)
+{
+    const int64_t *padding, *stride, *dilation, *size;
+    int spatial = kernel(n, &size), np = ts_attr_list(n, "padding", &padding);
+    int ns = ts_attr_list(n, "stride", &stride), nd = ts_attr_list(n, "dilation", &dilation);
+    bool any = false;
+
+    for (int d = 0; d < spatial; d++) {
+        int64_t p = np ? padding[d] : 0;
+        pad[d] = p;
+        if (!strcmp(n->op->name, "conv_input")) {
+            pad[d] = size[d] - 1 - p;
+            if ((ns && stride[d] != 1) || (nd && dilation[d] != 1) || pad[d] < 0)
+                return false;
+        }
+        any = any || pad[d];
+    }
+    return any;
+}
+
+static bool applies(const ts_node *n, int64_t *pad)
+{
+    if (strcmp(n->op->name, "conv") && strcmp(n->op->name, "conv_weight") &&
+        strcmp(n->op->name, "conv_input"))
+        return false;
+    return !n->out[0]->layout.set && !n->in[0]->layout.set && n->in[0]->type.dtype == TS_F32 &&
+           around(n, pad);
+}
+
+static ts_value *padded(ts_value *x, const int64_t *pad)
+{
+    int64_t both[TS_MAX_RANK] = {0};
+
+    for (int d = 2; d < x->type.rank; d++)
+        both[d] = pad[d - 2];
+    return ts_pad(x, x->type.rank, both, both, 0);
+}
+
+static ts_value *without_tests(const ts_node *n, ts_value *const *in, const int64_t *pad)
+{
+    const int64_t *size;
+    int64_t now[TS_MAX_RANK] = {0};
+    ts_attr attr[TS_MAX_ATTR + 1];
+    int spatial = kernel(n, &size), nattr = ts_attrs_but(n, "padding", attr);
+
+    for (int d = 0; d < spatial && !strcmp(n->op->name, "conv_input"); d++)
+        now[d] = size[d] - 1;
+    attr[nattr++] = ts_attr_l("padding", spatial, now);
+    return ts_make2(n->op, padded(in[0], pad), in[1], nattr, attr);
+}
+
+ts_status ts_pass_pad(ts_arena *a, const ts_graph *in, const ts_options *opt, const ts_graph **out)
+{
+    ts_value **map;
+    ts_graph *g;
+
+    *out = in;
+    if (opt->executor == TS_EXEC_REFERENCE)
+        return TS_OK;
+    g = ts_graph_begin_copy(a, in, &map);
+    for (int i = 0; i < in->nnodes; i++) {
+        const ts_node *n = in->nodes[i];
+        int64_t pad[TS_MAX_RANK];
+        if (!applies(n, pad)) {
+            ts_graph_copy_node(g, n, map);
+            continue;
+        }
+        g->like = n;
+        map[n->out[0]->id] = without_tests(
+            n, (ts_value *[]){map[n->in[0]->id], map[n->in[1]->id]}, pad);
+        g->like = NULL;
+        TS_TRY(ts_graph_check(g));
+    }
+    ts_graph_finish_copy(g, in, map);
+    *out = g;
+    return TS_OK;
+}
