@@ -20,13 +20,7 @@ static bool is_image_folder(const char *path)
     return !idx;
 }
 
-typedef struct download {
-    ts_bar *bar;
-    char file[256];
-    int64_t done;
-} download;
-
-static bool show_download(void *arg, const char *file, int64_t done, int64_t total)
+bool show_download(void *arg, const char *file, int64_t done, int64_t total)
 {
     download *d = arg;
 

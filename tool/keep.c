@@ -225,6 +225,27 @@ static int resume_option(const run *r, const ts_object *options, const char *nam
     return TOOL_OK;
 }
 
+/* What is divided by; a file may say anything. */
+static bool in_range(const char *name)
+{
+    const option *o = find_option(&train_command, name);
+    double v = (double)*(int64_t *)o->target;
+
+    return v >= o->low && v <= o->high;
+}
+
+static int resume_all(const run *r, const ts_object *options)
+{
+    int code = TOOL_OK;
+
+    for (int i = 0; !code && i < COUNT(meaning); i++)
+        code = resume_option(r, options, meaning[i]);
+    if (!code && !(in_range("batch-size") && in_range("device-iterations") &&
+                   in_range("gradient-accumulation")))
+        return damaged(r, "the checkpoint's options make no sense");
+    return code;
+}
+
 /* The description is in the checkpoint; a file of it that changed since is another model. */
 static int resume_model(run *r, const ts_object *own, bool named)
 {
@@ -272,7 +293,7 @@ int resume_options(run *r, ts_object **file)
     bool named = given(&asked.model);
     const ts_object *own;
     const char *data;
-    int code = TOOL_OK;
+    int code;
 
     if (access(r->resume, F_OK) && errno == ENOENT)
         return nothing_to_resume(r);
@@ -284,8 +305,7 @@ int resume_options(run *r, ts_object **file)
         return damaged(r, "it is no checkpoint of a training run");
     if (strcmp(data, asked.data) != 0)
         return differs(r, "the data", asked.data, data);
-    for (int i = 0; !code && i < COUNT(meaning); i++)
-        code = resume_option(r, ts_object_get(own, "options"), meaning[i]);
+    code = resume_all(r, ts_object_get(own, "options"));
     if (!code)
         code = resume_epochs(r, own);
     return code ? code : resume_model(r, own, named);

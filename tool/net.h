@@ -36,6 +36,12 @@ typedef struct dataset_options {
     bool resize; /* those of other datasets too: the net was trained on resized images */
     bool quiet;  /* no bar for a download */
 } dataset_options;
+typedef struct download { /* for ts_data_options.progress_arg; close the bar when all is open */
+    ts_bar *bar;
+    char file[256];
+    int64_t done;
+} download;
+bool show_download(void *arg, const char *file, int64_t done, int64_t total);
 bool dataset_has_name(const char *name); /* it is one of ts_data_builtin */
 int dataset_open(const dataset_options *o, ts_dataset **out);
 

@@ -259,6 +259,7 @@ int parse(const command *c, int argc, char **argv)
     bool only_arguments = false;
     const option *o;
 
+    nseen = 0;
     for (int i = 0; i < argc && !code; i++)
         if (!only_arguments && !strcmp(argv[i], "--"))
             only_arguments = true;

@@ -5,27 +5,6 @@
 
 /* --- data --- */
 
-static ts_bar *download_bar;
-static char downloading[256];
-
-/* A bar for each file. */
-static bool on_download(void *arg, const char *file, int64_t done, int64_t total)
-{
-    static int64_t shown;
-
-    (void)arg;
-    if (strcmp(downloading, file) != 0) {
-        ts_bar_close(download_bar);
-        snprintf(downloading, sizeof(downloading), "%s", file);
-        download_bar = ts_bar_open(&(ts_bar_options){
-            .label = file, .unit = "B", .total = total, .quiet = asked.quiet || asked.json});
-        shown = 0;
-    }
-    ts_bar_update(download_bar, done - shown);
-    shown = done;
-    return true;
-}
-
 /* "28" or "28x32", height first. */
 static int read_size(ts_image_options *image)
 {
@@ -46,20 +25,18 @@ static int read_size(ts_image_options *image)
 
 static int open_split(ts_split split, int64_t limit, ts_dataset **out)
 {
+    download shown = {0};
     ts_data_options o = {.name = asked.data,
                          .split = split,
                          .limit = limit,
                          .dir = asked.folder,
-                         .progress = on_download};
+                         .progress = asked.quiet || asked.json ? NULL : show_download,
+                         .progress_arg = &shown};
     int code = read_size(&o.image);
 
-    if (code)
-        return code;
-    if (ts_data_open(&o, out))
+    if (!code && ts_data_open(&o, out))
         code = TOOL_FAILED;
-    ts_bar_close(download_bar);
-    download_bar = NULL;
-    downloading[0] = 0;
+    ts_bar_close(shown.bar);
     return code;
 }
 
@@ -114,9 +91,8 @@ static int check_test(run *r)
 static int open_test(run *r)
 {
     int code = open_split(TS_SPLIT_TEST, asked.limit, &r->test);
-    bool named = !strcmp(asked.data, "mnist") || !strcmp(asked.data, "fashion-mnist");
 
-    if (code && named)
+    if (code && dataset_has_name(asked.data))
         return failed();
     if (code)
         say("No test set: %s", ts_last_error()->message);

@@ -6,7 +6,7 @@
  *   progress.c   how far a run is, as numbers that a checkpoint can keep
  *   keep.c       the result and the checkpoint, as files; resuming
  *   optim.c      what the optimizer keeps, in PyTorch's layout
- *   report.c ... what people see: train_report.c (text, JSON, CSV, TensorBoard), train_plots.c
+ *   train_report.c, train_plots.c   what people see: text, JSON, CSV, TensorBoard, pictures
  *   stop.c       Ctrl-C
  */
 #ifndef TRAIN_H

@@ -2,8 +2,7 @@
 #include "tool.h"
 #include <string.h>
 
-training chosen = {
-    .optimizer = "sgd", .lr = 0.001, .weight_decay = -1, .iterations = 1, .accumulation = 1};
+training chosen = {.optimizer = "sgd", .lr = 0.001, .weight_decay = -1, .accumulation = 1};
 
 static const struct {
     const char *name;

@@ -229,6 +229,28 @@ static void training_and_inference_differ(void **state)
 }
 
 /* One sample of it has no statistics, and the model is fine all the same. */
+/* In the order of their layers, buffers too, and which are trained. */
+static void states_can_be_asked_for(void **state)
+{
+    static const char *const names[] = {"bn.running_mean", "bn.running_var", "bn.weight",
+                                        "bn.bias",         "f.weight",       "f.bias"};
+    ts_model *m = parse("input 3 4 4\nbn: batch_norm\nflatten\nf: linear 2\nloss cross_entropy\n");
+    ts_graph *g;
+    bool trained;
+
+    (void)state;
+    assert_ok(ts_model_graph(m, &(ts_model_options){.batch = 2, .training = true}, &g));
+    for (int i = 0; i < TS_COUNT(names); i++) {
+        assert_string_equal(ts_graph_state(g, i, &trained), names[i]);
+        assert_int_equal(trained, !strstr(names[i], "running"));
+    }
+    assert_null(ts_graph_state(g, TS_COUNT(names), &trained));
+    assert_null(ts_graph_state(g, -1, NULL));
+    assert_null(ts_graph_state(NULL, 0, NULL));
+    ts_graph_free(g);
+    ts_model_free(m);
+}
+
 static void batch_norm_of_rows_is_read(void **state)
 {
     ts_model *m = parse("input 3\nbn: batch_norm\nf: linear 2\nloss cross_entropy\n");
@@ -524,6 +546,7 @@ int main(void)
         cmocka_unit_test(a_model_becomes_a_graph),
         cmocka_unit_test(training_and_inference_differ),
         cmocka_unit_test(batch_norm_of_rows_is_read),
+        cmocka_unit_test(states_can_be_asked_for),
         cmocka_unit_test(sizes_can_be_asked_for),
         cmocka_unit_test(layers_say_what_they_make),
         cmocka_unit_test(estimates_are_what_is_compiled),

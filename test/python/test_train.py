@@ -412,6 +412,21 @@ def test_failures(train, tmp_path, args, words):
     assert not (tmp_path / "classifier.pth").exists()
 
 
+HOSTILE = [  # changes to a checkpoint, and what is said about them
+    (lambda o: o["tessera"]["options"].update({"batch-size": "0"}), "options make no sense"),
+    (lambda o: o["tessera"]["options"].update({"device-iterations": "-5"}), "options make no sense"),
+    (lambda o: o["tessera"]["options"].pop("seed"), "does not say how its run was started"),
+    (lambda o: o["tessera"]["progress"].update(call=10**9), "does not say how far its run is"),
+    (lambda o: o["tessera"]["progress"].update(epochs=torch.ones(1, 4)), "does not say how far its run is"),
+    (lambda o: o["tessera"].pop("epochs"), "how many epochs"),
+    (lambda o: o["model_state_dict"].pop("fc1.bias"), "no fc1.bias that fits"),
+    (lambda o: o["model_state_dict"].update({"fc1.bias": torch.ones(3)}), "no fc1.bias that fits"),
+    (lambda o: o["optimizer_state_dict"]["state"].pop(0), "no conv1.weight.momentum that fits"),
+    (lambda o: o["tessera"].update({"tessera.model": "nonsense"}), "the description must begin"),
+    (lambda o: o["tessera"].update(samples=7), "the number of samples is '512' here and '7'"),
+]
+
+
 @needs_data
 def test_resuming_another_run(train, tmp_path):
     train(*SHORT, "--output", "a.pth")
@@ -429,6 +444,12 @@ def test_resuming_another_run(train, tmp_path):
     train("fashion-mnist", "--epochs", 2, "--output", "b.pth", "--resume", code=FAILED)
     assert "--epochs is 2, and 3 are done" in train.err
     assert (tmp_path / "a.resume.pth").read_bytes() == before
+    for change, words in HOSTILE:
+        kept = torch.load(tmp_path / "b.resume.pth")
+        change(kept)
+        torch.save(kept, tmp_path / "c.resume.pth")
+        train("fashion-mnist", "--output", "c.pth", "--resume", "--epochs", 4, "--no-plots", code=FAILED)
+        assert words in train.err, train.err
     torch.save({"a": torch.ones(2)}, tmp_path / "a.resume.pth")
     train("fashion-mnist", "--output", "a.pth", "--resume", code=FAILED)
     assert "no checkpoint of a training run" in train.err

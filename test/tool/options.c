@@ -49,6 +49,32 @@ static void tables_in_tables_are_one(void **state)
     assert_null(option_at(&(command){.name = "none"}, 0));
 }
 
+static void values_as_text_and_back(void **state)
+{
+    static const char *const names[] = {"n", "optimizer", "lr", "data", "quiet"};
+    static const char *const texts[] = {"-3", "adam", "0.10000000000000001", "", "yes"};
+    char text[64];
+
+    (void)state;
+    assert_int_equal(
+        LINE("a.pth", "--n=-3", "--optimizer=adam", "--lr=0.1", "--quiet", "b.png", "--data", "x"),
+        TOOL_OK);
+    assert_true(given(&args.n) && given(&args.quiet) && given(&args.file) && given(&args.data));
+    args.data = NULL;
+    for (int i = 0; i < TS_COUNT(names); i++)
+        assert_string_equal(option_text(find_option(&predict, names[i]), text, sizeof(text)),
+                            texts[i]);
+    memset(&args, 0, sizeof(args));
+    for (int i = 0; i < TS_COUNT(names); i++)
+        option_set(find_option(&predict, names[i]), texts[i]);
+    assert_int_equal(args.n, -3);
+    assert_string_equal(args.optimizer, "adam");
+    assert_true(args.lr == 0.1 && args.quiet && !args.data);
+    assert_null(find_option(&predict, "FILE"));
+    LINE("a.pth");
+    assert_true(given(&args.file) && !given(&args.n));
+}
+
 static void everything_finds_its_place(void **state)
 {
     (void)state;
@@ -86,6 +112,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_in_tables_are_one),
         cmocka_unit_test(everything_finds_its_place),
+        cmocka_unit_test(values_as_text_and_back),
         cmocka_unit_test(what_is_needed_must_be_there),
     };
 
