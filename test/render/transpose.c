@@ -20,7 +20,7 @@ static ts_executable *compile(const shape *s)
 {
     char text[512];
     ts_graph *g;
-    ts_executable *x;
+    ts_executable *x = NULL;
 
     snprintf(text, sizeof(text),
              "graph g\n"
