@@ -12,7 +12,7 @@ and stored like the others, and their docstrings say "Accepted; no effect on our
 import copy
 import json
 import os
-from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Union
+from typing import Any, Callable, Dict, List, Optional, Set
 
 import torch
 
@@ -46,7 +46,23 @@ POPART_KEYS = frozenset((
 _ENGINE_OPTIONS = "POPLAR_ENGINE_OPTIONS"
 
 
-class _Settings:
+class _Freezable:
+    """What can be made read-only."""
+
+    _is_frozen = False
+
+    def _checkNotFrozen(self) -> None:
+        if self._is_frozen:
+            raise AttributeError("Can't modify frozen Options")
+
+    def _freeze(self) -> None:
+        self._is_frozen = True
+
+    def _unfreeze(self) -> None:
+        self._is_frozen = False
+
+
+class _Settings(_Freezable):
     """A table of values that can be frozen.
 
     `_values` has what was set or has a default, `_types` the type a value must have. Both are filled by
@@ -55,10 +71,12 @@ class _Settings:
 
     _values: Dict[str, Any]
     _types: Dict[str, type]
-    _is_frozen: bool
 
     def __init__(self) -> None:
-        self.__dict__.update(_values={}, _types={}, _is_frozen=False, _warnings={}, _warnings_disabled=set())
+        self._values = {}
+        self._types = {}
+        self._warnings: Dict[str, str] = {}
+        self._warnings_disabled: Set[str] = set()
 
     def _add(self, **defaults: Any) -> None:
         """New values; their types are the types of the defaults."""
@@ -79,16 +97,6 @@ class _Settings:
                   f"Unexpected type {type(value).__name__} for option {name}. Expected {expected.__name__}")
             self._values[name] = value
         return self
-
-    def _checkNotFrozen(self) -> None:
-        if self._is_frozen:
-            raise AttributeError("Can't modify frozen Options")
-
-    def _freeze(self) -> None:
-        self.__dict__["_is_frozen"] = True
-
-    def _unfreeze(self) -> None:
-        self.__dict__["_is_frozen"] = False
 
     def _warn(self, name: str, text: str) -> None:
         """Log a warning, once for this object, unless its name is in `_warnings_disabled`."""
@@ -130,12 +138,11 @@ def _listing(values: Dict[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
-class _PopartOptions:
+class _PopartOptions(_Freezable):
     """Options of the layer below, by name. Any key can be set; unknown ones fail when compiling."""
 
     def __init__(self) -> None:
         self.options: Dict[str, Any] = {}
-        self._is_frozen = False
         self.set("instrumentWithHardwareCycleCounter", False)
         self.set("rearrangeAnchorsOnHost", False)
 
@@ -164,16 +171,6 @@ class _PopartOptions:
         unknown = [k for k in self.options if k not in known and k.split(".")[0] + "." not in known]
         if unknown:
             raise createPoptorchError(f"Unknown session option: {', '.join(sorted(unknown))}")
-
-    def _checkNotFrozen(self) -> None:
-        if self._is_frozen:
-            raise AttributeError("Can't modify frozen Options")
-
-    def _freeze(self) -> None:
-        self._is_frozen = True
-
-    def _unfreeze(self) -> None:
-        self._is_frozen = False
 
     def toDict(self) -> Dict[str, Any]:
         """The options, by name."""
