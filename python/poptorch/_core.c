@@ -958,7 +958,7 @@ static bool fill(PyObject *m)
 {
     error_type = PyErr_NewException("poptorch._core.Error", NULL, NULL);
     return error_type && !PyModule_AddObjectRef(m, "Error", error_type) &&
-           !PyType_Ready(&value_type) && !PyModule_AddType(m, &graph_type) &&
+           !PyModule_AddType(m, &value_type) && !PyModule_AddType(m, &graph_type) &&
            !PyModule_AddType(m, &executable_type) && !PyModule_AddType(m, &engine_type) &&
            !PyModule_AddStringConstant(m, "version", ts_version());
 }
