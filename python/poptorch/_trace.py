@@ -241,7 +241,16 @@ class Tracer(TorchDispatchMode):
         for other in reversed(memory.tensors):
             if _geometry(other.tensor) == _geometry(t):
                 return self._add(self._alias(t, other))
-        return None
+        return self._strided(t, memory.tensors[0])
+
+    def _strided(self, t: torch.Tensor, owner: _Tensor) -> _Tensor:
+        """A view that was made before its memory was traced, or by as_strided."""
+        base = owner.tensor
+        if not base.is_contiguous() or base.dtype != t.dtype:
+            raise createPoptorchError("A view of a tensor that is not contiguous, or of another type, is not "
+                                      f"supported (%s:%d)" % _userLine())
+        args = (list(t.shape), list(t.stride()), t.storage_offset() - base.storage_offset())
+        return self._view(t, owner, "poptorch::strided", args, 0, None)
 
     def _alias(self, t: torch.Tensor, of: _Tensor) -> _Tensor:
         """Another Python object for the same elements: x.data, and what autograd makes for itself."""
@@ -371,7 +380,8 @@ class Tracer(TorchDispatchMode):
                 self._note(op)
         for i in written:    # the constant it was, before PyTorch writes to it
             if self._find(bound[i]) is None:
-                self._add(_Tensor(bound[i], self._newMemory(bound[i]), self._constant(bound[i])))
+                owner = bound[i] if bound[i]._base is None else bound[i]._base
+                self._add(_Tensor(owner, self._newMemory(owner), self._constant(owner)))
         out = func(*args, **kwargs)
         if written:
             self._finishWrite(op, [bound[i] for i in written], encoded)
@@ -408,9 +418,9 @@ class Tracer(TorchDispatchMode):
             return
         values = self._results(op, target.spec, encoded)
         value = values[0] if values else None
-        if value is not None:
-            value = self._checked(op, target.tensor, value)
         try:
+            if value is not None:
+                value = self._checked(op, target.tensor, value, target)
             self._write(target, value)
         except (Missing, NotImplementedError) as e:
             if str(e):
@@ -430,18 +440,18 @@ class Tracer(TorchDispatchMode):
             self._note(op)
             return
         first = tensors[0]
-        if first.dtype not in DTYPES or any(t.numel() == 0 for t in tensors):
+        if first.dtype not in DTYPES or first.numel() == 0:
             raise createPoptorchError(f"{op} makes a tensor of type {first.dtype} and shape "
                                       f"{tuple(first.shape)}, which is not supported")
         values = self._results(op, (DTYPES[first.dtype], tuple(first.shape)), encoded)
         base = self._find(bound[0]) if bound and isinstance(bound[0], torch.Tensor) else None
         for i, t in enumerate(outs):
-            if not isinstance(t, torch.Tensor) or (base is not None and t is base.tensor):
+            if not isinstance(t, torch.Tensor) or not t.numel() or (base is not None and t is base.tensor):
                 continue
             value = values[i] if i < len(values) else None
             if value is not None:
                 value = self._checked(op, t, value)
-            if base is not None and t.numel() and _storage(t) == _storage(base.tensor):
+            if base is not None and _storage(t) == _storage(base.tensor):
                 self._view(t, base, op, (encoded or (None,))[1:], i, value)
             else:
                 self._add(_Tensor(t, self._newMemory(t), value))
@@ -450,15 +460,23 @@ class Tracer(TorchDispatchMode):
                 if isinstance(bound[argument], torch.Tensor):
                     self._write(self._find(bound[argument]), values[result])
 
-    def _checked(self, op: str, t: torch.Tensor, value: Any) -> Any:
-        """The value has PyTorch's dtype and shape; no gradient flows where PyTorch lets none flow."""
+    def _checked(self, op: str, t: torch.Tensor, value: Any, written: Optional[_Tensor] = None) -> Any:
+        """The value has PyTorch's dtype and shape; no gradient flows where PyTorch lets none flow.
+
+        A write under no_grad() to a tensor that has a gradient changes its value and leaves the gradient
+        as if there had been no write.
+        """
         if value.shape != tuple(t.shape):
             raise createPoptorchError(f"{op} should give a tensor of shape {tuple(t.shape)}, but gave "
                                       f"{value.shape}. This is a bug of this package")
         if value.dtype != DTYPES[t.dtype]:
             value = self._tracked(self.graph.cast(value, DTYPES[t.dtype]), value)
         if self.training and t.dtype.is_floating_point and not torch.is_grad_enabled():
-            value = self._tracked(self.graph.detach(value), value)
+            if written is None or t.grad_fn is None:
+                return self._tracked(self.graph.detach(value), value)
+            old, spec = self._valueOf(written), written.spec
+            change = self._lower("aten::sub.Tensor", spec, (value, old, 1))[0]
+            value = self._lower("aten::add.Tensor", spec, (old, self.graph.detach(change), 1))[0]
         return value
 
     # --- what the function mode and the ops of this package ask for ---
@@ -604,7 +622,8 @@ class _Functions(TorchFunctionMode):
         t = self.tracer
         first = args[0] if args else None
         if func in _LOSSES:
-            out = func(*args, **kwargs)
+            out = _smoothed(t, *args, **kwargs) if func is F.cross_entropy else None
+            out = func(*args, **kwargs) if out is None else out
             if t.training:
                 t.markLoss(out)
             return out
@@ -625,6 +644,17 @@ class _Functions(TorchFunctionMode):
 
 def _dropoutArguments(kwargs: Dict[str, Any]) -> Dict[str, Any]:
     return {{"input": "x", "train": "training"}.get(k, k): v for k, v in kwargs.items()}
+
+
+def _smoothed(t: Tracer, input: torch.Tensor, target: torch.Tensor, weight: Optional[torch.Tensor] = None,
+              size_average: Any = None, ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
+              label_smoothing: float = 0.0) -> Optional[torch.Tensor]:
+    """cross_entropy with smoothed labels, which PyTorch makes of ops that choose elements by their values;
+    None for the other kinds."""
+    if not label_smoothing or not t.isTraced(input) or target.is_floating_point():
+        return None
+    compute = (lambda: input.sum(0 if input.dim() == 1 else 1)) if reduction == "none" else input.sum
+    return t.emit("poptorch::cross_entropy", (target, weight, reduction, ignore_index, label_smoothing), compute)
 
 
 def _oneHot(t: Tracer, tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:

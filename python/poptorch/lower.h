@@ -79,27 +79,28 @@ lower_fn lower_unary, lower_binary, lower_add, lower_sub, lower_rsub, lower_div,
     lower_logical, lower_bitwise, lower_bitwise_not, lower_logical_not, lower_where,
     lower_masked_fill, lower_addcmul, lower_addcdiv, lower_lerp, lower_clamp, lower_clamp_one,
     lower_copy, lower_fill, lower_hardtanh, lower_hardsigmoid, lower_hardswish, lower_mish,
-    lower_log_sigmoid, lower_softplus, lower_leaky_relu, lower_elu, lower_gelu, lower_prelu,
-    lower_threshold, lower_hardshrink, lower_softshrink, lower_glu, lower_tan, lower_hyperbolic,
-    lower_arc, lower_erfc, lower_frac, lower_xlogy, lower_relu6, lower_bernoulli, lower_rand,
-    lower_randn, lower_uniform, lower_normal, lower_dropout, lower_feature_dropout, lower_nop,
-    lower_square, lower_pow;
+    lower_log_sigmoid, lower_softplus, lower_leaky_relu, lower_elu, lower_celu, lower_selu,
+    lower_gelu, lower_prelu, lower_threshold, lower_hardshrink, lower_softshrink, lower_glu,
+    lower_tan, lower_hyperbolic, lower_arc, lower_erfc, lower_frac, lower_xlogy, lower_relu6,
+    lower_bernoulli, lower_rand, lower_randn, lower_uniform, lower_normal, lower_dropout,
+    lower_feature_dropout, lower_nop, lower_square, lower_pow;
 
 /* lower_shape.c */
 lower_fn lower_reshape, lower_detach, lower_permute, lower_expand, lower_select, lower_slice,
-    lower_split, lower_unfold, lower_flip, lower_roll, lower_repeat, lower_cat, lower_stack,
-    lower_pad, lower_index, lower_index_select, lower_gather, lower_scatter_value,
+    lower_split, lower_unfold, lower_strided, lower_flip, lower_roll, lower_repeat, lower_cat,
+    lower_stack, lower_pad, lower_index, lower_index_select, lower_gather, lower_scatter_value,
     lower_scatter_src, lower_scatter_add, lower_index_put, lower_embedding, lower_one_hot,
     lower_reduce, lower_extreme, lower_argument, lower_any, lower_variance, lower_norm,
-    lower_cumsum, lower_softmax, lower_logsumexp, lower_tri, lower_reflection_pad;
+    lower_cumsum, lower_softmax, lower_logsumexp, lower_tri, lower_pixel_shuffle,
+    lower_reflection_pad;
 lower_put_fn lower_put_reshape, lower_put_permute, lower_put_select, lower_put_slice,
-    lower_put_split;
+    lower_put_split, lower_put_strided;
 
 /* lower_layer.c */
 lower_fn lower_matmul, lower_addmm, lower_dot, lower_linear, lower_convolution, lower_max_pool,
     lower_avg_pool, lower_adaptive_avg_pool, lower_adaptive_max_pool, lower_upsample,
     lower_batch_norm, lower_batch_norm_eval, lower_batch_norm_no_stats, lower_group_norm,
     lower_layer_norm, lower_nll_loss, lower_loss, lower_bce, lower_bce_logits, lower_huber,
-    lower_identity_loss, lower_attention;
+    lower_soft_margin, lower_cross_entropy, lower_identity_loss, lower_attention;
 
 #endif

@@ -322,6 +322,31 @@ ts_value *lower_huber(ts_call *c)
         delta);
 }
 
+static ts_value *reduced(ts_call *c, ts_value *x, const char *how)
+{
+    return x ? ts_apply(c->g, "identity_loss", 1, &x, "reduction:s", how) : NULL;
+}
+
+/* log(1 + exp(-x target)) */
+ts_value *lower_soft_margin(ts_call *c)
+{
+    ts_value *x = ts_mul(lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype));
+
+    return reduced(c, ts_softplus(ts_neg(x)), reduction(c, 2));
+}
+
+/* (x, target, weight, reduction as text, ignore_index, label_smoothing) */
+ts_value *lower_cross_entropy(ts_call *c)
+{
+    ts_value *in[] = {lower_tensor(c, 0), lower_tensor(c, 1), lower_tensor(c, 2)};
+
+    if (!in[0] || !in[1])
+        return NULL;
+    return ts_apply(c->g, "cross_entropy", in[2] ? 3 : 2, in,
+                    "reduction:s ignore_index:i label_smoothing:f", lower_text(c, 3, "mean"),
+                    lower_int(c, 4, -100), lower_number(c, 5, 0));
+}
+
 /* (x, target, weight, reduction) */
 ts_value *lower_bce(ts_call *c)
 {
@@ -348,8 +373,5 @@ ts_value *lower_bce_logits(ts_call *c)
 
 ts_value *lower_identity_loss(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
-
-    return x ? ts_apply(c->g, "identity_loss", 1, &x, "reduction:s", lower_text(c, 1, "mean"))
-             : NULL;
+    return reduced(c, lower_tensor(c, 0), lower_text(c, 1, "mean"));
 }

@@ -266,18 +266,33 @@ ts_value *lower_leaky_relu(ts_call *c)
     return ts_leaky_relu(x_of(c), lower_number(c, 1, 0.01));
 }
 
-/* scale * (max(0, x) + min(0, alpha * (exp(input_scale * x) - 1))) */
-ts_value *lower_elu(ts_call *c)
+/* scale * (x > 0 ? x : alpha * (exp(inner * x) - 1)) */
+static ts_value *scaled_elu(ts_call *c, double alpha, double scale, double inner)
 {
-    double alpha = lower_number(c, 1, 1), scale = lower_number(c, 2, 1),
-           inner = lower_number(c, 3, 1);
     ts_value *x = x_of(c), *zero = lower_scalar(c, 0), *low, *y;
 
     if (scale == 1 && inner == 1)
         return ts_elu(x, alpha);
-    low = lower_op2("minimum", c, x, zero);
+    low = ts_where(ts_gt(x, zero), zero, x);
     y = ts_mul_scalar(lower_op1("expm1", c, ts_mul_scalar(low, inner)), alpha);
     return ts_mul_scalar(ts_add(ts_relu(x), y), scale);
+}
+
+ts_value *lower_elu(ts_call *c)
+{
+    return scaled_elu(c, lower_number(c, 1, 1), lower_number(c, 2, 1), lower_number(c, 3, 1));
+}
+
+ts_value *lower_celu(ts_call *c)
+{
+    double alpha = lower_number(c, 1, 1);
+
+    return scaled_elu(c, alpha, 1, 1 / alpha);
+}
+
+ts_value *lower_selu(ts_call *c)
+{
+    return scaled_elu(c, 1.6732632423543772848, 1.0507009873554804934, 1);
 }
 
 ts_value *lower_gelu(ts_call *c)

@@ -295,6 +295,63 @@ ts_value *lower_unfold(ts_call *c)
     return ts_permute_n(x, rank + 1, dims);
 }
 
+/* The elements of row-major x that a view of these sizes, strides and offset shows, as a constant
+ * index into x flattened. Slow and always right: for views that were made before their memory was
+ * part of the graph. */
+static ts_value *strided_places(ts_call *c)
+{
+    int64_t sizes[TS_MAX_RANK], strides[TS_MAX_RANK], offset = lower_int(c, 3, 0), n = 1, *at;
+    int rank = lower_ints(c, 1, sizes);
+    ts_value *v;
+
+    lower_ints(c, 2, strides);
+    for (int i = 0; i < rank; i++)
+        n *= sizes[i];
+    at = n > 0 ? malloc((size_t)n * sizeof(*at)) : NULL;
+    if (!at)
+        return lower_refuse(c, "a view of %lld elements", (long long)n);
+    for (int64_t k = 0; k < n; k++) {
+        int64_t rest = k;
+
+        at[k] = offset;
+        for (int i = rank - 1; i >= 0; i--) {
+            at[k] += rest % sizes[i] * strides[i];
+            rest /= sizes[i];
+        }
+    }
+    v = ts_const_n(c->g, TS_I64, at, 1, &n);
+    free(at);
+    return v;
+}
+
+ts_value *lower_strided(ts_call *c)
+{
+    ts_value *flat = ts_reshape_n(lower_tensor(c, 0), 1, (int64_t[]){-1});
+    ts_value *at = strided_places(c);
+
+    if (!flat || !at)
+        return NULL;
+    flat = ts_apply(c->g, "index_select", 2, (ts_value *[]){flat, at}, "dim:i", (int64_t)0);
+    return ts_reshape_n(flat, c->rank, c->dims);
+}
+
+ts_value *lower_put_strided(ts_call *c, ts_value *x, ts_value *y)
+{
+    ts_value *flat = ts_reshape_n(x, 1, (int64_t[]){-1}), *at = strided_places(c), *new, *one;
+    int64_t dims[TS_MAX_RANK], size, n;
+    int rank = shape(x, dims);
+
+    if (!flat || !at)
+        return NULL;
+    size = ts_dim(flat, 0);
+    n = ts_dim(at, 0);
+    y = ts_reshape_n(y, 1, &n);
+    one = ts_full_n(c->g, TS_F32, 1, 1, &n);
+    new = ts_apply(c->g, "index_add", 2, (ts_value *[]){at, y}, "dim:i size:i", (int64_t)0, size);
+    one = ts_apply(c->g, "index_add", 2, (ts_value *[]){at, one}, "dim:i size:i", (int64_t)0, size);
+    return ts_reshape_n(ts_where(one, new, flat), rank, dims);
+}
+
 /* --- shapes ----------------------------------------------------------------------------------- */
 
 ts_value *lower_flip(ts_call *c)
@@ -438,6 +495,25 @@ ts_value *lower_reflection_pad(ts_call *c)
         if (by[2 * i] || by[2 * i + 1])
             x = pad_by_index(c, x, rank - 1 - i, by[2 * i], by[2 * i + 1]);
     return x;
+}
+
+/* [N, C r r, H, W] -> [N, C, r, r, H, W] -> [N, C, H, r, W, r] -> [N, C, H r, W r], N being all
+ * dims before the last three; unshuffle goes the other way. */
+ts_value *lower_pixel_shuffle(ts_call *c)
+{
+    bool up = !strcmp(c->row->op, "shuffle");
+    ts_value *x = lower_tensor(c, 0);
+    int64_t r = lower_int(c, 1, 1), ch = c->dims[c->rank - 3], h = c->dims[c->rank - 2],
+            w = c->dims[c->rank - 1];
+
+    if (up) {
+        x = ts_reshape_n(x, 6, (int64_t[]){-1, ch, r, r, h / r, w / r});
+        x = ts_permute_n(x, 6, (int64_t[]){0, 1, 4, 2, 5, 3});
+    } else {
+        x = ts_reshape_n(x, 6, (int64_t[]){-1, ch / r / r, h, r, w, r});
+        x = ts_permute_n(x, 6, (int64_t[]){0, 1, 3, 5, 2, 4});
+    }
+    return ts_reshape_n(x, c->rank, c->dims);
 }
 
 /* A mask of rows and columns times x. */
