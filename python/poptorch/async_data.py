@@ -187,6 +187,9 @@ def _loadDataset(strategy: SharingStrategy, payload: Any) -> Any:
 
 def _work(strategy: SharingStrategy, payload: Any, conn: Connection, settings: Dict[str, Any]) -> None:
     """The worker's main function."""
+    # A loader's own workers start as they would in the parent: through a server of their own they take
+    # seconds, and this process has no threads that a fork could hurt.
+    multiprocessing.set_start_method(settings["start_method"], force=True)
     torch.set_num_threads(1)
     torch.manual_seed(settings["seed"])
     try:
@@ -258,7 +261,8 @@ class AsynchronousDataAccessor:
         self._start(sharing_strategy, {
             "buffer_size": buffer_size, "load_indefinitely": load_indefinitely, "early_preload": early_preload,
             "rebatched_size": rebatched_size, "keep_remainder": _keep_remainder,
-            "parsers": dict(custom_arg.parsers),
+            "parsers": dict(custom_arg.parsers), 
+            "start_method": multiprocessing.get_start_method(allow_none=True),
             "seed": int(torch.empty((), dtype=torch.int64).random_().item())})
 
     @staticmethod
