@@ -261,7 +261,7 @@ class AsynchronousDataAccessor:
         self._start(sharing_strategy, {
             "buffer_size": buffer_size, "load_indefinitely": load_indefinitely, "early_preload": early_preload,
             "rebatched_size": rebatched_size, "keep_remainder": _keep_remainder,
-            "parsers": dict(custom_arg.parsers), 
+            "parsers": dict(custom_arg.parsers),
             "start_method": multiprocessing.get_start_method(allow_none=True),
             "seed": int(torch.empty((), dtype=torch.int64).random_().item())})
 
