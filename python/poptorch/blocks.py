@@ -202,8 +202,9 @@ class _PhasedExecution(ExecutionStrategy):
         super().__init__()
         if len(phases) == 1 and _isListOfPhases(phases[0]):
             phases = tuple(phases[0])
-        check(phases, f"{type(self).__name__} needs at least one phase: it has no automatic staging")
         self._phases = [self._toPhase(p) for p in phases]
+        check(self._phases and all(p.stages for p in self._phases),
+              f"{type(self).__name__} needs phases with stages: it has no automatic staging")
         self._separate_backward_phase = False
         for number, phase in enumerate(self._phases):
             for i, stage in enumerate(phase.stages):

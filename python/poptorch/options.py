@@ -168,7 +168,7 @@ class _PopartOptions(_Freezable):
     def checkKeys(self) -> None:
         """For compiling: an Error that names the keys nobody knows."""
         known = POPART_KEYS | {"patterns", "patterns_level"}
-        unknown = [k for k in self.options if k not in known and k.split(".")[0] + "." not in known]
+        unknown = [k for k in self.options if k not in known and k[:k.find(".") + 1] not in known]
         if unknown:
             raise createPoptorchError(f"Unknown session option: {', '.join(sorted(unknown))}")
 
