@@ -5,6 +5,7 @@
     output, loss = model(images, labels)
 """
 
+import faulthandler as _faulthandler
 import os as _os
 
 import torch as _torch
@@ -22,15 +23,20 @@ except ImportError as _e:
     raise ImportError(f"poptorch's extension module cannot be loaded ({_e}); build it with `make python` and "
                       "put build/python on PYTHONPATH") from _e
 
-from . import enums, ops, optim, options  # noqa: E402
-from ._args import ICustomArgParser, registerCustomArgParser  # noqa: E402
-from ._executor import (PoplarExecutor, inferenceModel, registerPostCompileHook,  # noqa: E402
+from . import autocasting, enums, ops, optim, options  # noqa: E402
+from ._executor import (PoplarExecutor, inferenceModel, load, registerPostCompileHook,  # noqa: E402
                         registerPreCompileHook, trainingModel)
-from ._logging import setLogLevel  # noqa: E402
+from ._logging import installExceptHook as _installExceptHook, setLogLevel  # noqa: E402
+from .autocasting import autocast  # noqa: E402
 from .blocks import *  # noqa: E402,F401,F403
+from .custom_arg import *  # noqa: E402,F401,F403
+from .data import *  # noqa: E402,F401,F403
 from .enums import *  # noqa: E402,F401,F403
 from .errors import *  # noqa: E402,F401,F403
 from .ops import *  # noqa: E402,F401,F403
 from .options import Options, TensorLocationSettings  # noqa: E402
+
+_faulthandler.enable()
+_installExceptHook()
 
 __version__ = _core.version

@@ -5,47 +5,13 @@ and results are built from it. Matching is on the way of every call, so it does 
 """
 
 import inspect
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
 from ._logging import logger
+from .custom_arg import findParser, parsers
 from .errors import check, createPoptorchError
-
-
-class ICustomArgParser:
-    """Teaches the package a type that holds tensors; see registerCustomArgParser."""
-
-    def yieldTensors(self, struct: Any) -> Iterator[torch.Tensor]:
-        """The tensors in an object, always in the same order."""
-        raise NotImplementedError
-
-    def reconstruct(self, original_structure: Any, tensor_iterator: Iterator[torch.Tensor]) -> Any:
-        """A new object like the first one, with other tensors."""
-        raise NotImplementedError
-
-
-_parsers: Dict[type, ICustomArgParser] = {}
-
-
-def registerCustomArgParser(arg_type: type, parser: Optional[ICustomArgParser]) -> None:
-    """Use `parser` for objects of a type in arguments and results; None unregisters."""
-    if parser is None:
-        _parsers.pop(arg_type, None)
-        return
-    if not isinstance(parser, ICustomArgParser):
-        raise createPoptorchError(f"The parser of {arg_type.__name__} must be an ICustomArgParser, got "
-                                  f"{type(parser).__name__}")
-    _parsers[arg_type] = parser
-
-
-def _parserOf(value: Any) -> Optional[ICustomArgParser]:
-    if not _parsers:
-        return None
-    found = _parsers.get(type(value))
-    if found is not None:
-        return found
-    return next((p for t, p in _parsers.items() if isinstance(value, t)), None)
 
 
 class _Leaf:
@@ -76,7 +42,7 @@ class _Node:
 class _Custom:
     """An object of a registered type."""
 
-    def __init__(self, original: Any, parser: ICustomArgParser, items: List[_Leaf]) -> None:
+    def __init__(self, original: Any, parser: Any, items: List[_Leaf]) -> None:
         self.original = original
         self.parser = parser
         self.items = items
@@ -91,7 +57,7 @@ def flatten(value: Any, tensors: List[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return _Leaf(len(tensors) - 1, value)
-    parser = _parserOf(value)
+    parser = findParser(value) if parsers else None
     if parser is not None:
         return _Custom(value, parser, [flatten(t, tensors) for t in parser.yieldTensors(value)])
     if isinstance(value, (list, tuple)):
@@ -186,6 +152,7 @@ class Arguments:
         self.keywords = set(kwargs)
         self.tensors: List[torch.Tensor] = []
         self.trees = {name: flatten(value, self.tensors) for name, value in bound.arguments.items()}
+        self.leaves = [_Leaf(i, t) for i, t in enumerate(self.tensors)]
         # Calls with these many plain arguments need no binding: the common case.
         simple = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in self.signature.parameters.values())
         self.positional = list(self.trees.items()) if simple and not kwargs else None
@@ -214,6 +181,10 @@ class Arguments:
         for name, tree in self.trees.items():
             bound.arguments[name] = rebuild(tree, tensors)
         return forward(*bound.args, **bound.kwargs)
+
+    def examples(self) -> Dict[str, Any]:
+        """What a file keeps to make such arguments again: the structure, not the numbers."""
+        return {"trees": self.trees, "leaves": [(leaf.dtype, tuple(leaf.shape)) for leaf in self.leaves]}
 
     def match(self, args: Tuple, kwargs: Dict[str, Any]) -> List[torch.Tensor]:
         """The tensors of a later call, which must be like the first."""
@@ -251,3 +222,9 @@ def bind(signature: inspect.Signature, args: Tuple, kwargs: Dict[str, Any]) -> i
         if p.name not in bound.arguments and not optional:
             raise createPoptorchError(f"Mandatory parameter {p.name} missing")
     return bound
+
+
+def fromExamples(examples: Dict[str, Any]) -> Tuple[Tuple, Dict[str, Any]]:
+    """Arguments like those of Arguments.examples(), all zero."""
+    tensors = [torch.zeros(shape, dtype=dtype) for dtype, shape in examples["leaves"]]
+    return (), {name: rebuild(tree, tensors) for name, tree in examples["trees"].items()}

@@ -115,14 +115,17 @@ def _namedStates(model: torch.nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
 
 @contextlib.contextmanager
 def _restored(states: List[Tuple[str, torch.Tensor]]) -> Iterator[None]:
-    """What a trace writes to weights and buffers is taken back: the device does it again."""
-    saved = [(t, t._version, t.detach().clone()) for _, t in states]
+    """What a trace writes to weights and buffers is taken back: the device does it again.
+
+    Versions would not do to find out: batch_norm writes its statistics without changing them.
+    """
+    saved = [(t, t.detach().clone()) for _, t in states]
     try:
         yield
     finally:
         with torch.no_grad():
-            for t, version, value in saved:
-                if t._version != version:
+            for t, value in saved:
+                if not torch.equal(t, value):
                     t.copy_(value)
 
 
@@ -325,3 +328,15 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
     finally:
         bar.close()
     program.seconds = time.perf_counter() - started
+
+
+def checkExecutable(program: Program) -> None:
+    """An Error unless a loaded executable has the inputs, outputs and weights of the traced model."""
+    outputs = program.executable.tensors(1)
+    found = [(_trace.TORCH_DTYPES[t[1]], t[2]) for t in outputs[:len(program.outputs)]]
+    state = {t[0]: t[2] for t in program.executable.tensors(2)}
+    same = found == program.outputs and len(outputs) == len(program.outputs) + program.has_loss
+    for name, t in program.states.items():
+        same = same and state.get(name) == tuple(t.shape)
+    if not same:
+        raise createPoptorchError("The compiled model in the file was made from another model")

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
-from . import _args, _compile, _core, _trace, _wrap, blocks, optim
+from . import _args, _compile, _core, _file, _trace, _wrap, blocks, optim
 from ._logging import logger
 from .enums import ConnectionType, OutputMode
 from .errors import Error, check, createPoptorchError
@@ -172,7 +172,8 @@ class PoplarExecutor:
             return
         self._build(args, kwargs)
 
-    def _build(self, args: Tuple, kwargs: Dict[str, Any]) -> None:
+    def _build(self, args: Tuple, kwargs: Dict[str, Any], executable: Any = None) -> None:
+        """Trace and compile, or with an executable, trace only."""
         self._options._Popart.checkKeys()
         with _trace.nativeErrors():
             arguments = _args.Arguments(self._model.forward, args, kwargs)
@@ -183,11 +184,54 @@ class PoplarExecutor:
         if self._training:
             self._description = self._describe()
             names = _compile.groupNames(self._description, self._model, program.trained)
-        _compile.compileProgram(program, tracer, self._batching, self._options, self._description, names)
+        if executable is None:
+            _compile.compileProgram(program, tracer, self._batching, self._options, self._description, names)
+        else:
+            program.executable = executable
+            _compile.checkExecutable(program)
         arguments.tensors = []    # the shapes stay, the first batch can go
         self._program = program
         if self._options.connection_type != ConnectionType.Never:
             self._attach()
+
+    def compileAndExport(self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
+        """compile(), then save()."""
+        self.compile(*args, **kwargs)
+        self.save(filename, export_model)
+
+    def save(self, filename: str, export_model: bool = True, save_rng_state: bool = True) -> None:
+        """Write the compiled model to a file, with the module, options and optimizer unless export_model is
+        False."""
+        program = self._compiled()
+        if self._engine is not None:
+            self.copyWeightsToHostIfNeeded()
+        exported = export_model and {"model": self._user_model, "optimizer": self._optimizer}
+        _file.write(filename, program.executable, {
+            "training": self._training, "options": self._options, "model": None, "optimizer": None,
+            "call": program.arguments.examples(), "rng": self.rng_state if save_rng_state else None,
+            "state": self._saved_state if self._engine is None else self._readState(), **(exported or {})})
+
+    def loadExecutable(self, filename: str) -> None:
+        """Use the compiled model of a file instead of compiling this one, which must be equal to it."""
+        if self._program is not None:
+            raise createPoptorchError("The model has been compiled already")
+        try:
+            record = _file.read(filename)
+        except AssertionError as e:
+            raise createPoptorchError(str(e)) from None
+        self._takeFile(filename, record)
+
+    def _takeFile(self, filename: str, record: Dict[str, Any]) -> None:
+        if record["training"] != self._training:
+            raise createPoptorchError(f"{filename} has a model for {'training' if record['training'] else 'inference'}")
+        args, kwargs = _args.fromExamples(record["call"])
+        executable = _file.executable(filename)
+        self._rng = record["rng"]
+        self._saved_state = record["state"]
+        try:
+            self._build(args, kwargs, executable)
+        except AssertionError as e:
+            raise createPoptorchError(f"The compiled model in the file was made from another model: {e}") from None
 
     def _compiled(self) -> _compile.Program:
         if self._program is None:
@@ -514,3 +558,20 @@ def trainingModel(model: Any, options: Optional[Options] = None,
 def inferenceModel(model: Any, options: Optional[Options] = None) -> PoplarExecutor:
     """Run a module on the device, without gradients."""
     return PoplarExecutor(model, options, False)
+
+
+def load(filename: str, edit_opts_fn: Optional[Callable[[Options], None]] = None) -> PoplarExecutor:
+    """The executor that save(filename) wrote: module, options, optimizer and compiled program.
+
+    The file holds a program and pickled objects: load files from those whose programs you would run.
+    `edit_opts_fn` may change the options first.
+    """
+    record = _file.read(filename)
+    check(record.get("model") is not None,
+          f"{filename} was saved with export_model=False; use loadExecutable() on a wrapped model instead")
+    options = record["options"].clone()
+    if edit_opts_fn is not None:
+        edit_opts_fn(options)
+    executor = PoplarExecutor(record["model"], options, record["training"], record["optimizer"])
+    executor._takeFile(filename, record)
+    return executor

@@ -5,6 +5,7 @@ buffers change class while an executor trains them: the new classes are the old 
 executor before anything is read. unwrap() takes it all back.
 """
 
+import copyreg
 import weakref
 from typing import Any, Dict, Iterator, Optional, Tuple
 
@@ -162,7 +163,10 @@ def _moduleClass(original: type) -> type:
             self.copyWeightsToHostIfNeeded()
             unwrapped = original.__new__(original)
             unwrapped.__dict__.update({k: v for k, v in self.__dict__.items() if k != _LINK})
-            return unwrapped.__reduce_ex__(protocol)
+            reduced = unwrapped.__reduce_ex__(protocol)
+            if reduced[0] is copyreg.__newobj__:    # insists on the class of the object being pickled
+                reduced = (copyreg._reconstructor, (original, object, None), *reduced[2:])
+            return reduced
 
     Wrapped.__name__ = f"Poptorch{original.__name__}"
     Wrapped.__qualname__ = Wrapped.__name__
