@@ -78,8 +78,8 @@ _NEED_VALUES: Dict[Any, str] = {
     _T.cpu: ".cpu()",
 }
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__))
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 _tracer: Optional["Tracer"] = None
 
@@ -146,6 +146,17 @@ def _storage(t: torch.Tensor) -> int:
 
 def _geometry(t: torch.Tensor) -> Tuple:
     return t.dtype, tuple(t.shape), t.stride(), t.storage_offset()
+
+
+def _reach(t: torch.Tensor) -> int:
+    """One past the last place of the memory that a tensor shows."""
+    return t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride())) + 1
+
+
+def _sameElements(t: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: Optional[int]) -> bool:
+    """Would as_strided_ leave the elements where they are? Strides of sizes of 1 say nothing."""
+    same = tuple(size) == tuple(t.shape) and offset in (None, t.storage_offset())
+    return same and all(n == 1 or a == b for n, a, b in zip(size, stride, t.stride()))
 
 
 def _tensorsIn(value: Any) -> Iterator[torch.Tensor]:
@@ -243,14 +254,23 @@ class Tracer(TorchDispatchMode):
                 return self._add(self._alias(t, other))
         return self._strided(t, memory.tensors[0])
 
-    def _strided(self, t: torch.Tensor, owner: _Tensor) -> _Tensor:
-        """A view that was made before its memory was traced, or by as_strided."""
-        base = owner.tensor
-        if not base.is_contiguous() or base.dtype != t.dtype:
-            raise createPoptorchError("A view of a tensor that is not contiguous, or of another type, is not "
-                                      f"supported (%s:%d)" % _userLine())
-        args = (list(t.shape), list(t.stride()), t.storage_offset() - base.storage_offset())
-        return self._view(t, owner, "poptorch::strided", args, 0, None)
+    def _strided(self, t: torch.Tensor, of: _Tensor) -> _Tensor:
+        """A view without a better name: made by as_strided, or before its memory was traced.
+
+        Where each of its elements lies in `of` is found out with numbers; in order, it is a reshape.
+        """
+        base = of.tensor
+        size = max(_reach(base), _reach(t))
+        inside = torch.full((size,), -1, dtype=torch.int64)
+        inside.as_strided(base.shape, base.stride(), base.storage_offset()).copy_(
+            torch.arange(base.numel()).view(base.shape))
+        places = inside.as_strided(t.shape, t.stride(), t.storage_offset()).flatten()
+        if base.dtype != t.dtype or bool((places < 0).any()):
+            raise createPoptorchError("A view of memory in which another tensor lies is not supported "
+                                      "(%s:%d)" % _userLine())
+        if torch.equal(places, torch.arange(base.numel())):
+            return self._view(t, of, "aten::view", (list(t.shape),), 0, None)
+        return self._view(t, of, "poptorch::places", (self._constant(places),), 0, None)
 
     def _alias(self, t: torch.Tensor, of: _Tensor) -> _Tensor:
         """Another Python object for the same elements: x.data, and what autograd makes for itself."""
@@ -366,6 +386,8 @@ class Tracer(TorchDispatchMode):
             raise _needsValue("The value of a tensor")
         bound = [args[i] if i < len(args) else kwargs.get(a.name, a.default_value)
                  for i, a in enumerate(schema.arguments)]
+        if name == "aten::as_strided_" and _sameElements(*bound[:4]):
+            return func(*args, **kwargs)
         return self._call(func, name, bound, args, kwargs)
 
     def _call(self, func: Any, name: str, bound: List[Any], args: Tuple, kwargs: Dict) -> Any:
@@ -443,6 +465,10 @@ class Tracer(TorchDispatchMode):
         if first.dtype not in DTYPES or first.numel() == 0:
             raise createPoptorchError(f"{op} makes a tensor of type {first.dtype} and shape "
                                       f"{tuple(first.shape)}, which is not supported")
+        if name == "aten::as_strided":
+            if encoded is not None:
+                self._strided(first, self._find(bound[0]))    # type: ignore[arg-type]
+            return
         values = self._results(op, (DTYPES[first.dtype], tuple(first.shape)), encoded)
         base = self._find(bound[0]) if bound and isinstance(bound[0], torch.Tensor) else None
         for i, t in enumerate(outs):
@@ -451,7 +477,9 @@ class Tracer(TorchDispatchMode):
             value = values[i] if i < len(values) else None
             if value is not None:
                 value = self._checked(op, t, value)
-            if base is not None and _storage(t) == _storage(base.tensor):
+            if name.startswith("aten::unsafe_"):    # promised not to be written through
+                self._add(_Tensor(t, _Memory(), value))
+            elif base is not None and _storage(t) == _storage(base.tensor):
                 self._view(t, base, op, (encoded or (None,))[1:], i, value)
             else:
                 self._add(_Tensor(t, self._newMemory(t), value))

@@ -149,7 +149,7 @@ static const lower_row rows[] = {
     {"aten::unsafe_split", lower_split, "split", 0},
     {"aten::unsafe_split_with_sizes", lower_split, "sizes", 0},
     {"aten::unbind", lower_split, "unbind", lower_put_split},
-    {"poptorch::strided", lower_strided, 0, lower_put_strided},
+    {"poptorch::places", lower_places, 0, lower_put_places},
     {"aten::unfold", lower_unfold, 0, 0},
     /* shapes */
     {"aten::flip", lower_flip, 0, 0},

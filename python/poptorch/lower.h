@@ -87,14 +87,14 @@ lower_fn lower_unary, lower_binary, lower_add, lower_sub, lower_rsub, lower_div,
 
 /* lower_shape.c */
 lower_fn lower_reshape, lower_detach, lower_permute, lower_expand, lower_select, lower_slice,
-    lower_split, lower_unfold, lower_strided, lower_flip, lower_roll, lower_repeat, lower_cat,
+    lower_split, lower_unfold, lower_places, lower_flip, lower_roll, lower_repeat, lower_cat,
     lower_stack, lower_pad, lower_index, lower_index_select, lower_gather, lower_scatter_value,
     lower_scatter_src, lower_scatter_add, lower_index_put, lower_embedding, lower_one_hot,
     lower_reduce, lower_extreme, lower_argument, lower_any, lower_variance, lower_norm,
     lower_cumsum, lower_softmax, lower_logsumexp, lower_tri, lower_pixel_shuffle,
     lower_reflection_pad;
 lower_put_fn lower_put_reshape, lower_put_permute, lower_put_select, lower_put_slice,
-    lower_put_split, lower_put_strided;
+    lower_put_split, lower_put_places;
 
 /* lower_layer.c */
 lower_fn lower_matmul, lower_addmm, lower_dot, lower_linear, lower_convolution, lower_max_pool,

@@ -295,39 +295,12 @@ ts_value *lower_unfold(ts_call *c)
     return ts_permute_n(x, rank + 1, dims);
 }
 
-/* The elements of row-major x that a view of these sizes, strides and offset shows, as a constant
- * index into x flattened. Slow and always right: for views that were made before their memory was
- * part of the graph. */
-static ts_value *strided_places(ts_call *c)
-{
-    int64_t sizes[TS_MAX_RANK], strides[TS_MAX_RANK], offset = lower_int(c, 3, 0), n = 1, *at;
-    int rank = lower_ints(c, 1, sizes);
-    ts_value *v;
-
-    lower_ints(c, 2, strides);
-    for (int i = 0; i < rank; i++)
-        n *= sizes[i];
-    at = n > 0 ? malloc((size_t)n * sizeof(*at)) : NULL;
-    if (!at)
-        return lower_refuse(c, "a view of %lld elements", (long long)n);
-    for (int64_t k = 0; k < n; k++) {
-        int64_t rest = k;
-
-        at[k] = offset;
-        for (int i = rank - 1; i >= 0; i--) {
-            at[k] += rest % sizes[i] * strides[i];
-            rest /= sizes[i];
-        }
-    }
-    v = ts_const_n(c->g, TS_I64, at, 1, &n);
-    free(at);
-    return v;
-}
-
-ts_value *lower_strided(ts_call *c)
+/* The elements of x, flattened, that a constant index names. Slow and always right: for views that
+ * have no better name. */
+ts_value *lower_places(ts_call *c)
 {
     ts_value *flat = ts_reshape_n(lower_tensor(c, 0), 1, (int64_t[]){-1});
-    ts_value *at = strided_places(c);
+    ts_value *at = lower_tensor(c, 1);
 
     if (!flat || !at)
         return NULL;
@@ -335,9 +308,9 @@ ts_value *lower_strided(ts_call *c)
     return ts_reshape_n(flat, c->rank, c->dims);
 }
 
-ts_value *lower_put_strided(ts_call *c, ts_value *x, ts_value *y)
+ts_value *lower_put_places(ts_call *c, ts_value *x, ts_value *y)
 {
-    ts_value *flat = ts_reshape_n(x, 1, (int64_t[]){-1}), *at = strided_places(c), *new, *one;
+    ts_value *flat = ts_reshape_n(x, 1, (int64_t[]){-1}), *at = lower_tensor(c, 1), *new, *one;
     int64_t dims[TS_MAX_RANK], size, n;
     int rank = shape(x, dims);
 
