@@ -347,7 +347,7 @@ def test_modes_agree(mode, workers, N, drop_last):
     loader.terminate()
 
 
-@pytest.mark.parametrize("size", [None, 1, 2, 3, 5, 6])
+@pytest.mark.parametrize("size", [None, 1, 4, 5])
 @pytest.mark.parametrize("drop_last", [True, False])
 def test_rebatching(size, drop_last):
     loader = DataLoader(opts(D=3), Numbers(20), batch_size=2, rebatched_worker_size=size, drop_last=drop_last,
@@ -403,8 +403,8 @@ def test_tuples_arrive_as_lists():
 
 @pytest.mark.parametrize("strategy", list(SharingStrategy))
 def test_sharing_strategies(strategy):
-    loader = DataLoader(opts(D=2), Numbers(12), batch_size=2, num_workers=1, mode=DataLoaderMode.Async,
-                        async_options={"sharing_strategy": strategy, "buffer_size": 2})
+    loader = DataLoader(opts(D=2), Numbers(12), batch_size=2, num_workers=int(strategy == SharingStrategy.ForkServer),
+                        mode=DataLoaderMode.Async, async_options={"sharing_strategy": strategy, "buffer_size": 2})
     for _ in range(2):
         assert labels(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
@@ -426,12 +426,12 @@ def accessor(*items, **kwargs):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (2, 1, 7)])
-def test_types_and_shapes(dtype, shape):
-    items = [(torch.arange(64)[:int(torch.Size(shape).numel())] + i).view(shape).to(dtype) for i in range(4)]
-    found = [t.clone() for t in accessor(*items, buffer_size=2)]
+def test_types_and_shapes(dtype):
+    shapes = [(), (1,), (3, 5), (2, 1, 7)]
+    items = [[(torch.arange(64)[:int(torch.Size(s).numel())] + i).view(s).to(dtype) for s in shapes] for i in range(4)]
+    found = [[t.clone() for t in item] for item in accessor(*items, buffer_size=2)]
     assert len(found) == 4
-    assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(items, found))
+    assert all(a.dtype == b.dtype and torch.equal(a, b) for x, y in zip(items, found) for a, b in zip(x, y))
 
 
 def test_empty_and_strided_tensors():
@@ -687,7 +687,7 @@ def killed():
 
 @pytest.mark.parametrize("cause, words", [(fail, "no such picture"), (leave, "SystemExit"), (vanish, "code 4"),
                                           (killed, "code -9")])
-@pytest.mark.parametrize("place", [1, 2, 6])
+@pytest.mark.parametrize("place", [1, 6])
 @pytest.mark.parametrize("buffer_size", [1, 3])
 def test_worker_fails(cause, words, place, buffer_size):
     items = numbers(place) + [cause] + numbers(3)
@@ -842,7 +842,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("strategy, end, code", [("ForkServer", "globals()['keep'] = a", 0), ("Fork", "sys.exit(5)", 5),
+@pytest.mark.parametrize("strategy, end, code", [("Fork", "globals()['keep'] = a; sys.exit(5)", 5),
                                                  ("ForkServer", "os.kill(os.getpid(), 9)", -9)])
 def test_a_program_ends_and_its_worker_too(root, tmp_path, strategy, end, code):
     script = tmp_path / "program.py"
