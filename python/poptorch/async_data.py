@@ -365,10 +365,9 @@ class AsynchronousDataAccessor:
             raise StopIteration
         if not self._begun:
             iter(self)
-        if self._held is not None:
-            held, self._held = self._held, None
-            self._tell("free", held)
         self._started = True
+        if self._buffer_size == 1:    # there is no other slot to write
+            self._release()
         while True:
             message = self._receive()
             if message[1] == self._epoch:
@@ -376,9 +375,16 @@ class AsynchronousDataAccessor:
         if message[0] == "end":
             self._ended = True
             raise StopIteration
+        self._release()
         _, _, self._held, rows = message
         tensors = self._ring.tensors(self._held)
         return rebuild(self._ring.layout, [t[:rows] for t in tensors] if rows else list(tensors))
+
+    def _release(self) -> None:
+        """Give the slot of the last item back."""
+        held, self._held = self._held, None
+        if held is not None:
+            self._tell("free", held)
 
     def _checkAlive(self) -> None:
         check(self._process is not None, f"{_FAILED}: it was terminated")
