@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
-from . import _args, _compile, _core, _file, _trace, _wrap, blocks, optim
+from . import _args, _compile, _core, _file, _state, _trace, _wrap, blocks, optim
 from ._logging import logger
 from .enums import ConnectionType, OutputMode
 from .errors import Error, check, createPoptorchError
@@ -67,6 +67,7 @@ class PoplarExecutor:
         self._program: Optional[_compile.Program] = None
         self._stale = False
         self._wrapped = False
+        self._ours: Optional[optim.Optimizer] = None
         if not isinstance(model, torch.nn.Module):
             model = blocks._CallableModule(model)
         if training and _wrap.isWrapped(model):
@@ -80,10 +81,12 @@ class PoplarExecutor:
         if training:
             self._optimizer = optimizer or optim.SGD(model.parameters(), lr=0.01)
             self._description = self._describe()
+            self._connect()
         self._model = copy.copy(model)
         self._weights_version = 0
         self._seen: Dict[int, Tuple[Any, int]] = {}    # trainers of our weights, and their versions
         self._rng: Optional[List[int]] = None
+        self._state_stale = False    # of the optimizer
         self._saved_state: Dict[str, torch.Tensor] = {}
         self._times = (0.0, 0.0, 0.0, 0.0)
         self._warned_contiguous = False
@@ -105,6 +108,26 @@ class PoplarExecutor:
         own.checkRanges()
         own._freeze()
         return own
+
+    def _connect(self) -> None:
+        """Let one of our optimizers ask for the state that the device has."""
+        self._ours = self._optimizer if isinstance(self._optimizer, optim.Optimizer) else None
+        if self._ours is not None:
+            this = weakref.ref(self)
+            self._ours.setStateReader(lambda: this() and this()._stateForOptimizer())
+
+    def _disconnect(self) -> None:
+        if self._ours is not None:
+            self._ours.syncState()
+            self._ours.setStateReader(None)
+        self._ours = None
+
+    def _stateForOptimizer(self) -> Optional[Tuple[Dict, Dict]]:
+        """(ipu_state, ipu_param), or None when they have not changed since the last time."""
+        if self._engine is None or not self._state_stale:
+            return None
+        self._state_stale = False
+        return _state.toPopTorch(self._readState(), self._compiled().trained)
 
     def _describe(self) -> Dict[str, Any]:
         automatic = bool(self._options._Popart.options.get("automaticLossScalingSettings.enabled"))
@@ -307,6 +330,8 @@ class PoplarExecutor:
         if self._engine is None:
             raise createPoptorchError("Device is not attached")
         self.copyWeightsToHostIfNeeded()
+        if self._ours is not None:
+            self._ours.syncState()
         self._saved_state = self._readState()
         self._rng = self._engine.rng()
         self._engine = None
@@ -328,6 +353,7 @@ class PoplarExecutor:
             return
         if self._engine is not None:
             self.copyWeightsToHostIfNeeded()
+            self._disconnect()
         self._engine = self._program = None
         self._saved_state = {}
         if self._wrapped:
@@ -416,8 +442,19 @@ class PoplarExecutor:
             self._optimizer = old[1]
             raise
         self._description = new
+        if optimizer is not old[1]:
+            self._disconnect()
+            self._connect()
         if self._engine is not None:
             self._setHypers()
+
+    def _writeState(self, loaded: Tuple[Dict, Dict]) -> None:
+        """The state that load_state_dict() gave to the optimizer."""
+        self.copyWeightsToHostIfNeeded()
+        program = self._compiled()
+        found = _state.toEngine(loaded[0], program.executable.tensors(2), program.trained)
+        for name, t in found.items():
+            self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
 
     def _setHypers(self) -> None:
         with _trace.nativeErrors():
@@ -450,6 +487,10 @@ class PoplarExecutor:
         program = self._program
         if self._seen:
             self._followTrainers()
+        if self._ours is not None:
+            loaded = self._ours.takeLoadedState()
+            if loaded is not None:
+                self._writeState(loaded)
         tensors = program.arguments.match(args, kwargs)    # type: ignore[union-attr]
         inputs = []
         for i, t in enumerate(tensors):
@@ -466,7 +507,7 @@ class PoplarExecutor:
         except _core.Error as e:
             raise _trace.coreError(e) from None
         after = time.perf_counter()
-        self._stale = self._training
+        self._stale = self._state_stale = self._training
         for o in outs:
             o.backward = _noBackward    # type: ignore[assignment]
         result = self._shape(outs) if self._shape is not None else self._results(outs)

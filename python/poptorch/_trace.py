@@ -21,6 +21,7 @@ from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Optional, Seq
 
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch.nn.modules import module as hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -132,6 +133,7 @@ class _Tensor:
         self.which = 0
         self.make: Optional[Callable[[], Any]] = None    # of a leaf that nobody has read yet
         self.start: Any = None                           # of a leaf: the state itself
+        self.cut = False                                 # made under no_grad()
         memory.tensors.append(self)
 
     @property
@@ -337,6 +339,9 @@ class Tracer(TorchDispatchMode):
     def _encode(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             known = self._find(value)
+            if known is not None and known.cut and value.grad_fn is not None and torch.is_grad_enabled():
+                self._note(f"{type(value.grad_fn).__name__}: a gradient that is a Python function "
+                           "(torch.autograd.Function) is not supported")
             return self._constant(value) if known is None else self._valueOf(known)
         if isinstance(value, (list, tuple)):
             return [self._encode(v) for v in value]
@@ -404,7 +409,7 @@ class Tracer(TorchDispatchMode):
             if self._find(bound[i]) is None:
                 owner = bound[i] if bound[i]._base is None else bound[i]._base
                 self._add(_Tensor(owner, self._newMemory(owner), self._constant(owner)))
-        out = func(*args, **kwargs)
+        out = _execute(func, args, kwargs)
         if written:
             self._finishWrite(op, [bound[i] for i in written], encoded)
         else:
@@ -477,12 +482,13 @@ class Tracer(TorchDispatchMode):
             value = values[i] if i < len(values) else None
             if value is not None:
                 value = self._checked(op, t, value)
+            cut = self.training and t.dtype.is_floating_point and not torch.is_grad_enabled()
             if name.startswith("aten::unsafe_"):    # promised not to be written through
-                self._add(_Tensor(t, _Memory(), value))
+                self._add(_Tensor(t, _Memory(), value)).cut = cut
             elif base is not None and _storage(t) == _storage(base.tensor):
                 self._view(t, base, op, (encoded or (None,))[1:], i, value)
             else:
-                self._add(_Tensor(t, self._newMemory(t), value))
+                self._add(_Tensor(t, self._newMemory(t), value)).cut = cut
         if name in _STATISTICS and bound[5] and len(values) == 5:
             for argument, result in _STATISTICS[name]:
                 if isinstance(bound[argument], torch.Tensor):
@@ -593,11 +599,34 @@ class Tracer(TorchDispatchMode):
             raise createPoptorchError("A model cannot be compiled inside another model's forward()")
         _tracer = self
         try:
-            with blocks.recording(self.strategy) as self._recorder, _patchedDropout(self), \
+            with blocks.recording(self.strategy) as self._recorder, _patched(self), \
                     self._moduleScopes(root), _Functions(self), self:
                 return call()
         finally:
             _tracer = None
+
+
+def _as(value: Any, old: torch.dtype, new: torch.dtype) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(new) if value.dtype == old else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_as(v, old, new) for v in value)
+    return value
+
+
+def _execute(func: Any, args: Tuple, kwargs: Dict[str, Any]) -> Any:
+    """PyTorch's own answer. What it cannot do in half precision on a CPU it does in single precision: only
+    dtype and shape matter here."""
+    try:
+        return func(*args, **kwargs)
+    except RuntimeError as e:
+        if "not implemented for 'Half'" not in str(e):
+            raise
+    half, single = torch.float16, torch.float32
+    out = _as(func(*_as(args, half, single), **{k: _as(v, half, single) for k, v in kwargs.items()}), single, half)
+    written = [a for a, s in zip(args, func._schema.arguments)
+               if s.alias_info is not None and s.alias_info.is_write]
+    return written[0].copy_(out) if written else out
 
 
 def _needsValue(what: str) -> Exception:
@@ -616,10 +645,19 @@ def _dropout(tracer_: Tracer, op: str, x: torch.Tensor, p: float = 0.5, training
     return x.copy_(y) if inplace else y
 
 
+def _checkpoint(function: Callable, *args: Any, use_reentrant: bool = True, **kwargs: Any) -> Any:
+    """torch.utils.checkpoint: the compiler decides what to compute again."""
+    for name in ("preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"):
+        kwargs.pop(name, None)
+    return function(*args, **kwargs)
+
+
 @contextlib.contextmanager
-def _patchedDropout(tracer_: Tracer) -> Iterator[None]:
-    """For calls that torch.nn.functional makes to itself, which no function mode sees."""
+def _patched(tracer_: Tracer) -> Iterator[None]:
+    """For calls that torch.nn.functional makes to itself, which no function mode sees, and checkpoint()."""
     saved = {name: getattr(F, name) for name in _DROPOUT_NAMES if hasattr(F, name)}
+    checkpoint = torch.utils.checkpoint.checkpoint
+    torch.utils.checkpoint.checkpoint = _checkpoint
 
     def patch(original: Callable) -> Callable:
         op = _DROPOUTS[original]
@@ -634,6 +672,7 @@ def _patchedDropout(tracer_: Tracer) -> Iterator[None]:
     try:
         yield
     finally:
+        torch.utils.checkpoint.checkpoint = checkpoint
         for name, original in saved.items():
             setattr(F, name, original)
 

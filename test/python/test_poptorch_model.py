@@ -418,6 +418,41 @@ def test_parameter_groups():
         step(poptorch.trainingModel(Small(), options(), torch.optim.SGD(stranger.parameters(), lr=1.0)))
 
 
+def test_optimizer_state():
+    torch.manual_seed(0)
+    net = Small()
+    optimizer = poptorch.optim.Adam(net.parameters(), lr=0.1)
+    model = poptorch.trainingModel(net, options(), optimizer)
+    assert optimizer.state_dict()["ipu_state"] is None
+    data = [(torch.randn(4, 3), torch.randn(4, 2)) for _ in range(4)]
+    for x, t in data[:2]:
+        model(x, t)
+    state, weights = copy.deepcopy(optimizer.state_dict()), copy.deepcopy(net.state_dict())
+    assert state["ipu_state"]["Step___fc.weight"].item() == 2
+    assert state["ipu_state"]["Accl1___fc.weight"].abs().sum() > 0
+    expected = [model(x, t)[1].item() for x, t in data[2:]]
+    twin = Small()
+    twin.load_state_dict(weights)
+    again = poptorch.optim.Adam(twin.parameters(), lr=0.1)
+    again.load_state_dict(state)
+    other = poptorch.trainingModel(twin, options(), again)
+    assert [other(x, t)[1].item() for x, t in data[2:]] == expected
+
+
+def test_half_precision():
+    torch.manual_seed(0)
+    net = Norms()
+    x, t = torch.randn(4, 1, 8, 8), torch.tensor([0, 1, 2, 3])
+    expected = [float(net(x, t)[1])]
+    net = copy.deepcopy(net).half()
+    model = poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=0.05))
+    out, loss = model(x.half(), t)
+    assert out.dtype == torch.float16 and loss.item() == pytest.approx(expected[0], abs=0.02)
+    for _ in range(20):
+        last = model(x.half(), t)[1].item()
+    assert last < loss.item() and net.fc.weight.dtype == torch.float16
+
+
 # --- losses ---------------------------------------------------------------------------------------
 
 def train_once(forward):
@@ -461,6 +496,25 @@ def test_no_grad_and_frozen():
         return poptorch.identity_loss((w * x).sum() + (y * x).sum() + (w.detach() * x).sum(), "sum")
     _, found = train_once(forward)
     torch.testing.assert_close(found, torch.tensor([3.0, 5.0]))
+
+
+def test_checkpoint_and_custom_functions():
+    from torch.utils.checkpoint import checkpoint
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, w):
+            return w * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    _, found = train_once(lambda w, x: poptorch.identity_loss(torch.utils.checkpoint.checkpoint(torch.mul, w, x), "sum"))
+    torch.testing.assert_close(found, torch.tensor([3.0, 5.0]))
+    with pytest.raises(poptorch.Error, match="autograd.Function"):
+        train_once(lambda w, x: poptorch.identity_loss(Double.apply(w) * x, "sum"))
+    assert checkpoint is torch.utils.checkpoint.checkpoint
 
 
 def test_dropout():
