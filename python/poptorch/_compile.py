@@ -28,7 +28,7 @@ class Batching:
 
     The engine has one device. R replicas are R times as many micro-batches of an update when training,
     and R times as many iterations otherwise; the sums are the same. Where the results of a mode then differ,
-    the engine returns all of them and `pick` chooses.
+    the engine returns all of them and `pick` chooses; so it does when everything is wanted for another reason.
     """
 
     def __init__(self, options: Any, training: bool) -> None:
@@ -42,13 +42,17 @@ class Batching:
             raise createPoptorchError("inputReplicaGrouping is not supported yet")
         grouped = self.replicas > 1
         same = self.mode == OutputMode.All or (self.mode == OutputMode.EveryN and training)
-        self.pick: Optional[Callable[[torch.Tensor], torch.Tensor]] = None
+        self.pick: Optional[Callable[[torch.Tensor, Tuple[int, ...]], torch.Tensor]] = None
         self.engine_mode = _MODES[self.mode]
         if grouped and not same:
-            self.engine_mode = _MODES[OutputMode.All]
-            self.pick = self._pick
+            self.wantAll()
         self.engine_iterations = self.iterations * (1 if training else self.replicas)
         self.engine_accumulation = self.accumulation * (self.replicas if training else 1)
+
+    def wantAll(self) -> None:
+        """Let the engine return the results of every micro-batch."""
+        self.engine_mode = _MODES[OutputMode.All]
+        self.pick = self._pick
 
     def slots(self) -> int:
         """Micro-batch results in what a call returns."""
@@ -60,16 +64,17 @@ class Batching:
         """The same of the engine."""
         return self.total if self.pick is not None or self.mode == OutputMode.All else self.slots()
 
-    def _pick(self, t: torch.Tensor) -> torch.Tensor:
-        """Of all results of one output, those that the mode returns."""
-        parts = t.reshape(self.total // self.replicas, self.replicas, -1)
+    def _pick(self, t: torch.Tensor, dims: Tuple[int, ...]) -> torch.Tensor:
+        """Of all results of an output that has these dims in a micro-batch, those that the mode returns."""
+        parts = t.reshape(self.iterations, self.accumulation, self.replicas, *dims)
         if self.mode == OutputMode.Final:
-            parts = parts[-1]
+            parts = parts[-1, -1]
         elif self.mode == OutputMode.Sum:
-            parts = parts.sum(0, dtype=t.dtype)
-        else:
-            parts = parts[self.period * self.accumulation - 1::self.period]
-        return parts.reshape(-1, *t.shape[1:])
+            parts = parts.sum((0, 1), dtype=t.dtype)
+        elif self.mode == OutputMode.EveryN:
+            parts = parts[self.period - 1::self.period]
+        slots = self.slots()
+        return parts.reshape(((slots * dims[0], *dims[1:]) if dims else ((slots,) if slots > 1 else ())))
 
     def microBatch(self, name: str, t: torch.Tensor) -> torch.Tensor:
         """The first micro-batch of an argument, a copy."""
@@ -98,7 +103,8 @@ class Program:
         self.states: Dict[str, torch.Tensor] = {}       # weights and buffers in the graph
         self.changed: List[str] = []                    # of these, those a run writes
         self.trained: List[str] = []
-        self.written_inputs: List[Tuple[int, int]] = []    # (argument, output): written back after a run
+        self.written: List[Tuple[int, int]] = []        # (input, output): written back after a run
+        self.prints: List[Tuple[Any, int]] = []         # (how, output): written to stderr after a run
         self.has_loss = False
         self.seconds = 0.0
 
@@ -202,10 +208,20 @@ def _finish(program: Program, tracer: _trace.Tracer, result: Any, inputs: List[t
             program.returned.append(-1)
             continue
         program.returned.append(_output(program, tracer, tracer.output(t), values))
+    for i, value in tracer.writtenInputs():
+        program.written.append((i, _output(program, tracer, value, values)))
+    for how, value in tracer.prints:
+        program.prints.append((how, _output(program, tracer, value, values)))
     if training:
         loss = tracer.theLoss()
         tracer.graph.loss(loss)
         program.has_loss = True
+        for i, t in enumerate(leaves):
+            if program.returned[i] >= 0 and tracer.isAfterLoss(t, loss):
+                logger.warning("A result of forward() is computed from the loss. What is done to a loss after "
+                               "it was computed has no effect on training; if it should, wrap the result in "
+                               "poptorch.identity_loss")
+                break
     assigned = []
     for name, state, value in tracer.assignments():
         tracer.graph.assign(state, value)

@@ -203,6 +203,8 @@ class PoplarExecutor:
             program, tracer = _compile.trace(
                 self._model, arguments, self._batching, self._options, self._training,
                 (list(_pre_hooks.values()), list(_post_hooks.values())))
+        if program.written or program.prints:
+            self._batching.wantAll()
         names: List[List[str]] = []
         if self._training:
             self._description = self._describe()
@@ -493,9 +495,11 @@ class PoplarExecutor:
                 self._writeState(loaded)
         tensors = program.arguments.match(args, kwargs)    # type: ignore[union-attr]
         inputs = []
-        for i, t in enumerate(tensors):
+        copies = []    # keeps them alive
+        for t in tensors:
             if not t.is_contiguous():
-                t = tensors[i] = self._contiguous(t)
+                t = self._contiguous(t)
+                copies.append(t)
             inputs.append(t.data_ptr())
         outs = [torch.empty(shape, dtype=dtype) for shape, dtype in self._allocations]
         addresses: List[Optional[int]] = [o.data_ptr() for o in outs]
@@ -508,6 +512,8 @@ class PoplarExecutor:
             raise _trace.coreError(e) from None
         after = time.perf_counter()
         self._stale = self._state_stale = self._training
+        if program.written or program.prints:    # type: ignore[union-attr]
+            self._afterRun(tensors, outs)
         for o in outs:
             o.backward = _noBackward    # type: ignore[assignment]
         result = self._shape(outs) if self._shape is not None else self._results(outs)
@@ -532,15 +538,20 @@ class PoplarExecutor:
         """The structure that forward returned."""
         program = self._compiled()
         if self._batching.pick is not None:
-            outs = [self._picked(o) for o in outs]
+            outs = [self._batching.pick(o, dims) for o, (_, dims) in zip(outs, program.outputs)]
             for o in outs:
                 o.backward = _noBackward    # type: ignore[assignment]
         leaves = [program.constants[i] if k < 0 else outs[k] for i, k in enumerate(program.returned)]
         return _args.rebuild(program.results, leaves)
 
-    def _picked(self, t: torch.Tensor) -> torch.Tensor:
-        """One output of all micro-batches, cut to what the output mode returns."""
-        return self._batching.pick(t)    # type: ignore[misc]
+    def _afterRun(self, tensors: List[torch.Tensor], outs: List[torch.Tensor]) -> None:
+        """Inputs that forward writes to, and ipu_print_tensor."""
+        program = self._compiled()
+        for i, k in program.written:
+            tensors[i].detach().copy_(outs[k].view(tensors[i].shape))
+        for how, k in program.prints:
+            for part in outs[k].view(self._batching.total, *program.outputs[k][1]):
+                how(part)
 
     # --- times ---
 

@@ -204,6 +204,8 @@ class Tracer(TorchDispatchMode):
         self.losses: List[Any] = []
         self.demoted: Set[int] = set()
         self.leaves: Dict[str, _Tensor] = {}    # parameters and buffers by name
+        self.inputs: List[_Tensor] = []
+        self.prints: List[Tuple[Any, Any]] = []    # (how, value)
         self._tensors: Dict[int, _Tensor] = {}
         self._memories: Dict[int, _Memory] = {}
         self._constants: Dict[Tuple[int, int], Tuple[torch.Tensor, Any]] = {}
@@ -229,7 +231,7 @@ class Tracer(TorchDispatchMode):
             raise createPoptorchError(f"{name} has type {t.dtype}, which is not supported; there are "
                                       f"{', '.join(str(d) for d in DTYPES)}")
         value = self.graph.input(name, DTYPES[t.dtype], t.shape)
-        self._add(_Tensor(t, self._newMemory(t), value))
+        self.inputs.append(self._add(_Tensor(t, self._newMemory(t), value)))
 
     def addState(self, name: str, t: torch.Tensor, trained: bool) -> None:
         """A parameter or buffer; it joins the graph when it is read."""
@@ -561,6 +563,23 @@ class Tracer(TorchDispatchMode):
         value = self._valueOf(self._find(t))    # type: ignore[arg-type]
         wanted = OUTPUT_DTYPES.get(value.dtype)
         return value if wanted is None else self._tracked(self.graph.cast(value, wanted), value)
+
+    def isAfterLoss(self, t: torch.Tensor, loss: Any) -> bool:
+        """Is the tensor computed from the loss, and not the loss itself?"""
+        value = self._valueOf(self._find(t))    # type: ignore[arg-type]
+        return value is not loss and self.losses.index(loss) in self._feeds.get(id(value), frozenset())
+
+    def addPrint(self, how: Callable, t: torch.Tensor) -> torch.Tensor:
+        """Write the tensor down after every run; returns the tensor."""
+        with contextlib.suppress(Missing):
+            self.prints.append((how, self._valueOf(self._find(t))))    # type: ignore[arg-type]
+        return t
+
+    def writtenInputs(self) -> Iterator[Tuple[int, Any]]:
+        """(index, value) of the inputs that forward wrote to."""
+        for i, t in enumerate(self.inputs):
+            if t.memory.version > 0:
+                yield i, self._valueOf(t)
 
     def assignments(self) -> Iterator[Tuple[str, Any, Any]]:
         """(name, state, next value) of the parameters and buffers that forward wrote to."""

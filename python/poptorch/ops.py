@@ -1,11 +1,12 @@
 """Operations that torch does not have. Each works on the CPU too."""
 
-import contextlib
-from typing import Any, Iterator, List, Optional, Sequence, Union
+from typing import Any, List, Optional, Sequence, Union
 
 import torch
 
 from . import _trace
+from ._logging import logger
+from ._print import Print
 from .errors import check, createPoptorchError
 
 
@@ -52,13 +53,16 @@ def ipu_print_tensor(tensor: torch.Tensor, title: str = "", print_gradient: bool
                      summarise_threshold: int = 1000, edge_items: int = 3, max_line_width: int = 80,
                      digits: int = 4, float_format: str = "auto", separator: str = ", ",
                      open_bracket: str = "(", close_bracket: str = ")") -> torch.Tensor:
-    """The tensor itself. On the device it is to be printed in every run, which is not supported yet."""
+    """The tensor itself, written to stderr whenever a run has computed it. Its gradient is not written yet."""
     _tensor(tensor, "ipu_print_tensor")
-    if float_format not in ("auto", "fixed", "scientific", "none"):
-        raise KeyError(float_format)
-    if isRunningOnIpu():
-        raise _missing("ipu_print_tensor")
-    return tensor
+    how = Print(title, summarise_threshold, edge_items, max_line_width, digits, float_format, separator,
+                open_bracket, close_bracket)
+    tracer = _trace.tracer()
+    if tracer is None or not tracer.isTraced(tensor):
+        return tensor
+    if print_gradient and tracer.training:
+        logger.warning("ipu_print_tensor writes values only: gradients are not supported yet")
+    return tracer.addPrint(how, tensor)
 
 
 def recomputationCheckpoint(*tensors: torch.Tensor) -> Any:
@@ -179,24 +183,31 @@ def for_loop(count: int, body: Any, inputs: List[torch.Tensor]) -> List[torch.Te
     """body(*inputs) again and again, `count` times. On the device the loop is written out."""
     if not isinstance(inputs, list) or any(not isinstance(t, torch.Tensor) for t in inputs):
         raise ValueError("for_loop takes a list of tensors")
-    if isRunningOnIpu():
-        raise _missing("for_loop")
     for _ in range(count):
-        out = body(*inputs)
-        inputs = list(out) if isinstance(out, (list, tuple)) else [out]
+        out = _listOf(body(*inputs))
+        if [(t.dtype, t.shape) for t in out] != [(t.dtype, t.shape) for t in inputs]:
+            raise createPoptorchError("The body of a for_loop must return tensors like those it takes")
+        inputs = out
     return inputs
+
+
+def _listOf(out: Any) -> List[torch.Tensor]:
+    return list(out) if isinstance(out, (list, tuple)) else [out]
 
 
 def cond(condition: torch.Tensor, then_body: Any, then_inps: List[torch.Tensor], else_body: Any,
          else_inps: List[torch.Tensor]) -> List[torch.Tensor]:
-    """then_body(*then_inps) where the condition holds, else else_body(*else_inps)."""
+    """then_body(*then_inps) where the condition holds, else else_body(*else_inps). On the device both are
+    computed."""
     if not isinstance(condition, torch.Tensor) or not isinstance(then_inps, list) or \
             not isinstance(else_inps, list):
         raise ValueError("cond takes a tensor, and lists of tensors")
-    if isRunningOnIpu():
-        raise _missing("cond")
-    out = then_body(*then_inps) if bool(condition) else else_body(*else_inps)
-    return list(out) if isinstance(out, (list, tuple)) else [out]
+    if not isRunningOnIpu():
+        return _listOf(then_body(*then_inps) if bool(condition) else else_body(*else_inps))
+    yes, no = _listOf(then_body(*then_inps)), _listOf(else_body(*else_inps))
+    if [(t.dtype, t.shape) for t in yes] != [(t.dtype, t.shape) for t in no]:
+        raise createPoptorchError("Both bodies of a cond must return tensors of the same types and shapes")
+    return [torch.where(condition.reshape(()), a, b) for a, b in zip(yes, no)]
 
 
 class CPU:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 
 from poptorch import blocks    # noqa: E402
 from poptorch.blocks import (BeginBlock, Block, BlockFunction, ParallelPhasedExecution, Phase,    # noqa: E402

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 
 from poptorch import _logging, _ring, async_data, custom_arg    # noqa: E402
 from poptorch.custom_arg import ICustomArgParser, registerCustomArgParser    # noqa: E402

@@ -651,6 +651,50 @@ def test_blocks_and_scopes_are_accepted():
     assert step(poptorch.trainingModel(Net(), options()))[0].shape == (4, 2)
 
 
+def test_inputs_written_in_place():
+    class Net(nn.Module):
+        def forward(self, x, y):
+            x.mul_(2)
+            return (x + y).sum()
+
+    for opts, shape in ((options(), ()), (options().deviceIterations(3), (3,)),
+                        (options().deviceIterations(3).outputMode(MODES.Final), ())):
+        x = torch.arange(6.0)
+        out = poptorch.inferenceModel(Net(), opts)(x, torch.ones(6))
+        assert torch.equal(x, torch.arange(6.0) * 2)
+        assert out.shape == shape and out.flatten()[-1].item() == (36 if opts.device_iterations == 1 else 20)
+
+
+def test_print(capfd):
+    class Net(nn.Module):
+        def forward(self, x):
+            return poptorch.ipu_print_tensor(x * 2, "twice") + 1
+
+    model = poptorch.inferenceModel(Net(), options().deviceIterations(2))
+    assert torch.equal(model(torch.tensor([[1.0, 2.5], [3, 4]])), torch.tensor([[3.0, 6.0], [7, 9]]))
+    assert capfd.readouterr().err == "twice: ((2, 5))\ntwice: ((6, 8))\n"
+    with pytest.raises(KeyError):
+        poptorch.ipu_print_tensor(torch.ones(1), float_format="odd")
+
+
+def test_loops_and_branches():
+    class Net(nn.Module):
+        def forward(self, x, flag):
+            a, b = poptorch.for_loop(4, lambda a, b: [a + b, b * 2], [x, x])
+            return a, poptorch.cond(flag > 0, lambda t: t + 1, [a], lambda t: t - 1, [b])[0]
+
+    model = poptorch.inferenceModel(Net(), options())
+    x = torch.tensor([1.0, 2.0])
+    for flag in (torch.tensor([1]), torch.tensor([0])):
+        for ours, theirs in zip(model(x, flag), Net()(x, flag)):
+            assert torch.equal(ours, theirs)
+
+
+def test_what_is_not_there_yet_says_so():
+    refused(lambda x: poptorch.custom_op([x], "Cube", "mine", 1, [x])[0], "custom_op.*mine.Cube.*not supported yet")
+    refused(lambda x: poptorch.CPU(torch.sin, "sin")(x), "CPU is not supported yet")
+
+
 def test_executor_surface():
     net = Small()
     model = poptorch.trainingModel(net, options())

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 
 from poptorch import _logging, optim    # noqa: E402
 from poptorch.errors import Error    # noqa: E402

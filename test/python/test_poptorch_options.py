@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 
 from poptorch import _logging, autocasting, blocks, enums, errors, options    # noqa: E402
 from poptorch.enums import (AnchorMode, CommGroupType, ConnectionType, MeanReductionStrategy,    # noqa: E402
@@ -863,12 +862,12 @@ def test_error_classes(cls):
     assert issubclass(cls, errors.Error)
 
 
-def test_checks_survive_python_o(root):
+def test_checks_survive_python_o(build_dir):
     code = ("import sys; sys.path.insert(0, 'python')\n"
             "from poptorch.options import Options\n"
             "try: Options().deviceIterations('x')\n"
             "except AssertionError: print('checked')")
-    out = subprocess.run([sys.executable, "-O", "-c", code], cwd=root, capture_output=True, text=True, timeout=60)
+    out = subprocess.run([sys.executable, "-O", "-c", code], cwd=build_dir, capture_output=True, text=True, timeout=60)
     assert out.stdout == "checked\n", out.stderr
 
 
