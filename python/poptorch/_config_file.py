@@ -65,8 +65,9 @@ def _checkNodes(tree: ast.AST) -> None:
         name = getattr(node, "attr", getattr(node, "id", ""))
         if name.startswith("_") and name != "_Popart":
             raise SyntaxError(f"{name} is not allowed here")
-        if isinstance(node, ast.Attribute) and not isinstance(node.value, (ast.Attribute, ast.Call, ast.Name)):
-            raise SyntaxError(f".{node.attr} of a literal is not allowed here")
+        owner = getattr(node, "value", None) if isinstance(node, ast.Attribute) else None
+        if owner is not None and not isinstance(owner, (ast.Attribute, ast.Call, ast.Name)):
+            raise SyntaxError(f".{name} of a literal is not allowed here")
 
 
 def _call(tree: ast.Call, root: Any, names: Dict[str, Any]) -> Any:

@@ -90,14 +90,13 @@ def tensorsOf(layout: Layout, item: Any) -> List[torch.Tensor]:
     return tensors
 
 
-def rebuild(layout: Layout, tensors: List[torch.Tensor]) -> Any:
-    """An item of these tensors. Tuples come back as lists."""
+def rebuild(layout: Layout, tensors: List[torch.Tensor], sample: Any) -> Any:
+    """An item of these tensors. Tuples come back as lists. `sample` is the unpickled custom item."""
     if layout.kind == "tensor":
         return tensors[0]
     if layout.kind == "dict":
         return dict(zip(layout.keys, tensors))
     if layout.kind == "custom":
-        sample = pickle.loads(layout.sample)
         parser = findParser(sample)
         check(parser is not None, f"No parser is registered for {type(sample)}")
         return parser.reconstruct(sample, iter(tensors))    # type: ignore[union-attr]

@@ -43,8 +43,8 @@ STOP_SECONDS = 10.0
 INTERRUPT_SECONDS = 2.0
 
 _FAILED = "An error occurred in the data fetcher"
-_NOT_STARTED = ("The AsynchronousDataAccessor's worker thread failed to start. A script that uses it must start "
-                "its work under `if __name__ == \"__main__\":`")
+_NOT_STARTED = ("The AsynchronousDataAccessor's worker thread failed to start. A script that uses it must "
+                "start its work under `if __name__ == \"__main__\":`")
 
 
 class _Stop(Exception):
@@ -119,24 +119,24 @@ class _Worker:
         target = self.slot()
         for from_, to in zip(source, target):
             check(from_.shape == to.shape and from_.dtype == to.dtype,
-                  f"Items must not change: expected {to.dtype} of shape {list(to.shape)}, got {from_.dtype} of "
-                  f"shape {list(from_.shape)}")
+                  f"Items must not change: expected {to.dtype} of shape {list(to.shape)}, got "
+                  f"{from_.dtype} of shape {list(from_.shape)}")
             to.copy_(from_)
         self.send(0)
 
     def putRows(self, item: Any) -> None:
         """Append an item's rows, sending each slot that becomes full."""
         source = tensorsOf(self.ring.layout, item)    # type: ignore[union-attr]
-        check(len({t.shape[0] for t in source}) == 1, "Rebatching needs tensors with the same number of rows, got "
-              f"{[list(t.shape) for t in source]}")
+        check(len({t.shape[0] for t in source}) == 1, "Rebatching needs tensors with the same number of "
+              f"rows, got {[list(t.shape) for t in source]}")
         rows, done = source[0].shape[0], 0
         while done < rows:
             target = self.slot()
             n = min(rows - done, self.rebatched_size - self.filled)    # type: ignore[operator]
             for from_, to in zip(source, target):
                 check(from_.shape[1:] == to.shape[1:] and from_.dtype == to.dtype,
-                      f"Items must not change: expected rows of {to.dtype} and shape {list(to.shape[1:])}, got "
-                      f"{from_.dtype} and {list(from_.shape[1:])}")
+                      f"Items must not change: expected rows of {to.dtype} and shape "
+                      f"{list(to.shape[1:])}, got {from_.dtype} and {list(from_.shape[1:])}")
                 to[self.filled:self.filled + n].copy_(from_[done:done + n])
             done += n
             self.filled += n
@@ -242,7 +242,8 @@ class AsynchronousDataAccessor:
                  rebatched_size: Optional[int] = None, *, _keep_remainder: bool = False) -> None:
         self._process: Any = None
         self._owner = os.getpid()
-        check(isinstance(buffer_size, int) and buffer_size > 0, f"buffer_size must be positive, got {buffer_size!r}")
+        check(isinstance(buffer_size, int) and buffer_size > 0,
+              f"buffer_size must be positive, got {buffer_size!r}")
         check(miss_sleep_time_in_ms >= 0, f"miss_sleep_time_in_ms is negative: {miss_sleep_time_in_ms!r}")
         check(isinstance(sharing_strategy, SharingStrategy),
               f"Expected a poptorch.SharingStrategy but got {sharing_strategy!r}")
@@ -259,8 +260,9 @@ class AsynchronousDataAccessor:
         self._process_code: Optional[int] = None
         self._held: Optional[int] = None
         self._start(sharing_strategy, {
-            "buffer_size": buffer_size, "load_indefinitely": load_indefinitely, "early_preload": early_preload,
-            "rebatched_size": rebatched_size, "keep_remainder": _keep_remainder,
+            "buffer_size": buffer_size, "load_indefinitely": load_indefinitely,
+            "early_preload": early_preload, "rebatched_size": rebatched_size,
+            "keep_remainder": _keep_remainder,
             "parsers": dict(custom_arg.parsers),
             "start_method": multiprocessing.get_start_method(allow_none=True),
             "seed": int(torch.empty((), dtype=torch.int64).random_().item())})
@@ -274,7 +276,8 @@ class AsynchronousDataAccessor:
             raise createPoptorchError("The DataLoader is asynchronous already: its mode is not Sync")
         combined = dataset.combinedBatchSize
         check(dataset.drop_last or rebatched_size is not None or combined is None or combined <= 1,
-              "An asynchronous loader with drop_last=False needs a rebatched_size: its last batch may be short")
+              "An asynchronous loader with drop_last=False needs a rebatched_size: its last batch may be "
+              "short")
 
     def _start(self, strategy: SharingStrategy, settings: Dict[str, Any]) -> None:
         context = multiprocessing.get_context(_METHODS[strategy])
@@ -289,6 +292,8 @@ class AsynchronousDataAccessor:
             _live.add(self)
             theirs.close()
             self._ring = self._waitUntilReady()
+            sample = self._ring.layout.sample
+            self._sample = pickle.loads(sample) if sample else None
         finally:
             theirs.close()
             if path is not None:
@@ -348,6 +353,8 @@ class AsynchronousDataAccessor:
 
     def __iter__(self) -> Iterator[Any]:
         self._checkAlive()
+        if self._begun and not self._started:
+            return self    # the epoch is there, untouched
         if self._started and not self._ended:
             self._epoch += 2    # the worker may be one ahead already: what it loaded has that number
             self._tell("reset", self._epoch, self._held)
@@ -378,7 +385,8 @@ class AsynchronousDataAccessor:
         self._release()
         _, _, self._held, rows = message
         tensors = self._ring.tensors(self._held)
-        return rebuild(self._ring.layout, [t[:rows] for t in tensors] if rows else list(tensors))
+        tensors = [t[:rows] for t in tensors] if rows else list(tensors)
+        return rebuild(self._ring.layout, tensors, self._sample)
 
     def _release(self) -> None:
         """Give the slot of the last item back."""

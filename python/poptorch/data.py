@@ -6,7 +6,7 @@ groups of replicas that share their rows), so the loader's batch is that many ti
 
 import copy
 import math
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 import torch.utils.data
@@ -30,7 +30,7 @@ class _CombinedBatchSampler(torch.utils.data.Sampler):
     def __init__(self, base: Any, count: int, drop_last: bool) -> None:
         # Not Sampler.__init__: its argument is deprecated in newer torch and missing in the newest.
         self._base = base
-        self._count = count
+        self.count = count
         self._drop_last = drop_last
 
     def __iter__(self) -> Iterator[List[int]]:
@@ -39,15 +39,19 @@ class _CombinedBatchSampler(torch.utils.data.Sampler):
         for batch in self._base:
             group.extend(batch)
             taken += 1
-            if taken == self._count:
+            if taken == self.count:
                 yield group
                 group, taken = [], 0
         if taken and not self._drop_last:
             yield group
 
     def __len__(self) -> int:
-        n = len(self._base)
-        return n // self._count if self._drop_last else math.ceil(n / self._count)
+        n = self.numBatches()
+        return n // self.count if self._drop_last else math.ceil(n / self.count)
+
+    def numBatches(self) -> int:
+        """Of the other sampler."""
+        return len(self._base)
 
 
 class _PartitionSampler(torch.utils.data.Sampler):
@@ -122,7 +126,8 @@ class DataLoader(torch.utils.data.DataLoader):
                  mode: DataLoaderMode = DataLoaderMode.Sync, async_options: Optional[Dict[str, Any]] = None,
                  rebatched_worker_size: Optional[int] = None,
                  batch_sampler: Optional[torch.utils.data.Sampler] = None, **kwargs: Any) -> None:
-        check(isinstance(options, Options), f"Expected poptorch.Options as first argument, got {type(options)}")
+        check(isinstance(options, Options),
+              f"Expected poptorch.Options as first argument, got {type(options)}")
         check(isinstance(mode, DataLoaderMode), f"Expected a poptorch.DataLoaderMode but got {mode!r}")
         options._freeze()
         self._accessor: Optional[AsynchronousDataAccessor] = None
@@ -139,9 +144,10 @@ class DataLoader(torch.utils.data.DataLoader):
               "rebatched_size is the combined batch size and cannot be in async_options")
         self._warnAbout(dataset, drop_last, num_workers, batch_sampler, kwargs)
 
-        mode, size = self._chooseRebatching(mode, drop_last, rebatched_worker_size, batch_sampler)
-        arguments = dict(kwargs, num_workers=num_workers)
-        arguments["persistent_workers"] = num_workers > 0 if persistent_workers is None else persistent_workers
+        mode, size = self._chooseRebatching(mode, drop_last, rebatched_worker_size)
+        if persistent_workers is None:
+            persistent_workers = num_workers > 0
+        arguments = dict(kwargs, num_workers=num_workers, persistent_workers=persistent_workers)
         if batch_sampler is not None:
             arguments["batch_sampler"] = self._sampler(batch_sampler, batch_size, shuffle, drop_last)
         else:
@@ -186,18 +192,19 @@ class DataLoader(torch.utils.data.DataLoader):
             return
         total = combined * self._poptorch_options.Distributed.numProcesses
         if total > 1 and len(dataset) % total != 0:
-            logger.warning("The dataset's size %d is not a multiple of %d (batch_size x micro-batches per call x "
-                           "processes) and drop_last is False: the last tensor will be short, and a compiled model "
-                           "will refuse it", len(dataset), total)
+            logger.warning("The dataset's size %d is not a multiple of %d (batch_size x micro-batches per call "
+                           "x processes) and drop_last is False: the last tensor will be short, and a compiled "
+                           "model will refuse it", len(dataset), total)
 
-    def _chooseRebatching(self, mode: DataLoaderMode, drop_last: bool, worker_size: Optional[int],
-                          batch_sampler: Any) -> Any:
+    def _chooseRebatching(self, mode: DataLoaderMode, drop_last: bool,
+                          worker_size: Optional[int]) -> Tuple[DataLoaderMode, Optional[int]]:
         """The effective mode, and the size of the batches that torch's loader makes."""
         combined = self._combined_batch_size
         if mode == DataLoaderMode.Async and not drop_last and combined is not None and combined > 1:
             mode = DataLoaderMode.AsyncRebatched
         check(worker_size is None or (combined is not None and 0 < worker_size <= combined),
-              f"rebatched_worker_size ({worker_size}) must not be greater than the combined batch size ({combined})")
+              f"rebatched_worker_size ({worker_size}) must not be greater than the combined batch size "
+              f"({combined})")
         if mode != DataLoaderMode.AsyncRebatched or combined is None or combined <= 1:
             return mode, combined
         self._rebatched_size = combined
@@ -234,14 +241,15 @@ class DataLoader(torch.utils.data.DataLoader):
         if self._rebatched_size is None or self._synchronous:
             return super().__len__()
         size = self._rebatched_size
-        n = self._rows()
+        n = self._rows(size)
         return math.ceil(n / size) if self._keep_remainder else n // size
 
-    def _rows(self) -> int:
+    def _rows(self, combined: int) -> int:
+        """Of an epoch of this process."""
         if isinstance(self.dataset, torch.utils.data.IterableDataset):
             return len(self.dataset)    # type: ignore[arg-type]
         if isinstance(self.batch_sampler, _CombinedBatchSampler):
-            return super().__len__() * (self._rebatched_size or 1)
+            return self.batch_sampler.numBatches() * (combined // self.batch_sampler.count)
         return len(self.sampler)    # type: ignore[arg-type]
 
     def __iter__(self) -> Any:

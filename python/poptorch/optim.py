@@ -10,7 +10,8 @@ poptorch's or torch's, into a plain dictionary for the executor.
 
 import inspect
 import math
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import (Any, Callable, Dict, FrozenSet, Iterable, NamedTuple, Optional, Sequence, Tuple,
+                    Type)
 
 import torch
 
@@ -43,7 +44,8 @@ class VariableAttributes:
         self._variable.add(attr)
 
     def _check(self, attr: str) -> None:
-        check(attr in self._allowed, f"Unknown attribute {attr!r}, attributes are: {', '.join(self._allowed)}")
+        check(attr in self._allowed,
+              f"Unknown attribute {attr!r}, attributes are: {', '.join(self._allowed)}")
 
 
 class Optimizer:

@@ -231,7 +231,8 @@ class _TrainingOptions(_Settings):
         """Whether the applied gradient is the Mean (default) or the Sum of the micro-batches'."""
         if reduction_type not in (ReductionType.Sum, ReductionType.Mean):
             raise ValueError("accumulationAndReplicationReductionType must be set to "
-                             f"poptorch.ReductionType.Sum or poptorch.ReductionType.Mean, got {reduction_type!r}")
+                             "poptorch.ReductionType.Sum or poptorch.ReductionType.Mean, got "
+                             f"{reduction_type!r}")
         self._set(accumulation_and_replication_reduction_type=ReductionType(reduction_type))
         return self
 

@@ -371,6 +371,9 @@ def test_rebatching_a_batch_sampler():
     loader = DataLoader(opts(D=2), Numbers(10), mode=DataLoaderMode.Async, drop_last=False, async_options=FORK,
                         batch_sampler=BatchSampler(SequentialSampler(range(10)), 2, False))
     assert labels(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]] and len(loader) == 3
+    loader = DataLoader(opts(D=2), Numbers(10), mode=DataLoaderMode.AsyncRebatched, async_options=FORK,
+                        batch_sampler=BatchSampler(SequentialSampler(range(10)), 2, False))
+    assert labels(loader) == [[0, 1, 2, 3], [4, 5, 6, 7]] and len(loader) == 2
 
 
 @pytest.mark.parametrize("mode", [DataLoaderMode.Async, DataLoaderMode.AsyncRebatched])
@@ -547,9 +550,22 @@ def test_leaving_loops_early(buffer_size, seed):
             iter(a)
 
 
+@pytest.mark.parametrize("mode", [DataLoaderMode.Async, DataLoaderMode.AsyncRebatched])
+def test_leaving_loops_of_a_loader_with_workers(mode):
+    loader = DataLoader(opts(D=2), Numbers(40), batch_size=2, num_workers=2, mode=mode, async_options=FORK)
+    for stop in (1, 3, 9, 1, 10, 2):
+        seen = []
+        for _, y in loader:
+            seen += y.tolist()
+            if len(seen) == 4 * stop:
+                break
+        assert seen == list(range(4 * stop))
+
+
 def test_iter_twice_starts_once():
     a = accessor(*numbers(3))
-    iter(a)
+    for _ in range(5000):
+        iter(a)    # no message each: the pipe must not fill up
     assert [int(x) for x in a] == [0, 1, 2]
     it = iter(a)
     assert int(next(it)) == 0
