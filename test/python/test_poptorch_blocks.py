@@ -2,8 +2,6 @@
 
 import copy
 import pickle
-import sys
-from pathlib import Path
 
 import pytest
 

@@ -859,9 +859,9 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("strategy, end, code", [("Fork", "globals()['keep'] = a; sys.exit(5)", 5),
                                                  ("ForkServer", "os.kill(os.getpid(), 9)", -9)])
-def test_a_program_ends_and_its_worker_too(root, tmp_path, strategy, end, code):
+def test_a_program_ends_and_its_worker_too(build_dir, tmp_path, strategy, end, code):
     script = tmp_path / "program.py"
-    script.write_text(SCRIPT.format(path=str(root / "python"), strategy=strategy, end=end))
+    script.write_text(SCRIPT.format(path=str(build_dir / "python"), strategy=strategy, end=end))
     out = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=SECONDS - 10)
     assert out.returncode == code, out.stderr
     wait_until_gone(int(out.stdout))
@@ -900,9 +900,9 @@ def is_running(pid):
     return state != "Z"
 
 
-def test_a_script_without_a_guard_is_told(root, tmp_path):
+def test_a_script_without_a_guard_is_told(build_dir, tmp_path):
     script = tmp_path / "program.py"
-    script.write_text(SCRIPT.format(path=str(root / "python"), strategy="SharedMemory", end="pass")
+    script.write_text(SCRIPT.format(path=str(build_dir / "python"), strategy="SharedMemory", end="pass")
                       .replace('if __name__ == "__main__":', "if True:"))
     out = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=SECONDS - 10)
     assert out.returncode != 0

@@ -12,7 +12,13 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-poptorch = pytest.importorskip("poptorch", reason="needs PYTHONPATH=build/python")
+poptorch = pytest.importorskip("poptorch", reason="needs `make python`")
+
+
+@pytest.fixture(autouse=True)
+def nothing_cached(monkeypatch):
+    """No test finds what another run compiled."""
+    monkeypatch.setenv("TESSERA_CACHE_DIR", "")
 
 
 def options():

@@ -4,7 +4,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-poptorch = pytest.importorskip("poptorch", reason="needs PYTHONPATH=build/python")
+poptorch = pytest.importorskip("poptorch", reason="needs `make python`")
+
+
+@pytest.fixture(autouse=True)
+def nothing_cached(monkeypatch):
+    """No test finds what another run compiled."""
+    monkeypatch.setenv("TESSERA_CACHE_DIR", "")
 
 torch.manual_seed(3)
 X = torch.randn(4, 6)

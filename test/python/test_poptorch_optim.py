@@ -6,8 +6,6 @@ import io
 import logging
 import math
 import pickle
-import sys
-from pathlib import Path
 
 import pytest
 
