@@ -10,11 +10,11 @@
  */
 #include <string.h>
 
-#include "lower.h"
+#include "core.h"
 
 static PyObject *error_type; /* (status name, message, where, doing, hint) */
 
-static PyObject *fail(void)
+PyObject *core_fail(void)
 {
     const ts_error *e = ts_last_error();
     PyObject *args =
@@ -26,7 +26,7 @@ static PyObject *fail(void)
     return NULL;
 }
 
-static bool dtype_of(const char *name, ts_dtype *out)
+bool core_dtype(const char *name, ts_dtype *out)
 {
     for (int t = TS_F32; t <= TS_BOOL; t++)
         if (!strcmp(ts_dtype_name((ts_dtype)t), name)) {
@@ -37,7 +37,7 @@ static bool dtype_of(const char *name, ts_dtype *out)
     return false;
 }
 
-static bool dims_of(PyObject *o, int *rank, int64_t dims[TS_MAX_RANK])
+bool core_dims(PyObject *o, int *rank, int64_t dims[TS_MAX_RANK])
 {
     Py_ssize_t n = PySequence_Size(o);
 
@@ -59,7 +59,7 @@ static bool dims_of(PyObject *o, int *rank, int64_t dims[TS_MAX_RANK])
     return true;
 }
 
-static PyObject *dims_tuple(int rank, const int64_t *dims)
+PyObject *core_dims_tuple(int rank, const int64_t *dims)
 {
     PyObject *t = PyTuple_New(rank);
 
@@ -67,414 +67,6 @@ static PyObject *dims_tuple(int rank, const int64_t *dims)
         PyTuple_SET_ITEM(t, i, PyLong_FromLongLong(dims[i]));
     return t;
 }
-
-/* --- graphs and values ------------------------------------------------------------------------ */
-
-typedef struct graph_object {
-    PyObject_HEAD ts_graph *g;
-    PyObject *files; /* names of source files, which nodes point at */
-} graph_object;
-
-typedef struct value_object {
-    PyObject_HEAD graph_object *graph;
-    ts_value *v;
-} value_object;
-
-static PyTypeObject value_type;
-
-ts_value *core_value(PyObject *o)
-{
-    return Py_TYPE(o) == &value_type ? ((value_object *)o)->v : NULL;
-}
-
-static void value_free(value_object *self)
-{
-    Py_DECREF(self->graph);
-    PyObject_Free(self);
-}
-
-static PyObject *value_shape(value_object *self, void *unused)
-{
-    int64_t dims[TS_MAX_RANK];
-    int rank = ts_rank(self->v);
-
-    (void)unused;
-    for (int i = 0; i < rank; i++)
-        dims[i] = ts_dim(self->v, i);
-    return dims_tuple(rank, dims);
-}
-
-static PyObject *value_dtype(value_object *self, void *unused)
-{
-    (void)unused;
-    return PyUnicode_FromString(ts_dtype_name(ts_dtype_of(self->v)));
-}
-
-static PyGetSetDef value_getset[] = {
-    {"shape", (getter)value_shape, NULL, "its sizes", NULL},
-    {"dtype", (getter)value_dtype, NULL, "its element type's name", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
-};
-
-static PyTypeObject value_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "poptorch._core.Value",
-    .tp_basicsize = sizeof(value_object),
-    .tp_dealloc = (destructor)value_free,
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "A tensor in a graph.",
-    .tp_getset = value_getset,
-};
-
-/* NULL becomes the graph's error. */
-static PyObject *value_new(graph_object *graph, ts_value *v)
-{
-    value_object *o;
-
-    if (!v) {
-        if (!ts_graph_check(graph->g))
-            PyErr_SetString(PyExc_RuntimeError, "a call made no value and left no error");
-        else
-            fail();
-        return NULL;
-    }
-    o = PyObject_New(value_object, &value_type);
-    if (!o)
-        return NULL;
-    o->graph = (graph_object *)Py_NewRef((PyObject *)graph);
-    o->v = v;
-    return (PyObject *)o;
-}
-
-static PyObject *graph_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
-    const char *name;
-    graph_object *self;
-
-    (void)kwargs;
-    if (!PyArg_ParseTuple(args, "s", &name))
-        return NULL;
-    self = (graph_object *)type->tp_alloc(type, 0);
-    if (!self)
-        return NULL;
-    self->g = ts_graph_new(name);
-    self->files = PyDict_New();
-    if (!self->files) {
-        Py_DECREF(self);
-        return NULL;
-    }
-    return (PyObject *)self;
-}
-
-static void graph_free(graph_object *self)
-{
-    ts_graph_free(self->g);
-    Py_XDECREF(self->files);
-    Py_TYPE(self)->tp_free((PyObject *)self);
-}
-
-static PyObject *graph_here(graph_object *self, PyObject *args)
-{
-    PyObject *file;
-    int line;
-
-    if (!PyArg_ParseTuple(args, "Ui", &file, &line))
-        return NULL;
-    file = PyDict_SetDefault(self->files, file, file);
-    if (!file)
-        return NULL;
-    ts_here(PyUnicode_AsUTF8(file), line);
-    Py_RETURN_NONE;
-}
-
-typedef struct declared {
-    const char *name;
-    ts_dtype dtype;
-    int rank;
-    int64_t dims[TS_MAX_RANK];
-} declared;
-
-static bool declare(PyObject *args, declared *d)
-{
-    const char *dtype;
-    PyObject *dims;
-
-    return PyArg_ParseTuple(args, "ssO", &d->name, &dtype, &dims) && dtype_of(dtype, &d->dtype) &&
-           dims_of(dims, &d->rank, d->dims);
-}
-
-static PyObject *graph_input(graph_object *self, PyObject *args)
-{
-    declared d;
-
-    if (!declare(args, &d))
-        return NULL;
-    return value_new(self, ts_input_n(self->g, d.name, d.dtype, d.rank, d.dims));
-}
-
-/* Their values are written after the engine is made. */
-static const ts_init zero = {.kind = TS_INIT_FULL};
-
-static PyObject *graph_param(graph_object *self, PyObject *args)
-{
-    declared d;
-
-    if (!declare(args, &d))
-        return NULL;
-    return value_new(self, ts_param_n(self->g, d.name, d.dtype, zero, d.rank, d.dims));
-}
-
-static PyObject *graph_buffer(graph_object *self, PyObject *args)
-{
-    declared d;
-
-    if (!declare(args, &d))
-        return NULL;
-    return value_new(self, ts_buffer_n(self->g, d.name, d.dtype, zero, d.rank, d.dims));
-}
-
-static PyObject *graph_const(graph_object *self, PyObject *args)
-{
-    const char *dtype;
-    PyObject *dims;
-    unsigned long long address;
-    declared d;
-
-    if (!PyArg_ParseTuple(args, "sOK", &dtype, &dims, &address) || !dtype_of(dtype, &d.dtype) ||
-        !dims_of(dims, &d.rank, d.dims))
-        return NULL;
-    return value_new(
-        self, ts_const_n(self->g, d.dtype, (const void *)(uintptr_t)address, d.rank, d.dims));
-}
-
-static PyObject *graph_full(graph_object *self, PyObject *args)
-{
-    const char *dtype;
-    PyObject *dims;
-    double value;
-    declared d;
-
-    if (!PyArg_ParseTuple(args, "sOd", &dtype, &dims, &value) || !dtype_of(dtype, &d.dtype) ||
-        !dims_of(dims, &d.rank, d.dims))
-        return NULL;
-    return value_new(self, ts_full_n(self->g, d.dtype, value, d.rank, d.dims));
-}
-
-static PyObject *unsupported(const ts_call *c, const char *name)
-{
-    PyErr_Format(PyExc_NotImplementedError, "%s: %s is not supported", name, c->why);
-    return NULL;
-}
-
-static PyObject *results(graph_object *self, const ts_call *c)
-{
-    PyObject *t = PyTuple_New(c->nout);
-
-    for (int i = 0; t && i < c->nout; i++) {
-        PyObject *v = c->out[i] ? value_new(self, c->out[i]) : Py_NewRef(Py_None);
-
-        if (!v) {
-            Py_DECREF(t);
-            return NULL;
-        }
-        PyTuple_SET_ITEM(t, i, v);
-    }
-    return t;
-}
-
-static bool call_of(graph_object *self, const char *name, const char *dtype, PyObject *dims,
-                    PyObject *args, ts_call *c)
-{
-    memset(c, 0, sizeof(*c));
-    c->g = self->g;
-    c->args = args;
-    c->row = lower_find(name);
-    if (!c->row) {
-        PyErr_Format(PyExc_NotImplementedError, "%s", name);
-        return false;
-    }
-    return dtype_of(dtype, &c->dtype) && dims_of(dims, &c->rank, c->dims);
-}
-
-static PyObject *graph_lower(graph_object *self, PyObject *args)
-{
-    const char *name, *dtype;
-    PyObject *dims, *given;
-    ts_call c;
-
-    if (!PyArg_ParseTuple(args, "ssOO!", &name, &dtype, &dims, &PyTuple_Type, &given) ||
-        !call_of(self, name, dtype, dims, given, &c))
-        return NULL;
-    c.out[0] = c.row->make(&c);
-    if (PyErr_Occurred())
-        return NULL;
-    if (!c.out[0] && c.why[0])
-        return unsupported(&c, name);
-    if (!c.out[0])
-        return value_new(self, NULL);
-    c.nout = c.nout ? c.nout : 1;
-    return results(self, &c);
-}
-
-static PyObject *graph_put(graph_object *self, PyObject *args)
-{
-    const char *name, *dtype;
-    PyObject *dims, *given, *y;
-    ts_value *x;
-    int which;
-    ts_call c;
-
-    if (!PyArg_ParseTuple(args, "ssOO!Oi", &name, &dtype, &dims, &PyTuple_Type, &given, &y,
-                          &which) ||
-        !call_of(self, name, dtype, dims, given, &c))
-        return NULL;
-    c.which = which;
-    x = lower_tensor(&c, 0);
-    if (!c.row->put || !x || !core_value(y)) {
-        lower_refuse(&c, "writing through this view");
-        return unsupported(&c, name);
-    }
-    x = c.row->put(&c, x, core_value(y));
-    if (!x && c.why[0])
-        return unsupported(&c, name);
-    return value_new(self, x);
-}
-
-static PyObject *graph_done(graph_object *self)
-{
-    if (ts_graph_check(self->g))
-        return fail();
-    Py_RETURN_NONE;
-}
-
-static PyObject *graph_detach(graph_object *self, PyObject *v)
-{
-    return value_new(self, ts_detach(core_value(v)));
-}
-
-static PyObject *graph_cast(graph_object *self, PyObject *args)
-{
-    const char *name;
-    PyObject *v;
-    ts_dtype t;
-
-    if (!PyArg_ParseTuple(args, "Os", &v, &name) || !dtype_of(name, &t))
-        return NULL;
-    return value_new(self, ts_cast(core_value(v), t));
-}
-
-static PyObject *graph_assign(graph_object *self, PyObject *args)
-{
-    PyObject *buffer, *next;
-
-    if (!PyArg_ParseTuple(args, "OO", &buffer, &next))
-        return NULL;
-    ts_assign(core_value(buffer), core_value(next));
-    return graph_done(self);
-}
-
-static PyObject *graph_output(graph_object *self, PyObject *args)
-{
-    PyObject *v;
-    const char *name;
-
-    if (!PyArg_ParseTuple(args, "Os", &v, &name))
-        return NULL;
-    ts_output(core_value(v), name);
-    return graph_done(self);
-}
-
-static PyObject *graph_loss(graph_object *self, PyObject *v)
-{
-    ts_loss(core_value(v));
-    return graph_done(self);
-}
-
-static PyObject *graph_block_begin(graph_object *self, PyObject *name)
-{
-    const char *s = PyUnicode_AsUTF8(name);
-
-    if (!s)
-        return NULL;
-    ts_block_begin(self->g, s);
-    return graph_done(self);
-}
-
-static PyObject *graph_block_end(graph_object *self, PyObject *unused)
-{
-    (void)unused;
-    ts_block_end(self->g);
-    return graph_done(self);
-}
-
-static PyObject *graph_scope_begin(graph_object *self, PyObject *name)
-{
-    const char *s = PyUnicode_AsUTF8(name);
-
-    if (!s)
-        return NULL;
-    ts_scope_begin(self->g, s);
-    return graph_done(self);
-}
-
-static PyObject *graph_scope_end(graph_object *self, PyObject *unused)
-{
-    (void)unused;
-    ts_scope_end(self->g);
-    return graph_done(self);
-}
-
-static PyObject *graph_text(graph_object *self, PyObject *unused)
-{
-    char *text = ts_graph_text(self->g);
-    PyObject *o;
-
-    (void)unused;
-    if (!text)
-        return fail();
-    o = PyUnicode_FromString(text);
-    free(text);
-    return o;
-}
-
-#define METHOD(name, fn, how, doc)                                                                 \
-    {                                                                                              \
-        name, (PyCFunction)(void (*)(void))(fn), how, doc                                          \
-    }
-static PyMethodDef graph_methods[] = {
-    METHOD("here", graph_here, METH_VARARGS, "here(file, line): where the next nodes come from"),
-    METHOD("input", graph_input, METH_VARARGS, "input(name, dtype, dims) -> Value"),
-    METHOD("param", graph_param, METH_VARARGS, "param(name, dtype, dims) -> Value, trained"),
-    METHOD("buffer", graph_buffer, METH_VARARGS, "buffer(name, dtype, dims) -> Value"),
-    METHOD("const", graph_const, METH_VARARGS, "const(dtype, dims, address) -> Value; copied"),
-    METHOD("full", graph_full, METH_VARARGS, "full(dtype, dims, number) -> Value"),
-    METHOD("lower", graph_lower, METH_VARARGS,
-           "lower(op, dtype, dims, args) -> Values: an ATen call with all its arguments, and the\n"
-           "dtype and dims of PyTorch's first result. NotImplementedError names what is missing."),
-    METHOD("put", graph_put, METH_VARARGS,
-           "put(op, dtype, dims, args, value, i) -> Value: the first argument of a view, with the\n"
-           "elements that its result i shows replaced by value's"),
-    METHOD("detach", graph_detach, METH_O, "detach(value) -> Value without a gradient"),
-    METHOD("cast", graph_cast, METH_VARARGS, "cast(value, dtype) -> Value"),
-    METHOD("assign", graph_assign, METH_VARARGS, "assign(buffer, value): after each micro-batch"),
-    METHOD("output", graph_output, METH_VARARGS, "output(value, name)"),
-    METHOD("loss", graph_loss, METH_O, "loss(value): what training minimises"),
-    METHOD("block_begin", graph_block_begin, METH_O, "block_begin(name)"),
-    METHOD("block_end", graph_block_end, METH_NOARGS, "block_end()"),
-    METHOD("scope_begin", graph_scope_begin, METH_O, "scope_begin(name)"),
-    METHOD("scope_end", graph_scope_end, METH_NOARGS, "scope_end()"),
-    METHOD("text", graph_text, METH_NOARGS, "text() -> the graph as text"),
-    {NULL, NULL, 0, NULL},
-};
-
-static PyTypeObject graph_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "poptorch._core.Graph",
-    .tp_basicsize = sizeof(graph_object),
-    .tp_dealloc = (destructor)graph_free,
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "Graph(name): a network being built.",
-    .tp_methods = graph_methods,
-    .tp_new = graph_new,
-};
 
 /* --- compiling -------------------------------------------------------------------------------- */
 
@@ -576,8 +168,8 @@ static bool optimizer_of(PyObject *t, ts_optimizer *o)
     if (!PyArg_ParseTuple(t, "iO!O!Iddppppsss", &kind, &PyTuple_Type, &hyper, &PyList_Type, &groups,
                           &o->variable, &o->loss_scaling, &o->max_grad_norm, &bias, &centered, &tf,
                           &combined, &accum, &first, &second) ||
-        !hyper_of(hyper, &o->hyper) || !dtype_of(accum, &o->accum_type) ||
-        !dtype_of(first, &o->first_type) || !dtype_of(second, &o->second_type))
+        !hyper_of(hyper, &o->hyper) || !core_dtype(accum, &o->accum_type) ||
+        !core_dtype(first, &o->first_type) || !core_dtype(second, &o->second_type))
         return false;
     o->kind = (ts_optimizer_kind)kind;
     o->bias_correction = bias;
@@ -594,7 +186,7 @@ static PyObject *compile_graph(graph_object *graph, const ts_options *opt)
     ts_status s;
 
     Py_BEGIN_ALLOW_THREADS s = ts_compile(graph->g, opt, &x);
-    Py_END_ALLOW_THREADS return s ? fail() : executable_wrap(x);
+    Py_END_ALLOW_THREADS return s ? core_fail() : executable_wrap(x);
 }
 
 static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
@@ -608,7 +200,7 @@ static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
     ts_options opt = {0};
 
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OiippiizO", names, &graph_type, &graph,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OiippiizO", names, &core_graph_type, &graph,
                                      &optimizer, &opt.device_iterations, &opt.gradient_accumulation,
                                      &sum, &running, &mode, &opt.output_period, &opt.cache_dir,
                                      &progress))
@@ -646,7 +238,7 @@ static PyObject *executable_save(executable_object *self, PyObject *path)
     s = ts_executable_save(self->x, PyBytes_AS_STRING(bytes));
     Py_DECREF(bytes);
     if (s)
-        return fail();
+        return core_fail();
     Py_RETURN_NONE;
 }
 
@@ -661,7 +253,7 @@ static PyObject *core_load(PyObject *self, PyObject *path)
         return NULL;
     s = ts_executable_load(PyBytes_AS_STRING(bytes), &x);
     Py_DECREF(bytes);
-    return s ? fail() : executable_wrap(x);
+    return s ? core_fail() : executable_wrap(x);
 }
 
 /* [(name, dtype, dims, bytes)] of a role */
@@ -675,7 +267,7 @@ static PyObject *executable_tensors(executable_object *self, PyObject *args)
         return NULL;
     for (int i = 0; (t = ts_executable_tensor(self->x, (ts_role)role, i)); i++) {
         PyObject *item = Py_BuildValue("(ssNn)", t->name, ts_dtype_name(t->dtype),
-                                       dims_tuple(t->rank, t->dims), (Py_ssize_t)t->bytes);
+                                       core_dims_tuple(t->rank, t->dims), (Py_ssize_t)t->bytes);
 
         if (!item || PyList_Append(list, item)) {
             Py_XDECREF(item);
@@ -706,11 +298,12 @@ static PyObject *executable_inspect(executable_object *self, PyObject *unused)
 }
 
 static PyMethodDef executable_methods[] = {
-    METHOD("save", executable_save, METH_O, "save(path)"),
-    METHOD("tensors", executable_tensors, METH_VARARGS,
-           "tensors(role) -> [(name, dtype, dims, bytes)]; role: 0 inputs, 1 outputs, 2 state"),
-    METHOD("stats", executable_stats, METH_NOARGS, "stats() -> dict"),
-    METHOD("inspect", executable_inspect, METH_NOARGS, "inspect() -> text, one line a fact"),
+    CORE_METHOD("save", executable_save, METH_O, "save(path)"),
+    CORE_METHOD(
+        "tensors", executable_tensors, METH_VARARGS,
+        "tensors(role) -> [(name, dtype, dims, bytes)]; role: 0 inputs, 1 outputs, 2 state"),
+    CORE_METHOD("stats", executable_stats, METH_NOARGS, "stats() -> dict"),
+    CORE_METHOD("inspect", executable_inspect, METH_NOARGS, "inspect() -> text, one line a fact"),
     {NULL, NULL, 0, NULL},
 };
 
@@ -756,7 +349,7 @@ static PyObject *engine_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         return NULL;
     Py_BEGIN_ALLOW_THREADS s =
         ts_engine_new(x->x, &(ts_run_options){.seed = seed, .threads = threads}, &e);
-    Py_END_ALLOW_THREADS if (s) return fail();
+    Py_END_ALLOW_THREADS if (s) return core_fail();
     self = (engine_object *)type->tp_alloc(type, 0);
     if (!self) {
         ts_engine_free(e);
@@ -814,7 +407,7 @@ static PyObject *engine_run(engine_object *self, PyObject *const *args, Py_ssize
     Py_BEGIN_ALLOW_THREADS s = ts_engine_run(self->e, (const void *const *)in, out);
     Py_END_ALLOW_THREADS self->busy = false;
     if (s)
-        return fail();
+        return core_fail();
     Py_RETURN_NONE;
 }
 
@@ -830,7 +423,7 @@ static PyObject *engine_read(engine_object *self, PyObject *args)
     s = ts_engine_read(self->e, name, (void *)(uintptr_t)address, (size_t)bytes);
     self->busy = false;
     if (s)
-        return fail();
+        return core_fail();
     Py_RETURN_NONE;
 }
 
@@ -846,7 +439,7 @@ static PyObject *engine_write(engine_object *self, PyObject *args)
     s = ts_engine_write(self->e, name, (const void *)(uintptr_t)address, (size_t)bytes);
     self->busy = false;
     if (s)
-        return fail();
+        return core_fail();
     Py_RETURN_NONE;
 }
 
@@ -861,7 +454,7 @@ static PyObject *engine_set(engine_object *self, PyObject *args)
     s = ts_engine_set(self->e, name, value);
     self->busy = false;
     if (s)
-        return fail();
+        return core_fail();
     Py_RETURN_NONE;
 }
 
@@ -891,14 +484,16 @@ static PyObject *engine_slots(engine_object *self, PyObject *unused)
 }
 
 static PyMethodDef engine_methods[] = {
-    METHOD("run", engine_run, METH_FASTCALL,
-           "run(inputs, outputs): lists of addresses; None for an output that is not wanted"),
-    METHOD("read", engine_read, METH_VARARGS, "read(name, address, bytes): state to memory"),
-    METHOD("write", engine_write, METH_VARARGS, "write(name, address, bytes): memory to state"),
-    METHOD("set", engine_set, METH_VARARGS, "set(name, number): a variable hyper-parameter"),
-    METHOD("rng", engine_rng, METH_NOARGS, "rng() -> [seed, step]"),
-    METHOD("set_rng", engine_set_rng, METH_VARARGS, "set_rng(seed, step)"),
-    METHOD("slots", engine_slots, METH_NOARGS, "slots() -> micro-batch results that a run returns"),
+    CORE_METHOD("run", engine_run, METH_FASTCALL,
+                "run(inputs, outputs): lists of addresses; None for an output that is not wanted"),
+    CORE_METHOD("read", engine_read, METH_VARARGS, "read(name, address, bytes): state to memory"),
+    CORE_METHOD("write", engine_write, METH_VARARGS,
+                "write(name, address, bytes): memory to state"),
+    CORE_METHOD("set", engine_set, METH_VARARGS, "set(name, number): a variable hyper-parameter"),
+    CORE_METHOD("rng", engine_rng, METH_NOARGS, "rng() -> [seed, step]"),
+    CORE_METHOD("set_rng", engine_set_rng, METH_VARARGS, "set_rng(seed, step)"),
+    CORE_METHOD("slots", engine_slots, METH_NOARGS,
+                "slots() -> micro-batch results that a run returns"),
     {NULL, NULL, 0, NULL},
 };
 
@@ -940,12 +535,12 @@ static PyObject *core_ops(PyObject *self, PyObject *unused)
 }
 
 static PyMethodDef functions[] = {
-    METHOD("compile", core_compile, METH_VARARGS | METH_KEYWORDS,
-           "compile(graph, optimizer, iterations, accumulation, accumulate_sum,\n"
-           "accumulate_running, mode, period, cache_dir, progress) -> Executable"),
-    METHOD("load", core_load, METH_O, "load(path) -> Executable"),
-    METHOD("supported", core_supported, METH_O, "supported(op): is there a row for it?"),
-    METHOD("ops", core_ops, METH_NOARGS, "ops() -> the names of all rows"),
+    CORE_METHOD("compile", core_compile, METH_VARARGS | METH_KEYWORDS,
+                "compile(graph, optimizer, iterations, accumulation, accumulate_sum,\n"
+                "accumulate_running, mode, period, cache_dir, progress) -> Executable"),
+    CORE_METHOD("load", core_load, METH_O, "load(path) -> Executable"),
+    CORE_METHOD("supported", core_supported, METH_O, "supported(op): is there a row for it?"),
+    CORE_METHOD("ops", core_ops, METH_NOARGS, "ops() -> the names of all rows"),
     {NULL, NULL, 0, NULL},
 };
 
@@ -958,7 +553,7 @@ static bool fill(PyObject *m)
 {
     error_type = PyErr_NewException("poptorch._core.Error", NULL, NULL);
     return error_type && !PyModule_AddObjectRef(m, "Error", error_type) &&
-           !PyModule_AddType(m, &value_type) && !PyModule_AddType(m, &graph_type) &&
+           !PyModule_AddType(m, &core_value_type) && !PyModule_AddType(m, &core_graph_type) &&
            !PyModule_AddType(m, &executable_type) && !PyModule_AddType(m, &engine_type) &&
            !PyModule_AddStringConstant(m, "version", ts_version());
 }

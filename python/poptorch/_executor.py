@@ -17,7 +17,7 @@ import torch
 from . import _args, _compile, _core, _file, _state, _trace, _wrap, blocks, optim
 from ._logging import logger
 from .enums import ConnectionType, OutputMode
-from .errors import Error, check, createPoptorchError
+from .errors import check, createPoptorchError
 from .options import Options
 
 
@@ -198,6 +198,8 @@ class PoplarExecutor:
     def _build(self, args: Tuple, kwargs: Dict[str, Any], executable: Any = None) -> None:
         """Trace and compile, or with an executable, trace only."""
         self._options._Popart.checkKeys()
+        if self._options.anchored_tensors:
+            raise createPoptorchError("anchorTensor() is not supported yet")
         with _trace.nativeErrors():
             arguments = _args.Arguments(self._model.forward, args, kwargs)
             program, tracer = _compile.trace(
@@ -248,7 +250,8 @@ class PoplarExecutor:
 
     def _takeFile(self, filename: str, record: Dict[str, Any]) -> None:
         if record["training"] != self._training:
-            raise createPoptorchError(f"{filename} has a model for {'training' if record['training'] else 'inference'}")
+            kind = "training" if record["training"] else "inference"
+            raise createPoptorchError(f"{filename} has a model for {kind}")
         args, kwargs = _args.fromExamples(record["call"])
         executable = _file.executable(filename)
         self._rng = record["rng"]
@@ -256,7 +259,8 @@ class PoplarExecutor:
         try:
             self._build(args, kwargs, executable)
         except AssertionError as e:
-            raise createPoptorchError(f"The compiled model in the file was made from another model: {e}") from None
+            raise createPoptorchError("The compiled model in the file was made from another model: "
+                                      f"{e}") from None
 
     def _compiled(self) -> _compile.Program:
         if self._program is None:
@@ -271,6 +275,10 @@ class PoplarExecutor:
         """Names of the weights, buffers, optimizer state, inputs and outputs of the compiled model."""
         check(self._program is not None, "The model must be compiled before its tensors have names")
         return [t[0] for role in (0, 1, 2) for t in self._compiled().executable.tensors(role)]
+
+    def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
+        """The last value of an anchor; there are none yet."""
+        raise AssertionError(f"No anchor is called {short_name}: anchorTensor() is not supported yet")
 
     # --- device ---
 

@@ -42,7 +42,8 @@ def toPopTorch(engine: Dict[str, torch.Tensor], trained: Iterable[str]) -> Tuple
     return state, param
 
 
-def toEngine(state: Dict[str, torch.Tensor], tensors: Iterable[Tuple], trained: Iterable[str]) -> Dict[str, torch.Tensor]:
+def toEngine(state: Dict[str, torch.Tensor], tensors: Iterable[Tuple],
+             trained: Iterable[str]) -> Dict[str, torch.Tensor]:
     """What to write to an engine that has these tensors. Hyper-parameters come from the optimizer itself."""
     out = {}
     missing = []

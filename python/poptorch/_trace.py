@@ -27,7 +27,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _core, blocks
-from ._logging import logger
 from .errors import createNativeError, createPoptorchError
 
 DTYPES: Dict[torch.dtype, str] = {

@@ -12,7 +12,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-poptorch = pytest.importorskip("poptorch", reason="needs `make python`")
+import poptorch
 
 
 @pytest.fixture(autouse=True)
@@ -409,7 +409,8 @@ def test_parameter_groups():
     net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
     wrapped = WithLoss(net)
     wrapped.loss = nn.MSELoss()
-    optimizer = poptorch.optim.SGD([{"params": net[0].parameters(), "lr": 0.0}, {"params": net[1].parameters()}], lr=0.5)
+    groups = [{"params": net[0].parameters(), "lr": 0.0}, {"params": net[1].parameters()}]
+    optimizer = poptorch.optim.SGD(groups, lr=0.5)
     model = poptorch.trainingModel(wrapped, options(), optimizer)
     before = copy.deepcopy(net.state_dict())
     step(model)
@@ -516,7 +517,8 @@ def test_checkpoint_and_custom_functions():
         def backward(ctx, g):
             return g * 2
 
-    _, found = train_once(lambda w, x: poptorch.identity_loss(torch.utils.checkpoint.checkpoint(torch.mul, w, x), "sum"))
+    _, found = train_once(
+        lambda w, x: poptorch.identity_loss(torch.utils.checkpoint.checkpoint(torch.mul, w, x), "sum"))
     torch.testing.assert_close(found, torch.tensor([3.0, 5.0]))
     with pytest.raises(poptorch.Error, match="autograd.Function"):
         train_once(lambda w, x: poptorch.identity_loss(Double.apply(w) * x, "sum"))

@@ -7,7 +7,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-poptorch = pytest.importorskip("poptorch", reason="needs `make python`")
+import poptorch
 
 
 @pytest.fixture(autouse=True)
