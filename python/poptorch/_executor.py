@@ -216,6 +216,7 @@ class PoplarExecutor:
         else:
             program.executable = executable
             _compile.checkExecutable(program)
+        tracer.close()
         arguments.tensors = []    # the shapes stay, the first batch can go
         self._program = program
         if self._options.connection_type != ConnectionType.Never:

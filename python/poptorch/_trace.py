@@ -610,6 +610,13 @@ class Tracer(TorchDispatchMode):
             for h in handles:
                 h.remove()
 
+    def close(self) -> None:
+        """Let go of the tensors of the trace, which point at each other, now rather than some time."""
+        for t in self._tensors.values():
+            t.memory.tensors.clear()
+        for table in (self._tensors, self._memories, self._constants, self._values, self.inputs, self.leaves):
+            table.clear()    # type: ignore[attr-defined]
+
     def run(self, root: torch.nn.Module, call: Callable[[], Any]) -> Any:
         """call() in the trace; its result."""
         global _tracer

@@ -1,5 +1,6 @@
 """Operations that torch does not have. Each works on the CPU too."""
 
+import builtins
 from typing import Any, List, Optional, Sequence, Union
 
 import torch
@@ -7,6 +8,7 @@ import torch
 from . import _trace
 from ._logging import logger
 from ._print import Print
+from .blocks import module_repr
 from .errors import check, createPoptorchError
 
 
@@ -265,9 +267,14 @@ def ipuHardwareVersion() -> int:
     return 2
 
 
+def print(module: Any) -> None:    # noqa: A001
+    """Print a module with the blocks that begin in it, anything else as ever."""
+    builtins.print(module_repr(module) if isinstance(module, torch.nn.Module) else module)
+
+
 __all__ = [
     "Attribute", "CPU", "MultiConv", "NameScope", "cond", "ctc_beam_search_decoder", "custom_op",
     "dynamic_slice", "dynamic_update", "for_loop", "fps", "identity_loss", "ipuHardwareIsAvailable",
-    "ipuHardwareVersion", "ipu_print_tensor", "isRunningOnIpu", "nearest", "nop", "recomputationCheckpoint",
-    "serializedMatMul", "set_available_memory", "set_overlap_for_input", "set_overlap_for_output",
+    "ipuHardwareVersion", "ipu_print_tensor", "isRunningOnIpu", "nearest", "nop", "print",
+    "recomputationCheckpoint", "serializedMatMul", "set_available_memory", "set_overlap_for_input", "set_overlap_for_output",
 ]

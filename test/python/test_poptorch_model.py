@@ -1,10 +1,12 @@
 """poptorch.trainingModel and inferenceModel: numbers against PyTorch, shapes of results, weights, errors."""
 
 import copy
+import gc
 import io
 import pickle
 import threading
 import time
+import weakref
 
 import pytest
 import torch
@@ -544,6 +546,7 @@ def test_dropout():
     assert sorted(set(a.flatten().tolist())) == [0, pytest.approx(4 / 3)]
     assert 0.72 < (a != 0).float().mean() < 0.78
     state = model.rng_state
+    assert state == [3, 2]
     c = model(x)[0]
     model.rng_state = state
     assert torch.equal(model(x)[0], c)
@@ -772,6 +775,24 @@ def test_calls_compute_nothing_in_pytorch():
     assert set(counter.calls) <= {"aten::empty"}
 
 
+def test_a_trace_keeps_no_tensors():
+    found = []
+
+    class Net(nn.Module):
+        def forward(self, x):
+            y = x * 2
+            found.append(weakref.ref(y))
+            return y[0] + 1
+
+    gc.disable()
+    try:
+        model = poptorch.inferenceModel(Net(), options())
+        model(torch.ones(4))
+        assert found[0]() is None
+    finally:
+        gc.enable()
+
+
 def test_call_overhead():
     net = Small()
     model = poptorch.trainingModel(net, options())
@@ -806,3 +827,15 @@ def test_other_threads_run():
     thread.join()
     inside = sum(started < at < ended for at in ticks)
     assert inside >= 3 or ended - started < 0.005
+
+
+def test_the_small_modules(capsys):
+    import poptorch.testing
+    with poptorch.profiling.Channel("c").tracepoint("here"):
+        net = poptorch.profiling.Channel("c").instrument(Small(), "forward")
+    x = torch.ones(2)
+    assert poptorch.testing.allclose([x, (x,)], [x.clone(), (x.clone(),)])
+    assert not poptorch.testing.allclose([x, (x,)], [x, x]) and not poptorch.testing.allclose(x, x + 1)
+    poptorch.BeginBlock(net.fc, "b", ipu_id=0)
+    poptorch.print(net)
+    assert "BeginBlock(user_id=b, ipu_id=0) Linear" in capsys.readouterr().out
