@@ -261,8 +261,8 @@ ERRORS = [
      "combined batch size"),
     ({"mode": DataLoaderMode.Async, "async_options": {"rebatched_size": 4}}, None, AssertionError, "rebatched_size"),
     ({"mode": 1}, None, AssertionError, "DataLoaderMode"),
-    ({"batch_size": 0}, None, ValueError, ""),
-    ({"batch_size": -1}, None, ValueError, ""),
+    ({"batch_size": 0}, None, ValueError, "batch_size"),
+    ({"batch_size": -1}, None, ValueError, "batch_size"),
 ]
 
 
