@@ -6,11 +6,17 @@ SOAK_MINUTES ?= 60
 # Command lines set these too; tools/configure reads them.
 export PREFIX
 
-.PHONY: all demo test check bench soak install golden format format-check clean help
+.PHONY: all python demo test check bench soak install golden format format-check clean help
 
 all:
 	@tools/configure build
 	@ninja -C build --quiet
+
+python:
+	@tools/install-packages build
+	@tools/configure build
+	@ninja -C build --quiet
+	@PYTHONPATH=build/python $(PYTHON) -c 'import poptorch'
 
 demo:
 	@tools/install-packages build demo
@@ -56,6 +62,7 @@ clean:
 help:
 	@echo 'make                build the command, the library and the examples in build/'
 	@echo 'make demo           train a classifier on Fashion-MNIST; accuracy, model and plots in build/demo'
+	@echo 'make python         the poptorch package, in build/python'
 	@echo 'make check          the C tests, one build'
 	@echo 'make test           everything: format, both compilers, sanitizers, Python'
 	@echo 'make bench          measure against PyTorch'

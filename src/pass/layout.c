@@ -8,13 +8,14 @@
  * keeps   values, types; inputs and outputs stay row-major, the host's layout
  * leaves  a layout on the activations of a network of convolutions
  *
- * Two ways to fill vector registers, chosen for the whole network:
+ * Three ways to fill vector registers, chosen for the whole network:
  *   batch in the lanes   when the batch is a multiple of 8: nothing is wasted at 1, 5 or 10
- *     channels, and weights, pooling, norms and softmax need no shuffles. [N,C,H,W] lies as
- *     [N/L][C][H][W][L]. Convolution weights keep PyTorch's layout: they are broadcast.
- *   channels last          otherwise, when most work is in convolutions whose channels are multiples
- *     of 8: [N][H][W][C]. Weights lie as [kh][kw][in][out], and so do their optimiser states; the
- *     gradient of the input reads a transposed copy.
+ *       channels, and weights, pooling, norms and softmax need no shuffles. [N,C,H,W] lies as
+ *       [N/L][C][H][W][L]. Convolution weights keep PyTorch's layout: they are broadcast.
+ *   channels last        otherwise, when most work is in convolutions whose channels are
+ *       multiples of 8: [N][H][W][C]. Weights lie as [kh][kw][in][out], and so do their
+ *       optimiser states; the gradient of the input reads a transposed copy.
+ *   four of the batch    otherwise, when it is a multiple of 4.
  */
 #include "pass/pass.h"
 #include "render/render.h"

@@ -1,11 +1,15 @@
 """What every Python test can ask for."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+
+# The package of the build, not the sources: those have no extension module.
+sys.path.insert(0, str(ROOT / os.environ.get("TS_BUILD_ROOT", "build") / "python"))
 
 
 @pytest.fixture(scope="session")

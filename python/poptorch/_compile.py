@@ -1,0 +1,358 @@
+"""From a module and the arguments of its first call to an executable.
+
+trace() runs forward once and makes the graph; compileProgram() hands it to the compiler. What a later call
+needs to know, names of weights, shapes and the structure of the results, is a Program.
+"""
+
+import contextlib
+import sys
+import time
+import warnings
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+import torch
+
+from . import _args, _core, _trace, _wrap, optim
+from ._logging import logger
+from .enums import MeanReductionStrategy, OutputMode, ReductionType
+from .errors import check, createPoptorchError
+
+_KINDS = {"SGD": 0, "Adam": 1, "AdamW": 2, "RMSprop": 3, "LAMB": 4}
+_HYPER_BITS = {"lr": 1, "momentum": 2, "dampening": 4, "weight_decay": 8, "betas": 16, "eps": 32, "alpha": 64,
+               "max_weight_norm": 128, "loss_scaling": 256, "velocity_scaling": 512}
+_MODES = {OutputMode.Final: 1, OutputMode.All: 2, OutputMode.Sum: 3, OutputMode.EveryN: 4}
+
+
+class Batching:
+    """D, A, R and the output mode, and what the engine is asked for in their place.
+
+    The engine has one device. R replicas are R times as many micro-batches of an update when training,
+    and R times as many iterations otherwise; the sums are the same. Where the results of a mode then differ,
+    the engine returns all of them and `pick` chooses; so it does when everything is wanted for another reason.
+    """
+
+    def __init__(self, options: Any, training: bool) -> None:
+        self.iterations = options.device_iterations
+        self.accumulation = options.Training.gradient_accumulation if training else 1
+        self.replicas = options.replication_factor
+        self.mode = OutputMode(options.output_mode)
+        self.period = options.output_return_period if self.mode == OutputMode.EveryN else 1
+        self.total = self.iterations * self.accumulation * self.replicas
+        if options.input_group_size != 1:
+            raise createPoptorchError("inputReplicaGrouping is not supported yet")
+        grouped = self.replicas > 1
+        same = self.mode == OutputMode.All or (self.mode == OutputMode.EveryN and training)
+        self.pick: Optional[Callable[[torch.Tensor, Tuple[int, ...]], torch.Tensor]] = None
+        self.engine_mode = _MODES[self.mode]
+        if grouped and not same:
+            self.wantAll()
+        self.engine_iterations = self.iterations * (1 if training else self.replicas)
+        self.engine_accumulation = self.accumulation * (self.replicas if training else 1)
+
+    def wantAll(self) -> None:
+        """Let the engine return the results of every micro-batch."""
+        self.engine_mode = _MODES[OutputMode.All]
+        self.pick = self._pick
+
+    def slots(self) -> int:
+        """Micro-batch results in what a call returns."""
+        if self.mode in (OutputMode.Final, OutputMode.Sum):
+            return self.replicas
+        return self.total // self.period
+
+    def engineSlots(self) -> int:
+        """The same of the engine."""
+        return self.total if self.pick is not None or self.mode == OutputMode.All else self.slots()
+
+    def _pick(self, t: torch.Tensor, dims: Tuple[int, ...]) -> torch.Tensor:
+        """Of all results of an output that has these dims in a micro-batch, those that the mode returns."""
+        parts = t.reshape(self.iterations, self.accumulation, self.replicas, *dims)
+        if self.mode == OutputMode.Final:
+            parts = parts[-1, -1]
+        elif self.mode == OutputMode.Sum:
+            parts = parts.sum((0, 1), dtype=t.dtype)
+        elif self.mode == OutputMode.EveryN:
+            parts = parts[self.period - 1::self.period]
+        slots = self.slots()
+        return parts.reshape(((slots * dims[0], *dims[1:]) if dims else ((slots,) if slots > 1 else ())))
+
+    def microBatch(self, name: str, t: torch.Tensor) -> torch.Tensor:
+        """The first micro-batch of an argument, a copy."""
+        if t.numel() == 0:
+            raise createPoptorchError(f"{name} has no elements: its shape is {tuple(t.shape)}")
+        if self.total == 1:
+            return t.detach().clone(memory_format=torch.contiguous_format)
+        check(t.dim() > 0 and t.shape[0] % self.total == 0,
+              f"Invalid batch dimension: {name} has shape {tuple(t.shape)}, its first dimension must be a "
+              f"multiple of {self.total} = deviceIterations ({self.iterations}) x gradientAccumulation "
+              f"({self.accumulation}) x replicationFactor ({self.replicas})")
+        rows = t.shape[0] // self.total
+        return t.detach()[:rows].clone(memory_format=torch.contiguous_format)
+
+
+class Program:
+    """A compiled model."""
+
+    def __init__(self) -> None:
+        self.executable: Any = None
+        self.arguments: Any = None
+        self.results: Any = None                        # the tree of forward's result
+        self.returned: List[int] = []                   # for each tensor of it, its output
+        self.constants: Dict[int, torch.Tensor] = {}    # those that are not computed by the device
+        self.outputs: List[Tuple[torch.dtype, Tuple[int, ...]]] = []    # of one micro-batch
+        self.states: Dict[str, torch.Tensor] = {}       # weights and buffers in the graph
+        self.changed: List[str] = []                    # of these, those a run writes
+        self.trained: List[str] = []
+        self.written: List[Tuple[int, int]] = []        # (input, output): written back after a run
+        self.prints: List[Tuple[Any, int]] = []         # (how, output): written to stderr after a run
+        self.has_loss = False
+        self.seconds = 0.0
+
+
+def _namedStates(model: torch.nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
+    """Parameters and buffers; a tensor with several names comes once, under the first."""
+    seen = set()
+    for prefix, module in model.named_modules():
+        for name, t in (*module._parameters.items(), *module._buffers.items()):
+            if t is not None and id(t) not in seen:
+                seen.add(id(t))
+                yield (f"{prefix}.{name}" if prefix else name), t
+
+
+@contextlib.contextmanager
+def _restored(states: List[Tuple[str, torch.Tensor]]) -> Iterator[None]:
+    """What a trace writes to weights and buffers is taken back: the device does it again.
+
+    Versions would not do to find out: batch_norm writes its statistics without changing them.
+    """
+    saved = [(t, t.detach().clone()) for _, t in states]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for t, value in saved:
+                if not torch.equal(t, value):
+                    t.copy_(value)
+
+
+@contextlib.contextmanager
+def _sameMembers(model: torch.nn.Module, tracer: _trace.Tracer) -> Iterator[None]:
+    """A parameter or buffer that forward rebinds is an error, BatchNorm's apart."""
+    before = [(prefix, m, which, dict(getattr(m, which))) for prefix, m in model.named_modules()
+              for which in ("_parameters", "_buffers")]
+    try:
+        yield
+        for prefix, module, which, members in before:
+            for name, t in members.items():
+                now = getattr(module, which).get(name)
+                exempt = isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
+                if now is not t and not exempt:
+                    full = f"{prefix}.{name}" if prefix else name
+                    raise createPoptorchError(f"{full} is reassigned within the model: change it in place, "
+                                              f"as in self.{name}.copy_(src)")
+    finally:
+        for _, module, which, members in before:
+            getattr(module, which).clear()
+            getattr(module, which).update(members)
+
+
+def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: Any, training: bool,
+          hooks: Tuple[List[Callable], List[Callable]]) -> Tuple[Program, _trace.Tracer]:
+    """Run forward once and write it down."""
+    program = Program()
+    program.arguments = arguments
+    names = arguments.names_of_tensors()
+    tensors = [batching.microBatch(n, t) for n, t in zip(names, arguments.tensors)]
+    for name, t in zip(names, arguments.tensors):
+        if t.requires_grad:
+            logger.warning("Input tensor %s has requires_grad=True: it was detached", name)
+    tracer = _trace.Tracer(type(model).__name__, training, options.execution_strategy)
+    with _wrap.unwatched(model):
+        states = list(_namedStates(model))
+        for name, t in zip(names, tensors):
+            tracer.addInput(name, t)
+        for name, t in states:
+            trained = training and isinstance(t, torch.nn.Parameter) and t.requires_grad
+            tracer.addState(name, t, trained)
+        with _restored(states), _sameMembers(model, tracer):
+            result = _forward(model, arguments, tensors, tracer, hooks)
+        tracer.checkMissing()
+        _finish(program, tracer, result, tensors, dict(states), training)
+    return program, tracer
+
+
+def _forward(model: torch.nn.Module, arguments: Any, tensors: List[torch.Tensor], tracer: _trace.Tracer,
+             hooks: Tuple[List[Callable], List[Callable]]) -> Any:
+    for hook in hooks[0]:
+        hook()
+    validate = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        return tracer.run(model, lambda: arguments.call(model, tensors))
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(validate)
+        for hook in hooks[1]:
+            hook()
+
+
+def _finish(program: Program, tracer: _trace.Tracer, result: Any, inputs: List[torch.Tensor],
+            states: Dict[str, torch.Tensor], training: bool) -> None:
+    """Outputs, loss and assignments."""
+    leaves: List[torch.Tensor] = []
+    program.results = _args.flatten(result, leaves)
+    values: Dict[int, int] = {}
+    for i, t in enumerate(leaves):
+        if not tracer.isTraced(t):
+            warnings.warn("Output expected to be on the IPU but is on cpu", stacklevel=2)
+            program.constants[i] = t.detach()
+            program.returned.append(-1)
+            continue
+        program.returned.append(_output(program, tracer, tracer.output(t), values))
+    for i, value in tracer.writtenInputs():
+        program.written.append((i, _output(program, tracer, value, values)))
+    for how, value in tracer.prints:
+        program.prints.append((how, _output(program, tracer, value, values)))
+    if training:
+        loss = tracer.theLoss()
+        tracer.graph.loss(loss)
+        program.has_loss = True
+        for i, t in enumerate(leaves):
+            if program.returned[i] >= 0 and tracer.isAfterLoss(t, loss):
+                logger.warning("A result of forward() is computed from the loss. What is done to a loss after "
+                               "it was computed has no effect on training; if it should, wrap the result in "
+                               "poptorch.identity_loss")
+                break
+    assigned = []
+    for name, state, value in tracer.assignments():
+        tracer.graph.assign(state, value)
+        assigned.append(name)
+    used = tracer.usedStates()
+    program.states = {name: states[name] for name in used}
+    program.trained = [n for n in used if training and isinstance(states[n], torch.nn.Parameter)
+                       and states[n].requires_grad]
+    program.changed = program.trained + [n for n in assigned if n not in program.trained]
+
+
+def _output(program: Program, tracer: _trace.Tracer, value: Any, known: Dict[int, int]) -> int:
+    if id(value) not in known:
+        known[id(value)] = len(program.outputs)
+        tracer.graph.output(value, f"output{len(program.outputs)}")
+        program.outputs.append((_trace.TORCH_DTYPES[value.dtype], value.shape))
+    return known[id(value)]
+
+
+def _hyper(group: Dict[str, Any]) -> Tuple:
+    """In the order of tessera.h's ts_hyper."""
+    betas = group.get("betas", (0.9, 0.999))
+    return (group["lr"], group.get("momentum", 0.0), group.get("dampening", 0.0), group["weight_decay"],
+            betas[0], betas[1], group.get("eps", 1e-8), group.get("alpha", 0.99),
+            group.get("max_weight_norm", 65500.0), group.get("velocity_scaling", 1.0),
+            bool(group.get("nesterov", False)))
+
+
+def _variableBits(description: Dict[str, Any]) -> int:
+    bits = 0
+    for part in (description, description["defaults"], *description["groups"]):
+        for name in part["variable"]:
+            bits |= _HYPER_BITS.get(name, 0)
+    return bits
+
+
+def groupNames(description: Dict[str, Any], model: torch.nn.Module, trained: List[str]) -> List[List[str]]:
+    """The names of each group's parameters that are in the graph."""
+    names = {id(t): name for name, t in _namedStates(model)}
+    out = []
+    for group in description["groups"]:
+        for p in group["params"]:
+            if id(p) not in names:
+                raise KeyError(f"A parameter of the optimizer, of shape {tuple(p.shape)}, is not part of the "
+                               "model")
+        out.append([names[id(p)] for p in group["params"] if names[id(p)] in trained])
+    return out
+
+
+def _optimizerTuple(description: Dict[str, Any], names: List[List[str]]) -> Tuple:
+    """What _core.compile takes."""
+    dtype = _trace.DTYPES
+    first = description.get("velocity_accum_type", description.get("first_order_momentum_accum_type"))
+    second = description.get("second_order_momentum_accum_type", torch.float32)
+    norm = description.get("max_grad_norm", float("inf"))
+    groups = [(n, _hyper(g)) for n, g in zip(names, description["groups"])]
+    return (_KINDS[description["kind"]], _hyper(description["defaults"]), groups, _variableBits(description),
+            description["loss_scaling"], 0.0 if norm == float("inf") else float(norm),
+            description.get("bias_correction", True), description.get("centered", False),
+            description.get("use_tf_variant", False), description.get("use_combined_accum", False),
+            dtype[description["accum_type"]], dtype[first], dtype[second])
+
+
+def hyperValues(description: Dict[str, Any]) -> Iterator[Tuple[str, float]]:
+    """(name in the engine, value) of all that is variable."""
+    bits = _variableBits(description)
+    parts = [("", description["defaults"])]
+    parts += [(f".{i + 1}", g) for i, g in enumerate(description["groups"])]
+    for suffix, part in parts:
+        for name, value in part.items():
+            if name not in _HYPER_BITS or not bits & _HYPER_BITS[name]:
+                continue
+            if name == "betas":
+                yield f"beta1{suffix}", value[0]
+                yield f"beta2{suffix}", value[1]
+            else:
+                yield f"{name}{suffix}", float(value)
+    if bits & _HYPER_BITS["loss_scaling"]:
+        yield "loss_scaling", description["loss_scaling"]
+
+
+class _Bar:
+    """The compiler's progress, as a bar on stderr."""
+
+    def __init__(self, show: bool) -> None:
+        self._bar: Any = None
+        if show:
+            try:
+                import tqdm
+            except ImportError:
+                return
+            form = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]"
+            self._bar = tqdm.tqdm(total=100, desc="Graph compilation", bar_format=form, file=sys.stderr)
+
+    def __call__(self, percent: int) -> None:
+        if self._bar is not None and percent > self._bar.n:
+            self._bar.update(percent - self._bar.n)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, options: Any,
+                   description: Optional[Dict[str, Any]], names: List[List[str]]) -> None:
+    """Fill in the executable."""
+    training = options.Training
+    strategy = training.meanAccumulationAndReplicationReductionStrategy
+    running = strategy == MeanReductionStrategy.Running or (
+        description is not None and optim.wantsRunningMean(description))
+    sums = training.accumulation_and_replication_reduction_type == ReductionType.Sum
+    started = time.perf_counter()
+    bar = _Bar(options.show_compilation_progress_bar)
+    try:
+        with _trace.nativeErrors():
+            program.executable = _core.compile(
+                tracer.graph, None if description is None else _optimizerTuple(description, names),
+                batching.engine_iterations, batching.engine_accumulation, sums, running and not sums,
+                batching.engine_mode, batching.period, options.cache_path, bar)
+    finally:
+        bar.close()
+    program.seconds = time.perf_counter() - started
+
+
+def checkExecutable(program: Program) -> None:
+    """An Error unless a loaded executable has the inputs, outputs and weights of the traced model."""
+    outputs = program.executable.tensors(1)
+    found = [(_trace.TORCH_DTYPES[t[1]], t[2]) for t in outputs[:len(program.outputs)]]
+    state = {t[0]: t[2] for t in program.executable.tensors(2)}
+    same = found == program.outputs and len(outputs) == len(program.outputs) + program.has_loss
+    for name, t in program.states.items():
+        same = same and state.get(name) == tuple(t.shape)
+    if not same:
+        raise createPoptorchError("The compiled model in the file was made from another model")

@@ -1,0 +1,568 @@
+/* _core.c - the extension module: graphs, executables and engines of tessera.h as Python objects.
+ *
+ *   Graph       being built: inputs, weights, constants, and lower(), which takes one ATen call
+ *   Value       a tensor in it; keeps its graph alive
+ *   Executable  what compile() gives
+ *   Engine      a loaded executable; run() takes addresses and lets other threads go on
+ *
+ * Nothing here knows PyTorch: tensors cross as addresses (Tensor.data_ptr) and dtypes as the names
+ * of tessera.h. Whoever passes an address answers for its size; _executor.py is the only caller.
+ */
+#include <string.h>
+
+#include "core.h"
+
+static PyObject *error_type; /* (status name, message, where, doing, hint) */
+
+PyObject *core_fail(void)
+{
+    const ts_error *e = ts_last_error();
+    PyObject *args =
+        Py_BuildValue("(sssss)", ts_status_name(e->code), e->message, e->where, e->doing, e->hint);
+
+    if (args)
+        PyErr_SetObject(error_type, args);
+    Py_XDECREF(args);
+    return NULL;
+}
+
+bool core_dtype(const char *name, ts_dtype *out)
+{
+    for (int t = TS_F32; t <= TS_BOOL; t++)
+        if (!strcmp(ts_dtype_name((ts_dtype)t), name)) {
+            *out = (ts_dtype)t;
+            return true;
+        }
+    PyErr_Format(PyExc_ValueError, "no dtype is called %s", name);
+    return false;
+}
+
+bool core_dims(PyObject *o, int *rank, int64_t dims[TS_MAX_RANK])
+{
+    Py_ssize_t n = PySequence_Size(o);
+
+    if (n < 0)
+        return false;
+    if (n > TS_MAX_RANK) {
+        PyErr_Format(PyExc_ValueError, "a tensor of %zd dims; %d is the most", n, TS_MAX_RANK);
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *item = PySequence_GetItem(o, i);
+
+        dims[i] = item ? PyLong_AsLongLong(item) : -1;
+        Py_XDECREF(item);
+        if (dims[i] == -1 && PyErr_Occurred())
+            return false;
+    }
+    *rank = (int)n;
+    return true;
+}
+
+PyObject *core_dims_tuple(int rank, const int64_t *dims)
+{
+    PyObject *t = PyTuple_New(rank);
+
+    for (int i = 0; t && i < rank; i++)
+        PyTuple_SET_ITEM(t, i, PyLong_FromLongLong(dims[i]));
+    return t;
+}
+
+/* --- compiling -------------------------------------------------------------------------------- */
+
+typedef struct executable_object {
+    PyObject_HEAD ts_executable *x;
+} executable_object;
+
+static PyTypeObject executable_type;
+
+static PyObject *executable_wrap(ts_executable *x)
+{
+    executable_object *o = PyObject_New(executable_object, &executable_type);
+
+    if (!o) {
+        ts_executable_free(x);
+        return NULL;
+    }
+    o->x = x;
+    return (PyObject *)o;
+}
+
+/* Calls a Python function with the percentage. An exception in it is printed, not raised: the
+ * compilation goes on. */
+static void report(void *arg, int percent)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *r = PyObject_CallFunction(arg, "i", percent);
+
+    if (!r)
+        PyErr_WriteUnraisable(arg);
+    Py_XDECREF(r);
+    PyGILState_Release(state);
+}
+
+static bool hyper_of(PyObject *t, ts_hyper *h)
+{
+    int nesterov;
+
+    if (!PyArg_ParseTuple(t, "ddddddddddp", &h->lr, &h->momentum, &h->dampening, &h->weight_decay,
+                          &h->beta1, &h->beta2, &h->eps, &h->alpha, &h->max_weight_norm,
+                          &h->velocity_scaling, &nesterov))
+        return false;
+    h->nesterov = nesterov;
+    return true;
+}
+
+/* ([names], hyper); the names are borrowed from their list. */
+static bool group_of(PyObject *o, ts_group *g)
+{
+    PyObject *names, *hyper;
+    const char **list;
+
+    if (!PyArg_ParseTuple(o, "O!O!", &PyList_Type, &names, &PyTuple_Type, &hyper) ||
+        !hyper_of(hyper, &g->hyper))
+        return false;
+    list = PyMem_Calloc((size_t)PyList_GET_SIZE(names) + 1, sizeof(*list));
+    g->params = list;
+    if (!list) {
+        PyErr_NoMemory();
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names); i++)
+        if (!(list[i] = PyUnicode_AsUTF8(PyList_GET_ITEM(names, i))))
+            return false;
+    g->nparams = (int)PyList_GET_SIZE(names);
+    return true;
+}
+
+static void groups_free(ts_group *groups, Py_ssize_t n)
+{
+    for (Py_ssize_t i = 0; groups && i < n; i++)
+        PyMem_Free((void *)groups[i].params);
+    PyMem_Free(groups);
+}
+
+static ts_group *groups_of(PyObject *list)
+{
+    Py_ssize_t n = PyList_GET_SIZE(list);
+    ts_group *groups = PyMem_Calloc((size_t)n + 1, sizeof(*groups));
+
+    if (!groups)
+        return (ts_group *)PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (!group_of(PyList_GET_ITEM(list, i), &groups[i])) {
+            groups_free(groups, n);
+            return NULL;
+        }
+    return groups;
+}
+
+/* (kind, hyper, groups, variable, loss_scaling, max_grad_norm, bias_correction, centered,
+ *  tf_variant, combined_accum, accum_type, first_type, second_type) */
+static bool optimizer_of(PyObject *t, ts_optimizer *o)
+{
+    PyObject *hyper, *groups;
+    const char *accum, *first, *second;
+    int kind, bias, centered, tf, combined;
+
+    if (!PyArg_ParseTuple(t, "iO!O!Iddppppsss", &kind, &PyTuple_Type, &hyper, &PyList_Type, &groups,
+                          &o->variable, &o->loss_scaling, &o->max_grad_norm, &bias, &centered, &tf,
+                          &combined, &accum, &first, &second) ||
+        !hyper_of(hyper, &o->hyper) || !core_dtype(accum, &o->accum_type) ||
+        !core_dtype(first, &o->first_type) || !core_dtype(second, &o->second_type))
+        return false;
+    o->kind = (ts_optimizer_kind)kind;
+    o->bias_correction = bias;
+    o->centered = centered;
+    o->tf_variant = tf;
+    o->combined_accum = combined;
+    o->ngroups = (int)PyList_GET_SIZE(groups);
+    return (o->groups = groups_of(groups)) != NULL;
+}
+
+static PyObject *compile_graph(graph_object *graph, const ts_options *opt)
+{
+    ts_executable *x;
+    ts_status s;
+
+    Py_BEGIN_ALLOW_THREADS s = ts_compile(graph->g, opt, &x);
+    Py_END_ALLOW_THREADS return s ? core_fail() : executable_wrap(x);
+}
+
+static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"graph",          "optimizer",          "iterations", "accumulation",
+                            "accumulate_sum", "accumulate_running", "mode",       "period",
+                            "cache_dir",      "progress",           NULL};
+    PyObject *graph, *optimizer, *progress, *result = NULL;
+    int sum, running, mode;
+    ts_optimizer o = {0};
+    ts_options opt = {0};
+
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OiippiizO", names, &core_graph_type, &graph,
+                                     &optimizer, &opt.device_iterations, &opt.gradient_accumulation,
+                                     &sum, &running, &mode, &opt.output_period, &opt.cache_dir,
+                                     &progress))
+        return NULL;
+    opt.accumulate_sum = sum;
+    opt.accumulate_running = running;
+    opt.output_mode = (ts_output_mode)mode;
+    if (progress != Py_None) {
+        opt.progress = report;
+        opt.progress_arg = progress;
+    }
+    if (optimizer == Py_None)
+        return compile_graph((graph_object *)graph, &opt);
+    if (optimizer_of(optimizer, &o)) {
+        opt.optimizer = &o;
+        result = compile_graph((graph_object *)graph, &opt);
+    }
+    groups_free((ts_group *)o.groups, o.groups ? o.ngroups : 0);
+    return result;
+}
+
+static void executable_free(executable_object *self)
+{
+    ts_executable_free(self->x);
+    PyObject_Free(self);
+}
+
+static PyObject *executable_save(executable_object *self, PyObject *path)
+{
+    PyObject *bytes;
+    ts_status s;
+
+    if (!PyUnicode_FSConverter(path, &bytes))
+        return NULL;
+    s = ts_executable_save(self->x, PyBytes_AS_STRING(bytes));
+    Py_DECREF(bytes);
+    if (s)
+        return core_fail();
+    Py_RETURN_NONE;
+}
+
+static PyObject *core_load(PyObject *self, PyObject *path)
+{
+    PyObject *bytes;
+    ts_executable *x;
+    ts_status s;
+
+    (void)self;
+    if (!PyUnicode_FSConverter(path, &bytes))
+        return NULL;
+    s = ts_executable_load(PyBytes_AS_STRING(bytes), &x);
+    Py_DECREF(bytes);
+    return s ? core_fail() : executable_wrap(x);
+}
+
+/* [(name, dtype, dims, bytes)] of a role */
+static PyObject *executable_tensors(executable_object *self, PyObject *args)
+{
+    const ts_tensor_info *t;
+    PyObject *list;
+    int role;
+
+    if (!PyArg_ParseTuple(args, "i", &role) || !(list = PyList_New(0)))
+        return NULL;
+    for (int i = 0; (t = ts_executable_tensor(self->x, (ts_role)role, i)); i++) {
+        PyObject *item = Py_BuildValue("(ssNn)", t->name, ts_dtype_name(t->dtype),
+                                       core_dims_tuple(t->rank, t->dims), (Py_ssize_t)t->bytes);
+
+        if (!item || PyList_Append(list, item)) {
+            Py_XDECREF(item);
+            Py_DECREF(list);
+            return NULL;
+        }
+        Py_DECREF(item);
+    }
+    return list;
+}
+
+static PyObject *executable_stats(executable_object *self, PyObject *unused)
+{
+    ts_stats s = ts_executable_stats(self->x);
+
+    (void)unused;
+    return Py_BuildValue("{s:d,s:O,s:O,s:n,s:n,s:d,s:i}", "compile_seconds", s.compile_seconds,
+                         "from_cache", s.from_cache ? Py_True : Py_False, "native",
+                         s.native ? Py_True : Py_False, "state_bytes", (Py_ssize_t)s.state_bytes,
+                         "peak_bytes", (Py_ssize_t)s.peak_bytes, "flops", s.flops, "kernels",
+                         s.kernels);
+}
+
+static PyObject *executable_inspect(executable_object *self, PyObject *unused)
+{
+    (void)unused;
+    return PyUnicode_FromString(ts_executable_inspect(self->x));
+}
+
+static PyMethodDef executable_methods[] = {
+    CORE_METHOD("save", executable_save, METH_O, "save(path)"),
+    CORE_METHOD(
+        "tensors", executable_tensors, METH_VARARGS,
+        "tensors(role) -> [(name, dtype, dims, bytes)]; role: 0 inputs, 1 outputs, 2 state"),
+    CORE_METHOD("stats", executable_stats, METH_NOARGS, "stats() -> dict"),
+    CORE_METHOD("inspect", executable_inspect, METH_NOARGS, "inspect() -> text, one line a fact"),
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject executable_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "poptorch._core.Executable",
+    .tp_basicsize = sizeof(executable_object),
+    .tp_dealloc = (destructor)executable_free,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "A compiled graph.",
+    .tp_methods = executable_methods,
+};
+
+/* --- running ---------------------------------------------------------------------------------- */
+
+enum { RUN_TENSORS = 256 };
+
+typedef struct engine_object {
+    PyObject_HEAD ts_engine *e;
+    int nin, nout;
+    bool busy; /* a run goes on in another thread; guarded by the interpreter's lock */
+} engine_object;
+
+static int count(const ts_executable *x, ts_role role)
+{
+    int n = 0;
+
+    while (ts_executable_tensor(x, role, n))
+        n++;
+    return n;
+}
+
+static PyObject *engine_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    executable_object *x;
+    unsigned long long seed;
+    engine_object *self;
+    ts_engine *e;
+    int threads;
+    ts_status s;
+
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "O!Ki", &executable_type, &x, &seed, &threads))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS s =
+        ts_engine_new(x->x, &(ts_run_options){.seed = seed, .threads = threads}, &e);
+    Py_END_ALLOW_THREADS if (s) return core_fail();
+    self = (engine_object *)type->tp_alloc(type, 0);
+    if (!self) {
+        ts_engine_free(e);
+        return NULL;
+    }
+    self->e = e;
+    self->nin = count(x->x, TS_ROLE_INPUT);
+    self->nout = count(x->x, TS_ROLE_OUTPUT);
+    return (PyObject *)self;
+}
+
+static void engine_free(engine_object *self)
+{
+    ts_engine_free(self->e);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static bool claim(engine_object *self)
+{
+    if (self->busy)
+        PyErr_SetString(PyExc_RuntimeError, "the model is running in another thread");
+    return !self->busy && (self->busy = true);
+}
+
+/* A list of addresses, one for each of n tensors; None is a NULL. */
+static bool addresses(PyObject *list, int n, const char *what, void **out)
+{
+    if (!PyList_Check(list) || PyList_GET_SIZE(list) != n || n > RUN_TENSORS) {
+        PyErr_Format(PyExc_ValueError, "run() needs a list of %d %s, at most %d", n, what,
+                     RUN_TENSORS);
+        return false;
+    }
+    for (int i = 0; i < n; i++) {
+        PyObject *o = PyList_GET_ITEM(list, i);
+
+        out[i] = o == Py_None ? NULL : PyLong_AsVoidPtr(o);
+        if (!out[i] && PyErr_Occurred())
+            return false;
+    }
+    return true;
+}
+
+static PyObject *engine_run(engine_object *self, PyObject *const *args, Py_ssize_t n)
+{
+    void *in[RUN_TENSORS], *out[RUN_TENSORS];
+    ts_status s;
+
+    if (n != 2) {
+        PyErr_SetString(PyExc_TypeError, "run(inputs, outputs)");
+        return NULL;
+    }
+    if (!addresses(args[0], self->nin, "inputs", in) ||
+        !addresses(args[1], self->nout, "outputs", out) || !claim(self))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS s = ts_engine_run(self->e, (const void *const *)in, out);
+    Py_END_ALLOW_THREADS self->busy = false;
+    if (s)
+        return core_fail();
+    Py_RETURN_NONE;
+}
+
+static PyObject *engine_read(engine_object *self, PyObject *args)
+{
+    const char *name;
+    unsigned long long address;
+    Py_ssize_t bytes;
+    ts_status s;
+
+    if (!PyArg_ParseTuple(args, "sKn", &name, &address, &bytes) || !claim(self))
+        return NULL;
+    s = ts_engine_read(self->e, name, (void *)(uintptr_t)address, (size_t)bytes);
+    self->busy = false;
+    if (s)
+        return core_fail();
+    Py_RETURN_NONE;
+}
+
+static PyObject *engine_write(engine_object *self, PyObject *args)
+{
+    const char *name;
+    unsigned long long address;
+    Py_ssize_t bytes;
+    ts_status s;
+
+    if (!PyArg_ParseTuple(args, "sKn", &name, &address, &bytes) || !claim(self))
+        return NULL;
+    s = ts_engine_write(self->e, name, (const void *)(uintptr_t)address, (size_t)bytes);
+    self->busy = false;
+    if (s)
+        return core_fail();
+    Py_RETURN_NONE;
+}
+
+static PyObject *engine_set(engine_object *self, PyObject *args)
+{
+    const char *name;
+    double value;
+    ts_status s;
+
+    if (!PyArg_ParseTuple(args, "sd", &name, &value) || !claim(self))
+        return NULL;
+    s = ts_engine_set(self->e, name, value);
+    self->busy = false;
+    if (s)
+        return core_fail();
+    Py_RETURN_NONE;
+}
+
+static PyObject *engine_rng(engine_object *self, PyObject *unused)
+{
+    uint64_t seed, step;
+
+    (void)unused;
+    ts_engine_rng(self->e, &seed, &step);
+    return Py_BuildValue("[KK]", (unsigned long long)seed, (unsigned long long)step);
+}
+
+static PyObject *engine_set_rng(engine_object *self, PyObject *args)
+{
+    unsigned long long seed, step;
+
+    if (!PyArg_ParseTuple(args, "KK", &seed, &step))
+        return NULL;
+    ts_engine_set_rng(self->e, seed, step);
+    Py_RETURN_NONE;
+}
+
+static PyObject *engine_slots(engine_object *self, PyObject *unused)
+{
+    (void)unused;
+    return PyLong_FromLong(ts_engine_slots(self->e));
+}
+
+static PyMethodDef engine_methods[] = {
+    CORE_METHOD("run", engine_run, METH_FASTCALL,
+                "run(inputs, outputs): lists of addresses; None for an output that is not wanted"),
+    CORE_METHOD("read", engine_read, METH_VARARGS, "read(name, address, bytes): state to memory"),
+    CORE_METHOD("write", engine_write, METH_VARARGS,
+                "write(name, address, bytes): memory to state"),
+    CORE_METHOD("set", engine_set, METH_VARARGS, "set(name, number): a variable hyper-parameter"),
+    CORE_METHOD("rng", engine_rng, METH_NOARGS, "rng() -> [seed, step]"),
+    CORE_METHOD("set_rng", engine_set_rng, METH_VARARGS, "set_rng(seed, step)"),
+    CORE_METHOD("slots", engine_slots, METH_NOARGS,
+                "slots() -> micro-batch results that a run returns"),
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject engine_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "poptorch._core.Engine",
+    .tp_basicsize = sizeof(engine_object),
+    .tp_dealloc = (destructor)engine_free,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "Engine(executable, seed, threads): a loaded executable and its state.",
+    .tp_methods = engine_methods,
+    .tp_new = engine_new,
+};
+
+/* --- the module ------------------------------------------------------------------------------- */
+
+static PyObject *core_supported(PyObject *self, PyObject *name)
+{
+    const char *s = PyUnicode_AsUTF8(name);
+
+    (void)self;
+    return s ? PyBool_FromLong(lower_find(s) != NULL) : NULL;
+}
+
+static PyObject *core_ops(PyObject *self, PyObject *unused)
+{
+    PyObject *list = PyList_New(0);
+    const lower_row *r;
+
+    (void)self;
+    (void)unused;
+    for (int i = 0; list && (r = lower_at(i)); i++) {
+        PyObject *name = PyUnicode_FromString(r->name);
+
+        if (!name || PyList_Append(list, name))
+            Py_CLEAR(list);
+        Py_XDECREF(name);
+    }
+    return list;
+}
+
+static PyMethodDef functions[] = {
+    CORE_METHOD("compile", core_compile, METH_VARARGS | METH_KEYWORDS,
+                "compile(graph, optimizer, iterations, accumulation, accumulate_sum,\n"
+                "accumulate_running, mode, period, cache_dir, progress) -> Executable"),
+    CORE_METHOD("load", core_load, METH_O, "load(path) -> Executable"),
+    CORE_METHOD("supported", core_supported, METH_O, "supported(op): is there a row for it?"),
+    CORE_METHOD("ops", core_ops, METH_NOARGS, "ops() -> the names of all rows"),
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, .m_name = "poptorch._core", .m_doc = "tessera.h for poptorch.",
+    .m_size = -1,          .m_methods = functions,
+};
+
+static bool fill(PyObject *m)
+{
+    error_type = PyErr_NewException("poptorch._core.Error", NULL, NULL);
+    return error_type && !PyModule_AddObjectRef(m, "Error", error_type) &&
+           !PyModule_AddType(m, &core_value_type) && !PyModule_AddType(m, &core_graph_type) &&
+           !PyModule_AddType(m, &executable_type) && !PyModule_AddType(m, &engine_type) &&
+           !PyModule_AddStringConstant(m, "version", ts_version());
+}
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    PyObject *m = PyModule_Create(&module);
+
+    if (m && !fill(m))
+        Py_CLEAR(m);
+    return m;
+}

@@ -1,0 +1,638 @@
+"""PoplarExecutor: a module that runs on the device. trainingModel() and inferenceModel() make one.
+
+The first call traces and compiles (see _compile.py). A later call checks the arguments, allocates the
+results and gives addresses to the engine; no operation of PyTorch computes anything in it.
+"""
+
+from __future__ import annotations    # the class has a method called float
+
+import copy
+import datetime
+import time
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+
+from . import _args, _compile, _core, _file, _state, _trace, _wrap, blocks, optim
+from ._logging import logger
+from .enums import ConnectionType, OutputMode
+from .errors import check, createPoptorchError
+from .options import Options
+
+
+class _Hooks(dict):
+    """RemovableHandle wants a dictionary that weak references can point at."""
+
+
+_pre_hooks, _post_hooks = _Hooks(), _Hooks()
+
+
+def registerPreCompileHook(hook: Callable) -> Any:
+    """Call hook() before every trace; returns a handle with remove()."""
+    return _register(_pre_hooks, hook)
+
+
+def registerPostCompileHook(hook: Callable) -> Any:
+    """Call hook() after every trace, also one that failed; returns a handle with remove()."""
+    return _register(_post_hooks, hook)
+
+
+def _register(where: Dict[int, Callable], hook: Callable) -> Any:
+    if not callable(hook):
+        raise RuntimeError(f"A hook must be callable, got {type(hook).__name__}")
+    handle = torch.utils.hooks.RemovableHandle(where)
+    where[handle.id] = hook
+    return handle
+
+
+def _noBackward(*args: Any, **kwargs: Any) -> None:
+    raise createPoptorchError("backward() cannot be called explicitly on what a PopTorch model returns: the "
+                              "backward pass is part of the compiled training step")
+
+
+class PoplarExecutor:
+    """A module on the device. Call it like the module; unknown attributes are the module's."""
+
+    def __init__(self, model: Any, options: Optional[Options], training: bool,
+                 optimizer: Optional[torch.optim.Optimizer] = None) -> None:
+        if isinstance(model, PoplarExecutor):
+            model = model._user_model
+        if options is None:
+            options = Options()
+        if not isinstance(options, Options):
+            raise createPoptorchError(f"Invalid type {type(options).__name__} for options: expected "
+                                      "poptorch.Options")
+        self._engine: Any = None    # before anything can fail: __del__ looks at these
+        self._program: Optional[_compile.Program] = None
+        self._stale = False
+        self._wrapped = False
+        self._ours: Optional[optim.Optimizer] = None
+        if not isinstance(model, torch.nn.Module):
+            model = blocks._CallableModule(model)
+        if training and _wrap.isWrapped(model):
+            raise RuntimeError("The model has already been wrapped in 'poptorch.trainingModel': call "
+                               "model.destroy() on it before wrapping it again")
+        self._user_model = model
+        self._training = training
+        self._options = self._ownOptions(options)
+        self._optimizer = optimizer
+        self._description: Optional[Dict[str, Any]] = None
+        if training:
+            self._optimizer = optimizer or optim.SGD(model.parameters(), lr=0.01)
+            self._description = self._describe()
+            self._connect()
+        self._model = copy.copy(model)
+        self._weights_version = 0
+        self._seen: Dict[int, Tuple[Any, int]] = {}    # trainers of our weights, and their versions
+        self._rng: Optional[List[int]] = None
+        self._state_stale = False    # of the optimizer
+        self._saved_state: Dict[str, torch.Tensor] = {}
+        self._times = (0.0, 0.0, 0.0, 0.0)
+        self._warned_contiguous = False
+        self._batching = _compile.Batching(self._options, training)
+        if training:
+            self._link = _wrap.Link(self)
+            _wrap.wrap(model, self._link)
+            self._wrapped = True
+
+    def _ownOptions(self, options: Options) -> Options:
+        options._freeze()
+        own = options.clone()
+        if own.defaultOutputMode():
+            own.outputMode(OutputMode.Final if self._training else OutputMode.All)
+        if not self._training and own.Training.gradient_accumulation != 1:
+            raise createPoptorchError("You must set poptorch.Options().Training.gradientAccumulation to 1 "
+                                      "(or leave it) for inference; use deviceIterations to run more "
+                                      "micro-batches in a call")
+        own.checkRanges()
+        own._freeze()
+        return own
+
+    def _connect(self) -> None:
+        """Let one of our optimizers ask for the state that the device has."""
+        self._ours = self._optimizer if isinstance(self._optimizer, optim.Optimizer) else None
+        if self._ours is not None:
+            this = weakref.ref(self)
+            self._ours.setStateReader(lambda: this() and this()._stateForOptimizer())
+
+    def _disconnect(self) -> None:
+        if self._ours is not None:
+            self._ours.syncState()
+            self._ours.setStateReader(None)
+        self._ours = None
+
+    def _stateForOptimizer(self) -> Optional[Tuple[Dict, Dict]]:
+        """(ipu_state, ipu_param), or None when they have not changed since the last time."""
+        if self._engine is None or not self._state_stale:
+            return None
+        self._state_stale = False
+        return _state.toPopTorch(self._readState(), self._compiled().trained)
+
+    def _describe(self) -> Dict[str, Any]:
+        automatic = bool(self._options._Popart.options.get("automaticLossScalingSettings.enabled"))
+        return optim.describe(self._optimizer, automatic, self._options.relax_optimizer_checks)
+
+    # --- what it is ---
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """The user's module."""
+        return self._user_model
+
+    @property
+    def options(self) -> Options:
+        """The executor's own options, frozen."""
+        return self._options
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_user_model" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._user_model, name)
+
+    def __repr__(self) -> str:
+        return blocks.module_repr(self._user_model)
+
+    def train(self, mode: bool = True) -> "PoplarExecutor":
+        """Set the training flag of the module; it matters until the model is compiled."""
+        self._user_model.train(mode)
+        self._model.training = mode
+        return self
+
+    def eval(self) -> "PoplarExecutor":
+        """train(False)."""
+        return self.train(False)
+
+    def to(self, *args: Any, **kwargs: Any) -> "PoplarExecutor":
+        """The module's to(); the types of weights matter until the model is compiled."""
+        self._user_model.to(*args, **kwargs)
+        return self
+
+    def half(self) -> "PoplarExecutor":
+        """Weights in half precision; before the model is compiled."""
+        self._user_model.half()
+        return self
+
+    def float(self) -> "PoplarExecutor":
+        """Weights in single precision; before the model is compiled."""
+        self._user_model.float()
+        return self
+
+    # --- compiling ---
+
+    def isCompiled(self) -> bool:
+        """True between the first call, or compile(), and destroy()."""
+        return self._program is not None
+
+    def isAttachedToDevice(self) -> bool:
+        """True while the compiled model is loaded."""
+        return self._engine is not None
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile for arguments like these, without running."""
+        if self._program is not None:
+            logger.warning("Call to compile() ignored: the model has been compiled already")
+            return
+        self._build(args, kwargs)
+
+    def _build(self, args: Tuple, kwargs: Dict[str, Any], executable: Any = None) -> None:
+        """Trace and compile, or with an executable, trace only."""
+        self._options._Popart.checkKeys()
+        if self._options.anchored_tensors:
+            raise createPoptorchError("anchorTensor() is not supported yet")
+        with _trace.nativeErrors():
+            arguments = _args.Arguments(self._model.forward, args, kwargs)
+            program, tracer = _compile.trace(
+                self._model, arguments, self._batching, self._options, self._training,
+                (list(_pre_hooks.values()), list(_post_hooks.values())))
+        if program.written or program.prints:
+            self._batching.wantAll()
+        names: List[List[str]] = []
+        if self._training:
+            self._description = self._describe()
+            names = _compile.groupNames(self._description, self._model, program.trained)
+        if executable is None:
+            _compile.compileProgram(program, tracer, self._batching, self._options, self._description, names)
+        else:
+            program.executable = executable
+            _compile.checkExecutable(program)
+        tracer.close()
+        arguments.tensors = []    # the shapes stay, the first batch can go
+        self._program = program
+        if self._options.connection_type != ConnectionType.Never:
+            self._attach()
+
+    def compileAndExport(self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
+        """compile(), then save()."""
+        self.compile(*args, **kwargs)
+        self.save(filename, export_model)
+
+    def save(self, filename: str, export_model: bool = True, save_rng_state: bool = True) -> None:
+        """Write the compiled model to a file, with the module, options and optimizer unless export_model is
+        False."""
+        program = self._compiled()
+        if self._engine is not None:
+            self.copyWeightsToHostIfNeeded()
+        exported = export_model and {"model": self._user_model, "optimizer": self._optimizer}
+        _file.write(filename, program.executable, {
+            "training": self._training, "options": self._options, "model": None, "optimizer": None,
+            "call": program.arguments.examples(), "rng": self.rng_state if save_rng_state else None,
+            "state": self._saved_state if self._engine is None else self._readState(), **(exported or {})})
+
+    def loadExecutable(self, filename: str) -> None:
+        """Use the compiled model of a file instead of compiling this one, which must be equal to it."""
+        if self._program is not None:
+            raise createPoptorchError("The model has been compiled already")
+        try:
+            record = _file.read(filename)
+        except AssertionError as e:
+            raise createPoptorchError(str(e)) from None
+        self._takeFile(filename, record)
+
+    def _takeFile(self, filename: str, record: Dict[str, Any]) -> None:
+        if record["training"] != self._training:
+            kind = "training" if record["training"] else "inference"
+            raise createPoptorchError(f"{filename} has a model for {kind}")
+        args, kwargs = _args.fromExamples(record["call"])
+        executable = _file.executable(filename)
+        self._rng = record["rng"]
+        self._saved_state = record["state"]
+        try:
+            self._build(args, kwargs, executable)
+        except AssertionError as e:
+            raise createPoptorchError("The compiled model in the file was made from another model: "
+                                      f"{e}") from None
+
+    def _compiled(self) -> _compile.Program:
+        if self._program is None:
+            raise createPoptorchError("Model has not been compiled or has been destroyed.")
+        return self._program
+
+    def compilationTime(self) -> datetime.timedelta:
+        """How long compiling took."""
+        return datetime.timedelta(seconds=self._compiled().seconds)
+
+    def getTensorNames(self) -> List[str]:
+        """Names of the weights, buffers, optimizer state, inputs and outputs of the compiled model."""
+        check(self._program is not None, "The model must be compiled before its tensors have names")
+        return [t[0] for role in (0, 1, 2) for t in self._compiled().executable.tensors(role)]
+
+    def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
+        """The last value of an anchor; there are none yet."""
+        raise AssertionError(f"No anchor is called {short_name}: anchorTensor() is not supported yet")
+
+    # --- device ---
+
+    def _attach(self) -> None:
+        program = self._compiled()
+        seed = self._options.random_seed if self._options.exists("random_seed") else None
+        seed = torch.initial_seed() if seed is None else seed
+        with _trace.nativeErrors():
+            self._engine = _core.Engine(program.executable, seed & (2**64 - 1), 0)
+        self._prepareRun()
+        self._upload()
+        for name, t in self._saved_state.items():
+            self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
+        self._saved_state = {}
+        if self._description is not None:
+            self._setHypers()
+        if self._rng is not None:
+            self._engine.set_rng(*self._rng)
+
+    def _prepareRun(self) -> None:
+        """What every call needs: the results' dtypes and shapes."""
+        program = self._compiled()
+        slots = self._batching.engineSlots()
+        self._allocations = []
+        for dtype, dims in program.outputs:
+            shape = (slots * dims[0], *dims[1:]) if dims else ((slots,) if slots > 1 else ())
+            self._allocations.append((shape, dtype))
+        plain = program.returned == list(range(len(program.returned))) and not program.constants
+        tree = program.results
+        self._shape: Any = None
+        if plain and self._batching.pick is None and type(tree) is _args._Node and tree.keys is None and \
+                tree.kind in (tuple, list) and all(type(i) is _args._Leaf for i in tree.items):
+            self._shape = tree.kind
+        elif plain and self._batching.pick is None and type(tree) is _args._Leaf:
+            self._shape = _first
+
+    def _upload(self) -> None:
+        """Weights and buffers to the device."""
+        for name, t in self._compiled().states.items():
+            data = _wrap.plain(t).detach().contiguous()
+            self._engine.write(name, data.data_ptr(), data.numel() * data.element_size())
+        self._stale = False
+        links = _wrap.links(self._compiled().states.values())
+        self._seen = {k: (link, link.executor()._weights_version) for k, link in links.items()
+                      if link.executor() is not self}
+
+    def attachToDevice(self) -> None:
+        """Load the compiled model again."""
+        self._compiled()
+        check(self._options.connection_type != ConnectionType.Never,
+              "A model with connection type Never cannot be attached to a device")
+        if self._engine is not None:
+            raise createPoptorchError("Device is already attached")
+        self._attach()
+
+    def detachFromDevice(self) -> None:
+        """Fetch weights and state, and free the memory of the compiled model."""
+        self._compiled()
+        if self._engine is None:
+            raise createPoptorchError("Device is not attached")
+        self.copyWeightsToHostIfNeeded()
+        if self._ours is not None:
+            self._ours.syncState()
+        self._saved_state = self._readState()
+        self._rng = self._engine.rng()
+        self._engine = None
+
+    def _readState(self) -> Dict[str, torch.Tensor]:
+        """The optimizer's state and the hyper-parameters."""
+        program = self._compiled()
+        out = {}
+        for name, dtype, dims, size in program.executable.tensors(2):
+            if name not in program.states:
+                t = torch.empty(dims, dtype=_trace.TORCH_DTYPES[dtype])
+                self._engine.read(name, t.data_ptr(), size)
+                out[name] = t
+        return out
+
+    def destroy(self) -> None:
+        """Fetch weights, free everything, and make the user's module an ordinary one again."""
+        if self._program is None:
+            return
+        if self._engine is not None:
+            self.copyWeightsToHostIfNeeded()
+            self._disconnect()
+        self._engine = self._program = None
+        self._saved_state = {}
+        if self._wrapped:
+            _wrap.unwrap(self._user_model)
+            self._wrapped = False
+
+    def __del__(self) -> None:
+        # Trained weights are not lost with the executor.
+        try:
+            if self._engine is not None and self._stale:
+                self.copyWeightsToHost()
+        except Exception:    # the interpreter may be half gone
+            pass
+
+    # --- weights ---
+
+    def copyWeightsToHost(self) -> None:
+        """Fetch the weights and buffers that runs changed."""
+        program = self._compiled()
+        if self._engine is None:
+            raise createPoptorchError("Device is not attached")
+        self._stale = False
+        for name in program.changed:
+            t = _wrap.plain(program.states[name]).detach()
+            data = t if t.is_contiguous() else torch.empty(t.shape, dtype=t.dtype)
+            self._engine.read(name, data.data_ptr(), data.numel() * data.element_size())
+            if data is not t:
+                t.copy_(data)
+        self._weights_version += 1
+
+    def copyWeightsToHostIfNeeded(self) -> bool:
+        """Fetch them if a run changed them since the last time; True if so."""
+        if not self._stale:
+            return False
+        self.copyWeightsToHost()
+        return True
+
+    def copyWeightsToDevice(self) -> None:
+        """Upload the module's weights and buffers, over what the device has."""
+        self._compiled()
+        if self._engine is None:
+            raise createPoptorchError("Device is not attached")
+        self._stale = False
+        self._upload()
+
+    def copyNamedBuffersToDevice(self) -> None:
+        """Upload the buffers of Options.updatableNamedBuffers."""
+        program = self._compiled()
+        for name in self._options.updatable_named_buffers:
+            if name not in program.states:
+                raise createPoptorchError(f"{name} is not a buffer of the compiled model")
+            data = _wrap.plain(program.states[name]).detach().contiguous()
+            self._engine.write(name, data.data_ptr(), data.numel() * data.element_size())
+
+    def load_state_dict(self, state_dict: Dict[str, torch.Tensor], strict: bool = True) -> Any:
+        """Load into the module, and upload if attached."""
+        result = self._user_model.load_state_dict(state_dict, strict)
+        if self._engine is not None:
+            self._stale = False
+            self._upload()
+        return result
+
+    def _followTrainers(self) -> None:
+        """Weights that another executor trains: fetch and upload them when they changed."""
+        changed = False
+        for link, version in self._seen.values():
+            trainer = link.executor()
+            if trainer is None:
+                continue
+            if trainer._stale:
+                trainer.copyWeightsToHost()
+            changed = changed or trainer._weights_version != version
+        if changed:
+            self._upload()
+
+    # --- optimizer ---
+
+    def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take over the hyper-parameters of an optimizer, the same or another one."""
+        old, self._optimizer = (self._description, self._optimizer), optimizer
+        try:
+            new = self._describe()
+            if self._program is not None and old[0] is not None:
+                optim.checkUpdate(old[0], new)
+        except BaseException:
+            self._optimizer = old[1]
+            raise
+        self._description = new
+        if optimizer is not old[1]:
+            self._disconnect()
+            self._connect()
+        if self._engine is not None:
+            self._setHypers()
+
+    def _writeState(self, loaded: Tuple[Dict, Dict]) -> None:
+        """The state that load_state_dict() gave to the optimizer."""
+        self.copyWeightsToHostIfNeeded()
+        program = self._compiled()
+        found = _state.toEngine(loaded[0], program.executable.tensors(2), program.trained)
+        for name, t in found.items():
+            self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
+
+    def _setHypers(self) -> None:
+        with _trace.nativeErrors():
+            for name, value in _compile.hyperValues(self._description):
+                self._engine.set(name, value)
+
+    # --- random numbers ---
+
+    @property
+    def rng_state(self) -> List[int]:
+        """[seed, how many micro-batches have drawn from it]"""
+        self._compiled()
+        return list(self._rng or [0, 0]) if self._engine is None else self._engine.rng()
+
+    @rng_state.setter
+    def rng_state(self, state: List[int]) -> None:
+        self._compiled()
+        if len(state) != 2:
+            raise createPoptorchError(f"The state of the random generator is [seed, step], got {state!r}")
+        self._rng = [int(s) & (2**64 - 1) for s in state]
+        if self._engine is not None:
+            self._engine.set_rng(*self._rng)
+
+    # --- running ---
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        started = time.perf_counter()
+        if self._engine is None:
+            self._makeReady(args, kwargs)
+        program = self._program
+        if self._seen:
+            self._followTrainers()
+        if self._ours is not None:
+            loaded = self._ours.takeLoadedState()
+            if loaded is not None:
+                self._writeState(loaded)
+        tensors = program.arguments.match(args, kwargs)    # type: ignore[union-attr]
+        inputs = []
+        copies = []    # keeps them alive
+        for t in tensors:
+            if not t.is_contiguous():
+                t = self._contiguous(t)
+                copies.append(t)
+            inputs.append(t.data_ptr())
+        outs = [torch.empty(shape, dtype=dtype) for shape, dtype in self._allocations]
+        addresses: List[Optional[int]] = [o.data_ptr() for o in outs]
+        if program.has_loss:    # type: ignore[union-attr]
+            addresses.append(None)
+        before = time.perf_counter()
+        try:
+            self._engine.run(inputs, addresses)
+        except _core.Error as e:
+            raise _trace.coreError(e) from None
+        after = time.perf_counter()
+        self._stale = self._state_stale = self._training
+        if program.written or program.prints:    # type: ignore[union-attr]
+            self._afterRun(tensors, outs)
+        for o in outs:
+            o.backward = _noBackward    # type: ignore[assignment]
+        result = self._shape(outs) if self._shape is not None else self._results(outs)
+        self._times = (started, before, after, time.perf_counter())
+        return result
+
+    def _makeReady(self, args: Tuple, kwargs: Dict[str, Any]) -> None:
+        check(self._options.connection_type != ConnectionType.Never,
+              "Trying to run a model on an offline device (ConnectionType.Never)")
+        if self._program is None:
+            self._build(args, kwargs)
+        else:
+            self._attach()
+
+    def _contiguous(self, t: torch.Tensor) -> torch.Tensor:
+        if not self._warned_contiguous:
+            logger.warning("An input is not contiguous: it is copied in every call")
+            self._warned_contiguous = True
+        return t.contiguous()
+
+    def _results(self, outs: List[torch.Tensor]) -> Any:
+        """The structure that forward returned."""
+        program = self._compiled()
+        if self._batching.pick is not None:
+            outs = [self._batching.pick(o, dims) for o, (_, dims) in zip(outs, program.outputs)]
+            for o in outs:
+                o.backward = _noBackward    # type: ignore[assignment]
+        leaves = [program.constants[i] if k < 0 else outs[k] for i, k in enumerate(program.returned)]
+        return _args.rebuild(program.results, leaves)
+
+    def _afterRun(self, tensors: List[torch.Tensor], outs: List[torch.Tensor]) -> None:
+        """Inputs that forward writes to, and ipu_print_tensor."""
+        program = self._compiled()
+        for i, k in program.written:
+            tensors[i].detach().copy_(outs[k].view(tensors[i].shape))
+        for how, k in program.prints:
+            for part in outs[k].view(self._batching.total, *program.outputs[k][1]):
+                how(part)
+
+    # --- times ---
+
+    def getPerfCounters(self) -> Dict[str, List[List[float]]]:
+        """When the last run took its inputs and gave its outputs, in seconds, by tensor and event."""
+        if self._program is None:
+            return {k: [[]] for k in ("input", "input_complete", "output", "output_complete")}
+        start, ready, ran, done = self._times
+        inputs = len(self._program.executable.tensors(0))
+        n, m = self._batching.total, self._batching.slots()
+        outputs = max(1, len(self._program.outputs))
+        return {"input": [[start] * n] * inputs, "input_complete": [[ready] * n] * inputs,
+                "output": [[ran] * m] * outputs, "output_complete": [[done] * m] * outputs}
+
+    def _latency(self, first: int, last: int) -> Tuple[float, float, float]:
+        seconds = self._times[last] - self._times[first]
+        return (seconds, seconds, seconds) if self._program is not None else (0.0, 0.0, 0.0)
+
+    def getHostIpuLatency(self) -> Tuple[float, float, float]:
+        """(least, most, mean) seconds from the call to the start of the run."""
+        return self._latency(0, 1)
+
+    def getComputeLatency(self) -> Tuple[float, float, float]:
+        """(least, most, mean) seconds of the run."""
+        return self._latency(1, 2)
+
+    def getIpuHostLatency(self) -> Tuple[float, float, float]:
+        """(least, most, mean) seconds from the end of the run to the call's return."""
+        return self._latency(2, 3)
+
+    def getLatency(self) -> Tuple[float, float, float]:
+        """(least, most, mean) seconds of a whole call."""
+        return self._latency(0, 3)
+
+    def cycleCount(self) -> int:
+        """Cycles of the last run; our devices do not count them."""
+        self._compiled()
+        raise createPoptorchError("Cycles are counted by hardware that this device does not have; use "
+                                  "getComputeLatency()")
+
+
+def _first(outs: List[torch.Tensor]) -> torch.Tensor:
+    return outs[0]
+
+
+def trainingModel(model: Any, options: Optional[Options] = None,
+                  optimizer: Optional[torch.optim.Optimizer] = None) -> PoplarExecutor:
+    """Train a module on the device: each call is forward, backward and update.
+
+    The module's forward must compute its loss. Without an optimizer it is SGD with a learning rate of 0.01.
+    Nothing is compiled before the first call.
+    """
+    return PoplarExecutor(model, options, True, optimizer)
+
+
+def inferenceModel(model: Any, options: Optional[Options] = None) -> PoplarExecutor:
+    """Run a module on the device, without gradients."""
+    return PoplarExecutor(model, options, False)
+
+
+def load(filename: str, edit_opts_fn: Optional[Callable[[Options], None]] = None) -> PoplarExecutor:
+    """The executor that save(filename) wrote: module, options, optimizer and compiled program.
+
+    The file holds a program and pickled objects: load files from those whose programs you would run.
+    `edit_opts_fn` may change the options first.
+    """
+    record = _file.read(filename)
+    check(record.get("model") is not None,
+          f"{filename} was saved with export_model=False; use loadExecutable() on a wrapped model instead")
+    options = record["options"].clone()
+    if edit_opts_fn is not None:
+        edit_opts_fn(options)
+    executor = PoplarExecutor(record["model"], options, record["training"], record["optimizer"])
+    executor._takeFile(filename, record)
+    return executor

@@ -1,0 +1,757 @@
+"""One run of a module's forward(), written down as a graph.
+
+forward() runs once, on ordinary tensors of micro-batch size, below a dispatch mode: PyTorch tells the mode
+every ATen call, and calls that depend on inputs, weights or buffers ("traced" tensors) are passed to
+`_core.Graph.lower`. Everything else is computed by PyTorch there and then and becomes a constant when a
+traced call reads it; so masks, positions and anchors cost nothing at run time, and need no support.
+
+A graph has values, PyTorch has memory. A _Tensor here is a tensor of the program, a _Memory what several of
+them share. A write changes the memory's version; a view that is read after that is computed again from the
+tensor it views, and a write through a view is carried up to the tensor that owns the memory by the view's
+inverse (`_core.Graph.put`).
+
+Some calls are taken before ATen sees them, by a function mode: losses are marked, dropout stays one op, and
+what needs a value that does not exist yet (.item(), .numpy(), ...) is an error.
+"""
+
+import contextlib
+import os
+import sys
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tuple
+
+import torch
+import torch.nn.functional as F
+import torch.utils.checkpoint
+from torch.nn.modules import module as hooks
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import _core, blocks
+from .errors import createNativeError, createPoptorchError
+
+DTYPES: Dict[torch.dtype, str] = {
+    torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64",
+    torch.int8: "i8", torch.uint8: "u8", torch.int32: "i32", torch.int64: "i64", torch.bool: "bool",
+}
+TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+
+#: What a call returns in place of the 64-bit types.
+OUTPUT_DTYPES = {"i64": "i32", "f64": "f32"}
+
+#: The result depends on the shape of the arguments only, so it is a constant.
+_SHAPE_ONLY = frozenset(f"aten::{n}" for n in (
+    "empty_like zeros_like ones_like full_like new_zeros new_ones new_full new_empty empty_strided "
+    "new_empty_strided").split())
+
+#: New numbers in every run.
+_RANDOM = frozenset(f"aten::{n}" for n in (
+    "rand rand_like randn randn_like bernoulli bernoulli_ uniform_ normal_ normal").split())
+
+#: Ops whose rows have another name, and which of their arguments the row takes.
+_RENAMED = {
+    "aten::copy_": ("poptorch::copy", (1,)),
+    "aten::_index_put_impl_": ("aten::index_put", (0, 1, 2, 3)),
+}
+
+#: Writes that the schema does not tell: {op: ((argument, result), ...)}, done when argument 5 is true.
+_STATISTICS = {
+    "aten::native_batch_norm": ((3, 3), (4, 4)),
+    "aten::_native_batch_norm_legit": ((3, 3), (4, 4)),
+}
+
+_LOSSES = frozenset(getattr(F, n) for n in (
+    "nll_loss cross_entropy l1_loss mse_loss smooth_l1_loss binary_cross_entropy "
+    "binary_cross_entropy_with_logits kl_div poisson_nll_loss hinge_embedding_loss soft_margin_loss "
+    "margin_ranking_loss cosine_embedding_loss triplet_margin_loss ctc_loss huber_loss").split()
+    if hasattr(F, n))
+
+_DROPOUTS = {F.dropout: "poptorch::dropout", torch.dropout: "poptorch::dropout"}
+_DROPOUTS.update({getattr(F, n): "poptorch::feature_dropout"
+                  for n in ("dropout1d", "dropout2d", "dropout3d") if hasattr(F, n)})
+_DROPOUT_NAMES = ("dropout", "dropout1d", "dropout2d", "dropout3d")
+_UNTRAINED = frozenset((F.alpha_dropout, F.feature_alpha_dropout))
+
+_T = torch.Tensor
+_NEED_VALUES: Dict[Any, str] = {
+    _T.item: ".item()", _T.tolist: ".tolist()", _T.numpy: ".numpy()", _T.__array__: ".numpy()",
+    _T.__bool__: "bool()", _T.__float__: "float()", _T.__int__: "int()", _T.__index__: "an index",
+    _T.cpu: ".cpu()",
+}
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+
+_tracer: Optional["Tracer"] = None
+
+
+def tracer() -> Optional["Tracer"]:
+    """The trace that is going on, or None."""
+    return _tracer
+
+
+def coreError(error: BaseException) -> BaseException:
+    """What _core raised, as a poptorch.Error."""
+    if not isinstance(error, _core.Error):
+        return error
+    kind, message, where, doing, hint = error.args
+    text = message + (f"\n  hint: {hint}" if hint else "")
+    return createNativeError("poptorch_cpp_error", f"{kind}: {text}", where, [doing] if doing else [])
+
+
+@contextlib.contextmanager
+def nativeErrors() -> Iterator[None]:
+    """Errors of _core leave as poptorch.Error."""
+    try:
+        yield
+    except _core.Error as e:
+        raise coreError(e) from None
+
+
+class _Memory:
+    """What tensors share. Version 0 is what it started with."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.tensors: List["_Tensor"] = []
+
+
+class _Tensor:
+    """A traced tensor: the owner of its memory, or a view of `parent` made by `op`.
+
+    `value` is its value as of `version`; None stands for a result of an op that is not supported.
+    """
+
+    def __init__(self, tensor: torch.Tensor, memory: _Memory, value: Any = None) -> None:
+        self.tensor = tensor    # also keeps it alive, so that its id and its memory stay its own
+        self.memory = memory
+        self.value = value
+        self.version = memory.version
+        self.parent: Optional["_Tensor"] = None
+        self.op = ""
+        self.args: Tuple = ()
+        self.which = 0
+        self.make: Optional[Callable[[], Any]] = None    # of a leaf that nobody has read yet
+        self.start: Any = None                           # of a leaf: the state itself
+        self.cut = False                                 # made under no_grad()
+        memory.tensors.append(self)
+
+    @property
+    def spec(self) -> Tuple[str, Tuple[int, ...]]:
+        return DTYPES[self.tensor.dtype], tuple(self.tensor.shape)
+
+
+def _storage(t: torch.Tensor) -> int:
+    storage = t.untyped_storage() if hasattr(t, "untyped_storage") else t.storage()
+    return storage.data_ptr()
+
+
+def _geometry(t: torch.Tensor) -> Tuple:
+    return t.dtype, tuple(t.shape), t.stride(), t.storage_offset()
+
+
+def _reach(t: torch.Tensor) -> int:
+    """One past the last place of the memory that a tensor shows."""
+    return t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride())) + 1
+
+
+def _sameElements(t: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: Optional[int]) -> bool:
+    """Would as_strided_ leave the elements where they are? Strides of sizes of 1 say nothing."""
+    same = tuple(size) == tuple(t.shape) and offset in (None, t.storage_offset())
+    return same and all(n == 1 or a == b for n, a, b in zip(size, stride, t.stride()))
+
+
+def _tensorsIn(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            yield from _tensorsIn(v)
+
+
+def _valuesIn(value: Any) -> Iterator[Any]:
+    if isinstance(value, _core.Value):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            yield from _valuesIn(v)
+
+
+def _userLine() -> Tuple[str, int]:
+    """The innermost line that is neither torch's nor ours."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith((_HERE, _TORCH)) and not name.startswith("<frozen"):
+            return name, frame.f_lineno
+        frame = frame.f_back
+    return "?", 0
+
+
+class Missing(Exception):
+    """Raised inside the tracer for a call that cannot be lowered."""
+
+
+class Tracer(TorchDispatchMode):
+    """The dispatch mode. Use run()."""
+
+    def __init__(self, name: str, training: bool, strategy: blocks.ExecutionStrategy) -> None:
+        super().__init__()
+        self.graph = _core.Graph(name)
+        self.training = training
+        self.strategy = strategy
+        self.missing: Dict[str, Tuple[str, int]] = {}
+        self.losses: List[Any] = []
+        self.demoted: Set[int] = set()
+        self.leaves: Dict[str, _Tensor] = {}    # parameters and buffers by name
+        self.inputs: List[_Tensor] = []
+        self.prints: List[Tuple[Any, Any]] = []    # (how, value)
+        self._tensors: Dict[int, _Tensor] = {}
+        self._memories: Dict[int, _Memory] = {}
+        self._constants: Dict[Tuple[int, int], Tuple[torch.Tensor, Any]] = {}
+        self._feeds: Dict[int, FrozenSet[int]] = {}    # id of a value: the losses it depends on
+        self._values: List[Any] = []                   # keeps those ids their own
+        self._override: Optional[Tuple[str, Tuple]] = None
+        self._recorder: Optional[blocks.Recorder] = None
+        self._block: Optional[str] = None
+
+    # --- what a trace starts from ---
+
+    def _add(self, t: _Tensor) -> _Tensor:
+        self._tensors[id(t.tensor)] = t
+        return t
+
+    def _newMemory(self, t: torch.Tensor) -> _Memory:
+        memory = self._memories[_storage(t)] = _Memory()
+        return memory
+
+    def addInput(self, name: str, t: torch.Tensor) -> None:
+        """An input of a run, in the order of these calls."""
+        if t.dtype not in DTYPES:
+            raise createPoptorchError(f"{name} has type {t.dtype}, which is not supported; there are "
+                                      f"{', '.join(str(d) for d in DTYPES)}")
+        value = self.graph.input(name, DTYPES[t.dtype], t.shape)
+        self.inputs.append(self._add(_Tensor(t, self._newMemory(t), value)))
+
+    def addState(self, name: str, t: torch.Tensor, trained: bool) -> None:
+        """A parameter or buffer; it joins the graph when it is read."""
+        known = self._find(t)
+        if known is not None:
+            self._add(known if known.tensor is t else self._alias(t, known))
+            return
+        leaf = _Tensor(t, self._newMemory(t))
+        declare = self.graph.param if trained else self.graph.buffer
+        leaf.make = lambda: declare(name, *leaf.spec)
+        self.leaves[name] = self._add(leaf)
+
+    # --- values of tensors ---
+
+    def _find(self, t: torch.Tensor) -> Optional[_Tensor]:
+        known = self._tensors.get(id(t))
+        if known is not None:
+            return known
+        memory = self._memories.get(_storage(t)) if t.numel() else None
+        if memory is None:
+            return None
+        for other in reversed(memory.tensors):
+            if _geometry(other.tensor) == _geometry(t):
+                return self._add(self._alias(t, other))
+        return self._strided(t, memory.tensors[0])
+
+    def _strided(self, t: torch.Tensor, of: _Tensor) -> _Tensor:
+        """A view without a better name: made by as_strided, or before its memory was traced.
+
+        Where each of its elements lies in `of` is found out with numbers; in order, it is a reshape.
+        """
+        base = of.tensor
+        size = max(_reach(base), _reach(t))
+        inside = torch.full((size,), -1, dtype=torch.int64)
+        inside.as_strided(base.shape, base.stride(), base.storage_offset()).copy_(
+            torch.arange(base.numel()).view(base.shape))
+        places = inside.as_strided(t.shape, t.stride(), t.storage_offset()).flatten()
+        if base.dtype != t.dtype or bool((places < 0).any()):
+            raise createPoptorchError("A view of memory in which another tensor lies is not supported "
+                                      "(%s:%d)" % _userLine())
+        if torch.equal(places, torch.arange(base.numel())):
+            return self._view(t, of, "aten::view", (list(t.shape),), 0, None)
+        return self._view(t, of, "poptorch::places", (self._constant(places),), 0, None)
+
+    def _alias(self, t: torch.Tensor, of: _Tensor) -> _Tensor:
+        """Another Python object for the same elements: x.data, and what autograd makes for itself."""
+        cut = of.tensor.requires_grad and not t.requires_grad
+        return self._view(t, of, "aten::detach" if cut else "aten::alias", (), 0, None)
+
+    def _view(self, t: torch.Tensor, of: _Tensor, op: str, args: Tuple, which: int, value: Any) -> _Tensor:
+        view = _Tensor(t, of.memory, value)
+        view.parent, view.op, view.args, view.which = of, op, args, which
+        if value is None:
+            view.version = -1
+        return self._add(view)
+
+    def isTraced(self, t: Any) -> bool:
+        """Does the tensor's value depend on the run?"""
+        return isinstance(t, torch.Tensor) and self._find(t) is not None
+
+    def _valueOf(self, t: _Tensor) -> Any:
+        if t.make is not None:
+            t.start = t.value = t.make()
+            t.make = None
+            self._values.append(t.value)
+        if t.parent is None or t.version == t.memory.version:
+            if t.value is None:
+                raise Missing
+            return t.value
+        args = (self._valueOf(t.parent),) + t.args
+        t.value = self._lower(t.op, t.spec, args)[t.which]
+        t.version = t.memory.version
+        return t.value
+
+    def _write(self, t: _Tensor, value: Any) -> None:
+        """t's elements become value's, and so do those of every tensor that shares them."""
+        up, node = value, t
+        while node.parent is not None:
+            if up is not None:
+                args = (self._valueOf(node.parent),) + node.args
+                up = self._tracked(self.graph.put(node.op, *node.spec, args, up, node.which), (args, up))
+            node = node.parent
+        if node.make is not None:
+            self._valueOf(node)
+        t.memory.version += 1
+        node.value, node.version = up, t.memory.version
+        t.value, t.version = value, t.memory.version
+
+    def _constant(self, t: torch.Tensor) -> Any:
+        key = (id(t), t._version)
+        if key in self._constants:
+            return self._constants[key][1]
+        if t.dtype not in DTYPES or t.numel() == 0:
+            raise createPoptorchError(f"A tensor of type {t.dtype} and shape {tuple(t.shape)} cannot be part "
+                                      "of a model")
+        kept = t.detach().contiguous()
+        first = kept.flatten()[0].item()
+        if abs(first) < 2**53 and bool((kept == first).all()):
+            value = self.graph.full(DTYPES[t.dtype], t.shape, float(first))
+        else:
+            value = self.graph.const(DTYPES[t.dtype], t.shape, kept.data_ptr())
+        self._constants[key] = (t, value)
+        return value
+
+    # --- calls ---
+
+    def _encode(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            known = self._find(value)
+            if known is not None and known.cut and value.grad_fn is not None and torch.is_grad_enabled():
+                self._note(f"{type(value.grad_fn).__name__}: a gradient that is a Python function "
+                           "(torch.autograd.Function) is not supported")
+            return self._constant(value) if known is None else self._valueOf(known)
+        if isinstance(value, (list, tuple)):
+            return [self._encode(v) for v in value]
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        return None    # a dtype, device, layout, memory format or generator: the result's type says it
+
+    def _tracked(self, value: Any, inputs: Any) -> Any:
+        self._values.append(value)
+        feeds: FrozenSet[int] = frozenset()
+        for v in _valuesIn(inputs):
+            feeds |= self._feeds.get(id(v), frozenset())
+        if feeds:
+            self._feeds[id(value)] = feeds
+        return value
+
+    def _lower(self, op: str, spec: Tuple[str, Tuple[int, ...]], args: Tuple) -> List[Any]:
+        self.graph.here(*_userLine())
+        self._enterBlock()
+        values = self.graph.lower(op, spec[0], spec[1], args)
+        for v in values:
+            if v is not None:
+                self._tracked(v, args)
+        return list(values)
+
+    def _enterBlock(self) -> None:
+        block = self._recorder.place()[0] if self._recorder is not None else None
+        if block == self._block:
+            return
+        if self._block is not None:
+            self.graph.block_end()
+        if block is not None:
+            self.graph.block_begin(str(block))
+        self._block = block
+
+    def _note(self, why: str) -> None:
+        self.missing.setdefault(why, _userLine())
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Tuple = (), kwargs: Optional[Dict] = None) -> Any:
+        kwargs = kwargs or {}
+        schema = func._schema
+        name = schema.name
+        traced = any(self._find(t) is not None for t in _tensorsIn((args, list(kwargs.values()))))
+        if self._override is None and (name in _SHAPE_ONLY or not (traced or name in _RANDOM)):
+            return func(*args, **kwargs)
+        if name == "aten::_local_scalar_dense":
+            raise _needsValue("The value of a tensor")
+        bound = [args[i] if i < len(args) else kwargs.get(a.name, a.default_value)
+                 for i, a in enumerate(schema.arguments)]
+        if name == "aten::as_strided_" and _sameElements(*bound[:4]):
+            return func(*args, **kwargs)
+        return self._call(func, name, bound, args, kwargs)
+
+    def _call(self, func: Any, name: str, bound: List[Any], args: Tuple, kwargs: Dict) -> Any:
+        written = [i for i, a in enumerate(func._schema.arguments)
+                   if a.alias_info is not None and a.alias_info.is_write]
+        op, given = self._named(func, name, bound, bool(written))
+        encoded: Optional[Tuple] = None
+        try:
+            encoded = tuple(self._encode(v) for v in given)
+        except Missing:
+            if not _core.supported(op):
+                self._note(op)
+        for i in written:    # the constant it was, before PyTorch writes to it
+            if self._find(bound[i]) is None:
+                owner = bound[i] if bound[i]._base is None else bound[i]._base
+                self._add(_Tensor(owner, self._newMemory(owner), self._constant(owner)))
+        out = _execute(func, args, kwargs)
+        if written:
+            self._finishWrite(op, [bound[i] for i in written], encoded)
+        else:
+            self._finishCall(op, name, bound, encoded, out)
+        return out
+
+    def _named(self, func: Any, name: str, bound: List[Any], writes: bool) -> Tuple[str, List[Any]]:
+        """The row's name, and the arguments it takes."""
+        if self._override is not None:
+            (op, extra), self._override = self._override, None
+            return op, [bound[0], *extra]
+        if name in _RENAMED:
+            op, which = _RENAMED[name]
+            return op, [bound[i] for i in which]
+        if writes and name.endswith("_") and not name.endswith("__"):
+            name = name[:-1]
+        return f"{name}.{func._schema.overload_name or 'default'}", bound
+
+    def _results(self, op: str, spec: Tuple, encoded: Optional[Tuple]) -> List[Any]:
+        """The values, or nothing when the call is not supported."""
+        if encoded is None:
+            return []
+        try:
+            return self._lower(op, spec, encoded)
+        except NotImplementedError as e:
+            self._note(str(e))
+            return []
+
+    def _finishWrite(self, op: str, targets: List[torch.Tensor], encoded: Optional[Tuple]) -> None:
+        target = self._find(targets[0])
+        if target is None or len(targets) != 1:    # resized, or several at once
+            self._note(op)
+            return
+        values = self._results(op, target.spec, encoded)
+        value = values[0] if values else None
+        try:
+            if value is not None:
+                value = self._checked(op, target.tensor, value, target)
+            self._write(target, value)
+        except (Missing, NotImplementedError) as e:
+            if str(e):
+                self._note(str(e))
+            target.memory.version += 1
+            self._poison(target)
+
+    def _poison(self, t: _Tensor) -> None:
+        while t.parent is not None:
+            t = t.parent
+        t.value, t.version = None, t.memory.version
+
+    def _finishCall(self, op: str, name: str, bound: List[Any], encoded: Optional[Tuple], out: Any) -> None:
+        outs = [o for o in (out if isinstance(out, (list, tuple)) else [out])]
+        tensors = [o for o in outs if isinstance(o, torch.Tensor)]
+        if not tensors:
+            self._note(op)
+            return
+        first = tensors[0]
+        if first.dtype not in DTYPES or first.numel() == 0:
+            raise createPoptorchError(f"{op} makes a tensor of type {first.dtype} and shape "
+                                      f"{tuple(first.shape)}, which is not supported")
+        if name == "aten::as_strided":
+            if encoded is not None:
+                self._strided(first, self._find(bound[0]))    # type: ignore[arg-type]
+            return
+        values = self._results(op, (DTYPES[first.dtype], tuple(first.shape)), encoded)
+        base = self._find(bound[0]) if bound and isinstance(bound[0], torch.Tensor) else None
+        for i, t in enumerate(outs):
+            if not isinstance(t, torch.Tensor) or not t.numel() or (base is not None and t is base.tensor):
+                continue
+            value = values[i] if i < len(values) else None
+            if value is not None:
+                value = self._checked(op, t, value)
+            cut = self.training and t.dtype.is_floating_point and not torch.is_grad_enabled()
+            if name.startswith("aten::unsafe_"):    # promised not to be written through
+                self._add(_Tensor(t, _Memory(), value)).cut = cut
+            elif base is not None and _storage(t) == _storage(base.tensor):
+                self._view(t, base, op, (encoded or (None,))[1:], i, value)
+            else:
+                self._add(_Tensor(t, self._newMemory(t), value)).cut = cut
+        if name in _STATISTICS and bound[5] and len(values) == 5:
+            for argument, result in _STATISTICS[name]:
+                if isinstance(bound[argument], torch.Tensor):
+                    self._write(self._find(bound[argument]), values[result])
+
+    def _checked(self, op: str, t: torch.Tensor, value: Any, written: Optional[_Tensor] = None) -> Any:
+        """The value has PyTorch's dtype and shape; no gradient flows where PyTorch lets none flow.
+
+        A write under no_grad() to a tensor that has a gradient changes its value and leaves the gradient
+        as if there had been no write.
+        """
+        if value.shape != tuple(t.shape):
+            raise createPoptorchError(f"{op} should give a tensor of shape {tuple(t.shape)}, but gave "
+                                      f"{value.shape}. This is a bug of this package")
+        if value.dtype != DTYPES[t.dtype]:
+            value = self._tracked(self.graph.cast(value, DTYPES[t.dtype]), value)
+        if self.training and t.dtype.is_floating_point and not torch.is_grad_enabled():
+            if written is None or t.grad_fn is None:
+                return self._tracked(self.graph.detach(value), value)
+            old, spec = self._valueOf(written), written.spec
+            change = self._lower("aten::sub.Tensor", spec, (value, old, 1))[0]
+            value = self._lower("aten::add.Tensor", spec, (old, self.graph.detach(change), 1))[0]
+        return value
+
+    # --- what the function mode and the ops of this package ask for ---
+
+    def emit(self, op: str, extra: Sequence[Any], compute: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """compute() makes one ATen call on a traced tensor; it is written down as `op` with that tensor
+        and `extra` for arguments."""
+        self._override = (op, tuple(extra))
+        try:
+            return compute()
+        finally:
+            self._override = None
+
+    def markLoss(self, t: Any) -> None:
+        """A loss: the last one standing is minimised."""
+        known = self._find(t) if isinstance(t, torch.Tensor) else None
+        if known is None:
+            return
+        try:
+            value = self._valueOf(known)
+        except Missing:
+            return
+        before = self._feeds.get(id(value), frozenset())
+        self.demoted |= before
+        self._feeds[id(value)] = before | {len(self.losses)}
+        self.losses.append(value)
+
+    def theLoss(self) -> Any:
+        """The one loss that feeds no other."""
+        left = [v for k, v in enumerate(self.losses) if k not in self.demoted]
+        if not left:
+            raise createPoptorchError("Couldn't find a loss in graph! A training model's forward() must "
+                                      "compute one; wrap what it should minimise in poptorch.identity_loss")
+        if len(left) > 1:
+            raise createPoptorchError("Multiple independent losses found in graph: wrap the final loss in "
+                                      "poptorch.identity_loss, e.g. identity_loss(a + b, reduction='sum')")
+        return left[0]
+
+    def checkMissing(self) -> None:
+        """An Error that names everything that is not supported."""
+        if not self.missing:
+            return
+        lines = [f"  {why}  ({file}:{line})" for why, (file, line) in sorted(self.missing.items())]
+        raise createPoptorchError("The model uses operations that are not supported:\n" + "\n".join(lines))
+
+    def output(self, t: torch.Tensor) -> Any:
+        """The value to return for a tensor of forward's result."""
+        value = self._valueOf(self._find(t))    # type: ignore[arg-type]
+        wanted = OUTPUT_DTYPES.get(value.dtype)
+        return value if wanted is None else self._tracked(self.graph.cast(value, wanted), value)
+
+    def isAfterLoss(self, t: torch.Tensor, loss: Any) -> bool:
+        """Is the tensor computed from the loss, and not the loss itself?"""
+        value = self._valueOf(self._find(t))    # type: ignore[arg-type]
+        return value is not loss and self.losses.index(loss) in self._feeds.get(id(value), frozenset())
+
+    def addPrint(self, how: Callable, t: torch.Tensor) -> torch.Tensor:
+        """Write the tensor down after every run; returns the tensor."""
+        with contextlib.suppress(Missing):
+            self.prints.append((how, self._valueOf(self._find(t))))    # type: ignore[arg-type]
+        return t
+
+    def writtenInputs(self) -> Iterator[Tuple[int, Any]]:
+        """(index, value) of the inputs that forward wrote to."""
+        for i, t in enumerate(self.inputs):
+            if t.memory.version > 0:
+                yield i, self._valueOf(t)
+
+    def assignments(self) -> Iterator[Tuple[str, Any, Any]]:
+        """(name, state, next value) of the parameters and buffers that forward wrote to."""
+        for name, leaf in self.leaves.items():
+            if leaf.memory.version > 0:
+                yield name, leaf.start, leaf.value
+
+    def usedStates(self) -> List[str]:
+        """Names of the parameters and buffers that are part of the graph."""
+        return [name for name, leaf in self.leaves.items() if leaf.make is None]
+
+    @contextlib.contextmanager
+    def _moduleScopes(self, root: torch.nn.Module) -> Iterator[None]:
+        """Nodes carry the path of the module they were made in, for error messages."""
+        names = {id(m): name.rpartition(".")[2] for name, m in root.named_modules() if name}
+
+        def enter(module: torch.nn.Module, inputs: Any) -> None:
+            if id(module) in names:
+                self.graph.scope_begin(names[id(module)])
+
+        def leave(module: torch.nn.Module, inputs: Any, output: Any) -> None:
+            if id(module) in names:
+                self.graph.scope_end()
+
+        handles = [hooks.register_module_forward_pre_hook(enter), hooks.register_module_forward_hook(leave)]
+        try:
+            yield
+        finally:
+            for h in handles:
+                h.remove()
+
+    def close(self) -> None:
+        """Let go of the tensors of the trace, which point at each other, now rather than some time."""
+        for t in self._tensors.values():
+            t.memory.tensors.clear()
+        for table in (self._tensors, self._memories, self._constants, self._values, self.inputs, self.leaves):
+            table.clear()    # type: ignore[attr-defined]
+
+    def run(self, root: torch.nn.Module, call: Callable[[], Any]) -> Any:
+        """call() in the trace; its result."""
+        global _tracer
+        if _tracer is not None:
+            raise createPoptorchError("A model cannot be compiled inside another model's forward()")
+        _tracer = self
+        try:
+            with blocks.recording(self.strategy) as self._recorder, _patched(self), \
+                    self._moduleScopes(root), _Functions(self), self:
+                return call()
+        finally:
+            _tracer = None
+
+
+def _as(value: Any, old: torch.dtype, new: torch.dtype) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(new) if value.dtype == old else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_as(v, old, new) for v in value)
+    return value
+
+
+def _execute(func: Any, args: Tuple, kwargs: Dict[str, Any]) -> Any:
+    """PyTorch's own answer. What it cannot do in half precision on a CPU it does in single precision: only
+    dtype and shape matter here."""
+    try:
+        return func(*args, **kwargs)
+    except RuntimeError as e:
+        if "not implemented for 'Half'" not in str(e):
+            raise
+    half, single = torch.float16, torch.float32
+    out = _as(func(*_as(args, half, single), **{k: _as(v, half, single) for k, v in kwargs.items()}), single, half)
+    written = [a for a, s in zip(args, func._schema.arguments)
+               if s.alias_info is not None and s.alias_info.is_write]
+    return written[0].copy_(out) if written else out
+
+
+def _needsValue(what: str) -> Exception:
+    file, line = _userLine()
+    return createPoptorchError(f"{what} is not known while the model is traced ({file}:{line}): forward() "
+                               "cannot branch on, print or convert what the device computes")
+
+
+def _dropout(tracer_: Tracer, op: str, x: torch.Tensor, p: float = 0.5, training: bool = True,
+             inplace: bool = False) -> torch.Tensor:
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not training or not tracer_.training or p == 0.0:
+        return x
+    y = tracer_.emit(op, (p,), x.clone)
+    return x.copy_(y) if inplace else y
+
+
+def _checkpoint(function: Callable, *args: Any, use_reentrant: bool = True, **kwargs: Any) -> Any:
+    """torch.utils.checkpoint: the compiler decides what to compute again."""
+    for name in ("preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"):
+        kwargs.pop(name, None)
+    return function(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _patched(tracer_: Tracer) -> Iterator[None]:
+    """For calls that torch.nn.functional makes to itself, which no function mode sees, and checkpoint()."""
+    saved = {name: getattr(F, name) for name in _DROPOUT_NAMES if hasattr(F, name)}
+    checkpoint = torch.utils.checkpoint.checkpoint
+    torch.utils.checkpoint.checkpoint = _checkpoint
+
+    def patch(original: Callable) -> Callable:
+        op = _DROPOUTS[original]
+
+        def call(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+            if not tracer_.isTraced(input):
+                return original(input, p, training, inplace)
+            return _dropout(tracer_, op, input, p, training, inplace)
+        return call
+    for name, original in saved.items():
+        setattr(F, name, patch(original))
+    try:
+        yield
+    finally:
+        torch.utils.checkpoint.checkpoint = checkpoint
+        for name, original in saved.items():
+            setattr(F, name, original)
+
+
+class _Functions(TorchFunctionMode):
+    """Calls that are taken before they become ATen calls."""
+
+    def __init__(self, tracer_: Tracer) -> None:
+        super().__init__()
+        self.tracer = tracer_
+
+    def __torch_function__(self, func: Any, types: Any, args: Tuple = (), kwargs: Optional[Dict] = None) -> Any:
+        kwargs = kwargs or {}
+        t = self.tracer
+        first = args[0] if args else None
+        if func in _LOSSES:
+            out = _smoothed(t, *args, **kwargs) if func is F.cross_entropy else None
+            out = func(*args, **kwargs) if out is None else out
+            if t.training:
+                t.markLoss(out)
+            return out
+        if not t.isTraced(first if first is not None else kwargs.get("input")):
+            return func(*args, **kwargs)
+        if func in _DROPOUTS:
+            return _dropout(t, _DROPOUTS[func], *args, **_dropoutArguments(kwargs))
+        if func in _UNTRAINED and not t.training:
+            return first
+        if func is F.one_hot:
+            return _oneHot(t, *args, **kwargs)
+        if func in _NEED_VALUES or (func is _T.to and args[1:2] == ("cpu",)):
+            raise _needsValue(f"{_NEED_VALUES.get(func, '.to()')} of a tensor")
+        if func is _T.__repr__:
+            return f"tensor(<unavailable>, size={tuple(first.shape)}, dtype={first.dtype})"
+        return func(*args, **kwargs)
+
+
+def _dropoutArguments(kwargs: Dict[str, Any]) -> Dict[str, Any]:
+    return {{"input": "x", "train": "training"}.get(k, k): v for k, v in kwargs.items()}
+
+
+def _smoothed(t: Tracer, input: torch.Tensor, target: torch.Tensor, weight: Optional[torch.Tensor] = None,
+              size_average: Any = None, ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
+              label_smoothing: float = 0.0) -> Optional[torch.Tensor]:
+    """cross_entropy with smoothed labels, which PyTorch makes of ops that choose elements by their values;
+    None for the other kinds."""
+    if not label_smoothing or not t.isTraced(input) or target.is_floating_point():
+        return None
+    compute = (lambda: input.sum(0 if input.dim() == 1 else 1)) if reduction == "none" else input.sum
+    return t.emit("poptorch::cross_entropy", (target, weight, reduction, ignore_index, label_smoothing), compute)
+
+
+def _oneHot(t: Tracer, tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    if num_classes < 1:
+        raise createPoptorchError("one_hot needs num_classes: the largest class is not known while the model "
+                                  "is traced")
+    shape = (*tensor.shape, num_classes)
+    return t.emit("poptorch::one_hot", (), lambda: tensor.new_zeros(shape, dtype=torch.int64))

@@ -1,0 +1,403 @@
+/* core_graph.c - Graph and Value: a network being built, and a tensor in it. */
+#include <stdlib.h>
+
+#include "core.h"
+
+typedef struct value_object {
+    PyObject_HEAD graph_object *graph;
+    ts_value *v;
+} value_object;
+
+ts_value *core_value(PyObject *o)
+{
+    return Py_TYPE(o) == &core_value_type ? ((value_object *)o)->v : NULL;
+}
+
+static void value_free(value_object *self)
+{
+    Py_DECREF(self->graph);
+    PyObject_Free(self);
+}
+
+static PyObject *value_shape(value_object *self, void *unused)
+{
+    int64_t dims[TS_MAX_RANK];
+    int rank = ts_rank(self->v);
+
+    (void)unused;
+    for (int i = 0; i < rank; i++)
+        dims[i] = ts_dim(self->v, i);
+    return core_dims_tuple(rank, dims);
+}
+
+static PyObject *value_dtype(value_object *self, void *unused)
+{
+    (void)unused;
+    return PyUnicode_FromString(ts_dtype_name(ts_dtype_of(self->v)));
+}
+
+static PyGetSetDef value_getset[] = {
+    {"shape", (getter)value_shape, NULL, "its sizes", NULL},
+    {"dtype", (getter)value_dtype, NULL, "its element type's name", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject core_value_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "poptorch._core.Value",
+    .tp_basicsize = sizeof(value_object),
+    .tp_dealloc = (destructor)value_free,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "A tensor in a graph.",
+    .tp_getset = value_getset,
+};
+
+/* NULL becomes the graph's error. */
+static PyObject *value_new(graph_object *graph, ts_value *v)
+{
+    value_object *o;
+
+    if (!v) {
+        if (!ts_graph_check(graph->g))
+            PyErr_SetString(PyExc_RuntimeError, "a call made no value and left no error");
+        else
+            core_fail();
+        return NULL;
+    }
+    o = PyObject_New(value_object, &core_value_type);
+    if (!o)
+        return NULL;
+    o->graph = (graph_object *)Py_NewRef((PyObject *)graph);
+    o->v = v;
+    return (PyObject *)o;
+}
+
+static PyObject *graph_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    const char *name;
+    graph_object *self;
+
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "s", &name))
+        return NULL;
+    self = (graph_object *)type->tp_alloc(type, 0);
+    if (!self)
+        return NULL;
+    self->g = ts_graph_new(name);
+    self->files = PyDict_New();
+    if (!self->files) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void graph_free(graph_object *self)
+{
+    ts_graph_free(self->g);
+    Py_XDECREF(self->files);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyObject *graph_here(graph_object *self, PyObject *args)
+{
+    PyObject *file;
+    int line;
+
+    if (!PyArg_ParseTuple(args, "Ui", &file, &line))
+        return NULL;
+    file = PyDict_SetDefault(self->files, file, file);
+    if (!file)
+        return NULL;
+    ts_here(PyUnicode_AsUTF8(file), line);
+    Py_RETURN_NONE;
+}
+
+typedef struct declared {
+    const char *name;
+    ts_dtype dtype;
+    int rank;
+    int64_t dims[TS_MAX_RANK];
+} declared;
+
+static bool declare(PyObject *args, declared *d)
+{
+    const char *dtype;
+    PyObject *dims;
+
+    return PyArg_ParseTuple(args, "ssO", &d->name, &dtype, &dims) && core_dtype(dtype, &d->dtype) &&
+           core_dims(dims, &d->rank, d->dims);
+}
+
+static PyObject *graph_input(graph_object *self, PyObject *args)
+{
+    declared d;
+
+    if (!declare(args, &d))
+        return NULL;
+    return value_new(self, ts_input_n(self->g, d.name, d.dtype, d.rank, d.dims));
+}
+
+/* Their values are written after the engine is made. */
+static const ts_init zero = {.kind = TS_INIT_FULL};
+
+static PyObject *graph_param(graph_object *self, PyObject *args)
+{
+    declared d;
+
+    if (!declare(args, &d))
+        return NULL;
+    return value_new(self, ts_param_n(self->g, d.name, d.dtype, zero, d.rank, d.dims));
+}
+
+static PyObject *graph_buffer(graph_object *self, PyObject *args)
+{
+    declared d;
+
+    if (!declare(args, &d))
+        return NULL;
+    return value_new(self, ts_buffer_n(self->g, d.name, d.dtype, zero, d.rank, d.dims));
+}
+
+static PyObject *graph_const(graph_object *self, PyObject *args)
+{
+    const char *dtype;
+    PyObject *dims;
+    unsigned long long address;
+    declared d;
+
+    if (!PyArg_ParseTuple(args, "sOK", &dtype, &dims, &address) || !core_dtype(dtype, &d.dtype) ||
+        !core_dims(dims, &d.rank, d.dims))
+        return NULL;
+    return value_new(
+        self, ts_const_n(self->g, d.dtype, (const void *)(uintptr_t)address, d.rank, d.dims));
+}
+
+static PyObject *graph_full(graph_object *self, PyObject *args)
+{
+    const char *dtype;
+    PyObject *dims;
+    double value;
+    declared d;
+
+    if (!PyArg_ParseTuple(args, "sOd", &dtype, &dims, &value) || !core_dtype(dtype, &d.dtype) ||
+        !core_dims(dims, &d.rank, d.dims))
+        return NULL;
+    return value_new(self, ts_full_n(self->g, d.dtype, value, d.rank, d.dims));
+}
+
+static PyObject *unsupported(const ts_call *c, const char *name)
+{
+    PyErr_Format(PyExc_NotImplementedError, "%s: %s is not supported", name, c->why);
+    return NULL;
+}
+
+static PyObject *results(graph_object *self, const ts_call *c)
+{
+    PyObject *t = PyTuple_New(c->nout);
+
+    for (int i = 0; t && i < c->nout; i++) {
+        PyObject *v = c->out[i] ? value_new(self, c->out[i]) : Py_NewRef(Py_None);
+
+        if (!v) {
+            Py_DECREF(t);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(t, i, v);
+    }
+    return t;
+}
+
+static bool call_of(graph_object *self, const char *name, const char *dtype, PyObject *dims,
+                    PyObject *args, ts_call *c)
+{
+    memset(c, 0, sizeof(*c));
+    c->g = self->g;
+    c->args = args;
+    c->row = lower_find(name);
+    if (!c->row) {
+        PyErr_Format(PyExc_NotImplementedError, "%s", name);
+        return false;
+    }
+    return core_dtype(dtype, &c->dtype) && core_dims(dims, &c->rank, c->dims);
+}
+
+static PyObject *graph_lower(graph_object *self, PyObject *args)
+{
+    const char *name, *dtype;
+    PyObject *dims, *given;
+    ts_call c;
+
+    if (!PyArg_ParseTuple(args, "ssOO!", &name, &dtype, &dims, &PyTuple_Type, &given) ||
+        !call_of(self, name, dtype, dims, given, &c))
+        return NULL;
+    c.out[0] = c.row->make(&c);
+    if (PyErr_Occurred())
+        return NULL;
+    if (!c.out[0] && c.why[0])
+        return unsupported(&c, name);
+    if (!c.out[0])
+        return value_new(self, NULL);
+    c.nout = c.nout ? c.nout : 1;
+    return results(self, &c);
+}
+
+static PyObject *graph_put(graph_object *self, PyObject *args)
+{
+    const char *name, *dtype;
+    PyObject *dims, *given, *y;
+    ts_value *x;
+    int which;
+    ts_call c;
+
+    if (!PyArg_ParseTuple(args, "ssOO!Oi", &name, &dtype, &dims, &PyTuple_Type, &given, &y,
+                          &which) ||
+        !call_of(self, name, dtype, dims, given, &c))
+        return NULL;
+    c.which = which;
+    x = lower_tensor(&c, 0);
+    if (!c.row->put || !x || !core_value(y)) {
+        lower_refuse(&c, "writing through this view");
+        return unsupported(&c, name);
+    }
+    x = c.row->put(&c, x, core_value(y));
+    if (!x && c.why[0])
+        return unsupported(&c, name);
+    return value_new(self, x);
+}
+
+static PyObject *graph_done(graph_object *self)
+{
+    if (ts_graph_check(self->g))
+        return core_fail();
+    Py_RETURN_NONE;
+}
+
+static PyObject *graph_detach(graph_object *self, PyObject *v)
+{
+    return value_new(self, ts_detach(core_value(v)));
+}
+
+static PyObject *graph_cast(graph_object *self, PyObject *args)
+{
+    const char *name;
+    PyObject *v;
+    ts_dtype t;
+
+    if (!PyArg_ParseTuple(args, "Os", &v, &name) || !core_dtype(name, &t))
+        return NULL;
+    return value_new(self, ts_cast(core_value(v), t));
+}
+
+static PyObject *graph_assign(graph_object *self, PyObject *args)
+{
+    PyObject *buffer, *next;
+
+    if (!PyArg_ParseTuple(args, "OO", &buffer, &next))
+        return NULL;
+    ts_assign(core_value(buffer), core_value(next));
+    return graph_done(self);
+}
+
+static PyObject *graph_output(graph_object *self, PyObject *args)
+{
+    PyObject *v;
+    const char *name;
+
+    if (!PyArg_ParseTuple(args, "Os", &v, &name))
+        return NULL;
+    ts_output(core_value(v), name);
+    return graph_done(self);
+}
+
+static PyObject *graph_loss(graph_object *self, PyObject *v)
+{
+    ts_loss(core_value(v));
+    return graph_done(self);
+}
+
+static PyObject *graph_block_begin(graph_object *self, PyObject *name)
+{
+    const char *s = PyUnicode_AsUTF8(name);
+
+    if (!s)
+        return NULL;
+    ts_block_begin(self->g, s);
+    return graph_done(self);
+}
+
+static PyObject *graph_block_end(graph_object *self, PyObject *unused)
+{
+    (void)unused;
+    ts_block_end(self->g);
+    return graph_done(self);
+}
+
+static PyObject *graph_scope_begin(graph_object *self, PyObject *name)
+{
+    const char *s = PyUnicode_AsUTF8(name);
+
+    if (!s)
+        return NULL;
+    ts_scope_begin(self->g, s);
+    return graph_done(self);
+}
+
+static PyObject *graph_scope_end(graph_object *self, PyObject *unused)
+{
+    (void)unused;
+    ts_scope_end(self->g);
+    return graph_done(self);
+}
+
+static PyObject *graph_text(graph_object *self, PyObject *unused)
+{
+    char *text = ts_graph_text(self->g);
+    PyObject *o;
+
+    (void)unused;
+    if (!text)
+        return core_fail();
+    o = PyUnicode_FromString(text);
+    free(text);
+    return o;
+}
+
+static PyMethodDef graph_methods[] = {
+    CORE_METHOD("here", graph_here, METH_VARARGS,
+                "here(file, line): where the next nodes come from"),
+    CORE_METHOD("input", graph_input, METH_VARARGS, "input(name, dtype, dims) -> Value"),
+    CORE_METHOD("param", graph_param, METH_VARARGS, "param(name, dtype, dims) -> Value, trained"),
+    CORE_METHOD("buffer", graph_buffer, METH_VARARGS, "buffer(name, dtype, dims) -> Value"),
+    CORE_METHOD("const", graph_const, METH_VARARGS, "const(dtype, dims, address) -> Value; copied"),
+    CORE_METHOD("full", graph_full, METH_VARARGS, "full(dtype, dims, number) -> Value"),
+    CORE_METHOD(
+        "lower", graph_lower, METH_VARARGS,
+        "lower(op, dtype, dims, args) -> Values: an ATen call with all its arguments, and the\n"
+        "dtype and dims of PyTorch's first result. NotImplementedError names what is missing."),
+    CORE_METHOD(
+        "put", graph_put, METH_VARARGS,
+        "put(op, dtype, dims, args, value, i) -> Value: the first argument of a view, with the\n"
+        "elements that its result i shows replaced by value's"),
+    CORE_METHOD("detach", graph_detach, METH_O, "detach(value) -> Value without a gradient"),
+    CORE_METHOD("cast", graph_cast, METH_VARARGS, "cast(value, dtype) -> Value"),
+    CORE_METHOD("assign", graph_assign, METH_VARARGS,
+                "assign(buffer, value): after each micro-batch"),
+    CORE_METHOD("output", graph_output, METH_VARARGS, "output(value, name)"),
+    CORE_METHOD("loss", graph_loss, METH_O, "loss(value): what training minimises"),
+    CORE_METHOD("block_begin", graph_block_begin, METH_O, "block_begin(name)"),
+    CORE_METHOD("block_end", graph_block_end, METH_NOARGS, "block_end()"),
+    CORE_METHOD("scope_begin", graph_scope_begin, METH_O, "scope_begin(name)"),
+    CORE_METHOD("scope_end", graph_scope_end, METH_NOARGS, "scope_end()"),
+    CORE_METHOD("text", graph_text, METH_NOARGS, "text() -> the graph as text"),
+    {NULL, NULL, 0, NULL},
+};
+
+PyTypeObject core_graph_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "poptorch._core.Graph",
+    .tp_basicsize = sizeof(graph_object),
+    .tp_dealloc = (destructor)graph_free,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "Graph(name): a network being built.",
+    .tp_methods = graph_methods,
+    .tp_new = graph_new,
+};

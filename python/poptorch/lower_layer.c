@@ -1,0 +1,377 @@
+/* lower_layer.c - products, convolutions, pools, norms and losses. */
+#include <string.h>
+
+#include "lower.h"
+
+/* --- products --------------------------------------------------------------------------------- */
+
+ts_value *lower_matmul(ts_call *c)
+{
+    return ts_matmul(lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype));
+}
+
+ts_value *lower_dot(ts_call *c)
+{
+    return ts_sum(ts_mul(lower_tensor(c, 0), lower_tensor(c, 1)), 0, NULL, false);
+}
+
+static ts_value *times(ts_value *x, double by)
+{
+    return by == 1 ? x : ts_mul_scalar(x, by);
+}
+
+/* addmm(b, x, y, beta, alpha) = beta b + alpha x y */
+ts_value *lower_addmm(ts_call *c)
+{
+    double beta = lower_number(c, 3, 1), alpha = lower_number(c, 4, 1);
+    ts_value *xy = ts_matmul(lower_as(c, 1, c->dtype), lower_as(c, 2, c->dtype));
+
+    xy = times(xy, alpha);
+    return beta == 0 ? xy : ts_add(xy, times(lower_as(c, 0, c->dtype), beta));
+}
+
+ts_value *lower_linear(ts_call *c)
+{
+    ts_value *in[] = {lower_tensor(c, 0), lower_tensor(c, 1), lower_tensor(c, 2)};
+
+    if (!in[0] || !in[1])
+        return NULL;
+    return ts_apply(c->g, "linear", in[2] ? 3 : 2, in, "");
+}
+
+/* convolution(x, w, b, stride, padding, dilation, transposed, output_padding, groups) */
+ts_value *lower_convolution(ts_call *c)
+{
+    ts_value *in[] = {lower_tensor(c, 0), lower_tensor(c, 1), lower_tensor(c, 2)};
+    int n = in[0] ? ts_rank(in[0]) - 2 : 0, nin = in[2] ? 3 : 2;
+    int64_t stride[TS_MAX_RANK], padding[TS_MAX_RANK], dilation[TS_MAX_RANK], more[TS_MAX_RANK];
+    int64_t groups = lower_int(c, 8, 1);
+
+    if (!in[0] || !in[1])
+        return NULL;
+    lower_ints_n(c, 3, n, 1, stride);
+    lower_ints_n(c, 4, n, 0, padding);
+    lower_ints_n(c, 5, n, 1, dilation);
+    lower_ints_n(c, 7, n, 0, more);
+    if (lower_flag(c, 6))
+        return ts_apply(c->g, "conv_transpose", nin, in,
+                        "stride:l padding:l dilation:l groups:i output_padding:l", n, stride, n,
+                        padding, n, dilation, groups, n, more);
+    return ts_apply(c->g, "conv_bias", nin, in, "stride:l padding:l dilation:l groups:i", n, stride,
+                    n, padding, n, dilation, groups);
+}
+
+/* q, k, v, dropout_p, is_causal, attn_mask, scale */
+ts_value *lower_attention(ts_call *c)
+{
+    ts_value *in[] = {lower_tensor(c, 0), lower_tensor(c, 1), lower_tensor(c, 2),
+                      lower_tensor(c, 5)};
+
+    if (lower_number(c, 3, 0) != 0 || lower_flag(c, 4))
+        return lower_refuse(c, "dropout or is_causal");
+    if (in[3] && ts_dtype_of(in[3]) == TS_BOOL)
+        return lower_refuse(c, "a mask of bools");
+    if (lower_has(c, 6))
+        return lower_refuse(c, "scale");
+    c->nout = 1;
+    return ts_attention(in[0], in[1], in[2], in[3]);
+}
+
+/* --- pools and resizing ----------------------------------------------------------------------- */
+
+/* x as [N, C, ..]: a pool takes samples without a batch too */
+static ts_value *batched(ts_value *x, int spatial)
+{
+    int64_t dims[TS_MAX_RANK] = {1};
+    int rank = x ? ts_rank(x) : 0;
+
+    if (!x || rank != spatial + 1)
+        return x;
+    for (int i = 0; i < rank; i++)
+        dims[i + 1] = ts_dim(x, i);
+    return ts_reshape_n(x, rank + 1, dims);
+}
+
+static int spatial_dims(const ts_call *c)
+{
+    for (int n = 1; n <= 3; n++)
+        if (strchr(c->row->name, '0' + n))
+            return n;
+    return 2;
+}
+
+/* max_poolNd_with_indices(x, kernel, stride, padding, dilation, ceil_mode) */
+ts_value *lower_max_pool(ts_call *c)
+{
+    int n = spatial_dims(c);
+    ts_value *x = batched(lower_tensor(c, 0), n);
+    int64_t kernel[3], stride[3], padding[3], dilation[3], none[TS_MAX_RANK];
+    bool own_stride = lower_ints(c, 2, none) > 0;
+
+    lower_ints_n(c, 1, n, 1, kernel);
+    lower_ints_n(c, 2, n, 1, stride);
+    lower_ints_n(c, 3, n, 0, padding);
+    lower_ints_n(c, 4, n, 1, dilation);
+    for (int i = 0; i < n; i++)
+        if (dilation[i] != 1)
+            return lower_refuse(c, "dilation %lld", (long long)dilation[i]);
+    c->nout = 1;
+    if (!x)
+        return NULL;
+    x = ts_apply(c->g, "max_pool", 1, &x, "kernel:l stride:l padding:l ceil_mode:i", n, kernel, n,
+                 own_stride ? stride : kernel, n, padding, (int64_t)lower_flag(c, 5));
+    return ts_reshape_n(x, c->rank, c->dims);
+}
+
+/* avg_poolNd(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override) */
+ts_value *lower_avg_pool(ts_call *c)
+{
+    int n = spatial_dims(c);
+    ts_value *x = batched(lower_tensor(c, 0), n);
+    int64_t kernel[3], stride[3], padding[3], none[TS_MAX_RANK];
+    bool own_stride = lower_ints(c, 2, none) > 0;
+
+    lower_ints_n(c, 1, n, 1, kernel);
+    lower_ints_n(c, 2, n, 1, stride);
+    lower_ints_n(c, 3, n, 0, padding);
+    if (lower_has(c, 6))
+        return lower_refuse(c, "divisor_override");
+    if (!x)
+        return NULL;
+    x = ts_apply(c->g, "avg_pool", 1, &x, "kernel:l stride:l padding:l ceil_mode:i exclude_pad:i",
+                 n, kernel, n, own_stride ? stride : kernel, n, padding, (int64_t)lower_flag(c, 4),
+                 (int64_t)(lower_has(c, 5) && !lower_flag(c, 5)));
+    return ts_reshape_n(x, c->rank, c->dims);
+}
+
+ts_value *lower_adaptive_avg_pool(ts_call *c)
+{
+    int n = spatial_dims(c);
+    ts_value *x = batched(lower_tensor(c, 0), n);
+
+    if (!x)
+        return NULL;
+    x = ts_apply(c->g, "adaptive_avg_pool", 1, &x, "size:l", n, c->dims + c->rank - n);
+    return ts_reshape_n(x, c->rank, c->dims);
+}
+
+/* Where the sizes divide, an ordinary pool. */
+ts_value *lower_adaptive_max_pool(ts_call *c)
+{
+    ts_value *x = batched(lower_tensor(c, 0), 2);
+    int64_t kernel[2];
+
+    for (int i = 0; x && i < 2; i++) {
+        int64_t size = ts_dim(x, 2 + i), to = c->dims[c->rank - 2 + i];
+
+        if (size % to)
+            return lower_refuse(c, "%lld into %lld", (long long)size, (long long)to);
+        kernel[i] = size / to;
+    }
+    c->nout = 1;
+    if (!x)
+        return NULL;
+    x = ts_apply(c->g, "max_pool", 1, &x, "kernel:l stride:l", 2, kernel, 2, kernel);
+    return ts_reshape_n(x, c->rank, c->dims);
+}
+
+/* By size: PyTorch's answer has it. align_corners is the third argument of the linear ones. */
+ts_value *lower_upsample(ts_call *c)
+{
+    ts_value *x = lower_tensor(c, 0);
+    int n = x ? ts_rank(x) - 2 : 0;
+
+    if (!x)
+        return NULL;
+    if (!strcmp(c->row->op, "upsample_nearest"))
+        return ts_apply(c->g, c->row->op, 1, &x, "size:l", n, c->dims + 2);
+    return ts_apply(c->g, c->row->op, 1, &x, "size:l align_corners:i", n, c->dims + 2,
+                    (int64_t)lower_flag(c, 2));
+}
+
+/* --- norms ------------------------------------------------------------------------------------ */
+
+/* Weight and bias: both, or constants for the one that is missing. */
+static int affine(ts_call *c, ts_value **in, int at, int weight, int bias, int n,
+                  const int64_t *dims)
+{
+    if (!lower_has(c, weight) && !lower_has(c, bias))
+        return at;
+    in[at] = lower_has(c, weight) ? lower_tensor(c, weight) : ts_full_n(c->g, c->dtype, 1, n, dims);
+    in[at + 1] = lower_has(c, bias) ? lower_tensor(c, bias) : ts_full_n(c->g, c->dtype, 0, n, dims);
+    return at + 2;
+}
+
+/* Results: y, two that only PyTorch's backward reads, the next running mean and variance. */
+static ts_value *batch_norm(ts_call *c, int mean, int var, bool training, double momentum,
+                            double eps)
+{
+    ts_value *in[5] = {lower_tensor(c, 0)}, *y;
+    int64_t channels = in[0] ? ts_dim(in[0], 1) : 1;
+    int n;
+
+    if (!in[0])
+        return NULL;
+    in[1] = lower_has(c, mean) ? lower_tensor(c, mean) : ts_full_n(c->g, TS_F32, 0, 1, &channels);
+    in[2] = lower_has(c, var) ? lower_tensor(c, var) : ts_full_n(c->g, TS_F32, 1, 1, &channels);
+    n = affine(c, in, 3, 1, 2, 1, &channels);
+    y = ts_apply(c->g, "batch_norm", n, in, "eps:f momentum:f training:i", eps, momentum,
+                 (int64_t)training);
+    c->nout = 5;
+    c->out[1] = c->out[2] = NULL;
+    c->out[3] = y ? ts_result(y, 1) : NULL;
+    c->out[4] = y ? ts_result(y, 2) : NULL;
+    return y;
+}
+
+/* (x, w, b, running_mean, running_var, training, momentum, eps) */
+ts_value *lower_batch_norm(ts_call *c)
+{
+    return batch_norm(c, 3, 4, lower_flag(c, 5), lower_number(c, 6, 0.1), lower_number(c, 7, 1e-5));
+}
+
+/* (x, w, b, running_mean, running_var, momentum, eps) */
+ts_value *lower_batch_norm_eval(ts_call *c)
+{
+    return batch_norm(c, 3, 4, false, lower_number(c, 5, 0.1), lower_number(c, 6, 1e-5));
+}
+
+enum { ABSENT = 99 }; /* an argument that no call has */
+
+/* (x, w, b, training, momentum, eps) */
+ts_value *lower_batch_norm_no_stats(ts_call *c)
+{
+    return batch_norm(c, ABSENT, ABSENT, true, 0, lower_number(c, 5, 1e-5));
+}
+
+/* (x, w, b, N, C, HxW, groups, eps) */
+ts_value *lower_group_norm(ts_call *c)
+{
+    ts_value *in[3] = {lower_tensor(c, 0)};
+    int64_t channels = in[0] ? ts_dim(in[0], 1) : 1;
+    int n = affine(c, in, 1, 1, 2, 1, &channels);
+
+    c->nout = 1;
+    if (!in[0])
+        return NULL;
+    return ts_apply(c->g, "group_norm", n, in, "groups:i eps:f", lower_int(c, 6, 1),
+                    lower_number(c, 7, 1e-5));
+}
+
+/* (x, shape, w, b, eps) */
+ts_value *lower_layer_norm(ts_call *c)
+{
+    ts_value *in[3] = {lower_tensor(c, 0)};
+    int64_t dims[TS_MAX_RANK];
+    int ndims = lower_ints(c, 1, dims), n = affine(c, in, 1, 2, 3, ndims, dims);
+
+    c->nout = 1;
+    if (!in[0])
+        return NULL;
+    return ts_apply(c->g, "layer_norm", n, in, "ndims:i eps:f", (int64_t)ndims,
+                    lower_number(c, 4, 1e-5));
+}
+
+/* --- losses ----------------------------------------------------------------------------------- */
+
+static const char *reduction(const ts_call *c, int i)
+{
+    static const char *const names[] = {"none", "mean", "sum"};
+    int64_t r = lower_int(c, i, 1);
+
+    return names[r >= 0 && r <= 2 ? r : 1];
+}
+
+/* (x, target, weight, reduction, ignore_index) */
+ts_value *lower_nll_loss(ts_call *c)
+{
+    ts_value *in[] = {lower_tensor(c, 0), lower_tensor(c, 1), lower_tensor(c, 2)};
+
+    c->nout = 1;
+    if (!in[0] || !in[1])
+        return NULL;
+    return ts_apply(c->g, "nll_loss", in[2] ? 3 : 2, in, "reduction:s ignore_index:i",
+                    reduction(c, 3), lower_int(c, 4, -100));
+}
+
+/* (x, target, reduction) and smooth_l1's beta */
+ts_value *lower_loss(ts_call *c)
+{
+    ts_value *in[] = {lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype)};
+
+    if (!in[0] || !in[1])
+        return NULL;
+    if (strcmp(c->row->op, "smooth_l1_loss"))
+        return ts_apply(c->g, c->row->op, 2, in, "reduction:s", reduction(c, 2));
+    if (lower_number(c, 3, 1) == 0)
+        return ts_apply(c->g, "l1_loss", 2, in, "reduction:s", reduction(c, 2));
+    return ts_apply(c->g, c->row->op, 2, in, "reduction:s beta:f", reduction(c, 2),
+                    lower_number(c, 3, 1));
+}
+
+/* delta times smooth_l1 with that beta */
+ts_value *lower_huber(ts_call *c)
+{
+    ts_value *in[] = {lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype)};
+    double delta = lower_number(c, 3, 1);
+
+    if (!in[0] || !in[1])
+        return NULL;
+    return times(
+        ts_apply(c->g, "smooth_l1_loss", 2, in, "reduction:s beta:f", reduction(c, 2), delta),
+        delta);
+}
+
+static ts_value *reduced(ts_call *c, ts_value *x, const char *how)
+{
+    return x ? ts_apply(c->g, "identity_loss", 1, &x, "reduction:s", how) : NULL;
+}
+
+/* log(1 + exp(-x target)) */
+ts_value *lower_soft_margin(ts_call *c)
+{
+    ts_value *x = ts_mul(lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype));
+
+    return reduced(c, ts_softplus(ts_neg(x)), reduction(c, 2));
+}
+
+/* (x, target, weight, reduction as text, ignore_index, label_smoothing) */
+ts_value *lower_cross_entropy(ts_call *c)
+{
+    ts_value *in[] = {lower_tensor(c, 0), lower_tensor(c, 1), lower_tensor(c, 2)};
+
+    if (!in[0] || !in[1])
+        return NULL;
+    return ts_apply(c->g, "cross_entropy", in[2] ? 3 : 2, in,
+                    "reduction:s ignore_index:i label_smoothing:f", lower_text(c, 3, "mean"),
+                    lower_int(c, 4, -100), lower_number(c, 5, 0));
+}
+
+/* (x, target, weight, reduction) */
+ts_value *lower_bce(ts_call *c)
+{
+    ts_value *in[] = {lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype), lower_tensor(c, 2)};
+
+    if (!in[0] || !in[1])
+        return NULL;
+    return ts_apply(c->g, "binary_cross_entropy", in[2] ? 3 : 2, in, "reduction:s",
+                    reduction(c, 3));
+}
+
+/* (x, target, weight, pos_weight, reduction) */
+ts_value *lower_bce_logits(ts_call *c)
+{
+    ts_value *w = lower_tensor(c, 2), *pos = lower_tensor(c, 3);
+    ts_value *in[4] = {lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype), w ? w : pos, pos};
+    int n = 2 + (w != NULL) + (pos != NULL);
+
+    if (!in[0] || !in[1])
+        return NULL;
+    return ts_apply(c->g, "binary_cross_entropy_with_logits", n, in, "reduction:s has_weight:i",
+                    reduction(c, 4), (int64_t)(w != NULL));
+}
+
+ts_value *lower_identity_loss(ts_call *c)
+{
+    return reduced(c, lower_tensor(c, 0), lower_text(c, 1, "mean"));
+}

@@ -1,0 +1,469 @@
+/* lower_point.c - pointwise ATen ops, activations and random numbers.
+ *
+ * Operands are cast to the dtype of PyTorch's answer (c->dtype) first; comparisons, whose answer is
+ * bool, promote by themselves.
+ */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "lower.h"
+
+static ts_value *x_of(ts_call *c)
+{
+    return lower_as(c, 0, c->dtype);
+}
+
+ts_value *lower_unary(ts_call *c)
+{
+    return lower_op1(c->row->op, c, x_of(c));
+}
+
+ts_value *lower_square(ts_call *c)
+{
+    return ts_square(x_of(c));
+}
+
+ts_value *lower_nop(ts_call *c)
+{
+    return lower_op1("nop", c, x_of(c));
+}
+
+ts_value *lower_binary(ts_call *c)
+{
+    if (c->dtype == TS_BOOL && !strcmp(c->row->op, "mul"))
+        return lower_op2("logical_and", c, x_of(c), lower_as(c, 1, TS_BOOL));
+    return lower_op2(c->row->op, c, x_of(c), lower_as(c, 1, c->dtype));
+}
+
+/* alpha times y */
+static ts_value *scaled(ts_call *c, ts_value *y, int alpha)
+{
+    double a = lower_number(c, alpha, 1);
+
+    return a == 1 ? y : lower_op2("mul", c, y, lower_scalar(c, a));
+}
+
+ts_value *lower_add(ts_call *c)
+{
+    if (c->dtype == TS_BOOL)
+        return lower_op2("logical_or", c, x_of(c), lower_as(c, 1, TS_BOOL));
+    return lower_op2("add", c, x_of(c), scaled(c, lower_as(c, 1, c->dtype), 2));
+}
+
+ts_value *lower_sub(ts_call *c)
+{
+    return lower_op2("sub", c, x_of(c), scaled(c, lower_as(c, 1, c->dtype), 2));
+}
+
+ts_value *lower_rsub(ts_call *c)
+{
+    return lower_op2("sub", c, lower_as(c, 1, c->dtype), scaled(c, x_of(c), 2));
+}
+
+ts_value *lower_div(ts_call *c)
+{
+    const char *mode = lower_text(c, 2, "");
+    ts_value *x = x_of(c), *y = lower_as(c, 1, c->dtype);
+
+    if (!strcmp(mode, "floor"))
+        return lower_op2("floor_divide", c, x, y);
+    if (!strcmp(mode, "trunc") && !lower_is_float(c->dtype))
+        return lower_refuse(c, "rounding_mode='trunc' of integers");
+    x = lower_op2("div", c, x, y);
+    return !strcmp(mode, "trunc") ? lower_op1("trunc", c, x) : x;
+}
+
+ts_value *lower_pow(ts_call *c)
+{
+    if (!lower_tensor(c, 1) && lower_number(c, 1, 0) == 2)
+        return ts_square(x_of(c));
+    return lower_op2("pow", c, x_of(c), lower_as(c, 1, c->dtype));
+}
+
+/* x * log(y), and 0 where x is 0 */
+ts_value *lower_xlogy(ts_call *c)
+{
+    ts_value *x = x_of(c), *zero = lower_scalar(c, 0);
+    ts_value *y = lower_op1("log", c, lower_as(c, 1, c->dtype));
+
+    return ts_where(ts_eq(x, zero), zero, ts_mul(x, y));
+}
+
+/* A tensor, or a number that keeps a float tensor's dtype and makes floats of integers if it must.
+ */
+static ts_value *compared(ts_call *c, int i, ts_value *other)
+{
+    ts_value *v = lower_tensor(c, i);
+    double number = lower_number(c, i, 0);
+    ts_dtype t = other ? ts_dtype_of(other) : TS_F32;
+
+    if (v)
+        return v;
+    if (t == TS_BOOL)
+        t = TS_I32;
+    return ts_scalar(c->g, lower_is_float(t) || number == floor(number) ? t : TS_F32, number);
+}
+
+ts_value *lower_compare(ts_call *c)
+{
+    static const struct {
+        const char *op;
+        ts_value *(*make)(ts_value *x, ts_value *y);
+    } all[] = {{"eq", ts_eq}, {"ne", ts_ne}, {"lt", ts_lt},
+               {"le", ts_le}, {"gt", ts_gt}, {"ge", ts_ge}};
+    ts_value *x = compared(c, 0, lower_tensor(c, 1)), *y = compared(c, 1, lower_tensor(c, 0));
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (!strcmp(all[i].op, c->row->op))
+            return all[i].make(x, y);
+    return NULL;
+}
+
+ts_value *lower_logical(ts_call *c)
+{
+    return lower_op2(c->row->op, c, lower_as(c, 0, TS_BOOL), lower_as(c, 1, TS_BOOL));
+}
+
+ts_value *lower_bitwise(ts_call *c)
+{
+    return c->dtype == TS_BOOL ? lower_logical(c) : lower_refuse(c, "bits of integers");
+}
+
+ts_value *lower_bitwise_not(ts_call *c)
+{
+    return c->dtype == TS_BOOL ? lower_op1("logical_not", c, lower_tensor(c, 0))
+                               : lower_refuse(c, "bits of integers");
+}
+
+ts_value *lower_logical_not(ts_call *c)
+{
+    return lower_op1(c->row->op, c, lower_tensor(c, 0));
+}
+
+ts_value *lower_where(ts_call *c)
+{
+    ts_value *in[] = {lower_tensor(c, 0), lower_as(c, 1, c->dtype), lower_as(c, 2, c->dtype)};
+
+    return ts_where(in[0], in[1], in[2]);
+}
+
+ts_value *lower_masked_fill(ts_call *c)
+{
+    return ts_where(lower_tensor(c, 1), lower_as(c, 2, c->dtype), x_of(c));
+}
+
+ts_value *lower_addcmul(ts_call *c)
+{
+    return ts_add(x_of(c),
+                  scaled(c, ts_mul(lower_as(c, 1, c->dtype), lower_as(c, 2, c->dtype)), 3));
+}
+
+ts_value *lower_addcdiv(ts_call *c)
+{
+    return ts_add(x_of(c),
+                  scaled(c, ts_div(lower_as(c, 1, c->dtype), lower_as(c, 2, c->dtype)), 3));
+}
+
+ts_value *lower_lerp(ts_call *c)
+{
+    ts_value *x = x_of(c), *y = lower_as(c, 1, c->dtype);
+
+    return ts_add(x, ts_mul(lower_as(c, 2, c->dtype), ts_sub(y, x)));
+}
+
+ts_value *lower_clamp(ts_call *c)
+{
+    ts_value *x = x_of(c);
+
+    if (!lower_tensor(c, 1) && !lower_tensor(c, 2) && lower_has(c, 1) && lower_has(c, 2))
+        return ts_clamp(x, lower_number(c, 1, 0), lower_number(c, 2, 0));
+    if (lower_has(c, 1))
+        x = lower_op2("maximum", c, x, lower_as(c, 1, c->dtype));
+    if (lower_has(c, 2))
+        x = lower_op2("minimum", c, x, lower_as(c, 2, c->dtype));
+    return x;
+}
+
+ts_value *lower_clamp_one(ts_call *c)
+{
+    return lower_op2(c->row->op, c, x_of(c), lower_as(c, 1, c->dtype));
+}
+
+/* A copy, perhaps of another dtype, perhaps broadcast: copy_, clone, to. */
+ts_value *lower_copy(ts_call *c)
+{
+    ts_value *x = lower_as(c, 0, c->dtype);
+    bool same = x && ts_rank(x) == c->rank;
+
+    for (int i = 0; same && i < c->rank; i++)
+        same = ts_dim(x, i) == c->dims[i];
+    return same ? x : ts_expand_n(x, c->rank, c->dims);
+}
+
+/* fill(x, value) and zero(x) */
+ts_value *lower_fill(ts_call *c)
+{
+    ts_value *v = lower_tensor(c, 1);
+
+    if (v)
+        return ts_expand_n(lower_as(c, 1, c->dtype), c->rank, c->dims);
+    return ts_full_n(c->g, c->dtype, lower_number(c, 1, 0), c->rank, c->dims);
+}
+
+/* --- activations ------------------------------------------------------------------------------ */
+
+ts_value *lower_hardtanh(ts_call *c)
+{
+    return ts_clamp(x_of(c), lower_number(c, 1, -1), lower_number(c, 2, 1));
+}
+
+ts_value *lower_relu6(ts_call *c)
+{
+    return ts_clamp(x_of(c), 0, 6);
+}
+
+static ts_value *hard_sigmoid(ts_value *x)
+{
+    return ts_mul_scalar(ts_clamp(ts_add_scalar(x, 3), 0, 6), 1.0 / 6);
+}
+
+ts_value *lower_hardsigmoid(ts_call *c)
+{
+    return hard_sigmoid(x_of(c));
+}
+
+ts_value *lower_hardswish(ts_call *c)
+{
+    ts_value *x = x_of(c);
+
+    return ts_mul(x, hard_sigmoid(x));
+}
+
+ts_value *lower_mish(ts_call *c)
+{
+    ts_value *x = x_of(c);
+
+    return ts_mul(x, ts_tanh(ts_softplus(x)));
+}
+
+ts_value *lower_log_sigmoid(ts_call *c)
+{
+    return ts_neg(ts_softplus(ts_neg(x_of(c))));
+}
+
+ts_value *lower_softplus(ts_call *c)
+{
+    ts_value *x = x_of(c);
+
+    return x ? ts_apply(c->g, "softplus", 1, &x, "beta:f threshold:f", lower_number(c, 1, 1),
+                        lower_number(c, 2, 20))
+             : NULL;
+}
+
+ts_value *lower_leaky_relu(ts_call *c)
+{
+    return ts_leaky_relu(x_of(c), lower_number(c, 1, 0.01));
+}
+
+/* scale * (x > 0 ? x : alpha * (exp(inner * x) - 1)) */
+static ts_value *scaled_elu(ts_call *c, double alpha, double scale, double inner)
+{
+    ts_value *x = x_of(c), *zero = lower_scalar(c, 0), *low, *y;
+
+    if (scale == 1 && inner == 1)
+        return ts_elu(x, alpha);
+    low = ts_where(ts_gt(x, zero), zero, x);
+    y = ts_mul_scalar(lower_op1("expm1", c, ts_mul_scalar(low, inner)), alpha);
+    return ts_mul_scalar(ts_add(ts_relu(x), y), scale);
+}
+
+ts_value *lower_elu(ts_call *c)
+{
+    return scaled_elu(c, lower_number(c, 1, 1), lower_number(c, 2, 1), lower_number(c, 3, 1));
+}
+
+ts_value *lower_celu(ts_call *c)
+{
+    double alpha = lower_number(c, 1, 1);
+
+    return scaled_elu(c, alpha, 1, 1 / alpha);
+}
+
+ts_value *lower_selu(ts_call *c)
+{
+    return scaled_elu(c, 1.6732632423543772848, 1.0507009873554804934, 1);
+}
+
+ts_value *lower_gelu(ts_call *c)
+{
+    ts_value *x = x_of(c);
+
+    return x ? ts_apply(c->g, "gelu", 1, &x, "approximate:s", lower_text(c, 1, "none")) : NULL;
+}
+
+/* The weight has one element, or one for each channel; _prelu_kernel's has x's rank already. */
+ts_value *lower_prelu(ts_call *c)
+{
+    ts_value *x = x_of(c), *w = lower_as(c, 1, c->dtype);
+    int64_t dims[TS_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
+
+    if (!x || !w)
+        return NULL;
+    if (ts_rank(w) == 1 && ts_rank(x) > 1) {
+        dims[1] = ts_dim(w, 0);
+        w = ts_reshape_n(w, ts_rank(x), dims);
+    }
+    return ts_where(ts_gt(x, lower_scalar(c, 0)), x, ts_mul(x, w));
+}
+
+ts_value *lower_threshold(ts_call *c)
+{
+    ts_value *x = x_of(c);
+
+    return ts_where(ts_gt(x, lower_as(c, 1, c->dtype)), x, lower_as(c, 2, c->dtype));
+}
+
+ts_value *lower_hardshrink(ts_call *c)
+{
+    ts_value *x = x_of(c);
+
+    return ts_where(ts_gt(ts_abs(x), lower_as(c, 1, c->dtype)), x, lower_scalar(c, 0));
+}
+
+ts_value *lower_softshrink(ts_call *c)
+{
+    double by = lower_number(c, 1, 0.5);
+    ts_value *x = x_of(c);
+
+    return ts_sub(ts_relu(ts_add_scalar(x, -by)), ts_relu(ts_add_scalar(ts_neg(x), -by)));
+}
+
+ts_value *lower_glu(ts_call *c)
+{
+    ts_value *x = x_of(c), *half[2];
+    int dim = x ? lower_dim(c, 1, ts_rank(x)) : 0;
+
+    if (!x || ts_chunk(x, 2, dim, half) != 2)
+        return NULL;
+    return ts_mul(half[0], ts_sigmoid(half[1]));
+}
+
+/* --- what is made of other functions ---------------------------------------------------------- */
+
+ts_value *lower_tan(ts_call *c)
+{
+    ts_value *x = x_of(c);
+
+    return ts_div(lower_op1("sin", c, x), lower_op1("cos", c, x));
+}
+
+/* sinh and cosh by expm1, which is exact near 0: with e = exp(x) - 1, sinh = (e + e/(e+1)) / 2 */
+ts_value *lower_hyperbolic(ts_call *c)
+{
+    ts_value *x = x_of(c), *e = lower_op1("expm1", c, x);
+
+    if (!strcmp(c->row->op, "sinh"))
+        return ts_mul_scalar(ts_add(e, ts_div(e, ts_add_scalar(e, 1))), 0.5);
+    return ts_mul_scalar(ts_add(ts_exp(x), ts_exp(ts_neg(x))), 0.5);
+}
+
+/* The inverse functions by atan2 and log1p. */
+ts_value *lower_arc(ts_call *c)
+{
+    const char *f = c->row->op;
+    ts_value *x = x_of(c), *one = lower_scalar(c, 1), *s, *a;
+
+    if (!strcmp(f, "atan"))
+        return lower_op2("atan2", c, x, one);
+    if (!strcmp(f, "asin") || !strcmp(f, "acos")) {
+        s = ts_sqrt(ts_mul(ts_sub(one, x), ts_add(one, x)));
+        return f[1] == 's' ? lower_op2("atan2", c, x, s) : lower_op2("atan2", c, s, x);
+    }
+    if (!strcmp(f, "atanh"))
+        return ts_mul_scalar(ts_sub(lower_op1("log1p", c, x), lower_op1("log1p", c, ts_neg(x))),
+                             0.5);
+    if (!strcmp(f, "acosh"))
+        return ts_log(ts_add(x, ts_sqrt(ts_mul(ts_sub(x, one), ts_add(x, one)))));
+    a = ts_abs(x); /* asinh: sign(x) log1p(a + a^2 / (1 + sqrt(1 + a^2))) */
+    s = ts_div(ts_square(a), ts_add_scalar(ts_sqrt(ts_add_scalar(ts_square(a), 1)), 1));
+    a = lower_op1("log1p", c, ts_add(a, s));
+    return ts_where(ts_lt(x, lower_scalar(c, 0)), ts_neg(a), a);
+}
+
+ts_value *lower_erfc(ts_call *c)
+{
+    return ts_sub(lower_scalar(c, 1), ts_erf(x_of(c)));
+}
+
+ts_value *lower_frac(ts_call *c)
+{
+    ts_value *x = x_of(c);
+
+    return ts_sub(x, lower_op1("trunc", c, x));
+}
+
+/* --- random numbers --------------------------------------------------------------------------- */
+
+static ts_value *uniform(ts_call *c)
+{
+    return ts_rand_n(c->g, c->dtype == TS_F64 ? TS_F64 : TS_F32, c->rank, c->dims);
+}
+
+/* bernoulli(x): with x's probabilities; bernoulli.p and bernoulli_.float: with one for all */
+ts_value *lower_bernoulli(ts_call *c)
+{
+    ts_value *p = lower_tensor(c, 1);
+
+    if (!p)
+        p = lower_has(c, 1) ? ts_scalar(c->g, TS_F32, lower_number(c, 1, 0.5)) : lower_tensor(c, 0);
+    return ts_cast(ts_lt(uniform(c), p), c->dtype);
+}
+
+ts_value *lower_rand(ts_call *c)
+{
+    return ts_cast(uniform(c), c->dtype);
+}
+
+static ts_value *gaussian(ts_call *c)
+{
+    return ts_cast(ts_randn_n(c->g, TS_F32, c->rank, c->dims), c->dtype);
+}
+
+ts_value *lower_randn(ts_call *c)
+{
+    return gaussian(c);
+}
+
+ts_value *lower_uniform(ts_call *c)
+{
+    double from = lower_number(c, 1, 0), to = lower_number(c, 2, 1);
+
+    return ts_cast(ts_add_scalar(ts_mul_scalar(uniform(c), to - from), from), c->dtype);
+}
+
+/* normal_(x, mean, std) is normal(x, mean, std) here; normal.Tensor_* have tensors instead. */
+ts_value *lower_normal(ts_call *c)
+{
+    if (lower_has(c, 2) && !lower_tensor(c, 1) && !lower_tensor(c, 2))
+        return ts_add_scalar(ts_mul_scalar(gaussian(c), lower_number(c, 2, 1)),
+                             lower_number(c, 1, 0));
+    return ts_add(lower_as(c, 0, c->dtype), ts_mul(lower_as(c, 1, c->dtype), gaussian(c)));
+}
+
+ts_value *lower_dropout(ts_call *c)
+{
+    return ts_dropout(x_of(c), lower_number(c, 1, 0.5), true);
+}
+
+/* Whole channels: the mask has size 1 after the first two dims. */
+ts_value *lower_feature_dropout(ts_call *c)
+{
+    int64_t dims[TS_MAX_RANK];
+    ts_value *one;
+
+    for (int i = 0; i < c->rank; i++)
+        dims[i] = i < 2 ? c->dims[i] : 1;
+    one = ts_full_n(c->g, c->dtype, 1, c->rank, dims);
+    return ts_mul(x_of(c), ts_dropout(one, lower_number(c, 1, 0.5), true));
+}

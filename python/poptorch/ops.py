@@ -1,0 +1,280 @@
+"""Operations that torch does not have. Each works on the CPU too."""
+
+import builtins
+from typing import Any, List, Optional, Sequence, Union
+
+import torch
+
+from . import _trace
+from ._logging import logger
+from ._print import Print
+from .blocks import module_repr
+from .errors import check, createPoptorchError
+
+
+def _tensor(t: Any, what: str) -> torch.Tensor:
+    if not isinstance(t, torch.Tensor):
+        raise createPoptorchError(f"{what} must be called on a tensor, got {type(t).__name__}")
+    return t
+
+
+def _missing(name: str) -> Any:
+    return createPoptorchError(f"poptorch.{name} is not supported yet")
+
+
+def isRunningOnIpu() -> bool:
+    """True while a model's forward is being traced for the device."""
+    return _trace.tracer() is not None
+
+
+def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
+    """x as the loss that training minimises: its "sum", its "mean", or with "none" x itself, summed for
+    the gradient."""
+    check(reduction in ("sum", "mean", "none"), f"Unsupported reduction type {reduction!r}: use sum, mean or "
+          "none")
+    compute = {"sum": x.sum, "mean": x.mean, "none": x.clone}[reduction]
+    tracer = _trace.tracer()
+    if tracer is None:
+        return compute()
+    out = tracer.emit("poptorch::identity_loss", (reduction,), compute) if tracer.isTraced(x) else compute()
+    if tracer.training:
+        tracer.markLoss(out)
+    return out
+
+
+def nop(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, through an operation that is not optimised away."""
+    tracer = _trace.tracer()
+    _tensor(tensor, "nop")
+    if tracer is None or not tracer.isTraced(tensor):
+        return tensor
+    return tracer.emit("poptorch::nop", (), tensor.clone)
+
+
+def ipu_print_tensor(tensor: torch.Tensor, title: str = "", print_gradient: bool = True,
+                     summarise_threshold: int = 1000, edge_items: int = 3, max_line_width: int = 80,
+                     digits: int = 4, float_format: str = "auto", separator: str = ", ",
+                     open_bracket: str = "(", close_bracket: str = ")") -> torch.Tensor:
+    """The tensor itself, written to stderr whenever a run has computed it. Its gradient is not written yet."""
+    _tensor(tensor, "ipu_print_tensor")
+    how = Print(title, summarise_threshold, edge_items, max_line_width, digits, float_format, separator,
+                open_bracket, close_bracket)
+    tracer = _trace.tracer()
+    if tracer is None or not tracer.isTraced(tensor):
+        return tensor
+    if print_gradient and tracer.training:
+        logger.warning("ipu_print_tensor writes values only: gradients are not supported yet")
+    return tracer.addPrint(how, tensor)
+
+
+def recomputationCheckpoint(*tensors: torch.Tensor) -> Any:
+    """The tensors themselves; marks what to keep rather than to compute again."""
+    for t in tensors:
+        if not isinstance(t, torch.Tensor):
+            raise ValueError(f"recomputationCheckpoint takes tensors, got {type(t).__name__}")
+    return tensors[0] if len(tensors) == 1 else tuple(tensors)
+
+
+def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
+    """The tensor itself. A hint that has no effect on our devices."""
+    del available_memory_proportion
+    return _tensor(tensor, "set_available_memory")
+
+
+def set_overlap_for_input(input_tensors: Any, mode: Any) -> Any:
+    """The tensors themselves. A hint that has no effect on our devices."""
+    del mode
+    return input_tensors
+
+
+def set_overlap_for_output(output_tensors: Any, mode: Any) -> Any:
+    """The tensors themselves. A hint that has no effect on our devices."""
+    del mode
+    return output_tensors
+
+
+def serializedMatMul(lhs: torch.Tensor, rhs: torch.Tensor, mode: Any, factor: int = 0,
+                     keep_precision: bool = False) -> torch.Tensor:
+    """lhs @ rhs. How it is split has no effect on our devices."""
+    check(isinstance(lhs, torch.Tensor) and isinstance(rhs, torch.Tensor), "serializedMatMul takes tensors")
+    check(isinstance(factor, int), f"factor must be an integer, got {factor!r}")
+    check(isinstance(keep_precision, bool), f"keep_precision must be a bool, got {keep_precision!r}")
+    del mode
+    return torch.matmul(lhs, rhs)
+
+
+class NameScope:
+    """A context manager: names of operations inside begin with `name/`."""
+
+    def __init__(self, name: str) -> None:
+        check(isinstance(name, str), f"A scope's name is a string, got {name!r}")
+        self.name = name
+
+    def __enter__(self) -> "NameScope":
+        tracer = _trace.tracer()
+        if tracer is not None:
+            tracer.graph.scope_begin(self.name)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        tracer = _trace.tracer()
+        if tracer is not None:
+            tracer.graph.scope_end()
+
+
+class MultiConv:
+    """A context manager that groups convolutions. Their values are those of separate ones, and so is the
+    way our devices run them; the settings are accepted."""
+
+    def __enter__(self) -> "MultiConv":
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        pass
+
+    def availableMemoryProportions(self, value: Union[float, Sequence[float]]) -> "MultiConv":
+        """Accepted; no effect on our devices."""
+        if not isinstance(value, (float, list, tuple)):
+            raise AssertionError("availableMemoryProportions takes a float or a list of them")
+        return self
+
+    def partialsTypes(self, value: Union[torch.dtype, Sequence[torch.dtype]]) -> "MultiConv":
+        """Accepted; no effect on our devices."""
+        values = value if isinstance(value, (list, tuple)) else [value]
+        if any(v not in (torch.float, torch.half) for v in values):
+            raise ValueError(f"partialsTypes takes torch.float or torch.half, got {value!r}")
+        return self
+
+    def enableConvDithering(self, value: Union[bool, Sequence[bool]]) -> "MultiConv":
+        """Accepted; no effect on our devices."""
+        values = value if isinstance(value, (list, tuple)) else [value]
+        if any(not isinstance(v, bool) for v in values):
+            raise ValueError(f"enableConvDithering takes bools, got {value!r}")
+        return self
+
+    def planType(self, value: Any) -> "MultiConv":
+        """Accepted; no effect on our devices."""
+        del value
+        return self
+
+    def perConvReservedTiles(self, value: int) -> "MultiConv":
+        """Accepted; no effect on our devices."""
+        check(isinstance(value, int), f"perConvReservedTiles takes an int, got {value!r}")
+        return self
+
+    def cycleBackOff(self, value: float) -> "MultiConv":
+        """Accepted; no effect on our devices."""
+        check(isinstance(value, float), f"cycleBackOff takes a float, got {value!r}")
+        return self
+
+
+class Attribute:
+    """A context manager that attaches backend attributes. Accepted; no effect on our devices."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.attributes = attributes
+
+    def __enter__(self) -> "Attribute":
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        pass
+
+
+def for_loop(count: int, body: Any, inputs: List[torch.Tensor]) -> List[torch.Tensor]:
+    """body(*inputs) again and again, `count` times. On the device the loop is written out."""
+    if not isinstance(inputs, list) or any(not isinstance(t, torch.Tensor) for t in inputs):
+        raise ValueError("for_loop takes a list of tensors")
+    for _ in range(count):
+        out = _listOf(body(*inputs))
+        if [(t.dtype, t.shape) for t in out] != [(t.dtype, t.shape) for t in inputs]:
+            raise createPoptorchError("The body of a for_loop must return tensors like those it takes")
+        inputs = out
+    return inputs
+
+
+def _listOf(out: Any) -> List[torch.Tensor]:
+    return list(out) if isinstance(out, (list, tuple)) else [out]
+
+
+def cond(condition: torch.Tensor, then_body: Any, then_inps: List[torch.Tensor], else_body: Any,
+         else_inps: List[torch.Tensor]) -> List[torch.Tensor]:
+    """then_body(*then_inps) where the condition holds, else else_body(*else_inps). On the device both are
+    computed."""
+    if not isinstance(condition, torch.Tensor) or not isinstance(then_inps, list) or \
+            not isinstance(else_inps, list):
+        raise ValueError("cond takes a tensor, and lists of tensors")
+    if not isRunningOnIpu():
+        return _listOf(then_body(*then_inps) if bool(condition) else else_body(*else_inps))
+    yes, no = _listOf(then_body(*then_inps)), _listOf(else_body(*else_inps))
+    if [(t.dtype, t.shape) for t in yes] != [(t.dtype, t.shape) for t in no]:
+        raise createPoptorchError("Both bodies of a cond must return tensors of the same types and shapes")
+    return [torch.where(condition.reshape(()), a, b) for a, b in zip(yes, no)]
+
+
+class CPU:
+    """Calls the host from a model; not supported yet on the device."""
+
+    def __init__(self, layer_to_call: Any, ID: str) -> None:
+        self.layer_to_call = layer_to_call
+        self.ID = ID
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if isRunningOnIpu():
+            raise _missing("CPU")
+        return self.layer_to_call(*args, **kwargs)
+
+
+def custom_op(inputs: Any, name: str, domain: str, domain_version: int, example_outputs: Any,
+              attributes: Optional[dict] = None) -> List[torch.Tensor]:
+    """A user's native operation; not supported yet."""
+    raise _missing(f"custom_op ({domain}.{name})")
+
+
+def dynamic_slice(tensor: torch.Tensor, dim: int, start: Any, size: int, step: int) -> torch.Tensor:
+    """A slice that starts at a tensor's value; not supported yet."""
+    raise _missing("dynamic_slice")
+
+
+def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: Any, size: int) -> torch.Tensor:
+    """input with src written at a tensor's value; not supported yet."""
+    raise _missing("dynamic_update")
+
+
+def ctc_beam_search_decoder(probs: torch.Tensor, lengths: torch.Tensor, blank: int = 0,
+                            beam_width: int = 100, top_paths: int = 1) -> Any:
+    """Not supported yet."""
+    raise _missing("ctc_beam_search_decoder")
+
+
+def fps(src: torch.Tensor, ptr: List[int], ratio: float = 0.5, random_start: bool = False) -> torch.Tensor:
+    """Farthest point sampling; not supported yet."""
+    raise _missing("fps")
+
+
+def nearest(x: torch.Tensor, y: torch.Tensor, batch_x: Any = None, batch_y: Any = None) -> torch.Tensor:
+    """Nearest point clustering; not supported yet."""
+    raise _missing("nearest")
+
+
+def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
+    """True: the device is the CPU this runs on, and there is always one."""
+    return num_ipus <= 1
+
+
+def ipuHardwareVersion() -> int:
+    """The version of the devices: ours answer 2."""
+    return 2
+
+
+def print(module: Any) -> None:    # noqa: A001
+    """Print a module with the blocks that begin in it, anything else as ever."""
+    builtins.print(module_repr(module) if isinstance(module, torch.nn.Module) else module)
+
+
+__all__ = [
+    "Attribute", "CPU", "MultiConv", "NameScope", "cond", "ctc_beam_search_decoder", "custom_op",
+    "dynamic_slice", "dynamic_update", "for_loop", "fps", "identity_loss", "ipuHardwareIsAvailable",
+    "ipuHardwareVersion", "ipu_print_tensor", "isRunningOnIpu", "nearest", "nop", "print",
+    "recomputationCheckpoint", "serializedMatMul", "set_available_memory", "set_overlap_for_input", "set_overlap_for_output",
+]
