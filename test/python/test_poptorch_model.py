@@ -373,6 +373,15 @@ def test_host_edits_need_an_upload():
     torch.testing.assert_close(model(x), x.sum(1, keepdim=True).expand(4, 2) + 1)
 
 
+def test_weights_of_another_type_are_refused():
+    net = Small()
+    model = poptorch.inferenceModel(net, options())
+    model(torch.ones(4, 3))
+    net.half()
+    with pytest.raises(poptorch.Error, match="fc.weight"):
+        model.copyWeightsToDevice()
+
+
 def test_detach_and_attach_keep_everything():
     torch.manual_seed(0)
     net = Small()
