@@ -224,6 +224,9 @@ def _finish(program: Program, tracer: _trace.Tracer, result: Any, inputs: List[t
                 break
     assigned = []
     for name, state, value in tracer.assignments():
+        if training and isinstance(states[name], torch.nn.Parameter) and states[name].requires_grad:
+            raise createPoptorchError(f"forward() writes to {name}, which is trained: that is not supported; "
+                                      "make it a buffer, or set its requires_grad to False")
         tracer.graph.assign(state, value)
         assigned.append(name)
     used = tracer.usedStates()

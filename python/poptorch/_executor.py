@@ -316,6 +316,7 @@ class PoplarExecutor:
         elif plain and self._batching.pick is None and type(tree) is _args._Leaf:
             self._shape = _first
 
+    @_trace.nativeErrors()
     def _upload(self) -> None:
         """Weights and buffers to the device."""
         for name, t in self._compiled().states.items():
@@ -381,6 +382,7 @@ class PoplarExecutor:
 
     # --- weights ---
 
+    @_trace.nativeErrors()
     def copyWeightsToHost(self) -> None:
         """Fetch the weights and buffers that runs changed."""
         program = self._compiled()
@@ -459,6 +461,7 @@ class PoplarExecutor:
         if self._engine is not None:
             self._setHypers()
 
+    @_trace.nativeErrors()
     def _writeState(self, loaded: Tuple[Dict, Dict]) -> None:
         """The state that load_state_dict() gave to the optimizer."""
         self.copyWeightsToHostIfNeeded()

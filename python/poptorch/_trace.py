@@ -47,6 +47,12 @@ _SHAPE_ONLY = frozenset(f"aten::{n}" for n in (
 _RANDOM = frozenset(f"aten::{n}" for n in (
     "rand rand_like randn randn_like bernoulli bernoulli_ uniform_ normal_ normal").split())
 
+#: Writes that do not look at what was there before.
+_OVERWRITES = frozenset(f"aten::{n}" for n in "copy_ fill_ zero_ bernoulli_ uniform_ normal_".split())
+
+#: What PyTorch itself calls on results that nobody else may ever read.
+_BOOKKEEPING = tuple(f"aten::{n}" for n in "detach alias squeeze unsqueeze view _reshape_alias".split())
+
 #: Ops whose rows have another name, and which of their arguments the row takes.
 _RENAMED = {
     "aten::copy_": ("poptorch::copy", (1,)),
@@ -298,7 +304,7 @@ class Tracer(TorchDispatchMode):
             self._values.append(t.value)
         if t.parent is None or t.version == t.memory.version:
             if t.value is None:
-                raise Missing
+                raise Missing(t.op)
             return t.value
         args = (self._valueOf(t.parent),) + t.args
         t.value = self._lower(t.op, t.spec, args)[t.which]
@@ -403,19 +409,26 @@ class Tracer(TorchDispatchMode):
         encoded: Optional[Tuple] = None
         try:
             encoded = tuple(self._encode(v) for v in given)
-        except Missing:
+        except Missing as e:
             if not _core.supported(op):
                 self._note(op)
+            elif not self.missing and name not in _BOOKKEEPING:
+                self._note(f"{e}: the result that is read here is not supported")
         for i in written:    # the constant it was, before PyTorch writes to it
             if self._find(bound[i]) is None:
-                owner = bound[i] if bound[i]._base is None else bound[i]._base
-                self._add(_Tensor(owner, self._newMemory(owner), self._constant(owner)))
+                self._adopt(bound[i], name in _OVERWRITES)
         out = _execute(func, args, kwargs)
         if written:
             self._finishWrite(op, [bound[i] for i in written], encoded)
         else:
             self._finishCall(op, name, bound, encoded, out)
         return out
+
+    def _adopt(self, t: torch.Tensor, overwritten: bool) -> None:
+        """An ordinary tensor becomes part of the graph, because a traced value is written to it."""
+        owner = t if t._base is None else t._base
+        value = None if overwritten and owner is t else self._constant(owner)
+        self._add(_Tensor(owner, self._newMemory(owner), value))
 
     def _named(self, func: Any, name: str, bound: List[Any], writes: bool) -> Tuple[str, List[Any]]:
         """The row's name, and the arguments it takes."""
@@ -425,6 +438,8 @@ class Tracer(TorchDispatchMode):
         if name in _RENAMED:
             op, which = _RENAMED[name]
             return op, [bound[i] for i in which]
+        if name in _OVERWRITES:
+            bound = [None, *bound[1:]]
         if writes and name.endswith("_") and not name.endswith("__"):
             name = name[:-1]
         return f"{name}.{func._schema.overload_name or 'default'}", bound
@@ -490,6 +505,7 @@ class Tracer(TorchDispatchMode):
                 self._view(t, base, op, (encoded or (None,))[1:], i, value)
             else:
                 self._add(_Tensor(t, self._newMemory(t), value)).cut = cut
+            self._tensors[id(t)].op = op
         if name in _STATISTICS and bound[5] and len(values) == 5:
             for argument, result in _STATISTICS[name]:
                 if isinstance(bound[argument], torch.Tensor):
@@ -559,7 +575,10 @@ class Tracer(TorchDispatchMode):
 
     def output(self, t: torch.Tensor) -> Any:
         """The value to return for a tensor of forward's result."""
-        value = self._valueOf(self._find(t))    # type: ignore[arg-type]
+        try:
+            value = self._valueOf(self._find(t))    # type: ignore[arg-type]
+        except Missing as e:
+            raise createPoptorchError(f"{e}: the result that forward() returns is not supported") from None
         wanted = OUTPUT_DTYPES.get(value.dtype)
         return value if wanted is None else self._tracked(self.graph.cast(value, wanted), value)
 

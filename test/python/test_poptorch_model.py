@@ -373,6 +373,15 @@ def test_host_edits_need_an_upload():
     torch.testing.assert_close(model(x), x.sum(1, keepdim=True).expand(4, 2) + 1)
 
 
+def test_weights_of_another_type_are_refused():
+    net = Small()
+    model = poptorch.inferenceModel(net, options())
+    model(torch.ones(4, 3))
+    net.half()
+    with pytest.raises(poptorch.Error, match="fc.weight"):
+        model.copyWeightsToDevice()
+
+
 def test_detach_and_attach_keep_everything():
     torch.manual_seed(0)
     net = Small()
@@ -573,6 +582,37 @@ def test_all_unsupported_ops_at_once():
                 return forward(x)
         poptorch.inferenceModel(Net(), options())(torch.ones(4))
     assert "svd" in str(e.value) and "i0" in str(e.value) and str(e.value).count("test_poptorch_model.py:") == 2
+
+
+def test_results_that_are_missing():
+    pool = nn.MaxPool1d(2, return_indices=True)
+    refused(lambda x: pool(x.view(1, 1, 4))[1], "max_pool.*not supported")
+    refused(lambda x: pool(x.view(1, 1, 4))[1] + 1, "max_pool.*not supported")
+
+    def forward(w, x):
+        with torch.no_grad():
+            w.mul_(2)
+        return F.mse_loss(w, x)
+    with pytest.raises(poptorch.Error, match="writes to w, which is trained"):
+        train_once(forward)
+
+
+def test_random_numbers():
+    class Net(nn.Module):
+        def forward(self, x):
+            a = torch.empty_like(x).uniform_(2, 3)
+            b = torch.zeros(x.shape).normal_(5, 0.5)
+            return a, b, torch.rand(x.shape), torch.bernoulli(x * 0 + 0.3), F.alpha_dropout(x, 0.5, True)
+
+    model = poptorch.inferenceModel(Net(), options().randomSeed(1))
+    x = torch.ones(100, 50)
+    first, second = model(x), model(x)
+    assert all(not torch.equal(a, b) for a, b in zip(first[:4], second[:4]))
+    a, b, c, d, e = first
+    assert 2 <= a.min() and a.max() < 3 and a.mean().item() == pytest.approx(2.5, abs=0.02)
+    assert b.mean().item() == pytest.approx(5, abs=0.03) and b.std().item() == pytest.approx(0.5, abs=0.02)
+    assert c.mean().item() == pytest.approx(0.5, abs=0.02) and d.mean().item() == pytest.approx(0.3, abs=0.02)
+    assert torch.equal(e, x)
 
 
 def test_values_are_not_known():
