@@ -38,7 +38,7 @@ bench:
 
 soak:
 	@tools/install-packages
-	@$(PYTHON) tools/run-tests --minutes $(SOAK_MINUTES) build build-asan build-tsan
+	@$(PYTHON) tools/run-tests --minutes $(SOAK_MINUTES) build build-asan build-tsan python
 
 install:
 	@tools/install-packages build
@@ -66,7 +66,7 @@ help:
 	@echo 'make check          the C tests, one build'
 	@echo 'make test           everything: format, both compilers, sanitizers, Python'
 	@echo 'make bench          measure against PyTorch'
-	@echo 'make soak           repeat the C tests, sanitizers included, for SOAK_MINUTES (60)'
+	@echo 'make soak           repeat the tests with other inputs, sanitizers included, for SOAK_MINUTES (60)'
 	@echo 'make install        command, library, header, manual pages, completions; takes PREFIX and DESTDIR'
 	@echo 'make golden         rewrite the golden files from what the code does now; review the diff'
 	@echo 'make format         lay out all C files; format-check only looks'
