@@ -1,12 +1,16 @@
 """What every Python test can ask for."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+
+# A job in the background is started with SIGINT ignored, and so would be the programs that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The package of the build, not the sources: those have no extension module.
 sys.path.insert(0, str(ROOT / os.environ.get("TS_BUILD_ROOT", "build") / "python"))

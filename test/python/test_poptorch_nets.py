@@ -113,13 +113,14 @@ def test_resnet18_trains_like_pytorch():
     model = poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=0.001))
     theirs = torch.optim.SGD(reference.parameters(), lr=0.001)
     for _ in range(3):
-        x, t = torch.randn(4, 3, 32, 32), torch.randint(0, 10, (4,))
+        # smaller pictures end as one pixel each, and a norm over four values magnifies any rounding: PyTorch's too
+        x, t = torch.randn(4, 3, 64, 64), torch.randint(0, 10, (4,))
         loss = model(x, t)[1]
         theirs.zero_grad()
         expected = reference(x, t)[1]
         expected.backward()
         theirs.step()
-        assert abs(loss.item() - expected.item()) < 1e-3
+        assert abs(loss.item() - expected.item()) < 1e-4
     torch.testing.assert_close(net.net.bn1.running_var, reference.net.bn1.running_var)
 
 

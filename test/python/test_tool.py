@@ -239,8 +239,6 @@ def test_interrupted(build_dir, tmp_path):
     (tmp_path / "cc").write_text('#!/bin/sh\n[ "$1" = --version ] && exec echo cc\ntouch started\nexec sleep 60\n')
     (tmp_path / "cc").chmod(0o755)
     child = subprocess.Popen([build_dir / "tessera", "compile", "mlp"], cwd=tmp_path, start_new_session=True,
-                             # a test run in the background ignores SIGINT, and so would its children
-                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
                              env={**os.environ, "TESSERA_CC": "./cc", "TESSERA_CACHE_DIR": "", "TMPDIR": str(tmp_path)})
     while not (tmp_path / "started").exists() and child.poll() is None:
         time.sleep(0.01)
