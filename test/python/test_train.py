@@ -500,3 +500,13 @@ def test_unwritable_folder(train, tmp_path):
     train(*SHORT, code=FAILED)
     assert "Permission denied" in train.err
     tmp_path.chmod(0o700)
+
+
+def test_the_real_digits(train, tmp_path, shared):
+    """MNIST with its own defaults: mnist-cnn with dropout, 50 updates in a call."""
+    folder = shared("data/mnist")
+    out = events(train("mnist", "--data", folder, "--limit", 4000, "--epochs", 2, "--json"))
+    assert out[-1]["event"] == "end" and out[-1]["accuracy"] > 0.9
+    assert {p.name for p in (tmp_path / "mnist-cnn-plots").iterdir()} == {"confusion.png", "curves.png", "samples.png"}
+    state = torch.load(tmp_path / "mnist-cnn.pth")
+    assert state["layer1.conv.weight"].shape == (32, 1, 3, 3)
