@@ -411,7 +411,8 @@ static PyObject *engine_run(engine_object *self, PyObject *const *args, Py_ssize
     Py_RETURN_NONE;
 }
 
-static PyObject *engine_read(engine_object *self, PyObject *args)
+/* Between a state of the engine and the caller's memory. */
+static PyObject *engine_move(engine_object *self, PyObject *args, bool write)
 {
     const char *name;
     unsigned long long address;
@@ -420,27 +421,22 @@ static PyObject *engine_read(engine_object *self, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "sKn", &name, &address, &bytes) || !claim(self))
         return NULL;
-    s = ts_engine_read(self->e, name, (void *)(uintptr_t)address, (size_t)bytes);
+    s = write ? ts_engine_write(self->e, name, (const void *)(uintptr_t)address, (size_t)bytes)
+              : ts_engine_read(self->e, name, (void *)(uintptr_t)address, (size_t)bytes);
     self->busy = false;
     if (s)
         return core_fail();
     Py_RETURN_NONE;
 }
 
+static PyObject *engine_read(engine_object *self, PyObject *args)
+{
+    return engine_move(self, args, false);
+}
+
 static PyObject *engine_write(engine_object *self, PyObject *args)
 {
-    const char *name;
-    unsigned long long address;
-    Py_ssize_t bytes;
-    ts_status s;
-
-    if (!PyArg_ParseTuple(args, "sKn", &name, &address, &bytes) || !claim(self))
-        return NULL;
-    s = ts_engine_write(self->e, name, (const void *)(uintptr_t)address, (size_t)bytes);
-    self->busy = false;
-    if (s)
-        return core_fail();
-    Py_RETURN_NONE;
+    return engine_move(self, args, true);
 }
 
 static PyObject *engine_set(engine_object *self, PyObject *args)

@@ -4,38 +4,30 @@
  */
 #include "front/front.h"
 
+/* What the tutorial's two classifiers share: all but the last layer. */
+#define CLASSIFIER                                                                                 \
+    "input 1 28 28\n"                                                                              \
+    "classes 10\n"                                                                                 \
+    "conv1: conv2d 5 kernel=3\n"                                                                   \
+    "relu\n"                                                                                       \
+    "max_pool2d 2\n"                                                                               \
+    "conv2: conv2d 12 kernel=5\n"                                                                  \
+    "relu\n"                                                                                       \
+    "norm: group_norm 3\n"                                                                         \
+    "flatten\n"                                                                                    \
+    "fc1: linear 100\n"                                                                            \
+    "relu\n"                                                                                       \
+    "fc2: linear classes\n"
+
 static const struct {
     const char *name, *text;
 } nets[] = {
-    {"classifier", "# small CNN for 28x28 images: two convolutions, group norm, two linear layers\n"
-                   "input 1 28 28\n"
-                   "classes 10\n"
-                   "conv1: conv2d 5 kernel=3\n"
-                   "relu\n"
-                   "max_pool2d 2\n"
-                   "conv2: conv2d 12 kernel=5\n"
-                   "relu\n"
-                   "norm: group_norm 3\n"
-                   "flatten\n"
-                   "fc1: linear 100\n"
-                   "relu\n"
-                   "fc2: linear classes\n"
-                   "log_softmax\n"
-                   "loss nll\n"},
+    {"classifier",
+     "# small CNN for 28x28 images: two convolutions, group norm, two linear layers\n" CLASSIFIER
+     "log_softmax\n"
+     "loss nll\n"},
     {"classifier-dim0",
-     "# classifier with its log-softmax over the batch, as the porting tutorial has it\n"
-     "input 1 28 28\n"
-     "classes 10\n"
-     "conv1: conv2d 5 kernel=3\n"
-     "relu\n"
-     "max_pool2d 2\n"
-     "conv2: conv2d 12 kernel=5\n"
-     "relu\n"
-     "norm: group_norm 3\n"
-     "flatten\n"
-     "fc1: linear 100\n"
-     "relu\n"
-     "fc2: linear classes\n"
+     "# classifier with its log-softmax over the batch, as the porting tutorial has it\n" CLASSIFIER
      "log_softmax dim=0   # not over the classes: scores depend on the batch\n"
      "loss nll\n"},
     {"mnist-cnn", "# CNN for handwritten digits: two wide convolutions, dropout\n"
