@@ -36,7 +36,8 @@ ts_status ts_image_decode(const char *path, const void *data, size_t len, ts_ima
     if (len >= sizeof(jpeg) && !memcmp(data, jpeg, sizeof(jpeg)))
         return ts_jpeg_decode(path, data, len, out);
     ts_fail(TS_ERR_PARSE, "%s is neither a PNG nor a JPEG image", path);
-    ts_error_hint(len ? "convert it, or move it out of the folder" : "it is empty");
+    ts_error_hint(len ? "convert it to PNG or JPEG; in a folder of images, or move it out"
+                      : "it is empty");
     return TS_ERR_PARSE;
 }
 
