@@ -407,6 +407,27 @@ typedef enum ts_output_mode {
 } ts_output_mode;
 typedef enum ts_executor { TS_EXEC_AUTO, TS_EXEC_NATIVE, TS_EXEC_REFERENCE } ts_executor;
 
+/* The blocks (ts_block_begin) that one device runs. What is in no block goes with the first stage.
+ * A device may have several stages. */
+typedef struct ts_stage {
+    const char *const *blocks;
+    int nblocks;
+    int device;
+} ts_stage;
+/* How several devices work together. The results are the same bits with each of them. */
+typedef enum ts_schedule {
+    TS_PIPELINED, /* different micro-batches at a time; forward and backward in turns          */
+    TS_SHARDED    /* one micro-batch at a time, from device to device                          */
+} ts_schedule;
+/* What is kept in the host's memory and brought to the device when it is needed: bits of
+ * ts_options.offload. */
+enum {
+    TS_OFFLOAD_OPTIMIZER = 1,    /* the optimiser's state */
+    TS_OFFLOAD_WEIGHTS = 2,      /* parameters and buffers */
+    TS_OFFLOAD_ACCUMULATORS = 4, /* gradients summed over micro-batches */
+    TS_OFFLOAD_ACTIVATIONS = 8   /* what the forward pass keeps for the backward pass */
+};
+
 /* All zero is a good default: inference, or with an optimizer, training. */
 typedef struct ts_options {
     const ts_optimizer *optimizer; /* NULL: inference, the loss is an ordinary output       */
@@ -425,6 +446,17 @@ typedef struct ts_options {
     const char *skip;              /* passes not to run, by name: "fuse,layout"             */
     const char *dump_dir;          /* write the graph after each pass, and the plan, there   */
     bool no_winograd;              /* exact convolution only                                */
+    const ts_stage *stages;        /* on which device each block runs; none: one device     */
+    int nstages;
+    int devices;           /* without stages: cut the net for so many devices, 0 means 1     */
+    ts_schedule schedule;  /* of several devices                                             */
+    int queue_depth;       /* micro-batches that may wait between two devices, 0 means 2     */
+    bool recompute;        /* pipelined training: run the forward pass again instead of keeping
+                              what the backward pass reads                                   */
+    int replicas;          /* data-parallel copies, their gradients reduced together; 0: 1   */
+    int processes;         /* that train together, each with its replicas; 0: 1              */
+    unsigned offload;      /* TS_OFFLOAD_* bits                                              */
+    int64_t device_memory; /* bytes a device has; a plan that needs more fails. 0: no limit */
     void (*progress)(void *arg, int percent); /* of the compilation: 0..100, -1: it failed  */
     void *progress_arg;
 } ts_options;
@@ -475,9 +507,18 @@ TS_API ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats 
  */
 
 typedef struct ts_engine ts_engine;
+/* Processes that train together, as ts_options.processes says. `sum` replaces data by the sum of
+ * all processes' data, added in the order of their ranks: the same bits everywhere. */
+typedef struct ts_comm {
+    int rank, size;
+    ts_status (*sum)(void *self, ts_dtype t, void *data, int64_t count);
+    void *self;
+} ts_comm;
+
 typedef struct ts_run_options {
     int threads; /* 0: $OMP_NUM_THREADS, else the cores this process may use */
     uint64_t seed;
+    const ts_comm *comm; /* NULL: this process alone */
 } ts_run_options;
 
 /* Makes the device block and the initial parameters. The engine shares x: which of the two is freed
@@ -498,6 +539,17 @@ TS_API ts_status ts_engine_set(ts_engine *e, const char *hyper, double value);
 TS_API void ts_engine_rng(const ts_engine *e, uint64_t *seed, uint64_t *step);
 TS_API void ts_engine_set_rng(ts_engine *e, uint64_t seed, uint64_t step);
 TS_API int ts_engine_threads(const ts_engine *e);
+
+/* What the devices of a pipeline did when. The trace keeps the first `capacity` events from here
+ * on; 0 turns it off. */
+typedef struct ts_trace_event {
+    int replica, device, section;
+    bool update;         /* the weight update, not a micro-batch */
+    int64_t micro_batch; /* of the call */
+    double start, end;   /* seconds, from a point in the past */
+} ts_trace_event;
+TS_API ts_status ts_engine_trace(ts_engine *e, int capacity);
+TS_API const ts_trace_event *ts_engine_events(const ts_engine *e, int *count);
 
 /* One call for the usual case: n samples in memory, shuffled by the seed, trained for some epochs.
  * data[i] holds n samples of input i one after the other; every input has the batch as its first

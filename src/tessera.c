@@ -72,14 +72,22 @@ static ts_status check_results(const ts_graph *g, const ts_options *opt)
 static ts_status check_options(const ts_graph *g, const ts_options *opt)
 {
     int D = TS_MAX(1, opt->device_iterations), A = TS_MAX(1, opt->gradient_accumulation);
+    int R = TS_MAX(1, opt->replicas);
     ts_isa isa;
 
     TS_TRY(not_negative("device_iterations", opt->device_iterations));
     TS_TRY(not_negative("gradient_accumulation", opt->gradient_accumulation));
     TS_TRY(not_negative("output_period", opt->output_period));
     TS_TRY(not_negative("cache_limit", opt->cache_limit));
+    TS_TRY(not_negative("devices", opt->devices));
+    TS_TRY(not_negative("replicas", opt->replicas));
+    TS_TRY(not_negative("processes", opt->processes));
+    TS_TRY(not_negative("queue_depth", opt->queue_depth));
+    TS_TRY(not_negative("device_memory", opt->device_memory));
     TS_TRY(check_outputs(opt));
-    if ((int64_t)D * A > INT_MAX)
+    if (R > 1024 || opt->processes > 65536)
+        return ts_fail(TS_ERR_ARG, "%d replicas in %d processes are too many", R, opt->processes);
+    if ((int64_t)D * A > INT_MAX / R)
         return ts_fail(TS_ERR_ARG, "%d device iterations of %d micro-batches are too many", D, A);
     if ((unsigned)opt->executor > TS_EXEC_REFERENCE)
         return ts_fail(TS_ERR_ARG, "there is no executor %d", opt->executor);
@@ -105,8 +113,21 @@ static ts_slot slot(ts_arena *a, const ts_value *v, const char *name, const ts_p
     memcpy(s.info.dims, v->type.dim, sizeof(s.info.dims));
     s.info.bytes = ts_type_bytes(&v->type);
     s.layout = v->layout;
-    if (p)
-        s.offset = p->place[v->id].offset;
+    s.depth = 1;
+    if (!p || p->place[v->id].home != TS_HOME_BLOCK)
+        return s;
+    const ts_place *q = &p->place[v->id];
+    const ts_spot *home = ts_place_spot(p, v, -1);
+    s.at = (ts_spot_at){home->device, home->offset};
+    s.depth = home->depth;
+    for (const ts_spot *x = q->spot.next; x && v->kind == TS_VALUE_STATE; x = x->next)
+        TS_PUSH(a, s.copies, s.ncopies, ((ts_spot_at){x->device, x->offset}));
+    if (q->kernel >= 0)
+        s.section = p->kernels[q->kernel]->section;
+    else
+        for (int i = 0; i < p->pipe.nsections; i++) /* a state: when its device is done */
+            if (!p->pipe.sections[i].phase && p->pipe.sections[i].device == s.at.device)
+                s.section = i;
     return s;
 }
 
@@ -121,8 +142,25 @@ static void describe_slots(ts_executable *x, const ts_graph *g, const ts_program
     for (int i = 0; i < g->nstates; i++) {
         ts_slot s = slot(a, g->states[i].value, g->states[i].value->name, p);
         s.init = g->states[i].init;
+        s.use = g->states[i].use;
         TS_PUSH(a, x->states, x->nstates, s);
     }
+}
+
+static void describe_pipeline(ts_executable *x, const ts_program *p)
+{
+    ts_arena *a = x->arena;
+    ts_pipeline *y = &x->pipe;
+
+    *y = p->pipe;
+    y->sections = ts_arena_copy(a, y->sections, sizeof(*y->sections) * (size_t)y->nsections);
+    for (int i = 0; i < y->nsections; i++)
+        y->sections[i].name = ts_arena_strdup(a, y->sections[i].name);
+    y->sends = ts_arena_copy(a, y->sends, sizeof(*y->sends) * (size_t)y->nsends);
+    for (int i = 0; i < y->nsends; i++)
+        y->sends[i].readers =
+            ts_arena_copy(a, y->sends[i].readers, sizeof(int) * (size_t)y->sends[i].nreaders);
+    x->bytes = ts_arena_copy(a, p->bytes, sizeof(*p->bytes) * (size_t)y->ndevices);
 }
 
 /* p is NULL for the reference executor. */
@@ -134,12 +172,15 @@ static void describe(ts_executable *x, const ts_graph *g, const ts_program *p,
     x->device_iterations = TS_MAX(1, opt->device_iterations);
     x->gradient_accumulation = TS_MAX(1, opt->gradient_accumulation);
     x->output_period = TS_MAX(1, opt->output_period);
+    x->replicas = TS_MAX(1, opt->replicas);
+    x->processes = TS_MAX(1, opt->processes);
+    x->training = opt->optimizer != NULL;
     x->mode = opt->output_mode;
     if (x->mode == TS_OUT_DEFAULT)
         x->mode = opt->optimizer ? TS_OUT_FINAL : TS_OUT_ALL;
     if (!p)
         return;
-    x->block_bytes = p->peak_bytes;
+    describe_pipeline(x, p);
     x->stats.native = true;
     x->stats.state_bytes = p->state_bytes;
     x->stats.peak_bytes = p->peak_bytes;

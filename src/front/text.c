@@ -669,6 +669,10 @@ static ts_status state(graph_reader *b)
     TS_TRY(init(b->r, &i));
     v = ts_graph_add_state(b->g, name, t, i, take_word(b->r, "trained"));
     v->layout = layout;
+    if (take_word(b->r, "summed"))
+        b->g->states[v->index].use = TS_USE_SUMMED;
+    else if (take_word(b->r, "moment"))
+        b->g->states[v->index].use = TS_USE_MOMENT;
     return define(b, key, v);
 }
 

@@ -37,7 +37,7 @@ ts_value *ts_graph_add_input(ts_graph *g, const char *name, ts_type t)
 ts_value *ts_graph_add_state(ts_graph *g, const char *name, ts_type t, ts_init init, bool trained)
 {
     ts_value *v = new_value(g, TS_VALUE_STATE, g->nstates, name, t);
-    ts_state s = {v, init, trained};
+    ts_state s = {v, init, trained, TS_USE_OTHER};
 
     TS_PUSH(g->arena, g->states, g->nstates, s);
     return v;
@@ -395,6 +395,7 @@ ts_graph *ts_graph_begin_copy(ts_arena *a, const ts_graph *g, ts_value ***map)
         const ts_state *s = &g->states[i];
         ts_value *v = ts_graph_add_state(out, s->value->name, s->value->type, s->init, s->trained);
         v->layout = s->value->layout;
+        out->states[i].use = s->use;
         (*map)[s->value->id] = v;
     }
     return out;

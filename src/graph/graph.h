@@ -81,10 +81,15 @@ struct ts_node {
     ts_graph **sub; /* bodies of for_loop and cond */
 };
 
+/* What the optimiser keeps: gradients summed over micro-batches, which replicas add up before phase
+ * 1, and its memory of earlier steps. */
+typedef enum ts_use { TS_USE_OTHER, TS_USE_SUMMED, TS_USE_MOMENT } ts_use;
+
 typedef struct ts_state {
     ts_value *value;
     ts_init init;
     bool trained; /* a parameter the optimiser updates */
+    ts_use use;
 } ts_state;
 
 typedef struct ts_update {

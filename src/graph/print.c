@@ -190,7 +190,11 @@ static void state(ts_text *t, const ts_state *s)
     real(t, s->init.a);
     ts_text_printf(t, ", ");
     real(t, s->init.b);
-    ts_text_printf(t, ")%s\n", s->trained ? " trained" : "");
+    ts_text_printf(t, ")%s\n",
+                   s->trained                ? " trained"
+                   : s->use == TS_USE_SUMMED ? " summed"
+                   : s->use == TS_USE_MOMENT ? " moment"
+                                             : "");
 }
 
 /* "update %w = %91" */

@@ -18,6 +18,9 @@
  * leaves  no grads; an update for each parameter that had one. Without accumulation all is phase 0,
  *         so that a gradient and its update can be one kernel
  *
+ * Replicas add up the accumulators, marked `summed`, between the two phases; they need them even
+ * for a single micro-batch.
+ *
  * State is named after its parameter: w.accum, w.momentum (SGD), w.exp_avg and w.exp_avg_sq (Adam,
  * AdamW, LAMB), w.square_avg, w.grad_avg and w.momentum_buffer (RMSprop). All parameters are
  * updated together, so they share one `step`. A hyper-parameter marked variable is a rank-0 f32
@@ -300,7 +303,14 @@ static ts_status check_combined(const ts_options *opt)
 {
     const ts_optimizer *o = opt->optimizer;
 
-    if (!combined(o) || opt->gradient_accumulation <= 1)
+    if (!combined(o))
+        return TS_OK;
+    if (opt->replicas > 1 || opt->processes > 1) {
+        ts_fail(TS_ERR_UNSUPPORTED, "replicas cannot add up gradients in a combined velocity");
+        ts_error_hint("leave combined_accum (use_combined_accum) off");
+        return TS_ERR_UNSUPPORTED;
+    }
+    if (opt->gradient_accumulation <= 1)
         return TS_OK;
     if (o->max_grad_norm > 0 || o->max_grad_value > 0)
         return ts_fail(
@@ -351,10 +361,14 @@ typedef struct context {
     ts_graph *g;
     const ts_options *opt;
     const ts_optimizer *o;
-    int accumulation;        /* A */
-    bool running;            /* accumulators hold the mean so far */
-    ts_value **hyper;        /* [group][NHYPERS]: the state of a variable one, or NULL */
-    ts_value *count;         /* running: micro-batches since the last update */
+    int accumulation;  /* A */
+    int sums;          /* gradients that the update adds up: A of every replica */
+    bool apart;        /* accumulate in phase 0, update in phase 1 */
+    bool running;      /* accumulators hold the mean so far */
+    ts_value **hyper;  /* [group][NHYPERS]: the state of a variable one, or NULL */
+    ts_value **counts; /* running: micro-batches since the last update, one for each block */
+    const char **count_blocks;
+    int ncounts;
     ts_value *step, *next_t; /* Adam's t before and after this update */
     rates *(*rates)[2][2];   /* [group][is f64][phase], made when first asked */
     ts_node shared;          /* where nodes of no single parameter say they come from */
@@ -428,12 +442,12 @@ static num bias_fix(num beta, num t)
 /* Undoes the loss scale, and makes the sum of the micro-batches a mean. */
 static num unscale(context *c, ts_dtype math)
 {
-    bool mean = !c->opt->accumulate_sum && !c->running;
+    double sums = c->running ? c->sums / c->accumulation : c->sums;
     num scale = constant(c->o->loss_scaling);
 
     if (c->o->variable & TS_HYPER_LOSS_SCALING)
         scale = tensor(ts_cast(ts_graph_find_state(c->g, "loss_scaling"), math));
-    return over(constant(mean ? 1.0 / c->accumulation : 1), scale);
+    return over(constant(c->opt->accumulate_sum ? 1 : 1 / sums), scale);
 }
 
 static const rates *rates_of(context *c, int group, ts_dtype math)
@@ -469,9 +483,33 @@ static ts_value *slot(context *c, const param *p, const char *suffix, ts_dtype s
                       double start)
 {
     ts_type t = p->w->type;
+    ts_value *v;
 
     t.dtype = p->math == TS_F64 && storage == TS_F32 ? TS_F64 : storage;
-    return add_state(c, ts_arena_printf(c->g->arena, "%s.%s", p->w->name, suffix), t, start);
+    v = add_state(c, ts_arena_printf(c->g->arena, "%s.%s", p->w->name, suffix), t, start);
+    c->g->states[v->index].use = TS_USE_MOMENT;
+    return v;
+}
+
+/* The count of micro-batches for the parameters of a block: each block may be on a device of its
+ * own, which is at a micro-batch of its own. */
+static ts_value *count_of(context *c, const char *block)
+{
+    ts_arena *a = c->g->arena;
+    ts_value *v;
+
+    if (c->opt->nstages < 2 && c->opt->devices < 2)
+        block = "";
+    for (int i = 0; i < c->ncounts; i++)
+        if (!strcmp(c->count_blocks[i], block))
+            return c->counts[i];
+    v = add_scalar_state(
+        c, block[0] ? ts_arena_printf(a, "micro_batches.%s", block) : "micro_batches", 0);
+    c->counts = ts_arena_grow(a, c->counts, c->ncounts, sizeof(*c->counts));
+    c->count_blocks = ts_arena_grow(a, c->count_blocks, c->ncounts, sizeof(*c->count_blocks));
+    c->counts[c->ncounts] = v;
+    c->count_blocks[c->ncounts++] = block;
+    return v;
 }
 
 static num load(const param *p, ts_value *state)
@@ -498,7 +536,7 @@ static num accumulated(context *c, const param *p)
 
     if (!c->running)
         return plus(sum, g);
-    n = load(p, c->count);
+    n = load(p, count_of(c, p->like.block));
     part = over(constant(1), plus(n, constant(1)));
     g = times(g, part);
     return plus(times(sum, times(n, part)), g);
@@ -512,6 +550,7 @@ static void accumulate(context *c, param *p)
     c->g->like = &p->like;
     if (!combined(c->o)) {
         p->accum = slot(c, p, "accum", c->o->accum_type, 0);
+        c->g->states[p->accum->index].use = TS_USE_SUMMED;
         store(c, p->accum, accumulated(c, p));
         return;
     }
@@ -522,15 +561,26 @@ static void accumulate(context *c, param *p)
     store(c, p->accum, plus(v, times(load(p, p->dw), factor)));
 }
 
+/* Each count on its block's device. */
+static void store_counts(context *c, bool reset)
+{
+    ts_node like = c->shared;
+
+    for (int i = 0; i < c->ncounts; i++) {
+        like.block = c->count_blocks[i];
+        c->g->like = &like;
+        store(c, c->counts[i], reset ? constant(0) : plus(tensor(c->counts[i]), constant(1)));
+    }
+    c->g->like = &c->shared;
+}
+
 static void accumulate_all(context *c, param *p, int n)
 {
-    if (c->running)
-        c->count = add_scalar_state(c, "micro_batches", 0);
+    if (c->running && c->opt->nstages < 2 && c->opt->devices < 2)
+        (void)count_of(c, "");
     for (int i = 0; i < n; i++)
         accumulate(c, &p[i]);
-    c->g->like = &c->shared;
-    if (c->running)
-        store(c, c->count, plus(tensor(c->count), constant(1)));
+    store_counts(c, false);
 }
 
 /* For the next A micro-batches. A combined velocity is not reset: it lives on. */
@@ -541,9 +591,7 @@ static void reset_all(context *c, param *p, int n)
         if (!combined(c->o))
             store(c, p[i].accum, constant(0));
     }
-    c->g->like = &c->shared;
-    if (c->count)
-        store(c, c->count, constant(0));
+    store_counts(c, true);
 }
 
 /* Multiplies every gradient with max / max(norm, max), the norm being that of all of them together.
@@ -785,20 +833,20 @@ static void build(context *c, param *p, int n)
 
     g->like = &c->shared;
     add_hypers(c);
-    if (c->accumulation > 1)
+    if (c->apart)
         accumulate_all(c, p, n);
-    g->phase = c->accumulation > 1;
+    g->phase = c->apart;
     g->like = &c->shared;
     if (1 << c->o->kind & ADAMS) {
         c->step = add_scalar_state(c, "step", 0);
         c->next_t = ts_add_scalar(c->step, 1);
         store(c, c->step, tensor(c->next_t));
     }
-    if (c->accumulation == 1 || !combined(c->o))
+    if (!c->apart || !combined(c->o))
         find_gradients(c, p, n);
     for (int i = 0; i < n; i++)
         update(c, &p[i]);
-    if (c->accumulation > 1)
+    if (c->apart)
         reset_all(c, p, n);
     g->phase = 0;
     g->like = NULL;
@@ -820,6 +868,8 @@ ts_status ts_pass_optimizer(ts_arena *a, const ts_graph *in, const ts_options *o
         ts_graph_copy_node(c.g, in->nodes[i], map);
     ts_graph_finish_copy(c.g, in, map);
     c.accumulation = TS_MAX(opt->gradient_accumulation, 1);
+    c.sums = c.accumulation * TS_MAX(opt->replicas, 1) * TS_MAX(opt->processes, 1);
+    c.apart = c.sums > 1;
     c.running = c.accumulation > 1 && opt->accumulate_running && !opt->accumulate_sum;
     c.rates = ts_arena_alloc(a, sizeof(*c.rates) * (size_t)(c.o->ngroups + 1));
     c.shared = place_of(NULL);

@@ -11,11 +11,15 @@ static void print(const ts_program *p, ts_text *t)
                        : k->anchor ? k->anchor->op->name
                                    : "point");
         for (int r = 0; r < k->nroots; r++)
-            ts_text_printf(t, " %%%d@%zu", k->roots[r]->id, p->place[k->roots[r]->id].offset);
+            ts_text_printf(t, " %%%d@%zu", k->roots[r]->id,
+                           ts_place_spot(p, k->roots[r], k->device)->offset);
         ts_text_printf(t, " <-");
         for (int r = 0; r < k->nreads; r++)
             ts_text_printf(t, " %%%d", k->reads[r]->id);
-        ts_text_printf(t, "  %d nodes%s\n", k->nodes, k->phase ? ", phase 1" : "");
+        ts_text_printf(t, "  %d nodes%s", k->nodes, k->phase ? ", phase 1" : "");
+        if (p->pipe.ndevices > 1)
+            ts_text_printf(t, ", device %d, section %d", k->device, k->section);
+        ts_text_printf(t, "\n");
     }
     ts_text_printf(t, "states %zu bytes, peak %zu bytes\n", p->state_bytes, p->peak_bytes);
 }
@@ -40,6 +44,7 @@ ts_status ts_plan(ts_arena *a, const ts_graph *g, const ts_options *opt, const t
     p->place = TS_NEWS(a, ts_place, g->nvalues);
     TS_TRY(ts_plan_fuse(a, g, opt, p));
     TS_TRY(ts_plan_schedule(a, p));
+    TS_TRY(ts_plan_devices(a, opt, p));
     TS_TRY(ts_plan_memory(a, opt, p));
     for (int i = 0; i < p->nkernels; i++)
         p->flops += p->kernels[i]->phase ? 0 : p->kernels[i]->flops;

@@ -3,13 +3,16 @@
  *
  *   fuse.c      stored values and kernels: a kernel writes its roots and inlines the rest
  *   schedule.c  the kernels' order, and which updates are made in place
- *   memory.c    an offset in the device block for every stored value; where threads must wait
+ *   device.c    a device and a section for every kernel; what one device sends another
+ *   pipeline.c  the order in which each device runs its sections
+ *   memory.c    an offset in a device's block for every stored value; where threads must wait
  */
 #ifndef TS_PLAN_H
 #define TS_PLAN_H
 
 #include "op/op.h"
 #include "pass/pass.h"
+#include "plan/pipeline.h"
 
 typedef struct ts_kernel {
     const ts_node *anchor; /* the contraction or reduction it is built around, or NULL: pointwise */
@@ -18,7 +21,7 @@ typedef struct ts_kernel {
     ts_value **reads; /* stored values its body loads */
     int nreads;
     ts_value *copy; /* a kernel of its own: roots[0] is a state, this its next value */
-    int phase;
+    int phase, device, section;
     bool wait;    /* all threads must have finished what comes before */
     double flops; /* of its body */
     int nodes;    /* how many it holds */
@@ -33,19 +36,30 @@ typedef enum ts_home {
     TS_HOME_OUTPUT
 } ts_home;
 
-typedef struct ts_place {
-    ts_home home; /* NONE: inlined, has no memory */
+/* A value's memory on one device. Micro-batch m is at offset + m % depth * bytes. */
+typedef struct ts_spot {
+    int device;
     size_t offset, bytes;
+    int depth;
+    struct ts_spot *next; /* the copy on another device */
+} ts_spot;
+
+typedef struct ts_place {
+    ts_home home;          /* NONE: inlined, has no memory */
+    ts_spot spot;          /* where it is made, and the copies it is sent to */
     int kernel;            /* its maker, -1 for none */
     const ts_value *alias; /* lies in this state's memory: an update in place */
 } ts_place;
 
 typedef struct ts_program {
     const ts_graph *g;
-    ts_place *place; /* by value id */
-    ts_kernel **kernels;
+    ts_place *place;     /* by value id */
+    ts_kernel **kernels; /* by section */
     int nkernels;
-    size_t state_bytes, peak_bytes;
+    ts_pipeline pipe;
+    const ts_value **sent;          /* of each of pipe.sends */
+    size_t state_bytes, peak_bytes; /* of all devices */
+    ts_device_bytes *bytes;         /* of each */
     double flops;
 } ts_program;
 
@@ -56,6 +70,10 @@ ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts
 bool ts_same_layout(const ts_value *x, const ts_value *y);
 /* schedule.c */
 ts_status ts_plan_schedule(ts_arena *a, ts_program *p);
+/* device.c */
+ts_status ts_plan_devices(ts_arena *a, const ts_options *opt, ts_program *p);
+/* The memory of v on a device that has it. */
+const ts_spot *ts_place_spot(const ts_program *p, const ts_value *v, int device);
 /* memory.c */
 ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p);
 void ts_plan_waits(const ts_program *p, const bool *alone); /* sets wait, once the cut is known */

@@ -121,11 +121,28 @@ static const char *optimizer_text(ts_arena *a, const ts_optimizer *o)
 
 static const char *options_text(ts_arena *a, const ts_options *opt)
 {
-    return ts_arena_printf(
-        a, "iterations=%d accumulation=%d sum=%d running=%d mode=%d period=%d skip=%s winograd=%d",
+    ts_text t = {0};
+    const char *s;
+
+    ts_text_printf(
+        &t, "iterations=%d accumulation=%d sum=%d running=%d mode=%d period=%d skip=%s winograd=%d",
         TS_MAX(1, opt->device_iterations), TS_MAX(1, opt->gradient_accumulation),
         opt->accumulate_sum, opt->accumulate_running, opt->output_mode,
         TS_MAX(1, opt->output_period), opt->skip ? opt->skip : "", !opt->no_winograd);
+    ts_text_printf(&t, " replicas=%d processes=%d offload=%u", TS_MAX(1, opt->replicas),
+                   TS_MAX(1, opt->processes), opt->offload);
+    if (opt->nstages || opt->devices > 1)
+        ts_text_printf(&t, " devices=%d schedule=%d queue=%d recompute=%d", opt->devices,
+                       opt->schedule, opt->queue_depth, opt->recompute);
+    for (int i = 0; i < opt->nstages; i++) {
+        ts_text_printf(&t, " %d:", opt->stages[i].device);
+        for (int b = 0; b < opt->stages[i].nblocks; b++)
+            ts_text_printf(&t, "%s%zu.%s", b ? "," : "", strlen(opt->stages[i].blocks[b]),
+                           opt->stages[i].blocks[b]);
+    }
+    s = ts_arena_strdup(a, t.s);
+    ts_text_free(&t);
+    return s;
 }
 
 /* The version, and the size and time of the file this code is in: a rebuilt library of the same

@@ -256,6 +256,7 @@ static ts_status plan(ts_export *x)
     p->place = TS_NEWS(x->a, ts_place, g->nvalues);
     TS_TRY(ts_plan_fuse(x->a, g, &opt, p));
     TS_TRY(ts_plan_schedule(x->a, p));
+    TS_TRY(ts_plan_devices(x->a, &opt, p));
     for (int i = 0; i < g->noutputs; i++)
         if (p->place[g->outputs[i]->id].home == TS_HOME_BLOCK)
             p->place[g->outputs[i]->id].home = TS_HOME_OUTPUT;
@@ -431,7 +432,7 @@ static void put_call(ts_export *x, int i, const touched *t, int n, ts_text *call
     for (int j = 0; j < n; j++) {
         const ts_param *p = param_of(x, t[j].v);
         const char *type = ts_emit_memory_type(t[j].v->type.dtype);
-        size_t floats = x->r.p->place[t[j].v->id].offset / sizeof(float);
+        size_t floats = x->r.p->place[t[j].v->id].spot.offset / sizeof(float);
         ts_text_printf(calls, j ? ", " : "");
         if (p)
             ts_text_printf(calls, "%s", p->name);

@@ -60,7 +60,18 @@ void ts_render_emitter(ts_render *r, ts_emit *e)
                   .need = need};
 }
 
-static void declare(ts_render *r, const ts_value *v, bool written)
+/* Where a value lies in the block: micro-batches take turns in what a pipeline keeps of several. */
+static const char *address(ts_render *r, const ts_value *v, int device)
+{
+    const ts_spot *s = ts_place_spot(r->p, v, device);
+
+    if (s->depth == 1)
+        return ts_arena_printf(r->a, "%zu", s->offset);
+    return ts_arena_printf(r->a, "%zu + c->mb %% %d * %zu", s->offset, s->depth,
+                           ts_ring_stride(s->bytes));
+}
+
+static void declare(ts_render *r, const ts_kernel *k, const ts_value *v, bool written)
 {
     const ts_place *p = &r->p->place[v->id];
     const char *t = ts_emit_memory_type(v->type.dtype), *name = ts_render_pointer(r, v);
@@ -68,8 +79,9 @@ static void declare(ts_render *r, const ts_value *v, bool written)
     if (p->home == TS_HOME_INPUT)
         ts_text_printf(&r->body, "    const %s *const %s = c->in[%d];\n", t, name, v->index);
     if (p->home == TS_HOME_BLOCK)
-        ts_text_printf(&r->body, "    %s%s *const %s = (%s%s *)(c->m + %zu);\n",
-                       written ? "" : "const ", t, name, written ? "" : "const ", t, p->offset);
+        ts_text_printf(&r->body, "    %s%s *const %s = (%s%s *)(c->m + %s);\n",
+                       written ? "" : "const ", t, name, written ? "" : "const ", t,
+                       address(r, v, k->device));
 }
 
 /* The nodes of a kernel as IR, for the reader of the C. */
@@ -114,13 +126,13 @@ static void kernel_head(ts_render *r, int i)
     ts_render_describe(r, k);
     ts_text_printf(&r->body, " */\nvoid k%d(const ctx *c, int64_t lo, int64_t hi)\n{\n", i);
     for (int n = 0; n < k->nroots; n++)
-        declare(r, k->roots[n], true);
+        declare(r, k, k->roots[n], true);
     for (int n = 0; n < k->nreads; n++) {
         bool root = false;
         for (int m = 0; m < k->nroots; m++)
             root = root || k->roots[m] == k->reads[n];
         if (!root)
-            declare(r, k->reads[n], false);
+            declare(r, k, k->reads[n], false);
     }
     ts_text_printf(&r->body, "\n");
 }

@@ -1,28 +1,15 @@
-/* engine.c - a loaded run: one block of memory, a team of threads, the loop.
+/* engine.c - a loaded run: a block of memory for each device, threads, states in and out.
  *
  *   for d in device iterations
  *     for a in gradient accumulation         micro-batch d*A + a
  *       phase 0 kernels, outputs to the host
+ *     [replicas add up their gradients]
  *     phase 1 kernels                        the weight update when A > 1
  *
- * Every thread walks the same table of kernels and takes its share of each; it waits only where the
- * plan says so. Nothing is allocated after ts_engine_new.
+ * loop.c runs this on one device, lanes.c on several, and loop.c with the reference executor.
+ * Nothing is allocated after ts_engine_new.
  */
-#include "render/module.h"
-#include "run/run.h"
-
-struct ts_engine {
-    ts_executable *exe; /* shared: whoever is freed last takes it along */
-    char *block;
-    ts_team *team;
-    int threads;
-    const void **feeds; /* each thread's pointers to the inputs of its micro-batch */
-    uint64_t seed, step;
-    ts_ref *ref; /* the reference executor's tensors, instead of block and team */
-    /* of the running call */
-    const void *const *in;
-    void *const *out;
-};
+#include "run/engine.h"
 
 static size_t slot_bytes(const ts_slot *s)
 {
@@ -63,18 +50,31 @@ static void convert(const ts_slot *s, char *block, char *host, bool to_host)
     }
 }
 
-static char *state_memory(const ts_engine *e, const ts_slot *s)
+char *ts_engine_state(const ts_engine *e, int replica, const ts_slot *s, ts_spot_at at)
 {
-    return e->ref ? ts_ref_tensor(e->ref, e->exe->graph->values[s->value])->data
-                  : e->block + s->offset;
+    return e->refs ? ts_ref_tensor(e->refs[replica], e->exe->graph->values[s->value])->data
+                   : ts_engine_block(e, replica, at.device) + at.offset;
 }
 
-static void state_copy(const ts_engine *e, const ts_slot *s, void *host, bool to_host)
+/* All replicas and all copies have the same; the first replica's is read. */
+static void state_write(const ts_engine *e, const ts_slot *s, const void *host)
 {
     ts_slot plain = *s;
 
-    plain.layout.set = plain.layout.set && !e->ref;
-    convert(&plain, state_memory(e, s), host, to_host);
+    plain.layout.set = plain.layout.set && !e->refs;
+    for (int r = 0; r < e->exe->replicas; r++) {
+        convert(&plain, ts_engine_state(e, r, s, s->at), (char *)host, false);
+        for (int i = 0; i < s->ncopies && !e->refs; i++)
+            convert(&plain, ts_engine_state(e, r, s, s->copies[i]), (char *)host, false);
+    }
+}
+
+static void state_read(const ts_engine *e, const ts_slot *s, void *host)
+{
+    ts_slot plain = *s;
+
+    plain.layout.set = plain.layout.set && !e->refs;
+    convert(&plain, ts_engine_state(e, 0, s, s->at), host, true);
 }
 
 static ts_status init_states(ts_engine *e)
@@ -85,20 +85,48 @@ static ts_status init_states(ts_engine *e)
         void *host;
         TS_TRY(ts_alloc(slot_bytes(s), s->info.name, &host));
         ts_init_fill(&s->init, s->info.name, e->seed, s->info.dtype, ts_type_count(&t), host);
-        state_copy(e, s, host, false);
+        state_write(e, s, host);
         free(host);
     }
     return TS_OK;
 }
 
-static ts_status start_native(ts_engine *e, int threads)
+static ts_status start_native(ts_engine *e)
 {
-    size_t feeds = (size_t)threads * (size_t)e->exe->ninputs * sizeof(void *);
+    const ts_executable *x = e->exe;
+    int n = x->pipe.ndevices * x->replicas;
 
-    e->threads = threads;
-    TS_TRY(ts_alloc(e->exe->block_bytes, "the device block", (void **)&e->block));
-    TS_TRY(ts_alloc(feeds, "the pointers to the inputs", (void **)&e->feeds));
-    return ts_team_new(threads, &e->team);
+    TS_TRY(ts_alloc((size_t)n * sizeof(char *), "the devices", (void **)&e->blocks));
+    for (int i = 0; i < n; i++)
+        TS_TRY(ts_alloc(x->bytes[i % x->pipe.ndevices].peak, "the device block",
+                        (void **)&e->blocks[i]));
+    if (n == 1)
+        return ts_loop_start(e);
+    return ts_lanes_new(e, &e->lanes);
+}
+
+static ts_status start_reference(ts_engine *e)
+{
+    e->threads = 1; /* all that it uses */
+    TS_TRY(
+        ts_alloc((size_t)e->exe->replicas * sizeof(ts_ref *), "the replicas", (void **)&e->refs));
+    for (int r = 0; r < e->exe->replicas; r++)
+        TS_TRY(ts_ref_new(e->exe->graph, &e->refs[r]));
+    return TS_OK;
+}
+
+static ts_status check_run(const ts_executable *x, const ts_run_options *opt)
+{
+    const ts_comm *c = opt ? opt->comm : NULL;
+
+    if (opt && opt->threads < 0)
+        return ts_fail(TS_ERR_ARG, "threads is %d; it must not be negative", opt->threads);
+    if (!x->training || (c ? c->size : 1) == x->processes)
+        return TS_OK;
+    ts_fail(TS_ERR_ARG, "the executable is one of %d processes, and the run of %d", x->processes,
+            c ? c->size : 1);
+    ts_error_hint("compile with ts_options.processes and run with ts_run_options.comm");
+    return TS_ERR_ARG;
 }
 
 ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_engine **out)
@@ -109,18 +137,15 @@ ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_en
     if (!x || !out)
         return ts_fail(TS_ERR_ARG, "an engine needs an executable and a place for the engine");
     *out = NULL;
-    if (opt && opt->threads < 0)
-        return ts_fail(TS_ERR_ARG, "threads is %d; it must not be negative", opt->threads);
+    TS_TRY(check_run(x, opt));
     e = calloc(1, sizeof(*e));
     if (!e)
         return ts_fail(TS_ERR_MEMORY, "cannot allocate an engine");
     e->exe = ts_executable_share(x);
     e->seed = opt ? opt->seed : 0;
-    e->threads = 1; /* all that the reference executor uses */
-    if (x->module)
-        s = start_native(e, opt && opt->threads > 0 ? opt->threads : ts_team_default_size());
-    else
-        s = ts_ref_new(x->graph, &e->ref);
+    e->comm = opt ? opt->comm : NULL;
+    e->threads = opt && opt->threads > 0 ? opt->threads : ts_team_default_size();
+    s = x->module ? start_native(e) : start_reference(e);
     if (!s)
         s = init_states(e);
     if (s) {
@@ -135,161 +160,17 @@ void ts_engine_free(ts_engine *e)
 {
     if (!e)
         return;
+    ts_lanes_free(e->lanes);
     ts_team_free(e->team);
-    ts_ref_free(e->ref);
+    for (int r = 0; r < e->exe->replicas && e->refs; r++)
+        ts_ref_free(e->refs[r]);
+    for (int i = 0; i < e->exe->pipe.ndevices * e->exe->replicas && e->blocks; i++)
+        free(e->blocks[i]);
+    free(e->refs);
     free(e->feeds);
-    free(e->block);
+    free(e->blocks);
     ts_executable_free(e->exe);
     free(e);
-}
-
-/* --- outputs --- */
-
-int ts_engine_threads(const ts_engine *e)
-{
-    return e ? e->threads : 0;
-}
-
-int ts_engine_slots(const ts_engine *e)
-{
-    const ts_executable *x = e ? e->exe : NULL;
-
-    if (!x)
-        return 0;
-    if (x->mode == TS_OUT_ALL)
-        return x->device_iterations * x->gradient_accumulation;
-    return x->mode == TS_OUT_EVERY_N
-               ? x->device_iterations / x->output_period * x->gradient_accumulation
-               : 1;
-}
-
-/* Which slot micro-batch (d, a) goes to, or -1. */
-static int slot_of(const ts_executable *x, int d, int a)
-{
-    int A = x->gradient_accumulation;
-
-    switch (x->mode) {
-    case TS_OUT_ALL:
-        return d * A + a;
-    case TS_OUT_EVERY_N:
-        return (d + 1) % x->output_period ? -1 : (d + 1) / x->output_period * A - A + a;
-    case TS_OUT_SUM:
-        return 0;
-    default:
-        return d == x->device_iterations - 1 && a == A - 1 ? 0 : -1;
-    }
-}
-
-static void add(ts_dtype t, void *sum, const void *x, size_t bytes)
-{
-    size_t n = bytes / ts_dtype_size(t);
-
-    if (t == TS_F32) {
-        for (size_t i = 0; i < n; i++)
-            ((float *)sum)[i] += ((const float *)x)[i];
-        return;
-    }
-    for (size_t i = 0; i < n; i++)
-        ts_dtype_set(t, sum, (int64_t)i,
-                     ts_dtype_get(t, sum, (int64_t)i) + ts_dtype_get(t, x, (int64_t)i));
-}
-
-static void give_outputs(ts_engine *e, int d, int a)
-{
-    const ts_executable *x = e->exe;
-    int slot = slot_of(x, d, a);
-
-    for (int i = 0; i < x->noutputs && slot >= 0; i++) {
-        const ts_slot *s = &x->outputs[i];
-        const void *from =
-            e->ref ? ts_ref_tensor(e->ref, x->graph->values[s->value])->data : e->block + s->offset;
-        char *to = e->out ? e->out[i] : NULL;
-        if (!to)
-            continue;
-        to += (size_t)slot * slot_bytes(s);
-        if (x->mode == TS_OUT_SUM && (d || a))
-            add(s->info.dtype, to, from, slot_bytes(s));
-        else
-            memcpy(to, from, slot_bytes(s));
-    }
-}
-
-/* --- the loop --- */
-
-/* This member's share of a kernel. What is too small to share goes to the first one, always: the
- * plan counts on it. */
-static void run_kernel(const ts_module_kernel *k, const ts_run_ctx *c, int member, int size)
-{
-    int64_t pieces = k->count / k->grain, lo, hi;
-
-    pieces = pieces < 1 ? 1 : pieces > size ? size : pieces;
-    if (member >= pieces)
-        return;
-    lo = k->count * member / pieces;
-    hi = k->count * (member + 1) / pieces;
-    if (lo < hi)
-        k->run(c, lo, hi);
-}
-
-static void run_phase(ts_engine *e, int phase, const ts_run_ctx *c, int member, int size)
-{
-    const ts_module *m = e->exe->module;
-
-    for (int i = 0; i < m->nkernels; i++) {
-        const ts_module_kernel *k = &m->kernels[i];
-        if (k->phase != phase)
-            continue;
-        if (k->wait)
-            ts_team_wait(e->team);
-        run_kernel(k, c, member, size);
-    }
-    ts_team_wait(e->team);
-}
-
-static void loop(void *arg, int member, int size)
-{
-    ts_engine *e = arg;
-    const ts_executable *x = e->exe;
-    const void **in = e->feeds + (size_t)member * (size_t)x->ninputs;
-    ts_run_ctx c = {.m = e->block, .in = in, .seed = e->seed, .step = e->step};
-
-    for (int d = 0; d < x->device_iterations; d++) {
-        for (int a = 0; a < x->gradient_accumulation; a++) {
-            for (int i = 0; i < x->ninputs; i++)
-                in[i] = (const char *)e->in[i] +
-                        (size_t)(d * x->gradient_accumulation + a) * slot_bytes(&x->inputs[i]);
-            run_phase(e, 0, &c, member, size);
-            if (slot_of(x, d, a) >= 0) {
-                if (!member)
-                    give_outputs(e, d, a);
-                ts_team_wait(e->team);
-            }
-            c.step++;
-        }
-        if (x->gradient_accumulation > 1)
-            run_phase(e, 1, &c, member, size);
-    }
-}
-
-static ts_status loop_ref(ts_engine *e)
-{
-    const ts_executable *x = e->exe;
-
-    for (int d = 0; d < x->device_iterations; d++) {
-        for (int a = 0; a < x->gradient_accumulation; a++) {
-            ts_eval_ctx c = {e->seed, e->step + (uint64_t)(d * x->gradient_accumulation + a)};
-            for (int i = 0; i < x->ninputs; i++)
-                memcpy(ts_ref_tensor(e->ref, x->graph->inputs[i])->data,
-                       (const char *)e->in[i] +
-                           (size_t)(d * x->gradient_accumulation + a) * slot_bytes(&x->inputs[i]),
-                       slot_bytes(&x->inputs[i]));
-            TS_TRY(ts_ref_run(e->ref, 0, &c));
-            give_outputs(e, d, a);
-        }
-        if (x->gradient_accumulation > 1)
-            TS_TRY(ts_ref_run(e->ref, 1, &(ts_eval_ctx){e->seed, e->step}));
-    }
-    return TS_OK;
 }
 
 static ts_status no_engine(void)
@@ -324,12 +205,19 @@ ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out)
         }
     e->in = in;
     e->out = out;
-    if (x->module)
-        ts_team_run(e->team, loop, e);
+    if (e->refs)
+        s = ts_loop_reference(e);
+    else if (e->lanes)
+        s = ts_lanes_run(e->lanes);
     else
-        s = loop_ref(e);
-    e->step += (uint64_t)(x->device_iterations * x->gradient_accumulation);
+        s = ts_loop_native(e);
+    e->step += (uint64_t)(x->device_iterations * x->gradient_accumulation) * ts_engine_stride(e);
     return s;
+}
+
+int ts_engine_threads(const ts_engine *e)
+{
+    return e ? e->threads : 0;
 }
 
 /* --- states --- */
@@ -367,7 +255,7 @@ ts_status ts_engine_read(const ts_engine *e, const char *name, void *data, size_
     const ts_slot *s;
 
     TS_TRY(find_sized(e, name, data, bytes, &s));
-    state_copy(e, s, data, true);
+    state_read(e, s, data);
     return TS_OK;
 }
 
@@ -376,7 +264,7 @@ ts_status ts_engine_write(ts_engine *e, const char *name, const void *data, size
     const ts_slot *s;
 
     TS_TRY(find_sized(e, name, data, bytes, &s));
-    state_copy(e, s, (void *)data, false);
+    state_write(e, s, data);
     return TS_OK;
 }
 
@@ -391,7 +279,11 @@ ts_status ts_engine_set(ts_engine *e, const char *hyper, double value)
         ts_error_hint("mark it in ts_optimizer.variable before compiling");
         return TS_ERR_ARG;
     }
-    ts_dtype_set(s->info.dtype, state_memory(e, s), 0, value);
+    for (int r = 0; r < e->exe->replicas; r++) {
+        ts_dtype_set(s->info.dtype, ts_engine_state(e, r, s, s->at), 0, value);
+        for (int i = 0; i < s->ncopies && !e->refs; i++)
+            ts_dtype_set(s->info.dtype, ts_engine_state(e, r, s, s->copies[i]), 0, value);
+    }
     return TS_OK;
 }
 

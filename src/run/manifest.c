@@ -1,16 +1,15 @@
 /* manifest.c - what a run needs to know of an executable, as JSON:
  *
  *   {"name": "net", "tessera": "0.1.0", "machine": "x86_64", "isa": "x86-64-v3", "abi": 1, ...
- *    "options": {"device_iterations": 1, ...}, "plan": {"block_bytes": 4096, ...},
- *    "inputs": [{"name": "x", "dtype": "f32", "shape": [16, 784], "offset": 0}], ...
+ *    "options": {"device_iterations": 1, ...}, "plan": {"peak_bytes": 4096, ...}, "devices": {...},
+ *    "inputs": [{"name": "x", "dtype": "f32", "shape": [16, 784], "device": 0, "offset": 0}], ...
  *    "key": [["model", "6f1c..."], ["isa", "x86-64-v3"], ...]}
  *
  * A manifest comes from a file and the file from anyone: every number is checked against what the
  * engine will do with it. Numbers JSON does not have (infinity, NaN) are strings.
  */
+#include "run/manifest.h"
 #include "render/module.h"
-#include "run/run.h"
-#include <jansson.h>
 #include <limits.h>
 #include <math.h>
 #include <sys/utsname.h>
@@ -61,16 +60,31 @@ static json_t *layout_json(const ts_slot *s)
                      s->layout.lanes);
 }
 
+static json_t *copies_json(const ts_slot *s)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < s->ncopies; i++)
+        json_array_append_new(
+            list, json_pack("[i, I]", s->copies[i].device, (json_int_t)s->copies[i].offset));
+    return list;
+}
+
 static json_t *slot_json(const ts_slot *s, bool state)
 {
     json_t *shape = json_array(), *j;
 
     for (int i = 0; i < s->info.rank; i++)
         json_array_append_new(shape, json_integer(s->info.dims[i]));
-    j = json_pack("{s:s, s:s, s:o, s:I}", "name", s->info.name, "dtype",
-                  ts_dtype_name(s->info.dtype), "shape", shape, "offset", (json_int_t)s->offset);
+    j = json_pack("{s:s, s:s, s:o, s:i, s:I, s:i, s:i}", "name", s->info.name, "dtype",
+                  ts_dtype_name(s->info.dtype), "shape", shape, "device", s->at.device, "offset",
+                  (json_int_t)s->at.offset, "section", s->section, "depth", s->depth);
     if (j && s->layout.set)
         json_object_set_new(j, "layout", layout_json(s));
+    if (j && s->ncopies)
+        json_object_set_new(j, "copies", copies_json(s));
+    if (j && state)
+        json_object_set_new(j, "use", json_integer(s->use));
     if (j && state)
         json_object_set_new(
             j, "init",
@@ -104,19 +118,20 @@ static json_t *key_json(const ts_key *k)
 
 ts_status ts_manifest_write(const ts_executable *x, char **json)
 {
-    json_t *options = json_pack("{s:i, s:i, s:s, s:i}", "device_iterations", x->device_iterations,
-                                "gradient_accumulation", x->gradient_accumulation, "output_mode",
-                                modes[x->mode], "output_period", x->output_period);
-    json_t *plan = json_pack("{s:I, s:I, s:I, s:f, s:i}", "block_bytes", (json_int_t)x->block_bytes,
-                             "state_bytes", (json_int_t)x->stats.state_bytes, "peak_bytes",
-                             (json_int_t)x->stats.peak_bytes, "flops", x->stats.flops, "kernels",
-                             x->stats.kernels);
+    json_t *options =
+        json_pack("{s:i, s:i, s:s, s:i, s:i, s:i, s:b}", "device_iterations", x->device_iterations,
+                  "gradient_accumulation", x->gradient_accumulation, "output_mode", modes[x->mode],
+                  "output_period", x->output_period, "replicas", x->replicas, "processes",
+                  x->processes, "training", x->training);
+    json_t *plan = json_pack(
+        "{s:I, s:I, s:f, s:i}", "state_bytes", (json_int_t)x->stats.state_bytes, "peak_bytes",
+        (json_int_t)x->stats.peak_bytes, "flops", x->stats.flops, "kernels", x->stats.kernels);
     json_t *j = json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:o, s:o, s:o, s:o, s:o, s:s, s:o}", "name", x->name,
-        "tessera", x->version, "executor", x->object ? "native" : "reference", "machine", machine(),
-        "isa", x->isa ? x->isa : "", "abi", (int)TS_MODULE_ABI, "compile_seconds",
-        x->stats.compile_seconds, "options", options, "plan", plan, "inputs",
-        slots_json(x->inputs, x->ninputs, false), "outputs",
+        "{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o}", "name",
+        x->name, "tessera", x->version, "executor", x->object ? "native" : "reference", "machine",
+        machine(), "isa", x->isa ? x->isa : "", "abi", (int)TS_MODULE_ABI, "compile_seconds",
+        x->stats.compile_seconds, "options", options, "plan", plan, "devices",
+        ts_manifest_devices(x), "inputs", slots_json(x->inputs, x->ninputs, false), "outputs",
         slots_json(x->outputs, x->noutputs, false), "states",
         slots_json(x->states, x->nstates, true), "hash", x->key.hash, "key", key_json(&x->key));
 
@@ -211,28 +226,58 @@ static ts_status read_shape(const reader *r, const json_t *shape, ts_slot *s)
 }
 
 /* In the block: with lanes, a dimension is filled up to a multiple of them. */
-static bool fits(const ts_slot *s, size_t block)
+static bool fits(const ts_executable *x, const ts_slot *s, ts_spot_at at)
 {
-    size_t room = s->info.bytes;
+    size_t room = s->info.bytes, block;
+
+    if (at.device < 0 || at.device >= x->pipe.ndevices)
+        return false;
+    block = x->bytes[at.device].peak;
 
     if (s->layout.set && s->layout.lanes > 1) {
         size_t n = (size_t)s->info.dims[s->layout.lane_dim], lanes = (size_t)s->layout.lanes;
         if (n && __builtin_mul_overflow(room / n, TS_ROUND_UP(n, lanes), &room))
             return false;
     }
-    return room <= block && s->offset <= block - room;
+    if (s->depth > 1 && (__builtin_mul_overflow(ts_ring_stride(room), (size_t)s->depth, &room)))
+        return false;
+    return room <= block && at.offset <= block - room;
+}
+
+static ts_status read_copies(const reader *r, const json_t *list, ts_slot *s)
+{
+    size_t n = json_array_size(list);
+
+    s->copies = TS_NEWS(r->x->arena, ts_spot_at, n);
+    for (size_t i = 0; i < n; i++) {
+        ts_spot_at *at = &s->copies[i];
+        json_int_t offset;
+        if (json_unpack(json_array_get(list, i), "[i, I]", &at->device, &offset) || offset < 0)
+            return bad(r, "a copy needs a device and an offset");
+        at->offset = (size_t)offset;
+        if (!fits(r->x, s, *at))
+            return bad(r, "a copy lies outside the block");
+    }
+    s->ncopies = (int)n;
+    return TS_OK;
 }
 
 static ts_status read_slot(const reader *r, json_t *j, bool in_block, bool state, ts_slot *s)
 {
     const char *name, *dtype;
-    json_t *shape, *layout = NULL, *init = NULL;
+    json_t *shape, *layout = NULL, *init = NULL, *copies = NULL;
     json_int_t offset;
     json_error_t e;
+    int use = 0;
 
-    if (json_unpack_ex(j, &e, 0, "{s:s, s:s, s:o, s:I, s?o, s?o}", "name", &name, "dtype", &dtype,
-                       "shape", &shape, "offset", &offset, "layout", &layout, "init", &init))
+    if (json_unpack_ex(j, &e, 0, "{s:s, s:s, s:o, s:i, s:I, s:i, s:i, s?o, s?o, s?o, s?i}", "name",
+                       &name, "dtype", &dtype, "shape", &shape, "device", &s->at.device, "offset",
+                       &offset, "section", &s->section, "depth", &s->depth, "layout", &layout,
+                       "init", &init, "copies", &copies, "use", &use))
         return bad(r, e.text);
+    if (s->depth < 1 || use < 0 || use > TS_USE_MOMENT)
+        return bad(r, "its depth or use is impossible");
+    s->use = (ts_use)use;
     s->info.name = ts_arena_strdup(r->x->arena, name);
     if (ts_dtype_parse(dtype, strlen(dtype), &s->info.dtype))
         return bad(r, "the dtype is not known");
@@ -241,10 +286,10 @@ static ts_status read_slot(const reader *r, json_t *j, bool in_block, bool state
         TS_TRY(read_layout(r, layout, s));
     if (state)
         TS_TRY(read_init(r, init, &s->init));
-    s->offset = (size_t)offset;
-    if (offset < 0 || (in_block && !fits(s, r->x->block_bytes)))
+    s->at.offset = (size_t)offset;
+    if (offset < 0 || (in_block && !fits(r->x, s, s->at)))
         return bad(r, "it lies outside the block");
-    return TS_OK;
+    return read_copies(r, copies, s);
 }
 
 static ts_status read_slots(reader *r, const json_t *root, const char *role, ts_slot **slots,
@@ -268,21 +313,25 @@ static ts_status read_options(reader *r, json_t *root)
 {
     ts_executable *x = r->x;
     const char *mode;
-    int known, D, A;
+    int known, D, A, training;
     json_error_t e;
 
     snprintf(r->at, sizeof(r->at), "options");
-    if (json_unpack_ex(root, &e, 0, "{s:{s:i, s:i, s:s, s:i}}", "options", "device_iterations", &D,
-                       "gradient_accumulation", &A, "output_mode", &mode, "output_period",
-                       &x->output_period))
+    if (json_unpack_ex(root, &e, 0, "{s:{s:i, s:i, s:s, s:i, s:i, s:i, s:b}}", "options",
+                       "device_iterations", &D, "gradient_accumulation", &A, "output_mode", &mode,
+                       "output_period", &x->output_period, "replicas", &x->replicas, "processes",
+                       &x->processes, "training", &training))
         return bad(r, e.text);
+    x->training = training;
     x->device_iterations = D;
     x->gradient_accumulation = A;
     known = index_of(modes, TS_COUNT(modes), mode);
     if (known < 0)
         return bad(r, "the output mode is not known");
     x->mode = (ts_output_mode)known;
-    if (D < 1 || A < 1 || (int64_t)D * A > INT_MAX)
+    if (x->replicas < 1 || x->replicas > 1024 || x->processes < 1)
+        return bad(r, "the count of replicas is impossible");
+    if (D < 1 || A < 1 || (int64_t)D * A > INT_MAX / x->replicas)
         return bad(r, "the counts of iterations are impossible");
     if (x->output_period < 1 || (x->mode == TS_OUT_EVERY_N && D % x->output_period))
         return bad(r, "the output period does not divide the device iterations");
@@ -292,20 +341,21 @@ static ts_status read_options(reader *r, json_t *root)
 static ts_status read_plan(reader *r, json_t *root)
 {
     ts_stats *s = &r->x->stats;
-    json_int_t block, state, peak;
+    json_int_t state, peak;
+    const char *wrong;
     json_error_t e;
 
     snprintf(r->at, sizeof(r->at), "plan");
-    if (json_unpack_ex(root, &e, 0, "{s:{s:I, s:I, s:I, s:F, s:i}}", "plan", "block_bytes", &block,
-                       "state_bytes", &state, "peak_bytes", &peak, "flops", &s->flops, "kernels",
-                       &s->kernels))
+    if (json_unpack_ex(root, &e, 0, "{s:{s:I, s:I, s:F, s:i}}", "plan", "state_bytes", &state,
+                       "peak_bytes", &peak, "flops", &s->flops, "kernels", &s->kernels))
         return bad(r, e.text);
-    if (block < 0 || state < 0 || peak < 0 || s->kernels < 0)
+    if (state < 0 || peak < 0 || s->kernels < 0)
         return bad(r, "a size is negative");
-    r->x->block_bytes = (size_t)block;
     s->state_bytes = (size_t)state;
     s->peak_bytes = (size_t)peak;
-    return TS_OK;
+    snprintf(r->at, sizeof(r->at), "devices");
+    wrong = ts_manifest_read_devices(r->x, json_object_get(root, "devices"));
+    return wrong ? bad(r, wrong) : TS_OK;
 }
 
 static ts_status read_key(reader *r, const json_t *root)

@@ -3,6 +3,7 @@
 #define TS_RUN_H
 
 #include "op/op.h"
+#include "plan/pipeline.h"
 #include <stdatomic.h>
 
 /* ref.c: one phase of a graph, node by node. env[id] is each value's tensor; inputs and states are
@@ -27,6 +28,13 @@ ts_status ts_team_new(int size, ts_team **out);
 void ts_team_free(ts_team *t);
 void ts_team_run(ts_team *t, ts_team_fn *fn, void *arg); /* returns when every member has */
 void ts_team_wait(ts_team *t);                           /* inside fn: the barrier */
+/* threads.c: waiting for something that others do; look, then check, then wait for a change */
+typedef struct ts_signal ts_signal;
+ts_status ts_signal_new(ts_signal **out);
+void ts_signal_free(ts_signal *s);
+unsigned ts_signal_look(ts_signal *s);
+void ts_signal_send(ts_signal *s);
+void ts_signal_wait(ts_signal *s, unsigned seen);
 int ts_team_default_size(void); /* affinity, control group and OMP_NUM_THREADS */
 int ts_core_count(void);        /* this process may run on */
 double ts_core_quota(void);     /* cores' worth of time its control group allows; 0 for no limit */
@@ -42,10 +50,19 @@ typedef struct ts_key {
     char hash[33]; /* hexadecimal XXH128 of all of them; "" for none */
 } ts_key;
 
+typedef struct ts_spot_at { /* where a tensor lies */
+    int device;
+    size_t offset; /* in the device's block */
+} ts_spot_at;
+
 typedef struct ts_slot { /* an input, output or state as the engine sees it */
     ts_tensor_info info;
     ts_layout layout;
-    size_t offset; /* in the block */
+    ts_spot_at at;
+    int ncopies; /* states: on other devices that read it */
+    ts_spot_at *copies;
+    int section, depth; /* outputs: who makes it, and how many micro-batches of it are kept */
+    ts_use use;         /* states */
     ts_init init;
     int value; /* its id in the graph, for the reference executor */
 } ts_slot;
@@ -59,7 +76,10 @@ struct ts_executable {
     int ninputs, noutputs, nstates;
     int device_iterations, gradient_accumulation, output_period;
     ts_output_mode mode;
-    size_t block_bytes;
+    int replicas, processes;
+    bool training;
+    ts_pipeline pipe;
+    ts_device_bytes *bytes; /* of each device */
     ts_stats stats;
     ts_key key;
     const char *isa, *source, *inspect;

@@ -83,6 +83,47 @@ void ts_team_wait(ts_team *t)
     atomic_fetch_sub(&t->sleepers, 1);
 }
 
+/* --- a signal: a number that only changes --- */
+
+struct ts_signal {
+    _Alignas(64) atomic_uint count;
+    atomic_uint sleepers;
+};
+
+unsigned ts_signal_look(ts_signal *s)
+{
+    return atomic_load(&s->count);
+}
+
+void ts_signal_send(ts_signal *s)
+{
+    atomic_fetch_add(&s->count, 1);
+    if (atomic_load(&s->sleepers))
+        futex_wake(&s->count);
+}
+
+void ts_signal_wait(ts_signal *s, unsigned seen)
+{
+    if (spin(&s->count, seen))
+        return;
+    atomic_fetch_add(&s->sleepers, 1);
+    while (atomic_load(&s->count) == seen)
+        futex_wait(&s->count, seen);
+    atomic_fetch_sub(&s->sleepers, 1);
+}
+
+ts_status ts_signal_new(ts_signal **out)
+{
+    return ts_alloc(sizeof(ts_signal), "a signal", (void **)out);
+}
+
+void ts_signal_free(ts_signal *s)
+{
+    free(s);
+}
+
+/* --- the team --- */
+
 static void *work(void *arg)
 {
     member m = *(member *)arg;

@@ -53,7 +53,7 @@ static void slots(ts_text *t, const char *title, const ts_slot *s, int n, bool s
                    "bytes", "offset", state ? "    start" : "");
     for (int i = 0; i < n; i++) {
         ts_text_printf(t, "  %-*s  %-20s %12zu %12zu  %-8s", w, s[i].info.name,
-                       shape(&s[i].info, type, sizeof(type)), s[i].info.bytes, s[i].offset,
+                       shape(&s[i].info, type, sizeof(type)), s[i].info.bytes, s[i].at.offset,
                        layout(&s[i], order, sizeof(order)));
         if (state)
             init(t, &s[i].init);
@@ -98,7 +98,7 @@ static void facts(ts_text *t, const ts_executable *x)
 
 static void memory(ts_text *t, const ts_executable *x)
 {
-    size_t block = x->block_bytes, states = x->stats.state_bytes;
+    size_t block = x->stats.peak_bytes, states = x->stats.state_bytes;
 
     ts_text_printf(t, "\nmemory\n  %-12s %12s\n", "part", "bytes");
     ts_text_printf(t, "  %-12s %12zu\n  %-12s %12zu\n  %-12s %12zu\n", "states", states, "working",

@@ -33,15 +33,17 @@ static void life(const ts_program *p, const ts_value *v, int *from, int *to)
         for (int r = 0; r < p->kernels[k]->nreads; r++)
             if (p->kernels[k]->reads[r] == v && k > *to)
                 *to = k;
-    for (int i = 0; i < p->g->noutputs; i++)
-        if (p->g->outputs[i] == v)
-            *to = p->nkernels;
+    for (int i = 0; i < p->g->noutputs; i++) /* fetched at the end of phase 0 */
+        for (int k = *to; k < p->nkernels && p->g->outputs[i] == v; k++)
+            if (!p->kernels[k]->phase)
+                *to = k;
 }
 
 static bool overlap(const ts_place *x, const ts_place *y)
 {
     return x->home == TS_HOME_BLOCK && y->home == TS_HOME_BLOCK &&
-           x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
+           x->spot.offset < y->spot.offset + y->spot.bytes &&
+           y->spot.offset < x->spot.offset + x->spot.bytes;
 }
 
 /* How many pairs share memory at different times. */
@@ -117,7 +119,7 @@ static int check(const ts_program *p)
 
     for (int i = 0; i < p->g->nvalues; i++)
         if (p->place[i].home == TS_HOME_BLOCK)
-            top = TS_MAX(top, TS_ROUND_UP(p->place[i].offset + p->place[i].bytes, 64));
+            top = TS_MAX(top, TS_ROUND_UP(p->place[i].spot.offset + p->place[i].spot.bytes, 64));
     assert_int_equal(p->peak_bytes, top);
     check_updates(p);
     check_waits(p);

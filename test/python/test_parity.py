@@ -11,6 +11,7 @@ can tell, ten thousand windows a step, and AdamW's division by a tiny root; they
 three; and the free run is held to 1e-4 for 30 steps, and to the same learning after that.
 """
 
+import os
 import struct
 import subprocess
 
@@ -64,7 +65,7 @@ def train_torch(model, optimizer, names, images, labels, batch, accumulation):
     return np.array(losses), starts
 
 
-def train_tessera(build_dir, net, starts, images, labels, batch, accumulation):
+def train_tessera(build_dir, net, starts, images, labels, batch, accumulation, dtype=np.float32):
     """A call of SEGMENT steps for each start; an empty one goes on from where the last one ended."""
     parts = []
     rows = batch * SEGMENT * accumulation
@@ -74,10 +75,11 @@ def train_tessera(build_dir, net, starts, images, labels, batch, accumulation):
         parts.append(struct.pack("<I", 0))
         parts += [images[i * rows:(i + 1) * rows].tobytes(), labels[i * rows:(i + 1) * rows].tobytes()]
     done = subprocess.run([build_dir / "test" / "tools_parity", net,
-                           *map(str, (batch, SEGMENT, accumulation, len(starts), 2))],
+                           *map(str, (batch, SEGMENT, accumulation, len(starts), 2)),
+                           "f64" if dtype == np.float64 else "f32"],
                           input=b"".join(parts), capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
-    return np.frombuffer(done.stdout, np.float32)
+    return np.frombuffer(done.stdout, dtype)
 
 
 def assert_close(ours, theirs, ties=0):
@@ -107,3 +109,22 @@ def test_losses_follow_pytorch(name, seed, build_dir):
     free = train_tessera(build_dir, net, [starts[0]] + [{}] * (len(starts) - 1), images, labels, batch, accumulation)
     assert_close(free[:30], theirs[:30])
     assert abs(free[-100:].mean() - theirs[-100:].mean()) < 0.1 * theirs[-100:].mean()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3] if os.environ.get("TS_SOAK") else [0])
+@pytest.mark.parametrize("name", CASES)
+def test_free_run_in_double_precision(name, seed, build_dir):
+    """300 steps by ourselves: the same mathematics, where rounding cannot decide a tie."""
+    module, optimizer, names, data, batch, accumulation = CASES[name]
+    steps = STEPS if accumulation == 1 else STEPS // accumulation
+    torch.manual_seed(seed)
+    torch.set_num_threads(2)
+    model = module().double()
+    images, labels = nets.samples(data[0], batch * accumulation * steps, *data[1:])
+    images = images.astype(np.float64)
+    theirs, starts = train_torch(model, optimizer(model.parameters()), names, torch.from_numpy(images),
+                                 torch.from_numpy(labels).long(), batch, accumulation)
+    free = train_tessera(build_dir, name.split("-")[0], [starts[0]] + [{}] * (len(starts) - 1), images, labels, batch,
+                         accumulation, np.float64)
+    assert len(free) == STEPS
+    assert np.max(np.abs(free - theirs) / np.abs(theirs)) < 1e-4

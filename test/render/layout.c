@@ -108,7 +108,7 @@ static void compare_outputs(const rig *r, const ts_program *p, const char *block
             most = fmax(most, fabs(ts_dtype_get(v->type.dtype, want->data, k)));
         for (int64_t k = 0; k < count; k++) {
             double x = ts_dtype_get(v->type.dtype, want->data, k);
-            double y = ts_dtype_get(v->type.dtype, block + p->place[v->id].offset, k);
+            double y = ts_dtype_get(v->type.dtype, block + p->place[v->id].spot.offset, k);
             if (!(fabs(x - y) <= 1e-5 * most))
                 fail_msg("%s: %s, element %ld: %.9g, reference %.9g", how, r->g->output_names[i],
                          (long)k, y, x);

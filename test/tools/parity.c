@@ -1,10 +1,12 @@
 /* parity.c - trains a network from given weights on given batches and writes the losses.
  *
- *   parity NET BATCH D A CALLS THREADS <in >out
+ *   parity NET BATCH D A CALLS THREADS TYPE <in >out
  *
  * in:   for every call states to start from, each u32 length of name, name, u64 bytes, data, and a
- *       length of 0 ends them; then D*A micro-batches of images (f32), then their labels (i32)
- * out:  D*A losses a call (f32)
+ *       length of 0 ends them; then D*A micro-batches of images, then their labels (i32)
+ * out:  D*A losses a call
+ *
+ * TYPE, f32 or f64, is that of images, weights and losses.
  *
  * test/python/test_parity.py writes the one, reads the other, and does the same with PyTorch.
  */
@@ -54,7 +56,22 @@ static void load_states(ts_engine *e)
     }
 }
 
-static ts_executable *compile(const char *net, int64_t batch, int D, int A)
+/* The same net in double precision. */
+static ts_graph *doubled(ts_graph *g)
+{
+    char *text = ts_graph_text(g);
+    ts_graph *out;
+
+    for (char *p = text; (p = strstr(p, "f32"));)
+        memcpy(p, "f64", 3);
+    if (ts_graph_parse(text, &out))
+        stop(ts_error_text());
+    free(text);
+    ts_graph_free(g);
+    return out;
+}
+
+static ts_executable *compile(const char *net, int64_t batch, int D, int A, bool f64)
 {
     ts_optimizer o;
     ts_options opt = {.optimizer = &o,
@@ -76,6 +93,8 @@ static ts_executable *compile(const char *net, int64_t batch, int D, int A)
         g = net_pipeline(batch);
         o = ts_adamw(0.001);
     }
+    if (f64)
+        g = doubled(g);
     if (ts_compile(g, &opt, &x))
         stop(ts_error_text());
     ts_graph_free(g);
@@ -87,28 +106,29 @@ int main(int argc, char **argv)
     int n[5];
     ts_executable *x;
     ts_engine *e;
-    float *images, *losses;
+    void *images, *losses;
     int32_t *labels;
-    size_t rows;
+    size_t rows, size;
 
-    if (argc != 7)
-        stop("usage: parity NET BATCH D A CALLS THREADS <in >out");
+    if (argc != 8)
+        stop("usage: parity NET BATCH D A CALLS THREADS TYPE <in >out");
+    size = strcmp(argv[7], "f64") ? sizeof(float) : sizeof(double);
     for (int i = 0; i < 5; i++)
         n[i] = atoi(argv[i + 2]);
-    x = compile(argv[1], n[0], n[1], n[2]);
+    x = compile(argv[1], n[0], n[1], n[2], size == sizeof(double));
     if (ts_engine_new(x, &(ts_run_options){.threads = n[4]}, &e))
         stop(ts_error_text());
     rows = (size_t)(n[0] * n[1] * n[2]);
-    images = room(rows * sizeof(float[28 * 28]));
+    images = room(rows * 28 * 28 * size);
     labels = room(rows * sizeof(int32_t));
-    losses = room((size_t)ts_engine_slots(e) * sizeof(float));
+    losses = room((size_t)ts_engine_slots(e) * size);
     for (int call = 0; call < n[3]; call++) {
         load_states(e);
-        take(images, rows * sizeof(float[28 * 28]));
+        take(images, rows * 28 * 28 * size);
         take(labels, rows * sizeof(int32_t));
         if (ts_engine_run(e, (const void *[]){images, labels}, (void *[]){NULL, losses}))
             stop(ts_error_text());
-        fwrite(losses, sizeof(float), (size_t)ts_engine_slots(e), stdout);
+        fwrite(losses, size, (size_t)ts_engine_slots(e), stdout);
     }
     free(images);
     free(labels);

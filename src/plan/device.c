@@ -1,0 +1,414 @@
+/* device.c - a device and a section for every kernel, and what one device sends another.
+ *
+ *   kernel        block   device   level            section
+ *     conv1        B1       0        0                0
+ *     conv2        B2       1        1                1
+ *     loss, dW2    B2       1        1                1     the last stage turns round
+ *     dW1          B1       0        2                2
+ *
+ * The kernels are those of the plan for one device, so the results are the same bits: only where
+ * and when they run is decided here. A kernel runs on the device of its block; what it inlines of
+ * another block comes along. Its level is how many times the data has changed devices on the way to
+ * it; kernels of one phase, device and level are a section. A kernel that nobody waits for yet
+ * moves down to the first section of its device that reads it.
+ *
+ * A value read on another device is sent there at the end of its section; a state that several
+ * devices read has a copy on each, sent again whenever it is updated.
+ */
+#include "plan/plan.h"
+
+typedef struct devices {
+    ts_arena *a;
+    const ts_options *opt;
+    ts_program *p;
+    const ts_graph *g;
+    int *level;  /* by kernel */
+    int *writer; /* by state: the kernel that updates it, or -1 */
+} devices;
+
+/* --- kernels to devices --- */
+
+static const ts_node *place_of(const ts_kernel *k)
+{
+    const ts_value *v = k->copy ? k->copy : k->roots[0];
+
+    return k->anchor ? k->anchor : v->node;
+}
+
+static ts_status unknown_block(const ts_options *opt, const ts_node *n)
+{
+    ts_text t = {0};
+
+    for (int i = 0; i < opt->nstages; i++)
+        for (int b = 0; b < opt->stages[i].nblocks; b++)
+            ts_text_printf(&t, "%s%s", t.len ? ", " : "", opt->stages[i].blocks[b]);
+    ts_fail_at(n, TS_ERR_ARG, "the block '%s' is in no stage", n->block);
+    ts_error_hint("the stages have the blocks %s", t.len ? t.s : "(none)");
+    ts_text_free(&t);
+    return TS_ERR_ARG;
+}
+
+static ts_status device_of(const devices *x, const ts_node *n, int *device)
+{
+    const ts_options *opt = x->opt;
+
+    *device = opt->nstages ? opt->stages[0].device : 0;
+    if (!opt->nstages || !n || !n->block || !n->block[0])
+        return TS_OK;
+    for (int i = 0; i < opt->nstages; i++)
+        for (int b = 0; b < opt->stages[i].nblocks; b++)
+            if (!strcmp(opt->stages[i].blocks[b], n->block)) {
+                *device = opt->stages[i].device;
+                return TS_OK;
+            }
+    return unknown_block(opt, n);
+}
+
+static ts_status find_devices(devices *x)
+{
+    ts_program *p = x->p;
+
+    p->pipe.ndevices = 1;
+    for (int i = 0; i < p->nkernels; i++) {
+        ts_kernel *k = p->kernels[i];
+        TS_TRY(device_of(x, place_of(k), &k->device));
+        p->pipe.ndevices = TS_MAX(p->pipe.ndevices, k->device + 1);
+    }
+    return TS_OK;
+}
+
+/* --- kernels to sections --- */
+
+static const ts_value *updated_by(const ts_program *p, const ts_kernel *k, int root)
+{
+    return k->copy ? k->roots[0] : p->place[k->roots[root]->id].alias;
+}
+
+static bool kernel_reads(const ts_kernel *k, const ts_value *v)
+{
+    for (int i = 0; i < k->nreads; i++)
+        if (k->reads[i] == v)
+            return true;
+    return false;
+}
+
+/* k comes after j, on the same device maybe in the same section. */
+static void follow(devices *x, int k, int j)
+{
+    const ts_kernel *a = x->p->kernels[j], *b = x->p->kernels[k];
+
+    if (j != k && a->phase == b->phase)
+        x->level[k] = TS_MAX(x->level[k], x->level[j] + (a->device != b->device));
+}
+
+/* Down to the section that reads it first, if that is the same device's. */
+static void sink(devices *x, int k)
+{
+    const ts_program *p = x->p;
+    const ts_kernel *from = p->kernels[k];
+    int lowest = INT32_MAX;
+
+    for (int j = k + 1; j < p->nkernels; j++) {
+        const ts_kernel *to = p->kernels[j];
+        bool waits = false;
+        for (int r = 0; r < from->nroots && !waits; r++)
+            waits = kernel_reads(to, from->roots[r]);
+        for (int r = 0; r < to->nroots && !waits; r++) {
+            const ts_value *s = updated_by(p, to, r);
+            waits = s && kernel_reads(from, s);
+        }
+        if (!waits || to->phase != from->phase)
+            continue;
+        if (to->device != from->device)
+            return;
+        lowest = TS_MIN(lowest, x->level[j]);
+    }
+    if (lowest < INT32_MAX)
+        x->level[k] = lowest;
+}
+
+static void find_levels(devices *x)
+{
+    const ts_program *p = x->p;
+
+    for (int k = 0; k < p->nkernels; k++) {
+        const ts_kernel *n = p->kernels[k];
+        for (int r = 0; r < n->nreads; r++)
+            if (p->place[n->reads[r]->id].kernel >= 0)
+                follow(x, k, p->place[n->reads[r]->id].kernel);
+        /* whoever updates a state comes after those that read it */
+        for (int r = 0; r < n->nroots; r++) {
+            const ts_value *s = updated_by(p, n, r);
+            for (int j = 0; j < k && s; j++)
+                if (kernel_reads(p->kernels[j], s))
+                    follow(x, k, j);
+        }
+    }
+    for (int k = p->nkernels - 1; k >= 0; k--)
+        sink(x, k);
+}
+
+/* The blocks in a section, as "B1 B2". */
+static void name_section(devices *x, ts_section *s)
+{
+    ts_text t = {0};
+
+    for (int i = s->first; i < s->first + s->count; i++) {
+        const ts_node *n = place_of(x->p->kernels[i]);
+        const char *block = n && n->block ? n->block : "";
+        const char *known = t.len && block[0] ? strstr(t.s, block) : NULL;
+        size_t len = strlen(block);
+        bool whole =
+            known && (known == t.s || known[-1] == ' ') && (!known[len] || known[len] == ' ');
+        if (block[0] && !whole)
+            ts_text_printf(&t, "%s%s", t.len ? " " : "", block);
+    }
+    s->name = ts_arena_strdup(x->a, t.len ? t.s : "");
+    ts_text_free(&t);
+}
+
+static int by_section(const void *p, const void *q)
+{
+    const ts_section *x = p, *y = q;
+
+    if (x->phase != y->phase)
+        return x->phase - y->phase;
+    return x->level != y->level ? x->level - y->level : x->device - y->device;
+}
+
+static void find_sections(devices *x)
+{
+    ts_program *p = x->p;
+    ts_pipeline *pipe = &p->pipe;
+    ts_kernel **sorted = TS_NEWS(x->a, ts_kernel *, p->nkernels);
+    int *place = TS_NEWS(x->a, int, p->nkernels), n = 0;
+
+    for (int k = 0; k < p->nkernels; k++) {
+        const ts_kernel *y = p->kernels[k];
+        ts_section s = {.phase = y->phase, .device = y->device, .level = x->level[k]};
+        bool known = false;
+        for (int i = 0; i < pipe->nsections; i++)
+            known = known || !by_section(&pipe->sections[i], &s);
+        if (!known)
+            TS_PUSH(x->a, pipe->sections, pipe->nsections, s);
+    }
+    qsort(pipe->sections, (size_t)pipe->nsections, sizeof(ts_section), by_section);
+    for (int i = 0; i < pipe->nsections; i++) {
+        ts_section *s = &pipe->sections[i];
+        s->first = n;
+        for (int k = 0; k < p->nkernels; k++) {
+            ts_kernel *y = p->kernels[k];
+            if (y->phase != s->phase || y->device != s->device || x->level[k] != s->level)
+                continue;
+            y->section = i;
+            s->flops += y->flops;
+            place[k] = n;
+            sorted[n++] = y;
+        }
+        s->count = n - s->first;
+    }
+    for (int v = 0; v < x->g->nvalues; v++)
+        if (p->place[v].kernel >= 0)
+            p->place[v].kernel = place[p->place[v].kernel];
+    p->kernels = sorted;
+    for (int i = 0; i < pipe->nsections; i++)
+        name_section(x, &pipe->sections[i]);
+}
+
+/* --- values to devices --- */
+
+const ts_spot *ts_place_spot(const ts_program *p, const ts_value *v, int device)
+{
+    const ts_place *q = &p->place[v->id];
+
+    for (const ts_spot *s = q->spot.next; s; s = s->next)
+        if (s->device == device)
+            return s;
+    /* at home: maybe in the memory of the state it is the next value of */
+    return q->alias ? &p->place[q->alias->id].spot : &q->spot;
+}
+
+/* Where a state is at home: with the kernel that updates it, else with the first that reads it. */
+static void find_home(devices *x, const ts_value *state, ts_spot *spot)
+{
+    const ts_program *p = x->p;
+    int k = x->writer[state->index];
+
+    for (int i = 0; i < p->nkernels && k < 0; i++)
+        if (kernel_reads(p->kernels[i], state))
+            k = i;
+    spot->device = k < 0 ? 0 : p->kernels[k]->device;
+}
+
+/* Whoever updates a state does so on its device. */
+static ts_status check_homes(const devices *x)
+{
+    const ts_program *p = x->p;
+
+    for (int k = 0; k < p->nkernels; k++)
+        for (int r = 0; r < p->kernels[k]->nroots; r++) {
+            const ts_value *s = updated_by(p, p->kernels[k], r);
+            if (s && p->place[s->id].spot.device != p->kernels[k]->device)
+                return ts_fail(TS_ERR_INTERNAL, "the state '%s' is updated on two devices",
+                               s->name);
+        }
+    return TS_OK;
+}
+
+static void find_homes(devices *x)
+{
+    ts_program *p = x->p;
+
+    x->writer = TS_NEWS(x->a, int, x->g->nstates);
+    for (int i = 0; i < x->g->nstates; i++)
+        x->writer[i] = -1;
+    for (int k = 0; k < p->nkernels; k++)
+        for (int r = 0; r < p->kernels[k]->nroots; r++) {
+            const ts_value *s = updated_by(p, p->kernels[k], r);
+            /* of two, that of phase 1: it has the moments */
+            if (s)
+                x->writer[s->index] = k;
+        }
+    for (int i = 0; i < x->g->nvalues; i++)
+        p->place[i].spot.depth = 1;
+    for (int i = 0; i < x->g->nstates; i++)
+        find_home(x, x->g->states[i].value, &p->place[x->g->states[i].value->id].spot);
+    for (int k = 0; k < p->nkernels; k++)
+        for (int r = 0; r < p->kernels[k]->nroots && !p->kernels[k]->copy; r++)
+            p->place[p->kernels[k]->roots[r]->id].spot.device = p->kernels[k]->device;
+}
+
+static bool has_spot(const ts_place *q, int device)
+{
+    for (const ts_spot *s = &q->spot; s; s = s->next)
+        if (s->device == device)
+            return true;
+    return false;
+}
+
+static void add_spot(devices *x, ts_place *q, int device)
+{
+    ts_spot *s = TS_NEW(x->a, ts_spot);
+
+    *s = (ts_spot){.device = device, .depth = 1, .next = q->spot.next};
+    q->spot.next = s;
+}
+
+/* The sections of a device that read v. */
+static int readers_on(devices *x, const ts_value *v, int device, int **list)
+{
+    const ts_program *p = x->p;
+    int n = 0;
+
+    *list = TS_NEWS(x->a, int, p->pipe.nsections);
+    for (int i = 0; i < p->pipe.nsections; i++) {
+        const ts_section *s = &p->pipe.sections[i];
+        bool read = false;
+        for (int k = s->first; k < s->first + s->count && !read; k++)
+            read = kernel_reads(p->kernels[k], v);
+        if (s->device == device && read)
+            (*list)[n++] = i;
+    }
+    return n;
+}
+
+static void add_send(devices *x, int section, const ts_value *v, int device)
+{
+    ts_program *p = x->p;
+    ts_send s = {.section = section, .device = device, .state = v->kind == TS_VALUE_STATE};
+    int *list;
+
+    s.nreaders = readers_on(x, v, device, &list);
+    s.readers = list;
+    p->sent = ts_arena_grow(x->a, p->sent, p->pipe.nsends, sizeof(*p->sent));
+    p->sent[p->pipe.nsends] = v;
+    TS_PUSH(x->a, p->pipe.sends, p->pipe.nsends, s);
+}
+
+/* Copies on the devices that read a value away from home, and what keeps them up to date. */
+static void find_sends(devices *x)
+{
+    ts_program *p = x->p;
+
+    for (int k = 0; k < p->nkernels; k++)
+        for (int r = 0; r < p->kernels[k]->nreads; r++) {
+            ts_value *v = p->kernels[k]->reads[r];
+            ts_place *q = &p->place[v->id];
+            if (q->home != TS_HOME_BLOCK || has_spot(q, p->kernels[k]->device))
+                continue;
+            add_spot(x, q, p->kernels[k]->device);
+            if (v->kind == TS_VALUE_NODE)
+                add_send(x, p->kernels[q->kernel]->section, v, p->kernels[k]->device);
+        }
+    for (int i = 0; i < x->g->nstates; i++) {
+        const ts_value *v = x->g->states[i].value;
+        for (int k = 0; k < p->nkernels; k++)
+            for (int r = 0; r < p->kernels[k]->nroots; r++)
+                if (updated_by(p, p->kernels[k], r) == v)
+                    for (const ts_spot *s = p->place[v->id].spot.next; s; s = s->next)
+                        add_send(x, p->kernels[k]->section, v, s->device);
+    }
+}
+
+/* --- what a pipeline cannot do --- */
+
+/* A state that changes with every micro-batch is seen as it is then only in the section that
+ * changes it: others are at micro-batches of their own. */
+static ts_status check_states(const devices *x)
+{
+    const ts_program *p = x->p;
+
+    for (int k = 0; k < p->nkernels && !p->pipe.sharded; k++)
+        for (int r = 0; r < p->kernels[k]->nroots; r++) {
+            const ts_value *s = updated_by(p, p->kernels[k], r);
+            for (int j = 0; j < p->nkernels && s && !p->kernels[k]->phase; j++) {
+                if (p->kernels[j]->phase || p->kernels[j]->section == p->kernels[k]->section ||
+                    !kernel_reads(p->kernels[j], s))
+                    continue;
+                ts_fail(TS_ERR_UNSUPPORTED,
+                        "'%s' changes with every micro-batch in one stage of the pipeline and is "
+                        "read in another",
+                        s->name);
+                ts_error_hint("put both into one block, or run the stages sharded");
+                return TS_ERR_UNSUPPORTED;
+            }
+        }
+    return TS_OK;
+}
+
+static ts_status check_stages(const ts_options *opt)
+{
+    enum { MOST = 4096 };
+
+    for (int i = 0; i < opt->nstages; i++) {
+        const ts_stage *s = &opt->stages[i];
+        if (s->device < 0 || s->device >= MOST)
+            return ts_fail(TS_ERR_ARG, "stage %d is on device %d; devices have the numbers 0 to %d",
+                           i, s->device, MOST - 1);
+        for (int b = 0; b < s->nblocks; b++)
+            for (int j = 0; j <= i; j++)
+                for (int c = 0; c < opt->stages[j].nblocks && (j < i || c < b); c++)
+                    if (!strcmp(s->blocks[b], opt->stages[j].blocks[c]))
+                        return ts_fail(TS_ERR_ARG,
+                                       "the block '%s' is associated with more than one stage",
+                                       s->blocks[b]);
+    }
+    return TS_OK;
+}
+
+ts_status ts_plan_devices(ts_arena *a, const ts_options *opt, ts_program *p)
+{
+    devices x = {.a = a, .opt = opt, .p = p, .g = p->g, .level = TS_NEWS(a, int, p->nkernels)};
+
+    TS_TRY(check_stages(opt));
+    TS_TRY(find_devices(&x));
+    /* with an update after every micro-batch there is nothing to overlap */
+    p->pipe.sharded = opt->schedule == TS_SHARDED || p->pipe.ndevices == 1 ||
+                      (opt->optimizer && opt->gradient_accumulation <= 1);
+    find_levels(&x);
+    find_sections(&x);
+    find_homes(&x);
+    TS_TRY(check_homes(&x));
+    find_sends(&x);
+    return check_states(&x);
+}

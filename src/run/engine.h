@@ -1,0 +1,71 @@
+/* engine.h - what the files of a running engine share. */
+#ifndef TS_ENGINE_H
+#define TS_ENGINE_H
+
+#include "render/module.h"
+#include "run/run.h"
+
+typedef struct ts_lanes ts_lanes;
+
+struct ts_engine {
+    ts_executable *exe; /* shared: whoever is freed last takes it along */
+    char **blocks;      /* [replica][device] */
+    int threads;
+    const ts_comm *comm; /* other processes that train with us, or NULL */
+    uint64_t seed, step;
+    ts_team *team;      /* loop.c */
+    const void **feeds; /* each thread's pointers to the inputs of its micro-batch */
+    ts_lanes *lanes;    /* lanes.c, instead of the two above */
+    ts_ref **refs; /* the reference executor's tensors for each replica, instead of all above */
+    /* of the running call */
+    const void *const *in;
+    void *const *out;
+};
+
+static inline char *ts_engine_block(const ts_engine *e, int replica, int device)
+{
+    return e->blocks[replica * e->exe->pipe.ndevices + device];
+}
+
+/* Random numbers differ for every micro-batch of every replica of every process: as if they had
+ * come one after the other. */
+static inline uint64_t ts_engine_stride(const ts_engine *e)
+{
+    return (uint64_t)e->exe->replicas * (uint64_t)(e->comm ? e->comm->size : 1);
+}
+
+/* The step of micro-batch m, counted in this call, of a replica. */
+static inline uint64_t ts_engine_step(const ts_engine *e, int m, int replica)
+{
+    int rank = e->comm ? e->comm->rank : 0;
+
+    return e->step + (uint64_t)m * ts_engine_stride(e) +
+           (uint64_t)(rank * e->exe->replicas + replica);
+}
+
+char *ts_engine_state(const ts_engine *e, int replica, const ts_slot *s, ts_spot_at at);
+
+/* output.c */
+int ts_output_slot(const ts_executable *x, int m); /* of micro-batch m of the call, or -1 */
+/* Gives a replica's result of micro-batch m to the host. */
+void ts_output_give(const ts_engine *e, int output, int replica, int m, const void *from);
+/* Points to micro-batch m of every input. */
+void ts_input_find(const ts_engine *e, int replica, int m, const void **in);
+
+/* exchange.c: gradients of all replicas and processes */
+bool ts_exchange_needed(const ts_engine *e);
+void ts_exchange_replicas(const ts_engine *e, int member, int size); /* a share of it */
+ts_status ts_exchange_processes(const ts_engine *e);
+
+/* loop.c: one device, or the reference executor */
+ts_status ts_loop_start(ts_engine *e);
+ts_status ts_loop_native(ts_engine *e);
+ts_status ts_loop_reference(ts_engine *e);
+void ts_run_kernel(const ts_module_kernel *k, const ts_run_ctx *c, int member, int size);
+
+/* lanes.c: several devices */
+ts_status ts_lanes_new(ts_engine *e, ts_lanes **out);
+void ts_lanes_free(ts_lanes *l);
+ts_status ts_lanes_run(ts_lanes *l);
+
+#endif
