@@ -8,6 +8,7 @@ static const struct {
     {"decompose", ts_pass_decompose}, /* composites become primitives                        */
     {"crop", ts_pass_crop},           /* rows and columns that pooling drops                 */
     {"order", ts_pass_order},         /* the same whatever compiler built the builder        */
+    {"cut", ts_pass_cut},             /* stages for several devices                          */
     {"autodiff", ts_pass_autodiff},   /* the backward graph; inherits place and line         */
     {"optimizer", ts_pass_optimizer}, /* accumulation, scaling, clipping, the weight update  */
     {"simplify", ts_pass_simplify},   /* fold, algebra, common subexpressions, dead code     */

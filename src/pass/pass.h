@@ -24,6 +24,7 @@ ts_pass_fn
 ts_pass_fn ts_pass_optimizer; /* optimizer.c  grads become updates of weights and optimiser state */
 ts_pass_fn ts_pass_simplify;  /* simplify.c   fold, algebra, common subexpressions, dead code  */
 ts_pass_fn ts_pass_crop;      /* crop.c       convolutions without what pooling drops */
+ts_pass_fn ts_pass_cut;       /* cut.c        stages where there are devices and no stages */
 ts_pass_fn ts_pass_order;     /* order.c      the canonical order of the nodes; no dead code */
 ts_pass_fn ts_pass_split;     /* split.c      large sums with few results in two steps */
 ts_pass_fn ts_pass_winograd;  /* winograd.c   3x3 convolutions over many channels by F(4,3)  */

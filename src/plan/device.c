@@ -53,7 +53,11 @@ static ts_status device_of(const devices *x, const ts_node *n, int *device)
     const ts_options *opt = x->opt;
 
     *device = opt->nstages ? opt->stages[0].device : 0;
-    if (!opt->nstages || !n || !n->block || !n->block[0])
+    if (!n || !n->block || !n->block[0])
+        return TS_OK;
+    if (!opt->nstages && opt->devices > 1) /* as pass/cut.c named it */
+        *device = atoi(n->block + strlen("stage "));
+    if (!opt->nstages)
         return TS_OK;
     for (int i = 0; i < opt->nstages; i++)
         for (int b = 0; b < opt->stages[i].nblocks; b++)
@@ -176,6 +180,18 @@ static int by_section(const void *p, const void *q)
     return x->level != y->level ? x->level - y->level : x->device - y->device;
 }
 
+/* On one core; what matters is how kernels compare. */
+static double seconds(const ts_kernel *k)
+{
+    double bytes = 0;
+
+    for (int i = 0; i < k->nroots; i++)
+        bytes += (double)ts_type_bytes(&k->roots[i]->type);
+    for (int i = 0; i < k->nreads; i++)
+        bytes += (double)ts_type_bytes(&k->reads[i]->type);
+    return TS_MAX(k->flops / 50e9, bytes / 20e9);
+}
+
 static void find_sections(devices *x)
 {
     ts_program *p = x->p;
@@ -201,7 +217,7 @@ static void find_sections(devices *x)
             if (y->phase != s->phase || y->device != s->device || x->level[k] != s->level)
                 continue;
             y->section = i;
-            s->flops += y->flops;
+            s->seconds += seconds(y);
             place[k] = n;
             sorted[n++] = y;
         }

@@ -279,8 +279,8 @@ double ts_order_bubble(ts_arena *a, const ts_pipeline *p, const ts_order *o)
             }
             if (wait)
                 continue;
-            free[d] = end[x->section][x->m] = start + p->sections[x->section].flops;
-            busy += p->sections[x->section].flops;
+            free[d] = end[x->section][x->m] = start + p->sections[x->section].seconds;
+            busy += p->sections[x->section].seconds;
             span = TS_MAX(span, free[d]);
             at[d]++;
             moved = true;

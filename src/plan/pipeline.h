@@ -23,7 +23,7 @@ typedef struct ts_section {
     int phase, device;
     int level;        /* in its phase: how many devices the data has come through */
     int first, count; /* its kernels, which follow each other */
-    double flops;     /* of one micro-batch or update */
+    double seconds;   /* of one micro-batch or update, modelled */
     const char *name; /* the blocks in it, for people */
 } ts_section;
 
@@ -84,7 +84,7 @@ typedef struct ts_order {
 void ts_pipeline_depths(ts_arena *a, ts_pipeline *p, int micro_batches, int queue,
                         ts_stash *stashes, int nstashes);
 void ts_order_make(ts_arena *a, const ts_pipeline *p, int micro_batches, ts_order *out);
-/* The idle share of the devices' time in phase 0 when a section takes as long as it has flops. */
+/* The idle share of the devices' time in phase 0, modelled. */
 double ts_order_bubble(ts_arena *a, const ts_pipeline *p, const ts_order *o);
 
 #endif

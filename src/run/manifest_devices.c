@@ -1,7 +1,7 @@
 /* manifest_devices.c - the manifest's part about devices:
  *
  *   "devices": {"memory": [[states, peak], ...], "sharded": false,
- *               "sections": [[phase, device, level, first, count, flops, "B1"], ...],
+ *               "sections": [[phase, device, level, first, count, seconds, "B1"], ...],
  *               "sends": [[section, device, state, from, to, bytes, from_depth, depth, readers],
  * ...]}
  */
@@ -15,7 +15,7 @@ enum { MOST = 4096 }; /* devices; sections are few more */
 static json_t *section_json(const ts_section *s)
 {
     return json_pack("[i, i, i, i, i, f, s]", s->phase, s->device, s->level, s->first, s->count,
-                     s->flops, s->name);
+                     s->seconds, s->name);
 }
 
 static json_t *send_json(const ts_send *s)
@@ -75,7 +75,7 @@ static const char *read_sections(ts_executable *x, const json_t *list)
         ts_section *s = &x->pipe.sections[i];
         const char *name;
         if (json_unpack(json_array_get(list, i), "[i, i, i, i, i, F, s]", &s->phase, &s->device,
-                        &s->level, &s->first, &s->count, &s->flops, &name))
+                        &s->level, &s->first, &s->count, &s->seconds, &name))
             return "a section needs six numbers and a name";
         if ((s->phase != 0 && s->phase != 1) || s->device < 0 || s->device >= x->pipe.ndevices ||
             s->level < 0 || s->level > INT_MAX / 2)

@@ -93,8 +93,10 @@ static ts_executable *compile(const char *net, int64_t batch, int D, int A, bool
         g = net_pipeline(batch);
         o = ts_adamw(0.001);
     }
-    if (f64)
+    if (f64) {
         g = doubled(g);
+        o.variable = 0; /* what can be changed is kept as f32 */
+    }
     if (ts_compile(g, &opt, &x))
         stop(ts_error_text());
     ts_graph_free(g);
