@@ -120,6 +120,8 @@ static ts_slot slot(ts_arena *a, const ts_value *v, const char *name, const ts_p
     const ts_spot *home = ts_place_spot(p, v, -1);
     s.at = (ts_spot_at){home->device, home->offset};
     s.depth = home->depth;
+    if (q->remote && v->kind == TS_VALUE_STATE)
+        s.at = (ts_spot_at){TS_REMOTE, q->remote_at};
     for (const ts_spot *x = q->spot.next; x && v->kind == TS_VALUE_STATE; x = x->next)
         TS_PUSH(a, s.copies, s.ncopies, ((ts_spot_at){x->device, x->offset}));
     if (q->kernel >= 0)
@@ -161,6 +163,7 @@ static void describe_pipeline(ts_executable *x, const ts_program *p)
         y->sends[i].readers =
             ts_arena_copy(a, y->sends[i].readers, sizeof(int) * (size_t)y->sends[i].nreaders);
     x->bytes = ts_arena_copy(a, p->bytes, sizeof(*p->bytes) * (size_t)y->ndevices);
+    x->remote_bytes = p->remote_bytes;
 }
 
 /* p is NULL for the reference executor. */

@@ -48,11 +48,12 @@ static double node_time(const ts_node *n, bool training)
     return (training ? 2 : 1) * bytes / 20e9;
 }
 
-/* What a group keeps on its device: results, if they are for a backward pass, and its parameters. */
+/* What a group keeps on its device: results, if they are for a backward pass, and its parameters.
+ */
 static double state_factor(const ts_options *opt)
 {
-    static const int moments[] = {[TS_SGD] = 1, [TS_ADAM] = 2, [TS_ADAMW] = 2, [TS_RMSPROP] = 1,
-                                  [TS_LAMB] = 2};
+    static const int moments[] = {
+        [TS_SGD] = 1, [TS_ADAM] = 2, [TS_ADAMW] = 2, [TS_RMSPROP] = 1, [TS_LAMB] = 2};
 
     if (!opt->optimizer)
         return 1;
@@ -69,11 +70,11 @@ static double copy_time(double bytes)
 
 static void make_groups(cut *c)
 {
-    int n = c->g->nnodes, per = (n + GROUPS - 1) / TS_MAX(1, TS_MIN(n, GROUPS));
+    int n = c->g->nnodes, per = (n + GROUPS - 1) / GROUPS;
 
     c->group = TS_NEWS(c->a, int, n);
     for (int i = 0; i < n; i++)
-        c->group[i] = i / TS_MAX(1, per);
+        c->group[i] = i / per;
     c->groups = n ? c->group[n - 1] + 1 : 0;
     c->time = TS_NEWS(c->a, double, c->groups + 1);
     c->bytes = TS_NEWS(c->a, double, c->groups + 1);

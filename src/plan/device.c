@@ -30,7 +30,7 @@ typedef struct devices {
 
 static const ts_node *place_of(const ts_kernel *k)
 {
-    const ts_value *v = k->copy ? k->copy : k->roots[0];
+    const ts_value *v = k->copy ? k->copy : k->nroots ? k->roots[0] : k->reads[0];
 
     return k->anchor ? k->anchor : v->node;
 }
@@ -85,6 +85,8 @@ static ts_status find_devices(devices *x)
 
 static const ts_value *updated_by(const ts_program *p, const ts_kernel *k, int root)
 {
+    if (k->load || k->store)
+        return NULL;
     return k->copy ? k->roots[0] : p->place[k->roots[root]->id].alias;
 }
 
@@ -227,8 +229,24 @@ static void find_sections(devices *x)
         if (p->place[v].kernel >= 0)
             p->place[v].kernel = place[p->place[v].kernel];
     p->kernels = sorted;
+    ts_plan_renumber(p);
     for (int i = 0; i < pipe->nsections; i++)
         name_section(x, &pipe->sections[i]);
+}
+
+void ts_plan_renumber(ts_program *p)
+{
+    for (int i = 0; i < p->pipe.nsections; i++)
+        p->pipe.sections[i].count = 0;
+    for (int k = 0; k < p->nkernels; k++) {
+        ts_kernel *y = p->kernels[k];
+        ts_section *s = &p->pipe.sections[y->section];
+        if (!s->count++)
+            s->first = k;
+        y->index = k;
+        for (int r = 0; r < y->nroots && !y->copy && !y->load && !y->again; r++)
+            p->place[y->roots[r]->id].kernel = k;
+    }
 }
 
 /* --- values to devices --- */
@@ -423,8 +441,12 @@ ts_status ts_plan_devices(ts_arena *a, const ts_options *opt, ts_program *p)
                       (opt->optimizer && opt->gradient_accumulation <= 1);
     find_levels(&x);
     find_sections(&x);
+    if (opt->recompute && !p->pipe.sharded)
+        ts_plan_recompute(a, p);
     find_homes(&x);
     TS_TRY(check_homes(&x));
     find_sends(&x);
-    return check_states(&x);
+    TS_TRY(check_states(&x));
+    ts_plan_offload(a, opt, p);
+    return TS_OK;
 }

@@ -18,10 +18,15 @@
 
 enum { ALIGN = 64, SMALL = 2 << 20 };
 
+typedef struct span {
+    int from, to; /* kernels */
+} span;
+
 typedef struct life {
     const ts_value *v;
     ts_spot *spot;
-    int from, to; /* the kernels it must be there for */
+    span *spans; /* when it must be there */
+    int n;
 } life;
 
 typedef struct memory {
@@ -29,7 +34,6 @@ typedef struct memory {
     ts_program *p;
     life *lives;
     int n;
-    int *last; /* by value: the last kernel of the home device that needs it */
 } memory;
 
 static size_t size_of(const ts_spot *s)
@@ -70,6 +74,15 @@ static bool small(const memory *m, int device)
     return total <= SMALL;
 }
 
+static bool together(const life *x, const life *y)
+{
+    for (int i = 0; i < x->n; i++)
+        for (int j = 0; j < y->n; j++)
+            if (x->spans[i].from <= y->spans[j].to && y->spans[j].from <= x->spans[i].to)
+                return true;
+    return false;
+}
+
 /* Lowest gap among the spots that are alive together with `l` on its device. */
 static size_t find_gap(const memory *m, int placed, const life *l)
 {
@@ -79,7 +92,7 @@ static size_t find_gap(const memory *m, int placed, const life *l)
 
     for (int i = 0; i < placed; i++) {
         const life *x = &m->lives[i];
-        if (x->spot->device == l->spot->device && x->from <= l->to && l->from <= x->to)
+        if (x->spot->device == l->spot->device && together(x, l))
             busy[n++] = x->spot;
     }
     qsort(busy, (size_t)n, sizeof(*busy), by_offset);
@@ -144,6 +157,8 @@ static void place_states(memory *m)
         for (ts_spot *s = &m->p->place[g->states[i].value->id].spot; s; s = s->next) {
             size_t *top = &m->p->bytes[s->device].states;
             s->bytes = ts_layout_bytes(g->states[i].value);
+            if (m->p->place[g->states[i].value->id].remote)
+                continue;
             s->offset = *top;
             *top += room(s);
         }
@@ -154,23 +169,71 @@ static int end_of(const ts_program *p, int section)
     return p->pipe.sections[section].first + p->pipe.sections[section].count - 1;
 }
 
-/* Outputs and what is sent are fetched at the end of their section. */
-static void find_last(memory *m)
+/* From each kernel that makes or loads it to the last that needs it before it is made or loaded
+ * again. Outputs and what is sent are fetched at the end of their section. */
+static life *find_life(memory *m, const ts_value *v, ts_spot *spot)
 {
     const ts_program *p = m->p;
-    const ts_graph *g = p->g;
+    life *l = TS_NEW(m->a, life);
+    bool kept = false;
+    int *last;
 
-    for (int i = 0; i < p->nkernels; i++)
-        for (int r = 0; r < p->kernels[i]->nreads; r++) {
-            const ts_value *v = p->kernels[i]->reads[r];
-            if (p->place[v->id].spot.device == p->kernels[i]->device)
-                m->last[v->id] = TS_MAX(m->last[v->id], i);
+    *l = (life){.v = v, .spot = spot};
+    for (int i = 0; i < p->g->noutputs; i++)
+        kept = kept || p->g->outputs[i] == v;
+    for (int i = 0; i < p->pipe.nsends; i++)
+        kept = kept || p->sent[i] == v;
+    for (int k = 0; k < p->nkernels; k++) {
+        const ts_kernel *x = p->kernels[k];
+        bool made = false, used = false;
+        for (int r = 0; r < x->nroots && x->device == spot->device; r++)
+            made = made || ts_place_shared(p, x->roots[r], v);
+        for (int r = 0; r < x->nreads && x->device == spot->device; r++)
+            used = used || ts_place_shared(p, x->reads[r], v);
+        if (!made && !used)
+            continue;
+        /* an update of what was loaded goes on with the same life */
+        if (!l->n || (made && !used && (v->kind == TS_VALUE_NODE || x->load)))
+            TS_PUSH(m->a, l->spans, l->n, ((span){k, k}));
+        last = &l->spans[l->n - 1].to;
+        *last = TS_MAX(*last, made && kept ? end_of(p, x->section) : k);
+    }
+    return l;
+}
+
+static bool crosses(const memory *m, const life *l)
+{
+    for (int i = 0; i < l->n; i++)
+        if (m->p->kernels[l->spans[i].from]->section != m->p->kernels[l->spans[i].to]->section)
+            return true;
+    return false;
+}
+
+/* A value lives on its home device as above, and elsewhere from the start, because nobody knows
+ * when it comes. In a pipeline, what leaves its section lives always. */
+static void find_lives(memory *m)
+{
+    ts_program *p = m->p;
+
+    for (int i = 0; i < p->g->nvalues; i++) {
+        ts_place *q = &p->place[i];
+        const ts_value *v = p->g->values[i];
+        bool state = v->kind == TS_VALUE_STATE;
+        if (q->home != TS_HOME_BLOCK || (state && !q->remote))
+            continue;
+        for (ts_spot *s = &q->spot; s; s = s->next) {
+            life *l = find_life(m, v, s);
+            s->bytes = ts_layout_bytes(v);
+            if ((s == &q->spot && q->alias) || !l->n)
+                continue;
+            if (s != &q->spot)
+                l->spans[0].from = 0;
+            if (!p->pipe.sharded && (s != &q->spot || crosses(m, l))) {
+                l->spans[0] = (span){0, p->nkernels};
+                l->n = 1;
+            }
+            TS_PUSH(m->a, m->lives, m->n, *l);
         }
-    for (int i = 0; i < g->noutputs + p->pipe.nsends; i++) {
-        const ts_value *v = i < g->noutputs ? g->outputs[i] : p->sent[i - g->noutputs];
-        int k = p->place[v->id].kernel;
-        if (k >= 0)
-            m->last[v->id] = TS_MAX(m->last[v->id], end_of(p, p->kernels[k]->section));
     }
 }
 
@@ -180,62 +243,45 @@ static void find_depths(memory *m, const ts_options *opt)
     ts_program *p = m->p;
     int n = 0, M = opt->optimizer ? opt->gradient_accumulation : opt->device_iterations;
     ts_stash *stash = TS_NEWS(m->a, ts_stash, p->g->nvalues);
-    ts_spot **spots = TS_NEWS(m->a, ts_spot *, p->g->nvalues);
+    int **depth = TS_NEWS(m->a, int *, p->g->nvalues);
 
     for (int i = 0; i < p->g->nvalues; i++) {
         ts_place *q = &p->place[i];
-        if (p->g->values[i]->kind != TS_VALUE_NODE || q->home != TS_HOME_BLOCK || q->alias)
+        const ts_value *v = p->g->values[i];
+        const life *l;
+        q->remote_depth = 1;
+        if (v->kind != TS_VALUE_NODE || q->home != TS_HOME_BLOCK || q->alias)
             continue;
-        int made = p->kernels[q->kernel]->section, last = made;
-        if (m->last[i] > q->kernel)
-            last = p->kernels[m->last[i]]->section;
-        if (last == made)
+        l = find_life(m, v, &q->spot);
+        if (!l->n || (!crosses(m, l) && !q->remote))
             continue;
-        spots[n] = &q->spot;
-        stash[n++] = (ts_stash){.section = made, .last = last};
+        depth[n] = q->remote ? &q->remote_depth : &q->spot.depth;
+        stash[n].section = p->kernels[l->spans[0].from]->section;
+        stash[n++].last = p->kernels[l->spans[l->n - 1].to]->section;
     }
     ts_pipeline_depths(m->a, &p->pipe, TS_MAX(1, M), opt->queue_depth ? opt->queue_depth : 2, stash,
                        n);
     for (int i = 0; i < n; i++)
-        spots[i]->depth = stash[i].depth;
+        *depth[i] = stash[i].depth;
     for (int i = 0; i < p->pipe.nsends; i++)
         if (!p->pipe.sends[i].state)
             ((ts_spot *)ts_place_spot(p, p->sent[i], p->pipe.sends[i].device))->depth =
                 p->pipe.sends[i].depth;
 }
 
-/* A value lives on its home device from its maker to its last reader, and elsewhere from the start,
- * because nobody knows when it comes. In a pipeline, what leaves its section lives always. */
-static void find_lives(memory *m)
+/* The host's memory: states, and activations of several micro-batches. */
+static void place_remote(memory *m)
 {
     ts_program *p = m->p;
 
+    p->remote_bytes = 0;
     for (int i = 0; i < p->g->nvalues; i++) {
         ts_place *q = &p->place[i];
-        const ts_value *v = p->g->values[i];
-        if (v->kind != TS_VALUE_NODE || q->home != TS_HOME_BLOCK)
+        if (!q->remote)
             continue;
-        for (ts_spot *s = &q->spot; s; s = s->next) {
-            life l = {v, s, 0, p->nkernels};
-            s->bytes = ts_layout_bytes(v);
-            if (s == &q->spot && q->alias) {
-                s->offset = p->place[q->alias->id].spot.offset;
-                continue;
-            }
-            if (s == &q->spot) {
-                int last = TS_MAX(m->last[i], q->kernel);
-                bool stays = p->kernels[last]->section == p->kernels[q->kernel]->section;
-                if (stays || p->pipe.sharded)
-                    l = (life){v, s, q->kernel, last};
-            } else if (p->pipe.sharded) {
-                l.to = 0;
-                for (int k = 0; k < p->nkernels; k++)
-                    for (int r = 0; r < p->kernels[k]->nreads; r++)
-                        if (p->kernels[k]->device == s->device && p->kernels[k]->reads[r] == v)
-                            l.to = k;
-            }
-            TS_PUSH(m->a, m->lives, m->n, l);
-        }
+        q->remote_at = p->remote_bytes;
+        p->remote_bytes +=
+            ts_ring_stride(ts_layout_bytes(p->g->values[i])) * (size_t)q->remote_depth;
     }
 }
 
@@ -244,11 +290,11 @@ static void place_values(memory *m, const ts_options *opt)
     ts_program *p = m->p;
 
     for (int d = 0; d < p->pipe.ndevices; d++)
-        if (small(m, d) && !ts_pass_skipped(opt, "spread"))
+        if (small(m, d) && !opt->offload && !ts_pass_skipped(opt, "spread"))
             for (int i = 0; i < m->n; i++)
                 if (m->lives[i].spot->device == d) {
-                    m->lives[i].from = 0;
-                    m->lives[i].to = p->nkernels;
+                    m->lives[i].spans[0] = (span){0, p->nkernels};
+                    m->lives[i].n = 1;
                 }
     if (m->n)
         qsort(m->lives, (size_t)m->n, sizeof(life), by_size);
@@ -276,12 +322,12 @@ static void place_sends(ts_program *p)
 
 ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p)
 {
-    memory m = {.a = a, .p = p, .last = TS_NEWS(a, int, p->g->nvalues)};
+    memory m = {.a = a, .p = p};
 
     p->bytes = TS_NEWS(a, ts_device_bytes, p->pipe.ndevices);
-    find_last(&m);
     find_depths(&m, opt);
     place_states(&m);
+    place_remote(&m);
     find_lives(&m);
     for (int d = 0; d < p->pipe.ndevices; d++)
         p->bytes[d].peak = p->bytes[d].states;

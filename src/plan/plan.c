@@ -8,6 +8,8 @@ static void print(const ts_program *p, ts_text *t)
         const ts_kernel *k = p->kernels[i];
         ts_text_printf(t, "kernel %d (%s):", i,
                        k->copy     ? "copy"
+                       : k->load   ? "load"
+                       : k->store  ? "store"
                        : k->anchor ? k->anchor->op->name
                                    : "point");
         for (int r = 0; r < k->nroots; r++)

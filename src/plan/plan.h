@@ -4,6 +4,8 @@
  *   fuse.c      stored values and kernels: a kernel writes its roots and inlines the rest
  *   schedule.c  the kernels' order, and which updates are made in place
  *   device.c    a device and a section for every kernel; what one device sends another
+ *   recompute.c forward kernels that run again in the backward part
+ *   offload.c   what is kept in the host's memory
  *   pipeline.c  the order in which each device runs its sections
  *   memory.c    an offset in a device's block for every stored value; where threads must wait
  */
@@ -21,7 +23,10 @@ typedef struct ts_kernel {
     ts_value **reads; /* stored values its body loads */
     int nreads;
     ts_value *copy; /* a kernel of its own: roots[0] is a state, this its next value */
+    const ts_value *load, *store;  /* a kernel of its own: from the host's memory, or to it */
+    const struct ts_kernel *again; /* the same kernel, which has run before */
     int phase, device, section;
+    int index;    /* in the program */
     bool wait;    /* all threads must have finished what comes before */
     double flops; /* of its body */
     int nodes;    /* how many it holds */
@@ -49,6 +54,9 @@ typedef struct ts_place {
     ts_spot spot;          /* where it is made, and the copies it is sent to */
     int kernel;            /* its maker, -1 for none */
     const ts_value *alias; /* lies in this state's memory: an update in place */
+    bool remote;           /* at home in the host's memory */
+    size_t remote_at;
+    int remote_depth; /* micro-batches kept there */
 } ts_place;
 
 typedef struct ts_program {
@@ -60,6 +68,7 @@ typedef struct ts_program {
     const ts_value **sent;          /* of each of pipe.sends */
     size_t state_bytes, peak_bytes; /* of all devices */
     ts_device_bytes *bytes;         /* of each */
+    size_t remote_bytes;            /* in the host's memory */
     double flops;
 } ts_program;
 
@@ -72,7 +81,16 @@ bool ts_same_layout(const ts_value *x, const ts_value *y);
 ts_status ts_plan_schedule(ts_arena *a, ts_program *p);
 /* device.c */
 ts_status ts_plan_devices(ts_arena *a, const ts_options *opt, ts_program *p);
+void ts_plan_renumber(ts_program *p); /* after kernels were put between others */
+/* recompute.c, offload.c */
+void ts_plan_recompute(ts_arena *a, ts_program *p);
+void ts_plan_offload(ts_arena *a, const ts_options *opt, ts_program *p);
 /* The memory of v on a device that has it. */
+/* x is v, or v's next value in the same memory. */
+static inline bool ts_place_shared(const ts_program *p, const ts_value *x, const ts_value *v)
+{
+    return x == v || p->place[x->id].alias == v;
+}
 const ts_spot *ts_place_spot(const ts_program *p, const ts_value *v, int device);
 /* memory.c */
 ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p);

@@ -14,6 +14,7 @@ static const char types[] =
     "\n"
     "typedef struct ctx {\n"
     "    char *m;               /* the device block */\n"
+    "    char *remote;          /* what is kept in the host's memory */\n"
     "    const void *const *in; /* this micro-batch's inputs */\n"
     "    uint64_t seed, step;   /* of the random generator */\n"
     "    uint64_t mb;           /* micro-batches so far */\n"

@@ -179,12 +179,41 @@ static void constants(ts_render *r, ts_text *out)
 static void table_row(ts_render *r, int i, const ts_cut *cut)
 {
     const ts_kernel *k = r->p->kernels[i];
-    const ts_node *n = k->anchor ? k->anchor : k->copy ? NULL : k->roots[0]->node;
+    const ts_node *n = k->anchor                        ? k->anchor
+                       : k->copy || k->load || k->store ? NULL
+                                                        : k->roots[0]->node;
+    const char *what = n ? n->op->name : k->load ? "load" : k->store ? "store" : "copy";
 
-    ts_text_printf(&r->body, "    {k%d, \"%s%s%s%s\", %ld, %ld, %d, %d},\n", i,
-                   n && n->layer ? n->layer : "", n && n->layer && n->layer[0] ? " " : "",
-                   n ? n->op->name : "copy", n && n->backward ? " backward" : "", (long)cut->count,
+    ts_text_printf(&r->body, "    {k%d, \"%s%s%s%s%s\", %ld, %ld, %d, %d},\n",
+                   k->again ? k->again->index : i, n && n->layer ? n->layer : "",
+                   n && n->layer && n->layer[0] ? " " : "", what,
+                   n && n->backward ? " backward" : "", k->again ? " again" : "", (long)cut->count,
                    (long)cut->grain, k->phase, k->wait);
+}
+
+/* A tensor between the block and the host's memory, in pieces of a page. */
+static void move(ts_render *r, const ts_kernel *k, ts_cut *cut)
+{
+    enum { PAGE = 4096, LEAST = 8 };
+    const ts_value *v = k->load ? k->load : k->store;
+    const ts_place *q = &r->p->place[v->id];
+    size_t bytes = ts_place_spot(r->p, v, k->device)->bytes;
+    const char *there = q->remote_depth == 1
+                            ? ts_arena_printf(r->a, "%zu", q->remote_at)
+                            : ts_arena_printf(r->a, "%zu + c->mb %% %d * %zu", q->remote_at,
+                                              q->remote_depth, ts_ring_stride(bytes));
+
+    ts_text_printf(&r->body,
+                   "\n" TS_UNIT "/* %s %s */\nvoid k%d(const ctx *c, int64_t lo, int64_t hi)\n{\n",
+                   k->load ? "load" : "store", v->name ? v->name : "an activation", k->index);
+    ts_text_printf(&r->body, "    char *const here = c->m + %s, *const there = c->remote + %s;\n",
+                   address(r, v, k->device), there);
+    ts_text_printf(&r->body, "    size_t at = (size_t)lo * %d, end = (size_t)hi * %d;\n\n", PAGE,
+                   PAGE);
+    ts_text_printf(&r->body, "    end = end < %zu ? end : %zu;\n", bytes, bytes);
+    ts_text_printf(&r->body, "    memcpy(%s + at, %s + at, end - at);\n}\n",
+                   k->load ? "here" : "there", k->load ? "there" : "here");
+    *cut = (ts_cut){(int64_t)((bytes + PAGE - 1) / PAGE), LEAST, -1};
 }
 
 static ts_status kernels(ts_render *r)
@@ -201,6 +230,14 @@ static ts_status kernels(ts_render *r)
         size_t start;
         r->next = 0;
         cuts[i] = (ts_cut){1, 1, -1};
+        if (k->again || k->load || k->store) {
+            if (k->again)
+                cuts[i] = cuts[k->again->index];
+            else
+                move(r, k, &cuts[i]);
+            alone[i] = cuts[i].count / cuts[i].grain < 2;
+            continue;
+        }
         kernel_head(r, i);
         start = r->body.len;
         if (!ts_render_transpose(r, k, &cuts[i]) && !ts_render_contract(r, k, &cuts[i])) {
@@ -216,7 +253,8 @@ static ts_status kernels(ts_render *r)
     ts_plan_waits(r->p, alone);
     ts_text_printf(&r->body, "\n" TS_UNIT);
     for (int i = 0; i < n; i++)
-        ts_text_printf(&r->body, "void k%d(const ctx *c, int64_t lo, int64_t hi);\n", i);
+        if (!r->p->kernels[i]->again)
+            ts_text_printf(&r->body, "void k%d(const ctx *c, int64_t lo, int64_t hi);\n", i);
     ts_text_printf(&r->body, "\nstatic const kernel table[] = {\n");
     for (int i = 0; i < n; i++)
         table_row(r, i, &cuts[i]);

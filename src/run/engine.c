@@ -100,6 +100,9 @@ static ts_status start_native(ts_engine *e)
     for (int i = 0; i < n; i++)
         TS_TRY(ts_alloc(x->bytes[i % x->pipe.ndevices].peak, "the device block",
                         (void **)&e->blocks[i]));
+    TS_TRY(ts_alloc((size_t)x->replicas * sizeof(char *), "the replicas", (void **)&e->remotes));
+    for (int r = 0; r < x->replicas && x->remote_bytes; r++)
+        TS_TRY(ts_alloc(x->remote_bytes, "what is offloaded", (void **)&e->remotes[r]));
     if (n == 1)
         return ts_loop_start(e);
     return ts_lanes_new(e, &e->lanes);
@@ -166,6 +169,9 @@ void ts_engine_free(ts_engine *e)
         ts_ref_free(e->refs[r]);
     for (int i = 0; i < e->exe->pipe.ndevices * e->exe->replicas && e->blocks; i++)
         free(e->blocks[i]);
+    for (int r = 0; r < e->exe->replicas && e->remotes; r++)
+        free(e->remotes[r]);
+    free(e->remotes);
     free(e->refs);
     free(e->feeds);
     free(e->blocks);

@@ -10,6 +10,7 @@ typedef struct ts_lanes ts_lanes;
 struct ts_engine {
     ts_executable *exe; /* shared: whoever is freed last takes it along */
     char **blocks;      /* [replica][device] */
+    char **remotes;     /* [replica]: what is kept in the host's memory */
     int threads;
     const ts_comm *comm; /* other processes that train with us, or NULL */
     uint64_t seed, step;
@@ -24,6 +25,8 @@ struct ts_engine {
 
 static inline char *ts_engine_block(const ts_engine *e, int replica, int device)
 {
+    if (device == TS_REMOTE)
+        return e->remotes[replica];
     return e->blocks[replica * e->exe->pipe.ndevices + device];
 }
 

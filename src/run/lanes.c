@@ -120,6 +120,7 @@ static void run_item(ts_lanes *l, lane *x, int replica, const ts_item *item, int
     x->kernels = e->exe->module->kernels + s->first;
     x->nkernels = s->count;
     x->ctx = (ts_run_ctx){.m = ts_engine_block(e, replica, s->device),
+                          .remote = e->remotes[replica],
                           .in = x->in,
                           .seed = e->seed,
                           .step = ts_engine_step(e, m, replica),

@@ -53,7 +53,7 @@ static void loop(void *arg, int member, int size)
     ts_engine *e = x->e;
     const ts_executable *exe = e->exe;
     const void **in = e->feeds + (size_t)member * (size_t)exe->ninputs;
-    ts_run_ctx c = {.m = e->blocks[0], .in = in, .seed = e->seed};
+    ts_run_ctx c = {.m = e->blocks[0], .remote = e->remotes[0], .in = in, .seed = e->seed};
     bool both = x->phase < 0;
 
     for (int m = x->first; m < x->end; m++) {

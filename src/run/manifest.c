@@ -230,9 +230,9 @@ static bool fits(const ts_executable *x, const ts_slot *s, ts_spot_at at)
 {
     size_t room = s->info.bytes, block;
 
-    if (at.device < 0 || at.device >= x->pipe.ndevices)
+    if (at.device < TS_REMOTE || at.device >= x->pipe.ndevices)
         return false;
-    block = x->bytes[at.device].peak;
+    block = at.device == TS_REMOTE ? x->remote_bytes : x->bytes[at.device].peak;
 
     if (s->layout.set && s->layout.lanes > 1) {
         size_t n = (size_t)s->info.dims[s->layout.lane_dim], lanes = (size_t)s->layout.lanes;

@@ -1,6 +1,6 @@
 /* manifest_devices.c - the manifest's part about devices:
  *
- *   "devices": {"memory": [[states, peak], ...], "sharded": false,
+ *   "devices": {"memory": [[states, peak], ...], "remote": bytes, "sharded": false,
  *               "sections": [[phase, device, level, first, count, seconds, "B1"], ...],
  *               "sends": [[section, device, state, from, to, bytes, from_depth, depth, readers],
  * ...]}
@@ -40,8 +40,9 @@ json_t *ts_manifest_devices(const ts_executable *x)
         json_array_append_new(sections, section_json(&x->pipe.sections[i]));
     for (int i = 0; i < x->pipe.nsends; i++)
         json_array_append_new(sends, send_json(&x->pipe.sends[i]));
-    return json_pack("{s:o, s:b, s:o, s:o}", "memory", memory, "sharded", x->pipe.sharded,
-                     "sections", sections, "sends", sends);
+    return json_pack("{s:o, s:I, s:b, s:o, s:o}", "memory", memory, "remote",
+                     (json_int_t)x->remote_bytes, "sharded", x->pipe.sharded, "sections", sections,
+                     "sends", sends);
 }
 
 /* --- reading: NULL, or what is wrong --- */
@@ -153,11 +154,14 @@ const char *ts_manifest_read_devices(ts_executable *x, json_t *j)
 {
     json_t *memory, *sections, *sends;
     const char *wrong;
+    json_int_t remote;
     int sharded;
 
-    if (json_unpack(j, "{s:o, s:b, s:o, s:o}", "memory", &memory, "sharded", &sharded, "sections",
-                    &sections, "sends", &sends))
+    if (json_unpack(j, "{s:o, s:I, s:b, s:o, s:o}", "memory", &memory, "remote", &remote, "sharded",
+                    &sharded, "sections", &sections, "sends", &sends) ||
+        remote < 0)
         return "it needs memory, sections and sends";
+    x->remote_bytes = (size_t)remote;
     x->pipe.sharded = sharded;
     wrong = read_memory(x, memory);
     if (!wrong)

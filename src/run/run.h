@@ -50,6 +50,7 @@ typedef struct ts_key {
     char hash[33]; /* hexadecimal XXH128 of all of them; "" for none */
 } ts_key;
 
+enum { TS_REMOTE = -1 };    /* instead of a device: the host's memory */
 typedef struct ts_spot_at { /* where a tensor lies */
     int device;
     size_t offset; /* in the device's block */
@@ -80,6 +81,7 @@ struct ts_executable {
     bool training;
     ts_pipeline pipe;
     ts_device_bytes *bytes; /* of each device */
+    size_t remote_bytes;
     ts_stats stats;
     ts_key key;
     const char *isa, *source, *inspect;
