@@ -48,6 +48,7 @@ ts_status ts_plan(ts_arena *a, const ts_graph *g, const ts_options *opt, const t
     TS_TRY(ts_plan_schedule(a, p));
     TS_TRY(ts_plan_devices(a, opt, p));
     TS_TRY(ts_plan_memory(a, opt, p));
+    TS_TRY(ts_plan_budget(a, opt, p));
     for (int i = 0; i < p->nkernels; i++)
         p->flops += p->kernels[i]->phase ? 0 : p->kernels[i]->flops;
     *out = p;

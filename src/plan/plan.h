@@ -8,6 +8,7 @@
  *   offload.c   what is kept in the host's memory
  *   pipeline.c  the order in which each device runs its sections
  *   memory.c    an offset in a device's block for every stored value; where threads must wait
+ *   budget.c    whether the devices have that much
  */
 #ifndef TS_PLAN_H
 #define TS_PLAN_H
@@ -94,6 +95,8 @@ static inline bool ts_place_shared(const ts_program *p, const ts_value *x, const
 const ts_spot *ts_place_spot(const ts_program *p, const ts_value *v, int device);
 /* memory.c */
 ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p);
+/* budget.c */
+ts_status ts_plan_budget(ts_arena *a, const ts_options *opt, const ts_program *p);
 void ts_plan_waits(const ts_program *p, const bool *alone); /* sets wait, once the cut is known */
 
 #endif

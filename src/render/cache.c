@@ -131,6 +131,8 @@ static const char *options_text(ts_arena *a, const ts_options *opt)
         TS_MAX(1, opt->output_period), opt->skip ? opt->skip : "", !opt->no_winograd);
     ts_text_printf(&t, " replicas=%d processes=%d offload=%u", TS_MAX(1, opt->replicas),
                    TS_MAX(1, opt->processes), opt->offload);
+    if (opt->device_memory)
+        ts_text_printf(&t, " memory=%lld", (long long)opt->device_memory);
     if (opt->nstages || opt->devices > 1)
         ts_text_printf(&t, " devices=%d schedule=%d queue=%d recompute=%d", opt->devices,
                        opt->schedule, opt->queue_depth, opt->recompute);

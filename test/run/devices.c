@@ -1,5 +1,6 @@
 /* devices.c - several devices give the same bits as one: pipelined, sharded, recomputed, offloaded,
  * with any number of threads; replicas give what a larger batch would. */
+#include "graph/graph.h"
 #include "models/nets.h"
 #include "support.h"
 #include <math.h>
@@ -232,9 +233,329 @@ static void running_mean(void **state)
     free(many.states);
 }
 
+/* Seven replicas of one micro-batch each, or one device with seven: the same gradients, added up in
+ * another order. */
+static void replicas_are_a_larger_batch(void **state)
+{
+    ts_optimizer sgd = ts_sgd(0.05);
+    ts_stage stages[4];
+    results one, many, piped;
+    int n = cut(2, stages, false);
+
+    (void)state;
+    one = run(&nets[2], (ts_options){.optimizer = &sgd}, 2);
+    many = run(&nets[2], (ts_options){.optimizer = &sgd, .replicas = 7}, 2);
+    piped = run(&nets[2],
+                (ts_options){.optimizer = &sgd, .replicas = 7, .stages = stages, .nstages = n}, 3);
+    assert_memory_equal(many.loss, piped.loss, sizeof(many.loss));
+    for (int i = 0; i < MB; i++)
+        if (fabs(many.loss[i] - one.loss[i]) > 1e-6 * fabs(one.loss[i]))
+            fail_msg("loss %d is %.9g, not %.9g", i, (double)many.loss[i], (double)one.loss[i]);
+    free(one.states);
+    free(many.states);
+    free(piped.states);
+}
+
+static void replicas_by_the_reference(void **state)
+{
+    ts_optimizer sgd = ts_sgd(0.05);
+    results native = run(&nets[2], (ts_options){.optimizer = &sgd, .replicas = 7}, 2);
+    results plain = run(
+        &nets[2], (ts_options){.optimizer = &sgd, .replicas = 7, .executor = TS_EXEC_REFERENCE}, 1);
+
+    (void)state;
+    for (int i = 0; i < MB; i++)
+        if (fabs(native.loss[i] - plain.loss[i]) > 1e-5 * fabs(plain.loss[i]))
+            fail_msg("loss %d is %.9g, not %.9g", i, (double)native.loss[i], (double)plain.loss[i]);
+    free(native.states);
+    free(plain.states);
+}
+
+/* What each output mode returns of every replica: reference section 2.3's arithmetic. */
+static void outputs_of_replicas(void **state)
+{
+    enum { R = 2, ITERATIONS = 4 };
+    static const struct {
+        ts_output_mode mode;
+        int slots;
+        float want[R * ITERATIONS];
+    } cases[] = {
+        {TS_OUT_ALL, 8, {0, 1, 2, 3, 4, 5, 6, 7}},
+        {TS_OUT_FINAL, 2, {6, 7}},
+        {TS_OUT_SUM, 2, {12, 16}},
+        {TS_OUT_EVERY_N, 4, {2, 3, 6, 7}},
+    };
+    float in[R * ITERATIONS], out[R * ITERATIONS];
+
+    (void)state;
+    for (int i = 0; i < R * ITERATIONS; i++)
+        in[i] = (float)i;
+    for (int i = 0; i < TS_COUNT(cases); i++) {
+        ts_graph *g = ts_graph_new("same");
+        ts_options opt = {.replicas = R,
+                          .device_iterations = ITERATIONS,
+                          .output_mode = cases[i].mode,
+                          .output_period = 2,
+                          .cache_dir = ""};
+        ts_executable *x;
+        ts_engine *e;
+        ts_output(ts_mul_scalar(ts_input(g, "x", TS_F32, 1), 1), "y");
+        assert_ok(ts_compile(g, &opt, &x));
+        assert_ok(ts_engine_new(x, &(ts_run_options){.threads = 2}, &e));
+        assert_int_equal(ts_engine_slots(e), cases[i].slots);
+        assert_ok(ts_engine_run(e, (const void *[]){in}, (void *[]){out}));
+        assert_memory_equal(out, cases[i].want, sizeof(float) * (size_t)cases[i].slots);
+        ts_engine_free(e);
+        ts_executable_free(x);
+        ts_graph_free(g);
+    }
+}
+
+static void inference_in_a_pipeline(void **state)
+{
+    enum { N = 9 };
+    static float x[N * BATCH * 64], one[N * BATCH * 10], many[N * BATCH * 10];
+
+    (void)state;
+    for (int i = 0; i < TS_COUNT(x); i++)
+        x[i] = (float)((unsigned)i * 2654435761u >> 9 & 1023) / 1024;
+    for (int k = 0; k < 3; k++) {
+        ts_stage stages[4];
+        ts_graph *g = unet(BATCH);
+        ts_options opt = {.device_iterations = N, .cache_dir = "", .queue_depth = k};
+        static int32_t labels[N * BATCH];
+        ts_executable *exe;
+        ts_engine *e;
+        if (k) {
+            opt.stages = stages;
+            opt.nstages = cut(4, stages, false);
+        }
+        assert_ok(ts_compile(g, &opt, &exe));
+        assert_ok(ts_engine_new(exe, &(ts_run_options){.threads = 3}, &e));
+        assert_ok(ts_engine_run(e, (const void *[]){x, labels}, (void *[]){k ? many : one, NULL}));
+        if (k)
+            assert_memory_equal(one, many, sizeof(one));
+        ts_engine_free(e);
+        ts_executable_free(exe);
+        ts_graph_free(g);
+    }
+}
+
+/* A stage that takes a thousand times as long as its neighbours, and queues of one. */
+static void uneven_stages_end(void **state)
+{
+    ts_stage stages[4];
+    ts_optimizer sgd = ts_sgd(0.01);
+
+    (void)state;
+    for (int slow = 0; slow < 4; slow++) {
+        ts_graph *g = ts_graph_new("uneven");
+        ts_value *x = ts_input(g, "x", TS_F32, 2, 8), *t = ts_input(g, "t", TS_F32, 2, 8);
+        ts_options opt = {.optimizer = &sgd,
+                          .stages = stages,
+                          .nstages = cut(4, stages, slow & 1),
+                          .gradient_accumulation = 9,
+                          .device_iterations = 5,
+                          .queue_depth = 1,
+                          .cache_dir = ""};
+        static float data[2 * 8 * 45];
+        ts_executable *exe;
+        ts_engine *e;
+        char name[8];
+        for (int i = 0; i < 4; i++) {
+            snprintf(name, sizeof(name), "l%d", i);
+            ts_block_begin(g, blocks[i]);
+            if (i == slow)
+                x = ts_tanh(ts_linear(x, "wide", 1500));
+            x = ts_linear(x, name, 8);
+            if (i == 3)
+                ts_loss(ts_mse_loss(x, t));
+            ts_block_end(g);
+        }
+        assert_ok(ts_compile(g, &opt, &exe));
+        for (int threads = 1; threads <= 5; threads++) {
+            assert_ok(ts_engine_new(exe, &(ts_run_options){.threads = threads}, &e));
+            for (int i = 0; i < 10; i++)
+                assert_ok(ts_engine_run(e, (const void *[]){data, data}, (void *[]){NULL}));
+            ts_engine_free(e);
+        }
+        ts_executable_free(exe);
+        ts_graph_free(g);
+    }
+}
+
+static void a_stage_that_stops_says_which(void **state)
+{
+    ts_stage stages[4];
+    ts_optimizer sgd = ts_sgd(0.01);
+    ts_options opt = {.optimizer = &sgd,
+                      .stages = stages,
+                      .nstages = cut(4, stages, false),
+                      .gradient_accumulation = 7,
+                      .cache_dir = ""};
+    ts_graph *g = tied(BATCH);
+    static float x[7 * BATCH * 12];
+    static int32_t labels[7 * BATCH];
+    ts_executable *exe;
+    ts_engine *e;
+
+    (void)state;
+    assert_ok(ts_compile(g, &opt, &exe));
+    assert_ok(ts_engine_new(exe, &(ts_run_options){.threads = 2}, &e));
+    ts_fault_arm("stage", 10);
+    assert_int_equal(ts_engine_run(e, (const void *[]){x, labels}, (void *[]){NULL, NULL}),
+                     TS_ERR_INTERNAL);
+    ts_fault_arm(NULL, -1);
+    assert_non_null(strstr(ts_last_error()->message, " stopped in micro-batch "));
+    assert_non_null(strstr(ts_last_error()->message, "(B"));
+    assert_ok(ts_engine_run(e, (const void *[]){x, labels}, (void *[]){NULL, NULL}));
+    ts_engine_free(e);
+    ts_executable_free(exe);
+    ts_graph_free(g);
+}
+
+/* For the thread sanitizer: more devices than cores, a thousand updates. */
+static void a_thousand_updates_on_eight_devices(void **state)
+{
+    enum { DEVICES = 8, MICRO = 15, UPDATES = 1000, CALL = 50 };
+    static const char *const names[] = {"0", "1", "2", "3", "4", "5", "6", "7"};
+    ts_stage stages[DEVICES];
+    ts_optimizer sgd = ts_sgd(0.01);
+    ts_graph *g = ts_graph_new("eight");
+    ts_value *x = ts_input(g, "x", TS_F32, 2, 6), *t = ts_input(g, "t", TS_F32, 2, 6);
+    ts_options opt = {.optimizer = &sgd,
+                      .gradient_accumulation = MICRO,
+                      .device_iterations = CALL,
+                      .cache_dir = ""};
+    static float data[2 * 6 * MICRO * CALL];
+    float loss[2];
+
+    (void)state;
+    for (int i = 0; i < TS_COUNT(data); i++)
+        data[i] = (float)(i % 17) / 17;
+    for (int i = 0; i < DEVICES; i++) {
+        stages[i] = (ts_stage){&names[i], 1, i};
+        ts_block_begin(g, names[i]);
+        x = ts_tanh(ts_linear(x, ts_arena_printf(g->arena, "l%d", i), 6));
+        if (i == DEVICES - 1)
+            ts_loss(ts_mse_loss(x, t));
+        ts_block_end(g);
+    }
+    for (int k = 0; k < 2; k++) {
+        ts_executable *exe;
+        ts_engine *e;
+        opt.stages = k ? stages : NULL;
+        opt.nstages = k ? DEVICES : 0;
+        assert_ok(ts_compile(g, &opt, &exe));
+        assert_ok(ts_engine_new(exe, &(ts_run_options){.threads = k ? DEVICES : 1}, &e));
+        for (int i = 0; i < UPDATES / CALL; i++)
+            assert_ok(ts_engine_run(e, (const void *[]){data, data}, (void *[]){&loss[k]}));
+        ts_engine_free(e);
+        ts_executable_free(exe);
+    }
+    assert_memory_equal(&loss[0], &loss[1], sizeof(float));
+    ts_graph_free(g);
+}
+
+/* Fill, main, flush: the schedule's arithmetic. */
+static void the_trace_shows_the_schedule(void **state)
+{
+    ts_stage stages[4];
+    ts_optimizer sgd = ts_sgd(0.01);
+    ts_options opt = {.optimizer = &sgd,
+                      .stages = stages,
+                      .nstages = cut(4, stages, false),
+                      .gradient_accumulation = 7,
+                      .cache_dir = ""};
+    ts_graph *g = tied(BATCH);
+    static float x[7 * BATCH * 12];
+    static int32_t labels[7 * BATCH];
+    const ts_trace_event *events;
+    ts_executable *exe;
+    ts_engine *e;
+    int n, updates = 0;
+
+    (void)state;
+    assert_ok(ts_compile(g, &opt, &exe));
+    assert_ok(ts_engine_new(exe, &(ts_run_options){.threads = 2}, &e));
+    assert_ok(ts_engine_trace(e, 1000));
+    assert_ok(ts_engine_run(e, (const void *[]){x, labels}, (void *[]){NULL, NULL}));
+    events = ts_engine_events(e, &n);
+    for (int i = 0; i < n; i++) {
+        updates += events[i].update;
+        assert_true(events[i].start <= events[i].end);
+        for (int j = 0; j < i; j++) /* a device does one thing at a time */
+            if (events[i].device == events[j].device)
+                assert_true(events[i].start >= events[j].end || events[j].start >= events[i].end);
+    }
+    assert_int_equal(n - updates, 7 * (2 * 4 - 1));
+    assert_int_equal(updates, 3); /* the last stage has no parameter of its own */
+    ts_engine_free(e);
+    ts_executable_free(exe);
+    ts_graph_free(g);
+}
+
+static void over_budget(void **state)
+{
+    ts_optimizer adam = ts_adamw(0.01);
+    ts_stage stages[4];
+    ts_options opt = {.optimizer = &adam,
+                      .stages = stages,
+                      .nstages = cut(2, stages, false),
+                      .gradient_accumulation = 7,
+                      .cache_dir = "",
+                      .device_memory = 1400000};
+    ts_graph *g = net_pipeline(BATCH);
+    ts_executable *exe;
+    ts_stats s;
+
+    (void)state;
+    assert_int_equal(ts_compile(g, &opt, &exe), TS_ERR_MEMORY);
+    assert_memory_equal(ts_last_error()->message, "device 1 needs ", 15);
+    assert_non_null(strstr(ts_last_error()->message, "and has 1400.0 kB"));
+    assert_non_null(strstr(ts_last_error()->hint, "layer3.weight"));
+    assert_non_null(strstr(ts_last_error()->hint, "offload the optimiser's state (-"));
+    opt.offload = TS_OFFLOAD_OPTIMIZER | TS_OFFLOAD_ACCUMULATORS;
+    assert_ok(ts_estimate(g, &opt, &s)); /* so it fits */
+    ts_graph_free(g);
+}
+
+static void what_cannot_be(void **state)
+{
+    static const char *const unknown[] = {"B1", "B2", "B7"}, *const twice[] = {"B1", "B1"};
+    ts_graph *g = tied(BATCH);
+    ts_executable *exe;
+
+    (void)state;
+    assert_int_equal(
+        ts_compile(g, &(ts_options){.stages = &(ts_stage){unknown, 3, 0}, .nstages = 1}, &exe),
+        TS_ERR_ARG);
+    assert_string_equal(ts_last_error()->message, "the block 'B3' is in no stage");
+    assert_string_equal(ts_last_error()->hint, "the stages have the blocks B1, B2, B7");
+    assert_fails(
+        ts_compile(g, &(ts_options){.stages = &(ts_stage){twice, 2, 0}, .nstages = 1}, &exe),
+        TS_ERR_ARG, "the block 'B1' is associated with more than one stage");
+    assert_fails(
+        ts_compile(g, &(ts_options){.stages = &(ts_stage){twice, 1, -1}, .nstages = 1}, &exe),
+        TS_ERR_ARG, "stage 0 is on device -1; devices have the numbers 0 to 4095");
+    assert_fails(ts_compile(g, &(ts_options){.replicas = -1}, &exe), TS_ERR_ARG,
+                 "replicas is -1; it must not be negative");
+    ts_graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replicas_are_a_larger_batch),
+        cmocka_unit_test(replicas_by_the_reference),
+        cmocka_unit_test(outputs_of_replicas),
+        cmocka_unit_test(inference_in_a_pipeline),
+        cmocka_unit_test(uneven_stages_end),
+        cmocka_unit_test(a_stage_that_stops_says_which),
+        cmocka_unit_test(a_thousand_updates_on_eight_devices),
+        cmocka_unit_test(the_trace_shows_the_schedule),
+        cmocka_unit_test(over_budget),
+        cmocka_unit_test(what_cannot_be),
         cmocka_unit_test(stages_give_the_same_bits),
         cmocka_unit_test(recomputed),
         cmocka_unit_test(offloaded),

@@ -1,0 +1,116 @@
+/* budget.c - a plan that needs more memory than its devices have fails before anything runs, and
+ * says what would help:
+ *
+ *   out of memory: device 1 needs 12.4 MB and has 8 MB
+ *     hint the largest are fc1.weight (4 MB), its exp_avg (4 MB), ...; offload the optimiser's
+ * state
+ *          (-8 MB) or ...
+ */
+#include "plan/plan.h"
+
+enum { SHOWN = 4 };
+
+typedef struct tensor {
+    const ts_value *v;
+    size_t bytes;
+} tensor;
+
+static int by_bytes(const void *x, const void *y)
+{
+    const tensor *p = x, *q = y;
+
+    if (p->bytes != q->bytes)
+        return p->bytes < q->bytes ? 1 : -1;
+    return p->v->id - q->v->id;
+}
+
+static const char *size_text(ts_arena *a, size_t bytes)
+{
+    return bytes < 10000000 ? ts_arena_printf(a, "%.1f kB", (double)bytes / 1e3)
+                            : ts_arena_printf(a, "%.1f MB", (double)bytes / 1e6);
+}
+
+/* The device's tensors, largest first. */
+static int list(ts_arena *a, const ts_program *p, int device, tensor **out)
+{
+    int n = 0;
+
+    *out = TS_NEWS(a, tensor, p->g->nvalues);
+    for (int i = 0; i < p->g->nvalues; i++)
+        for (const ts_spot *s = &p->place[i].spot; s && p->place[i].home == TS_HOME_BLOCK;
+             s = s->next)
+            if (s->device == device && s->bytes && !p->place[i].alias)
+                (*out)[n++] = (tensor){p->g->values[i], s->bytes * (size_t)s->depth};
+    if (n)
+        qsort(*out, (size_t)n, sizeof(tensor), by_bytes);
+    return n;
+}
+
+static void add_largest(ts_arena *a, const tensor *t, int n, ts_text *out)
+{
+    ts_text_printf(out, "the largest are ");
+    for (int i = 0; i < n && i < SHOWN; i++) {
+        const ts_value *v = t[i].v;
+        const char *name = v->kind != TS_VALUE_NODE ? v->name
+                           : v->node->layer && v->node->layer[0]
+                               ? ts_arena_printf(a, "%s %s", v->node->layer, v->node->op->name)
+                               : v->node->op->name;
+        ts_text_printf(out, "%s%s (%s)", i ? ", " : "", name, size_text(a, t[i].bytes));
+    }
+}
+
+static void add_help(ts_arena *a, const char *what, size_t bytes, int *n, ts_text *out)
+{
+    if (bytes)
+        ts_text_printf(out, "%s%s (-%s)", (*n)++ ? ", " : "; ", what, size_text(a, bytes));
+}
+
+/* What each option would take off the device, at most. */
+static void add_options(ts_arena *a, const ts_program *p, const ts_options *opt, int device,
+                        ts_text *out)
+{
+    size_t moments = 0, sums = 0, weights = 0, kept = 0;
+    int n = 0;
+
+    for (int i = 0; i < p->g->nvalues; i++) {
+        const ts_value *v = p->g->values[i];
+        const ts_spot *s = &p->place[i].spot;
+        if (s->device != device || p->place[i].home != TS_HOME_BLOCK || p->place[i].remote)
+            continue;
+        if (v->kind == TS_VALUE_NODE)
+            kept += s->depth > 1 ? s->bytes * (size_t)s->depth : 0;
+        else if (p->g->states[v->index].use == TS_USE_MOMENT)
+            moments += s->bytes;
+        else if (p->g->states[v->index].use == TS_USE_SUMMED)
+            sums += s->bytes;
+        else
+            weights += s->bytes;
+    }
+    add_help(a, "offload the optimiser's state", moments, &n, out);
+    add_help(a, "offload accumulators", sums, &n, out);
+    add_help(a, "offload weights", weights, &n, out);
+    if (!opt->recompute)
+        add_help(a, "recompute", kept, &n, out);
+    ts_text_printf(out, "%suse more devices, half precision or a smaller batch", n ? ", " : "; ");
+}
+
+ts_status ts_plan_budget(ts_arena *a, const ts_options *opt, const ts_program *p)
+{
+    for (int d = 0; d < p->pipe.ndevices && opt->device_memory; d++) {
+        ts_text hint = {0};
+        tensor *t;
+        int n;
+        if (p->bytes[d].peak <= (size_t)opt->device_memory)
+            continue;
+        n = list(a, p, d, &t);
+        add_largest(a, t, n, &hint);
+        add_options(a, p, opt, d, &hint);
+        ts_fail(TS_ERR_MEMORY, "device %d needs %s, %s of them always, and has %s", d,
+                size_text(a, p->bytes[d].peak), size_text(a, p->bytes[d].states),
+                size_text(a, (size_t)opt->device_memory));
+        ts_error_hint("%s", hint.s);
+        ts_text_free(&hint);
+        return TS_ERR_MEMORY;
+    }
+    return TS_OK;
+}
