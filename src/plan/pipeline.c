@@ -2,19 +2,22 @@
  *
  * Sharded: micro-batch after micro-batch, section after section.
  *
- * Pipelined: as if every section took one step. In a step each device takes the item that is
- * furthest on its way to the end of its micro-batch, so the backward pass goes first (1F1B), and
- * starts no more micro-batches than it needs to be busy until the first of them comes back:
+ * Pipelined: as if every device needed the same time for a micro-batch, in equal parts for its
+ * sections. A device that is free takes the item that is furthest on its way to the end of its
+ * micro-batch, so the backward pass goes first (1F1B), and starts no more micro-batches than it
+ * needs to be busy until the first of them comes back:
  *
- *   device 0 of 4     F0 F1 F2 F3 .  .  B0 F4 B1 F5 B2 ...     at most 4 under way
- *   device 1          .  F0 F1 F2 .  B0 F3 B1 F4 B2 ...        at most 3
- *   device 2          .  .  F0 F1 B0 F2 B1 F3 B2 ...           at most 2
- *   device 3          .  .  .  X0 X1 X2 X3 ...                 forward and backward in one
+ *   device 0 of 4     F0 F1 F2 F3 .  .  .  B0 F4 B1 F5 B2 ...     at most 4 under way
+ *   device 1          .  F0 F1 F2 .  .  B0 F3 B1 F4 B2 ...        at most 3
+ *   device 2          .  .  F0 F1 .  B0 F2 B1 F3 B2 ...           at most 2
+ *   device 3          .  .  .  X---0 X---1 X---2 ...              forward and backward in one
  *
- * Such an order can be run with real durations and queues as deep as it needs in these steps: the
- * steps themselves show that every item's turn comes.
+ * Such an order can be run with other durations, and with queues as deep as it needs here: its
+ * times show that every item's turn comes.
  */
 #include "plan/pipeline.h"
+
+enum { TIME = 5040 }; /* that a device takes for a micro-batch: divides well */
 
 static bool reads(const ts_send *x, int section)
 {
@@ -29,7 +32,8 @@ static bool reads(const ts_send *x, int section)
 typedef struct simulation {
     const ts_pipeline *p;
     ts_order *o;
-    int *next, *done; /* by section: micro-batches begun; finished before this step */
+    int *next, *done; /* by section: micro-batches begun; finished by now */
+    int *free;        /* by device: when */
     int *first, *last,
         *limit; /* by device: its outermost sections of phase 0, and what is between */
 } simulation;
@@ -64,22 +68,42 @@ static bool ready(const simulation *s, int section)
     return true;
 }
 
+/* Counts what is finished at `now`; the time at which the next item will be. */
+static int look_around(simulation *s, int now)
+{
+    const ts_order *o = s->o;
+    int next = INT32_MAX;
+
+    for (int i = 0; i < s->p->nsections; i++) {
+        int *done = &s->done[i];
+        while (*done < s->next[i] && o->when[i][*done] + o->took[i] <= now)
+            ++*done;
+        if (*done < s->next[i])
+            next = TS_MIN(next, o->when[i][*done] + o->took[i]);
+    }
+    return next;
+}
+
 static void pipelined(simulation *s)
 {
     const ts_pipeline *p = s->p;
-    int left = 0;
+    int left = 0, now = 0;
 
     for (int i = 0; i < p->nsections; i++)
         left += p->sections[i].phase ? 0 : s->o->micro_batches;
-    for (int step = 0; left > 0; step++) {
+    while (left > 0) {
+        int next = look_around(s, now);
         for (int d = 0; d < p->ndevices; d++)
-            for (int i = p->nsections - 1; i >= 0; i--)
+            for (int i = p->nsections - 1; i >= 0 && s->free[d] <= now; i--)
                 if (p->sections[i].device == d && ready(s, i)) {
-                    add_item(s, i, s->next[i]++, step);
+                    add_item(s, i, s->next[i]++, now);
+                    s->free[d] = now + s->o->took[i];
+                    next = TS_MIN(next, s->free[d]);
                     left--;
-                    break;
                 }
-        memcpy(s->done, s->next, sizeof(int) * (size_t)p->nsections);
+        if (next == INT32_MAX)
+            return; /* sections that wait for each other: the verifier's business */
+        now = next;
     }
 }
 
@@ -90,7 +114,7 @@ static void sharded(simulation *s)
     for (int m = 0; m < s->o->micro_batches; m++)
         for (int i = 0; i < s->p->nsections; i++)
             if (!s->p->sections[i].phase)
-                add_item(s, i, m, step++);
+                add_item(s, i, m, step++ * TIME);
 }
 
 static void find_limits(simulation *s)
@@ -178,6 +202,7 @@ static void order(ts_arena *a, const ts_pipeline *p, int micro_batches, ts_order
                     .o = o,
                     .next = TS_NEWS(a, int, S),
                     .done = TS_NEWS(a, int, S),
+                    .free = TS_NEWS(a, int, D),
                     .first = TS_NEWS(a, int, D),
                     .last = TS_NEWS(a, int, D),
                     .limit = TS_NEWS(a, int, D)};
@@ -188,6 +213,7 @@ static void order(ts_arena *a, const ts_pipeline *p, int micro_batches, ts_order
     o->nfirst = TS_NEWS(a, int, D);
     o->needs = TS_NEWS(a, int *, D);
     o->when = TS_NEWS(a, int *, S);
+    o->took = TS_NEWS(a, int, S);
     o->at = TS_NEWS(a, int *, S);
     for (int d = 0; d < D; d++) {
         int count = 0;
@@ -197,6 +223,10 @@ static void order(ts_arena *a, const ts_pipeline *p, int micro_batches, ts_order
         o->items[d] = TS_NEWS(a, ts_item, count);
     }
     for (int i = 0; i < S; i++) {
+        int parts = 0;
+        for (int k = 0; k < S; k++)
+            parts += !p->sections[k].phase && p->sections[k].device == p->sections[i].device;
+        o->took[i] = TS_MAX(1, TIME / TS_MAX(1, parts));
         o->when[i] = TS_NEWS(a, int, micro_batches);
         o->at[i] = TS_NEWS(a, int, micro_batches);
     }
@@ -219,13 +249,15 @@ void ts_order_make(ts_arena *a, const ts_pipeline *p, int micro_batches, ts_orde
 
 /* --- how much is under way --- */
 
-/* The most that is held at a time: from[m] <= t < to[m]. Both grow with m. */
-static int held(const int *from, const int *to, int from_plus, int M)
+/* How many micro-batches are held at a time, from the start of section `from`, or its end, to the
+ * end of section `to`. What is let go makes room for what comes at the same time. */
+static int held(const ts_order *o, int from, bool its_end, int to)
 {
     int most = 1;
 
-    for (int m = 0, freed = 0; m < M; m++) {
-        while (freed < m && to[freed] + 1 <= from[m] + from_plus)
+    for (int m = 0, freed = 0; m < o->micro_batches; m++) {
+        int now = o->when[from][m] + (its_end ? o->took[from] : 0);
+        while (freed < m && o->when[to][freed] + o->took[to] <= now)
             freed++;
         most = TS_MAX(most, m - freed + 1);
     }
@@ -243,15 +275,12 @@ void ts_pipeline_depths(ts_arena *a, ts_pipeline *p, int micro_batches, int queu
         s->depth = s->from_depth = 1;
         for (int r = 0; r < s->nreaders && !s->state && !p->sharded; r++)
             if (!p->sections[s->readers[r]].phase)
-                s->depth = TS_MAX(
-                    s->depth,
-                    queue - 1 + held(o.when[s->section], o.when[s->readers[r]], 1, micro_batches));
+                s->depth = TS_MAX(s->depth, queue - 1 + held(&o, s->section, true, s->readers[r]));
     }
     for (int i = 0; i < nstashes; i++) {
         ts_stash *s = &stashes[i];
-        s->depth = p->sharded || p->sections[s->last].phase
-                       ? 1
-                       : held(o.when[s->section], o.when[s->last], 0, micro_batches);
+        s->depth =
+            p->sharded || p->sections[s->last].phase ? 1 : held(&o, s->section, false, s->last);
     }
 }
 

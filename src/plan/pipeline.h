@@ -75,8 +75,8 @@ typedef struct ts_order {
     int *n, *nfirst; /* of all; of those in phase 0 */
     int **needs;     /* [device][n * ndevices]: how many items another device must have done before,
                         counted from the start of the iteration; negative: of an earlier one */
-    int **when;      /* [section][m]: its step, if every item took one */
-    int **at;        /* [section][m]: its index in the device's items */
+    int **when, *took; /* [section][m]: when it begins, and how long a section takes, as assumed */
+    int **at;          /* [section][m]: its index in the device's items */
 } ts_order;
 
 /* Fills in the depth of every send and stash: the least that the order needs and, between devices,

@@ -35,6 +35,7 @@ static const struct {
     }
     OPTION('i', device_iterations),
     OPTION('i', gradient_accumulation),
+    OPTION('i', devices),
     OPTION('b', accumulate_sum),
     OPTION('b', accumulate_running),
     OPTION('b', no_winograd),
