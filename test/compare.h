@@ -146,7 +146,7 @@ static inline ts_status run_all(const ts_executable *exe, const ts_options *opt,
 {
     int batches = TS_MAX(1, opt->device_iterations) * TS_MAX(1, opt->gradient_accumulation);
     ts_engine *e;
-    ts_status s = ts_engine_new(exe, &(ts_run_options){threads, seed}, &e);
+    ts_status s = ts_engine_new(exe, &(ts_run_options){.threads = threads, .seed = seed}, &e);
 
     *r = (results){0};
     if (s)

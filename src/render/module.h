@@ -5,12 +5,14 @@
 
 #include "tessera.h"
 
-enum { TS_MODULE_ABI = 1 };
+enum { TS_MODULE_ABI = 2 };
 
 typedef struct ts_run_ctx {
     char *m;               /* the device block */
     const void *const *in; /* this micro-batch's inputs */
     uint64_t seed, step;   /* of the random generator */
+    void (*host)(void *engine, int id, const void *const *in, void *const *out); /* host_call */
+    void *engine;
 } ts_run_ctx;
 
 typedef void ts_kernel_fn(const ts_run_ctx *c, int64_t lo, int64_t hi);

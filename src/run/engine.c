@@ -22,6 +22,11 @@ struct ts_engine {
     /* of the running call */
     const void *const *in;
     void *const *out;
+    /* calls of the host */
+    ts_host_fn *host;
+    void *host_arg;
+    ts_status host_status; /* of the first that failed in this run; the others are not made */
+    ts_error host_error;
 };
 
 static size_t slot_bytes(const ts_slot *s)
@@ -116,6 +121,8 @@ ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_en
         return ts_fail(TS_ERR_MEMORY, "cannot allocate an engine");
     e->exe = ts_executable_share(x);
     e->seed = opt ? opt->seed : 0;
+    e->host = opt ? opt->host : NULL;
+    e->host_arg = opt ? opt->host_arg : NULL;
     e->threads = 1; /* all that the reference executor uses */
     if (x->module)
         s = start_native(e, opt && opt->threads > 0 ? opt->threads : ts_team_default_size());
@@ -216,6 +223,22 @@ static void give_outputs(ts_engine *e, int d, int a)
 
 /* --- the loop --- */
 
+/* What a host_call does, always on the first thread. A failure is kept for the end of the run. */
+static void call_host(void *engine, int id, const void *const *in, void *const *out)
+{
+    ts_engine *e = engine;
+
+    if (e->host_status)
+        return;
+    if (e->host)
+        e->host_status = e->host(e->host_arg, id, in, out);
+    else
+        e->host_status = ts_fail(
+            TS_ERR_ARG, "the program calls the host (id %d), and ts_run_options.host is NULL", id);
+    if (e->host_status)
+        e->host_error = *ts_last_error();
+}
+
 /* This member's share of a kernel. What is too small to share goes to the first one, always: the
  * plan counts on it. */
 static void run_kernel(const ts_module_kernel *k, const ts_run_ctx *c, int member, int size)
@@ -251,7 +274,8 @@ static void loop(void *arg, int member, int size)
     ts_engine *e = arg;
     const ts_executable *x = e->exe;
     const void **in = e->feeds + (size_t)member * (size_t)x->ninputs;
-    ts_run_ctx c = {.m = e->block, .in = in, .seed = e->seed, .step = e->step};
+    ts_run_ctx c = {
+        .m = e->block, .in = in, .seed = e->seed, .step = e->step, .host = call_host, .engine = e};
 
     for (int d = 0; d < x->device_iterations; d++) {
         for (int a = 0; a < x->gradient_accumulation; a++) {
@@ -277,7 +301,8 @@ static ts_status loop_ref(ts_engine *e)
 
     for (int d = 0; d < x->device_iterations; d++) {
         for (int a = 0; a < x->gradient_accumulation; a++) {
-            ts_eval_ctx c = {e->seed, e->step + (uint64_t)(d * x->gradient_accumulation + a)};
+            ts_eval_ctx c = {e->seed, e->step + (uint64_t)(d * x->gradient_accumulation + a),
+                             call_host, e};
             for (int i = 0; i < x->ninputs; i++)
                 memcpy(ts_ref_tensor(e->ref, x->graph->inputs[i])->data,
                        (const char *)e->in[i] +
@@ -287,7 +312,7 @@ static ts_status loop_ref(ts_engine *e)
             give_outputs(e, d, a);
         }
         if (x->gradient_accumulation > 1)
-            TS_TRY(ts_ref_run(e->ref, 1, &(ts_eval_ctx){e->seed, e->step}));
+            TS_TRY(ts_ref_run(e->ref, 1, &(ts_eval_ctx){e->seed, e->step, call_host, e}));
     }
     return TS_OK;
 }
@@ -324,11 +349,16 @@ ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out)
         }
     e->in = in;
     e->out = out;
+    e->host_status = TS_OK;
     if (x->module)
         ts_team_run(e->team, loop, e);
     else
         s = loop_ref(e);
     e->step += (uint64_t)(x->device_iterations * x->gradient_accumulation);
+    if (!s && e->host_status) {
+        ts_error_set(&e->host_error);
+        s = e->host_status;
+    }
     return s;
 }
 
