@@ -501,6 +501,13 @@ TS_API void ts_engine_free(ts_engine *e);
  * out[i] takes what the output mode returns of output i (NULL: not wanted). The loss, if any,
  * is the last output. Allocates nothing. */
 TS_API ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out);
+/* When the last run took the inputs of each micro-batch, had computed it, and had given its outputs
+ * to the caller: seconds of the monotonic clock. One row for each of the D*A micro-batches, zeros
+ * before the first run; the engine's memory. */
+typedef struct ts_times {
+    double begun, computed, given;
+} ts_times;
+TS_API const ts_times *ts_engine_times(const ts_engine *e, int *count);
 /* How many micro-batch results a run returns for each output. */
 TS_API int ts_engine_slots(const ts_engine *e);
 /* State by name, in PyTorch's layout: weights, buffers, "fc.weight.momentum", "lr", ... */

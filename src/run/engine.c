@@ -10,6 +10,7 @@
  */
 #include "render/module.h"
 #include "run/run.h"
+#include <time.h>
 
 struct ts_engine {
     ts_executable *exe; /* shared: whoever is freed last takes it along */
@@ -27,6 +28,7 @@ struct ts_engine {
     void *host_arg;
     ts_status host_status; /* of the first that failed in this run; the others are not made */
     ts_error host_error;
+    ts_times *times; /* of each micro-batch of a run */
 };
 
 static size_t slot_bytes(const ts_slot *s)
@@ -123,10 +125,12 @@ ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_en
     e->seed = opt ? opt->seed : 0;
     e->host = opt ? opt->host : NULL;
     e->host_arg = opt ? opt->host_arg : NULL;
+    s = ts_alloc((size_t)(x->device_iterations * x->gradient_accumulation) * sizeof(*e->times),
+                 "the times of the micro-batches", (void **)&e->times);
     e->threads = 1; /* all that the reference executor uses */
-    if (x->module)
+    if (!s && x->module)
         s = start_native(e, opt && opt->threads > 0 ? opt->threads : ts_team_default_size());
-    else
+    else if (!s)
         s = ts_ref_new(x->graph, &e->ref);
     if (!s)
         s = init_states(e);
@@ -145,6 +149,7 @@ void ts_engine_free(ts_engine *e)
     ts_team_free(e->team);
     ts_ref_free(e->ref);
     free(e->feeds);
+    free(e->times);
     free(e->block);
     ts_executable_free(e->exe);
     free(e);
@@ -223,6 +228,14 @@ static void give_outputs(ts_engine *e, int d, int a)
 
 /* --- the loop --- */
 
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 /* What a host_call does, always on the first thread. A failure is kept for the end of the run. */
 static void call_host(void *engine, int id, const void *const *in, void *const *out)
 {
@@ -279,13 +292,20 @@ static void loop(void *arg, int member, int size)
 
     for (int d = 0; d < x->device_iterations; d++) {
         for (int a = 0; a < x->gradient_accumulation; a++) {
+            ts_times *t = member ? NULL : &e->times[d * x->gradient_accumulation + a];
+            if (t)
+                t->begun = now();
             for (int i = 0; i < x->ninputs; i++)
                 in[i] = (const char *)e->in[i] +
                         (size_t)(d * x->gradient_accumulation + a) * slot_bytes(&x->inputs[i]);
             run_phase(e, 0, &c, member, size);
+            if (t)
+                t->computed = t->given = now();
             if (slot_of(x, d, a) >= 0) {
-                if (!member)
+                if (t) {
                     give_outputs(e, d, a);
+                    t->given = now();
+                }
                 ts_team_wait(e->team);
             }
             c.step++;
@@ -303,13 +323,17 @@ static ts_status loop_ref(ts_engine *e)
         for (int a = 0; a < x->gradient_accumulation; a++) {
             ts_eval_ctx c = {e->seed, e->step + (uint64_t)(d * x->gradient_accumulation + a),
                              call_host, e};
+            ts_times *t = &e->times[d * x->gradient_accumulation + a];
+            t->begun = now();
             for (int i = 0; i < x->ninputs; i++)
                 memcpy(ts_ref_tensor(e->ref, x->graph->inputs[i])->data,
                        (const char *)e->in[i] +
                            (size_t)(d * x->gradient_accumulation + a) * slot_bytes(&x->inputs[i]),
                        slot_bytes(&x->inputs[i]));
             TS_TRY(ts_ref_run(e->ref, 0, &c));
+            t->computed = now();
             give_outputs(e, d, a);
+            t->given = now();
         }
         if (x->gradient_accumulation > 1)
             TS_TRY(ts_ref_run(e->ref, 1, &(ts_eval_ctx){e->seed, e->step, call_host, e}));
@@ -360,6 +384,13 @@ ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out)
         s = e->host_status;
     }
     return s;
+}
+
+const ts_times *ts_engine_times(const ts_engine *e, int *count)
+{
+    if (count)
+        *count = e ? e->exe->device_iterations * e->exe->gradient_accumulation : 0;
+    return e ? e->times : NULL;
 }
 
 /* --- states --- */
