@@ -9,6 +9,7 @@
  * of tessera.h. Whoever passes an address answers for its size; _executor.py is the only caller.
  */
 #include <string.h>
+#include <time.h>
 
 #include "core.h"
 
@@ -325,6 +326,7 @@ typedef struct engine_object {
     int nin, nout;
     bool busy;           /* a run goes on in another thread; guarded by the interpreter's lock */
     PyObject *host;      /* called by the graph: host(id, address of inputs, of results) */
+    uint64_t cycles;     /* of the processor's counter, in the last run */
     PyObject *raised[3]; /* by it: type, value and traceback, or NULL */
 } engine_object;
 
@@ -412,9 +414,26 @@ static bool addresses(PyObject *list, int n, const char *what, void **out)
     return true;
 }
 
+/* The processor's time stamp counter, or nanoseconds where there is none that we know. */
+static uint64_t cycle_counter(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    uint64_t x;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(x));
+    return x;
+#else
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+#endif
+}
+
 static PyObject *engine_run(engine_object *self, PyObject *const *args, Py_ssize_t n)
 {
     void *in[RUN_TENSORS], *out[RUN_TENSORS];
+    uint64_t start;
     ts_status s;
 
     if (n != 2) {
@@ -424,8 +443,10 @@ static PyObject *engine_run(engine_object *self, PyObject *const *args, Py_ssize
     if (!addresses(args[0], self->nin, "inputs", in) ||
         !addresses(args[1], self->nout, "outputs", out) || !claim(self))
         return NULL;
+    start = cycle_counter();
     Py_BEGIN_ALLOW_THREADS s = ts_engine_run(self->e, (const void *const *)in, out);
-    Py_END_ALLOW_THREADS self->busy = false;
+    Py_END_ALLOW_THREADS self->cycles = cycle_counter() - start;
+    self->busy = false;
     if (s && self->raised[0]) {
         PyErr_Restore(self->raised[0], self->raised[1], self->raised[2]);
         memset(self->raised, 0, sizeof(self->raised));
@@ -518,6 +539,12 @@ static PyObject *engine_set_rng(engine_object *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *engine_cycles(engine_object *self, PyObject *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(self->cycles);
+}
+
 static PyObject *engine_slots(engine_object *self, PyObject *unused)
 {
     (void)unused;
@@ -535,6 +562,7 @@ static PyMethodDef engine_methods[] = {
     CORE_METHOD("set_rng", engine_set_rng, METH_VARARGS, "set_rng(seed, step)"),
     CORE_METHOD("times", engine_times, METH_NOARGS,
                 "times() -> [(begun, computed, given)] of the last run's micro-batches"),
+    CORE_METHOD("cycles", engine_cycles, METH_NOARGS, "cycles() -> that the last run took"),
     CORE_METHOD("slots", engine_slots, METH_NOARGS,
                 "slots() -> micro-batch results that a run returns"),
     {NULL, NULL, 0, NULL},
