@@ -5,6 +5,7 @@ needs to know, names of weights, shapes and the structure of the results, is a P
 """
 
 import contextlib
+import os
 import sys
 import time
 import warnings
@@ -13,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import torch
 
 from . import _args, _core, _host, _state, _trace, _wrap, optim
-from ._logging import logger
+from ._logging import engineWarning, logger
 from ._batching import Batching
 from .enums import MeanReductionStrategy, OutputMode, ReductionType
 from .errors import createPoptorchError
@@ -164,14 +165,15 @@ def _addAnchors(program: Program, tracer: _trace.Tracer, batching: Batching, opt
 
 def _checkBuffers(program: Program, batching: Batching, options: Any) -> None:
     changed = [name for name in program.changed if name not in program.trained]
-    if batching.groups < 2 or not changed:
+    if batching.replicas < 2 or not changed:
         return
     names = ", ".join(changed)
-    if options.broadcast_buffers:
+    if options.broadcast_buffers and batching.groups > 1:
         raise createPoptorchError(f"The model changes its buffers ({names}) and has several replicas, which would no "
                                   "longer agree about them. To let each replica keep its own, use "
                                   "Options.broadcastBuffers(False)")
-    raise createPoptorchError(f"broadcastBuffers(False), buffers ({names}) of each replica's own, is not supported yet")
+    raise createPoptorchError(f"Several replicas of a model that changes its buffers ({names}) are not supported yet, "
+                              "with broadcastBuffers(False) or without")
 
 
 def _forward(model: torch.nn.Module, arguments: Any, tensors: List[torch.Tensor], tracer: _trace.Tracer,
@@ -321,6 +323,21 @@ class _Bar:
             self._bar.close()
 
 
+def _cacheFolder(options: Any) -> Optional[str]:
+    """Where the compiler looks for what it compiled before; None is its own place."""
+    folder = options.cache_path
+    if folder is None:
+        if options.Distributed.numProcesses > 1:
+            logger.warning("Several processes without enableExecutableCaching(): each of them compiles the model")
+        return None
+    if options.uses_ipu_model:
+        logger.warning("enableExecutableCaching() has no effect with a simulated device (useIpuModel)")
+        return ""
+    if not os.path.isdir(folder):
+        engineWarning(f'Specified directory not found. Creating "{folder}" directory ')
+    return folder
+
+
 def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, options: Any,
                    description: Optional[Dict[str, Any]], names: List[List[str]]) -> None:
     """Fill in the executable."""
@@ -329,6 +346,7 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
     running = strategy == MeanReductionStrategy.Running or (
         description is not None and optim.wantsRunningMean(description))
     sums = training.accumulation_and_replication_reduction_type == ReductionType.Sum
+    cache = _cacheFolder(options)
     started = time.perf_counter()
     bar = _Bar(options.show_compilation_progress_bar)
     try:
@@ -336,7 +354,7 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
             program.executable = _core.compile(
                 tracer.graph, None if description is None else _optimizerTuple(description, names),
                 batching.engine_iterations, batching.engine_accumulation, sums, running and not sums,
-                batching.engine_mode, batching.period, options.cache_path, bar)
+                batching.engine_mode, batching.period, cache, bar)
     finally:
         bar.close()
     program.seconds = time.perf_counter() - started

@@ -671,7 +671,7 @@ def load(filename: str, edit_opts_fn: Optional[Callable[[Options], None]] = None
     record = _file.read(filename)
     check(record.get("model") is not None,
           f"{filename} was saved with export_model=False; use loadExecutable() on a wrapped model instead")
-    options = record["options"].clone()
+    options = record["options"].clone().forThisMachine()
     if edit_opts_fn is not None:
         edit_opts_fn(options)
     executor = PoplarExecutor(record["model"], options, record["training"], record["optimizer"])

@@ -376,11 +376,6 @@ class Tracer(TorchDispatchMode):
         if t.dtype not in DTYPES or t.numel() == 0:
             raise createPoptorchError(f"A tensor of type {t.dtype} and shape {tuple(t.shape)} cannot be part "
                                       "of a model")
-        if t.dim() and _storage(t) not in self._made:
-            file, line = _userLine()
-            raise createPoptorchError(f"Expected an IPU tensor but got one of shape {tuple(t.shape)} that was made "
-                                      f"on the CPU, outside of forward() ({file}:{line}): make it in forward(), "
-                                      "pass it as an argument, or register it as a buffer")
         kept = engineTensor(t)
         first = kept.flatten()[0].item()
         if abs(first) < 2**53 and bool((kept == first).all()):
@@ -392,13 +387,24 @@ class Tracer(TorchDispatchMode):
 
     # --- calls ---
 
+    def _checkMade(self, t: torch.Tensor) -> None:
+        """A tensor from outside of the trace would be the same in every run, whatever becomes of it."""
+        if t.dim() and _storage(t) not in self._made:
+            file, line = _userLine()
+            raise createPoptorchError(f"Expected an IPU tensor but got one of shape {tuple(t.shape)} that was made "
+                                      f"on the CPU, outside of forward() ({file}:{line}): make it in forward(), "
+                                      "pass it as an argument, or register it as a buffer")
+
     def _encode(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             known = self._find(value)
             if known is not None and known.cut and value.grad_fn is not None and torch.is_grad_enabled():
                 self._note(f"{type(value.grad_fn).__name__}: a gradient that is a Python function "
                            "(torch.autograd.Function) is not supported")
-            return self._constant(value) if known is None else self._valueOf(known)
+            if known is not None:
+                return self._valueOf(known)
+            self._checkMade(value)
+            return self._constant(value)
         if isinstance(value, (list, tuple)):
             return [self._encode(v) for v in value]
         if value is None or isinstance(value, (bool, int, float, str)):
@@ -486,7 +492,8 @@ class Tracer(TorchDispatchMode):
 
         def cast(v: Any) -> Any:
             if isinstance(v, torch.Tensor):
-                return v.to(dtype) if v.is_floating_point() and v.dtype != dtype else v
+                wanted = v.is_floating_point() and v.dtype != dtype
+                return torch.ops.aten._to_copy(v, dtype=dtype) if wanted else v
             return type(v)(cast(x) for x in v) if isinstance(v, (list, tuple)) else v
         with self:
             return tuple(cast(v) for v in args)
@@ -516,6 +523,7 @@ class Tracer(TorchDispatchMode):
     def _adopt(self, t: torch.Tensor, overwritten: bool) -> None:
         """An ordinary tensor becomes part of the graph, because a traced value is written to it."""
         owner = t if t._base is None else t._base
+        self._checkMade(owner)
         value = None if overwritten and owner is t else self._constant(owner)
         self._add(_Tensor(owner, self._newMemory(owner), value))
 
@@ -684,6 +692,9 @@ class Tracer(TorchDispatchMode):
         """The name of a tensor's value, or ""."""
         known = self._find(t)
         value = known.value if known is not None else None
+        for name, leaf in self.leaves.items():
+            if leaf is known:
+                return name
         return next((name for name, v in self.names.items() if v is value), "") if value is not None else ""
 
     def tap(self, t: torch.Tensor, look: Callable, look_at_gradient: Optional[Callable]) -> torch.Tensor:

@@ -283,7 +283,8 @@ def _places(tensor: Any, dim: Any, start: Any, size: Any, step: Any) -> torch.Te
 def dynamic_slice(tensor: torch.Tensor, dim: int, start: Any, size: int, step: int) -> torch.Tensor:
     """tensor[start:start + size:step] along dim, where start is a tensor. The size must divide the dimension;
     what goes past the end begins again at its start."""
-    return tensor.index_select(dim, _places(tensor, dim, start, size, step))
+    places = _places(tensor, dim, start, size, step)
+    return tensor.index_select(dim, places)
 
 
 def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: Any, size: int) -> torch.Tensor:
