@@ -335,5 +335,6 @@ __all__ = [
     "Attribute", "CPU", "MultiConv", "NameScope", "cond", "ctc_beam_search_decoder", "custom_op",
     "dynamic_slice", "dynamic_update", "for_loop", "fps", "identity_loss", "ipuHardwareIsAvailable",
     "ipuHardwareVersion", "ipu_print_tensor", "isRunningOnIpu", "nearest", "nop", "print",
-    "recomputationCheckpoint", "serializedMatMul", "set_available_memory", "set_overlap_for_input", "set_overlap_for_output",
+    "recomputationCheckpoint", "serializedMatMul", "set_available_memory", "set_overlap_for_input",
+    "set_overlap_for_output",
 ]

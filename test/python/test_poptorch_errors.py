@@ -42,7 +42,8 @@ def test_cache(tmp_path, capfd, monkeypatch):
         return model
     first = make()
     err = capfd.readouterr().err
-    line = rf'\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{{6}}Z popart:devicex \d+\.\d+ W: Specified directory not found\. Creating "{folder}"'
+    line = (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z popart:devicex \d+\.\d+ W: Specified directory not found\. "
+            f'Creating "{folder}"')
     assert re.search(line, err) and len(files(folder)) == 1
     second = make()
     err = capfd.readouterr().err

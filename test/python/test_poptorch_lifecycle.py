@@ -463,7 +463,7 @@ def test_load_edits_options(tmp_path):
     inference(Small(), opts).compileAndExport(path, torch.ones(4, 3))
     seen = []
     model = poptorch.load(path, lambda o: seen.append(o.connection_type))
-    assert seen == [poptorch.ConnectionType.Always] and model.isAttachedToDevice()    # it was for this machine after all
+    assert seen == [poptorch.ConnectionType.Always] and model.isAttachedToDevice()    # this machine will do
     assert model(torch.ones(4, 3)).shape == (4, 2)
     model = poptorch.load(path, lambda o: o.connectionType(poptorch.ConnectionType.OnDemand))
     assert model.options.connection_type == poptorch.ConnectionType.OnDemand
