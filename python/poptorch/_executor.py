@@ -422,6 +422,8 @@ class PoplarExecutor:
         self._compiled()
         if self._engine is None:
             raise createPoptorchError("Device is not attached")
+        if self._ours is not None:
+            self._ours.syncState()
         self._stale = False
         self._upload()
 

@@ -211,3 +211,16 @@ def test_batch_norm_sees_micro_batches():
     bn = nn.BatchNorm1d(3, affine=False)
     torch.testing.assert_close(out, torch.cat([bn(x[:4]), bn(x[4:])]), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(net.bn.running_mean, bn.running_mean)
+
+
+def test_groups_of_parameters():
+    net, _ = training(Fixed())
+    grouping = GROUPS.Consecutive, 2, poptorch.VariableRetrievalMode.OnePerGroup
+    with pytest.raises(poptorch.Error, match="rank 0"):
+        net.w.replicaGrouping(*grouping)
+    net, model = training()
+    with pytest.raises(poptorch.Error, match="not supported yet"):
+        model.fc.weight.replicaGrouping(*grouping)
+    model.fc.weight.replicaGrouping(GROUPS.All, 1, grouping[2])    # as it is anyway
+    with pytest.raises(AssertionError):
+        model.fc.weight.replicaGrouping(3, 1, grouping[2])

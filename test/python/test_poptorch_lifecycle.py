@@ -2,8 +2,10 @@
 
 import copy
 import datetime
+import faulthandler
 import os
 import pickle
+import sys
 
 import pytest
 import torch
@@ -15,6 +17,30 @@ from poptorch_helpers import (MODES, Counting, Lambda, Small, inference, log, no
                               step, training)
 
 NOT_COMPILED = "Model has not been compiled or has been destroyed"
+
+
+NAMES = """trainingModel inferenceModel PoplarExecutor load registerPreCompileHook registerPostCompileHook Options
+TensorLocationSettings Attribute ConfigFileError DataLoader AsynchronousDataAccessor ICustomArgParser
+registerCustomArgParser Block BeginBlock BlockFunction removeBlocks Stage Phase PipelinedExecution ShardedExecution
+ParallelPhasedExecution SerialPhasedExecution AutoStage Liveness identity_loss ipu_print_tensor nop for_loop cond CPU
+custom_op MultiConv NameScope serializedMatMul set_available_memory set_overlap_for_input set_overlap_for_output
+recomputationCheckpoint dynamic_slice dynamic_update ctc_beam_search_decoder fps nearest isRunningOnIpu
+ipuHardwareIsAvailable ipuHardwareVersion setLogLevel module_repr print OutputMode ConnectionType ReductionType
+MeanReductionStrategy SyncPattern DataLoaderMode SharingStrategy HalfFloatCastingBehavior MultiConvPlanType CommGroupType
+VariableRetrievalMode MatMulSerializationMode OverlapMode AnchorMode Error RecoverableError UnrecoverableError
+createPoptorchError optim profiling options enums autocast autocasting __version__"""
+
+
+@pytest.mark.parametrize("name", NAMES.split())
+def test_public_names(name):
+    assert hasattr(poptorch, name)
+
+
+def test_the_import():
+    assert os.environ["RDMAV_FORK_SAFE"] and faulthandler.is_enabled()
+    assert sys.excepthook.__module__ == "poptorch._logging"
+    assert poptorch.options.ConfigFileError is poptorch.ConfigFileError
+    assert not hasattr(poptorch, "addBlock")
 
 
 # --- construction ---------------------------------------------------------------------------------
