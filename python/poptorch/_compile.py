@@ -120,6 +120,8 @@ def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: A
             tracer.gradients[long_name[len(_GRADIENT):]] = None    # type: ignore[assignment]
     with _wrap.unwatched(model):
         states = list(_namedStates(model))
+        for name in set(options.updatable_named_buffers) - {name for name, _ in model.named_buffers()}:
+            raise createPoptorchError(f"updatableNamedBuffers: the model has no buffer {name}")
         for name, t in zip(names, tensors):
             tracer.addInput(name, t)
         for name, t in states:
@@ -207,6 +209,8 @@ def _finish(program: Program, tracer: _trace.Tracer, result: Any, inputs: List[t
             program.narrow[i] = t.dtype
     for i, value in tracer.writtenInputs():
         program.written.append((i, _output(program, tracer, value, values)))
+    if not program.outputs and not training:
+        _output(program, tracer, tracer.graph.full("f32", (), 0.0), values)    # a graph has a result
     if training:
         loss = tracer.theLoss()
         tracer.graph.loss(loss)

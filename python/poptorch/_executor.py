@@ -203,7 +203,9 @@ class PoplarExecutor:
         """Trace and compile, or with an executable, trace only."""
         self._options._Popart.checkKeys()
         with _trace.nativeErrors():
-            arguments = _args.Arguments(self._model.forward, args, kwargs)
+            function = isinstance(self._model, blocks._CallableModule)    # whose signature is its own
+            forward = self._model._function if function else self._model.forward
+            arguments = _args.Arguments(forward, args, kwargs)
             program, tracer = _compile.trace(
                 self._model, arguments, self._batching, self._options, self._training,
                 (list(_pre_hooks.values()), list(_post_hooks.values())))
@@ -434,7 +436,7 @@ class PoplarExecutor:
             raise createPoptorchError("copyNamedBuffersToDevice() needs Options.updatableNamedBuffers([...])")
         if self._engine is None:
             raise createPoptorchError("Device is not attached")
-        for name in self._options.updatable_named_buffers:
+        for name in set(self._options.updatable_named_buffers) & program.states.keys():    # those in use
             data = _trace.engineTensor(_wrap.plain(program.states[name]))
             self._engine.write(name, data.data_ptr(), data.numel() * data.element_size())
 

@@ -906,7 +906,7 @@ class _Functions(TorchFunctionMode):
             return _oneHot(t, *args, **kwargs)
         if func in _NEED_VALUES or (func is _T.to and "cpu" in (*args[1:2], kwargs.get("device"))):
             raise _needsValue(f"{_NEED_VALUES.get(func, '.to()')} of a tensor")
-        if func is _T.__repr__:
+        if func in (_T.__repr__, _T.__format__):
             return f"tensor(<unavailable>, size={tuple(first.shape)}, dtype={first.dtype})"
         return func(*args, **kwargs)
 
