@@ -237,6 +237,7 @@ class Tracer(TorchDispatchMode):
         self._constants: Dict[Tuple[int, int], Tuple[torch.Tensor, Any]] = {}
         self._feeds: Dict[int, FrozenSet[int]] = {}    # id of a value: the losses it depends on
         self._values: List[Any] = []                   # keeps those ids their own
+        self._offsets: Dict[int, Tuple[int, int]] = {}    # id of a tensor: that of another, how much more it is
         self._override: Optional[Tuple[str, Tuple]] = None
         self._recorder: Optional[blocks.Recorder] = None
         self._block: Optional[str] = None
@@ -606,10 +607,29 @@ class Tracer(TorchDispatchMode):
             else:
                 self._add(_Tensor(t, self._newMemory(t), value)).cut = cut
             self._tensors[id(t)].op = op
+        if name in ("aten::add", "aten::sub"):
+            self._noteOffset(name, bound, first)
         if name in _STATISTICS and bound[5] and len(values) == 5:
             for argument, result in _STATISTICS[name]:
                 if isinstance(bound[argument], torch.Tensor):
                     self._write(self._find(bound[argument]), values[result])
+
+    def _noteOffset(self, name: str, bound: List[Any], out: torch.Tensor) -> None:
+        """Whole numbers that differ by a constant: the bounds of x[i:i + n]."""
+        other = bound[1]
+        if out.is_floating_point() or not isinstance(bound[0], torch.Tensor):
+            return
+        if isinstance(other, torch.Tensor):
+            if other.numel() != 1 or self._find(other) is not None:
+                return
+            other = int(other)
+        root, offset = self._offsets.get(id(bound[0]), (id(bound[0]), 0))
+        self._offsets[id(out)] = root, offset + (other if name == "aten::add" else -other) * (bound[2] or 1)
+
+    def distance(self, start: Any, stop: Any) -> Optional[int]:
+        """stop - start, when that is known whatever they are."""
+        a, b = (self._offsets.get(id(t), (id(t), 0)) for t in (start, stop))
+        return b[1] - a[1] if a[0] == b[0] else None
 
     def _checked(self, op: str, t: torch.Tensor, value: Any, written: Optional[_Tensor] = None) -> Any:
         """The value has PyTorch's dtype and shape; no gradient flows where PyTorch lets none flow.
@@ -852,10 +872,16 @@ def _checkpoint(function: Callable, *args: Any, use_reentrant: bool = True, **kw
 
 @contextlib.contextmanager
 def _patched(tracer_: Tracer) -> Iterator[None]:
-    """For calls that torch.nn.functional makes to itself, which no function mode sees, and checkpoint()."""
+    """For calls that torch.nn.functional makes to itself, which no function mode sees, checkpoint() and x[i:j]."""
     saved = {name: getattr(F, name) for name in _DROPOUT_NAMES if hasattr(F, name)}
     checkpoint = torch.utils.checkpoint.checkpoint
     torch.utils.checkpoint.checkpoint = _checkpoint
+    getitem = _T.__getitem__
+
+    def read(x: torch.Tensor, index: Any) -> Any:    # PyTorch asks a slice's bounds for numbers before any mode
+        return _sliced(tracer_, x, index) if _hasTensorBounds(tracer_, index) else getitem(x, index)
+    own = _T.__dict__.get("__getitem__")
+    _T.__getitem__ = read    # type: ignore[assignment]
 
     def patch(original: Callable) -> Callable:
         op = _DROPOUTS[original]
@@ -871,6 +897,10 @@ def _patched(tracer_: Tracer) -> Iterator[None]:
         yield
     finally:
         torch.utils.checkpoint.checkpoint = checkpoint
+        if own is None:
+            del _T.__getitem__    # it is a base class's
+        else:
+            _T.__getitem__ = own
         for name, original in saved.items():
             setattr(F, name, original)
 
@@ -932,3 +962,28 @@ def _oneHot(t: Tracer, tensor: torch.Tensor, num_classes: int = -1) -> torch.Ten
                                   "is traced")
     shape = (*tensor.shape, num_classes)
     return t.emit("poptorch::one_hot", (), lambda: tensor.new_zeros(shape, dtype=torch.int64))
+
+
+def _hasTensorBounds(t: Tracer, index: Any) -> bool:
+    if type(index) not in (slice, tuple):
+        return False
+    items = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(i, slice) and (t.isTraced(i.start) or t.isTraced(i.stop)) for i in items)
+
+
+def _sliced(t: Tracer, x: torch.Tensor, index: Any) -> torch.Tensor:
+    """x[i:i + n], where i is a tensor."""
+    from .ops import dynamic_slice
+    rest: List[Any] = []
+    dim = 0
+    for item in index if isinstance(index, tuple) else (index,):
+        if _hasTensorBounds(t, item):
+            size = t.distance(item.start, item.stop)
+            if size is None or any(r is Ellipsis for r in rest):
+                raise createPoptorchError("A slice whose bounds are tensors needs a size that is known, as in "
+                                          "x[i:i + 5], and no ellipsis before it")
+            x = dynamic_slice(x, dim, item.start, size, item.step or 1)
+            item = slice(None)
+        rest.append(item)
+        dim += item is not None
+    return x[tuple(rest)]

@@ -217,9 +217,23 @@ def test_dynamic_slice_misuse(args):
         poptorch.dynamic_slice(*args)
 
 
-def test_slices_with_tensor_bounds():
+def test_dynamic_update_misuse():
     with pytest.raises(poptorch.Error):
         poptorch.dynamic_update(X, torch.ones(3, 4), 0, torch.tensor([0]), 2)
+
+
+@pytest.mark.parametrize("read, expected", [
+    (lambda x, i: x[i:i + 2], X[3:5]), (lambda x, i: x[i - 1:i + 1], X[2:4]), (lambda x, i: x[1:, i:(i + 3) - 1], None),
+    (lambda x, i: x[2, i - 2:i], X[2, 1:3]), (lambda x, i: x[None, i:i + 3:2], X[None, 3:6:2])])
+def test_slices_with_tensor_bounds(read, expected):
+    expected = X[1:, [3, 0]] if expected is None else expected    # goes round at the end
+    assert torch.equal(inference(read)(X, torch.tensor(3)), expected)
+
+
+@pytest.mark.parametrize("read", [lambda x, i: x[i:], lambda x, i: x[:i], lambda x, i: x[i:i * 2],
+                                  lambda x, i: x[i:i + 4], lambda x, i: x[..., i:i + 2]])
+def test_slices_of_unknown_size(read):
+    refused(read, "", X, torch.tensor(3))
 
 
 # --- MultiConv, matmul, names ---------------------------------------------------------------------
