@@ -244,6 +244,13 @@ TS_API int ts_for_loop(int64_t count, const ts_graph *body, int n, ts_value *con
  * that take the same n inputs. Both are computed. */
 TS_API int ts_cond(ts_value *condition, const ts_graph *yes, const ts_graph *no, int n,
                    ts_value *const *in, ts_value **out);
+/* Calls ts_run_options.host with this id, in every micro-batch: n values go in, results of `types`
+ * ("f32[4,10] i32[4]", at most 8) come out. Writes them and returns their number, 0 on failure. No
+ * gradient. Calls happen in the order of the graph; one whose results nobody uses does not. */
+TS_API int ts_host_call(int id, int n, ts_value *const *in, const char *types, ts_value **out);
+/* x itself, which the host sees as `id`; in training it also sees the gradient of the result as
+ * `gradient` (-1: not). */
+TS_API ts_value *ts_tap(ts_value *x, int id, int gradient);
 TS_API ts_value *ts_matmul(ts_value *x, ts_value *y);
 TS_API ts_value *ts_gather(ts_value *x, int dim, ts_value *index);
 TS_API ts_value *ts_embedding(ts_value *index, ts_value *weight);
@@ -515,10 +522,17 @@ typedef struct ts_comm {
     void *self;
 } ts_comm;
 
+/* What ts_host_call and ts_tap call: takes the addresses of the call's values, fills in the results
+ * (out is NULL for a tap). Runs in the middle of a step, which waits for it, on a thread of the
+ * engine's choice, one call at a time; it must not use the engine. Anything but TS_OK is what
+ * ts_engine_run returns. */
+typedef ts_status ts_host_fn(void *arg, int id, const void *const *in, void *const *out);
 typedef struct ts_run_options {
     int threads; /* 0: $OMP_NUM_THREADS, else the cores this process may use */
     uint64_t seed;
     const ts_comm *comm; /* NULL: this process alone */
+    ts_host_fn *host;    /* for a graph that calls it */
+    void *host_arg;
 } ts_run_options;
 
 /* Makes the device block and the initial parameters. The engine shares x: which of the two is freed
@@ -529,6 +543,13 @@ TS_API void ts_engine_free(ts_engine *e);
  * out[i] takes what the output mode returns of output i (NULL: not wanted). The loss, if any,
  * is the last output. Allocates nothing. */
 TS_API ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out);
+/* When the last run took the inputs of each micro-batch, had computed it, and had given its outputs
+ * to the caller: seconds of the monotonic clock. One row for each of the D*A micro-batches, zeros
+ * before the first run; the engine's memory. */
+typedef struct ts_times {
+    double begun, computed, given;
+} ts_times;
+TS_API const ts_times *ts_engine_times(const ts_engine *e, int *count);
 /* How many micro-batch results a run returns for each output. */
 TS_API int ts_engine_slots(const ts_engine *e);
 /* State by name, in PyTorch's layout: weights, buffers, "fc.weight.momentum", "lr", ... */
@@ -1033,6 +1054,8 @@ TS_API void ts_c_files_free(ts_c_files *f);
 #define ts_chunk(...)                 TS_AT_(ts_chunk(__VA_ARGS__))
 #define ts_for_loop(...)              TS_AT_(ts_for_loop(__VA_ARGS__))
 #define ts_cond(...)                  TS_AT_(ts_cond(__VA_ARGS__))
+#define ts_host_call(...)             TS_AT_(ts_host_call(__VA_ARGS__))
+#define ts_tap(...)                   TS_AT_(ts_tap(__VA_ARGS__))
 #define ts_pad(...)                   TS_AT_(ts_pad(__VA_ARGS__))
 #define ts_matmul(...)                TS_AT_(ts_matmul(__VA_ARGS__))
 #define ts_gather(...)                TS_AT_(ts_gather(__VA_ARGS__))

@@ -5,6 +5,7 @@ needs to know, names of weights, shapes and the structure of the results, is a P
 """
 
 import contextlib
+import os
 import sys
 import time
 import warnings
@@ -12,82 +13,26 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
-from . import _args, _core, _trace, _wrap, optim
-from ._logging import logger
+from . import _args, _core, _host, _state, _trace, _wrap, optim
+from ._logging import engineWarning, logger
+from ._batching import Batching
 from .enums import MeanReductionStrategy, OutputMode, ReductionType
-from .errors import check, createPoptorchError
+from .errors import createPoptorchError
 
 _KINDS = {"SGD": 0, "Adam": 1, "AdamW": 2, "RMSprop": 3, "LAMB": 4}
 _HYPER_BITS = {"lr": 1, "momentum": 2, "dampening": 4, "weight_decay": 8, "betas": 16, "eps": 32, "alpha": 64,
                "max_weight_norm": 128, "loss_scaling": 256, "velocity_scaling": 512}
-_MODES = {OutputMode.Final: 1, OutputMode.All: 2, OutputMode.Sum: 3, OutputMode.EveryN: 4}
 
 
-class Batching:
-    """D, A, R and the output mode, and what the engine is asked for in their place.
+class Anchor:
+    """A tensor that getAnchoredTensor() returns: an output, the gradients of a parameter, or a state."""
 
-    The engine has one device. R replicas are R times as many micro-batches of an update when training,
-    and R times as many iterations otherwise; the sums are the same. Where the results of a mode then differ,
-    the engine returns all of them and `pick` chooses; so it does when everything is wanted for another reason.
-    """
-
-    def __init__(self, options: Any, training: bool) -> None:
-        self.iterations = options.device_iterations
-        self.accumulation = options.Training.gradient_accumulation if training else 1
-        self.replicas = options.replication_factor
-        self.mode = OutputMode(options.output_mode)
-        self.period = options.output_return_period if self.mode == OutputMode.EveryN else 1
-        self.total = self.iterations * self.accumulation * self.replicas
-        if options.input_group_size != 1:
-            raise createPoptorchError("inputReplicaGrouping is not supported yet")
-        grouped = self.replicas > 1
-        same = self.mode == OutputMode.All or (self.mode == OutputMode.EveryN and training)
-        self.pick: Optional[Callable[[torch.Tensor, Tuple[int, ...]], torch.Tensor]] = None
-        self.engine_mode = _MODES[self.mode]
-        if grouped and not same:
-            self.wantAll()
-        self.engine_iterations = self.iterations * (1 if training else self.replicas)
-        self.engine_accumulation = self.accumulation * (self.replicas if training else 1)
-
-    def wantAll(self) -> None:
-        """Let the engine return the results of every micro-batch."""
-        self.engine_mode = _MODES[OutputMode.All]
-        self.pick = self._pick
-
-    def slots(self) -> int:
-        """Micro-batch results in what a call returns."""
-        if self.mode in (OutputMode.Final, OutputMode.Sum):
-            return self.replicas
-        return self.total // self.period
-
-    def engineSlots(self) -> int:
-        """The same of the engine."""
-        return self.total if self.pick is not None or self.mode == OutputMode.All else self.slots()
-
-    def _pick(self, t: torch.Tensor, dims: Tuple[int, ...]) -> torch.Tensor:
-        """Of all results of an output that has these dims in a micro-batch, those that the mode returns."""
-        parts = t.reshape(self.iterations, self.accumulation, self.replicas, *dims)
-        if self.mode == OutputMode.Final:
-            parts = parts[-1, -1]
-        elif self.mode == OutputMode.Sum:
-            parts = parts.sum((0, 1), dtype=t.dtype)
-        elif self.mode == OutputMode.EveryN:
-            parts = parts[self.period - 1::self.period]
-        slots = self.slots()
-        return parts.reshape(((slots * dims[0], *dims[1:]) if dims else ((slots,) if slots > 1 else ())))
-
-    def microBatch(self, name: str, t: torch.Tensor) -> torch.Tensor:
-        """The first micro-batch of an argument, a copy."""
-        if t.numel() == 0:
-            raise createPoptorchError(f"{name} has no elements: its shape is {tuple(t.shape)}")
-        if self.total == 1:
-            return t.detach().clone(memory_format=torch.contiguous_format)
-        check(t.dim() > 0 and t.shape[0] % self.total == 0,
-              f"Invalid batch dimension: {name} has shape {tuple(t.shape)}, its first dimension must be a "
-              f"multiple of {self.total} = deviceIterations ({self.iterations}) x gradientAccumulation "
-              f"({self.accumulation}) x replicationFactor ({self.replicas})")
-        rows = t.shape[0] // self.total
-        return t.detach()[:rows].clone(memory_format=torch.contiguous_format)
+    def __init__(self, mode: OutputMode, period: int) -> None:
+        self.mode = mode
+        self.period = period
+        self.output = -1
+        self.series: Any = None
+        self.state = ""
 
 
 class Program:
@@ -104,7 +49,10 @@ class Program:
         self.changed: List[str] = []                    # of these, those a run writes
         self.trained: List[str] = []
         self.written: List[Tuple[int, int]] = []        # (input, output): written back after a run
-        self.prints: List[Tuple[Any, int]] = []         # (how, output): written to stderr after a run
+        self.host: Any = None                           # what the graph calls
+        self.names: List[str] = []                      # of the graph's tensors
+        self.anchors: Dict[str, Anchor] = {}
+        self.narrow: Dict[int, torch.dtype] = {}        # of returned tensors, types that the engine lacks
         self.has_loss = False
         self.seconds = 0.0
 
@@ -166,9 +114,14 @@ def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: A
     for name, t in zip(names, arguments.tensors):
         if t.requires_grad:
             logger.warning("Input tensor %s has requires_grad=True: it was detached", name)
-    tracer = _trace.Tracer(type(model).__name__, training, options.execution_strategy)
+    tracer = _trace.Tracer(type(model).__name__, training, options)
+    for long_name, *_ in options.anchored_tensors.values():
+        if long_name.startswith(_GRADIENT):
+            tracer.gradients[long_name[len(_GRADIENT):]] = None    # type: ignore[assignment]
     with _wrap.unwatched(model):
         states = list(_namedStates(model))
+        for name in set(options.updatable_named_buffers) - {name for name, _ in model.named_buffers()}:
+            raise createPoptorchError(f"updatableNamedBuffers: the model has no buffer {name}")
         for name, t in zip(names, tensors):
             tracer.addInput(name, t)
         for name, t in states:
@@ -178,7 +131,51 @@ def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: A
             result = _forward(model, arguments, tensors, tracer, hooks)
         tracer.checkMissing()
         _finish(program, tracer, result, tensors, dict(states), training)
+        program.host = tracer.host
+        _addNames(program, tracer)
+        _addAnchors(program, tracer, batching, options)
+        _checkBuffers(program, batching, options)
     return program, tracer
+
+
+_GRADIENT, _UPDATED = "Gradient___", "UpdatedVar___"
+
+
+def _addNames(program: Program, tracer: _trace.Tracer) -> None:
+    program.names = [*program.states, *tracer.names]
+    for name in program.trained:
+        program.names += [_GRADIENT + name, _UPDATED + name]
+
+
+def _addAnchors(program: Program, tracer: _trace.Tracer, batching: Batching, options: Any) -> None:
+    """What Options.anchorTensor() asked for. A mode that is not the model's needs all results."""
+    known: Dict[int, int] = {}
+    for short, (name, use_model_mode, *rest) in options.anchored_tensors.items():
+        mode, period = (batching.mode, batching.period) if use_model_mode else (OutputMode(rest[0]), rest[1])
+        anchor = program.anchors[short] = Anchor(mode, period)
+        if name in tracer.names:
+            anchor.output = _output(program, tracer, tracer.names[name], known)
+            if (mode, period) != (batching.mode, batching.period):
+                batching.wantAll()
+        elif isinstance(tracer.gradients.get(name[len(_GRADIENT):]), _host.Series):
+            anchor.series = tracer.gradients[name[len(_GRADIENT):]]
+        else:
+            anchor.state = name[len(_UPDATED):] if name.startswith(_UPDATED) else name
+            if mode != OutputMode.Final and batching.total > 1:
+                raise createPoptorchError(f"anchorTensor(): of {name} only OutputMode.Final is supported yet")
+
+
+def _checkBuffers(program: Program, batching: Batching, options: Any) -> None:
+    changed = [name for name in program.changed if name not in program.trained]
+    if batching.replicas < 2 or not changed:
+        return
+    names = ", ".join(changed)
+    if options.broadcast_buffers and batching.groups > 1:
+        raise createPoptorchError(f"The model changes its buffers ({names}) and has several replicas, which would no "
+                                  "longer agree about them. To let each replica keep its own, use "
+                                  "Options.broadcastBuffers(False)")
+    raise createPoptorchError(f"Several replicas of a model that changes its buffers ({names}) are not supported yet, "
+                              "with broadcastBuffers(False) or without")
 
 
 def _forward(model: torch.nn.Module, arguments: Any, tensors: List[torch.Tensor], tracer: _trace.Tracer,
@@ -208,10 +205,12 @@ def _finish(program: Program, tracer: _trace.Tracer, result: Any, inputs: List[t
             program.returned.append(-1)
             continue
         program.returned.append(_output(program, tracer, tracer.output(t), values))
+        if t.dtype == torch.int16:
+            program.narrow[i] = t.dtype
     for i, value in tracer.writtenInputs():
         program.written.append((i, _output(program, tracer, value, values)))
-    for how, value in tracer.prints:
-        program.prints.append((how, _output(program, tracer, value, values)))
+    if not program.outputs and not training:
+        _output(program, tracer, tracer.graph.full("f32", (), 0.0), values)    # a graph has a result
     if training:
         loss = tracer.theLoss()
         tracer.graph.loss(loss)
@@ -328,6 +327,21 @@ class _Bar:
             self._bar.close()
 
 
+def _cacheFolder(options: Any) -> Optional[str]:
+    """Where the compiler looks for what it compiled before; None is its own place."""
+    folder = options.cache_path
+    if folder is None:
+        if options.Distributed.numProcesses > 1:
+            logger.warning("Several processes without enableExecutableCaching(): each of them compiles the model")
+        return None
+    if options.uses_ipu_model:
+        logger.warning("enableExecutableCaching() has no effect with a simulated device (useIpuModel)")
+        return ""
+    if not os.path.isdir(folder):
+        engineWarning(f'Specified directory not found. Creating "{folder}" directory ')
+    return folder
+
+
 def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, options: Any,
                    description: Optional[Dict[str, Any]], names: List[List[str]]) -> None:
     """Fill in the executable."""
@@ -336,6 +350,7 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
     running = strategy == MeanReductionStrategy.Running or (
         description is not None and optim.wantsRunningMean(description))
     sums = training.accumulation_and_replication_reduction_type == ReductionType.Sum
+    cache = _cacheFolder(options)
     started = time.perf_counter()
     bar = _Bar(options.show_compilation_progress_bar)
     try:
@@ -343,7 +358,7 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
             program.executable = _core.compile(
                 tracer.graph, None if description is None else _optimizerTuple(description, names),
                 batching.engine_iterations, batching.engine_accumulation, sums, running and not sums,
-                batching.engine_mode, batching.period, options.cache_path, bar)
+                batching.engine_mode, batching.period, cache, bar)
     finally:
         bar.close()
     program.seconds = time.perf_counter() - started
@@ -359,3 +374,13 @@ def checkExecutable(program: Program) -> None:
         same = same and state.get(name) == tuple(t.shape)
     if not same:
         raise createPoptorchError("The compiled model in the file was made from another model")
+
+
+def checkAnchors(program: Program) -> None:
+    """An Error for an anchor that names no tensor."""
+    state = [t[0] for t in program.executable.tensors(2)]
+    known = {*state, *_state.namesOf([(n,) for n in state], program.states, program.trained)}
+    for short, anchor in program.anchors.items():
+        if anchor.state and anchor.state not in known:
+            raise createPoptorchError(f"anchorTensor({short!r}, ...): the model has no tensor {anchor.state}; "
+                                      "getTensorNames() lists them")

@@ -9,6 +9,7 @@
  * of tessera.h. Whoever passes an address answers for its size; _executor.py is the only caller.
  */
 #include <string.h>
+#include <time.h>
 
 #include "core.h"
 
@@ -323,7 +324,10 @@ enum { RUN_TENSORS = 256 };
 typedef struct engine_object {
     PyObject_HEAD ts_engine *e;
     int nin, nout;
-    bool busy; /* a run goes on in another thread; guarded by the interpreter's lock */
+    bool busy;           /* a run goes on in another thread; guarded by the interpreter's lock */
+    PyObject *host;      /* called by the graph: host(id, address of inputs, of results) */
+    uint64_t cycles;     /* of the processor's counter, in the last run */
+    PyObject *raised[3]; /* by it: type, value and traceback, or NULL */
 } engine_object;
 
 static int count(const ts_executable *x, ts_role role)
@@ -335,27 +339,44 @@ static int count(const ts_executable *x, ts_role role)
     return n;
 }
 
+/* What the function raises leaves from run(). */
+static ts_status call_host(void *arg, int id, const void *const *in, void *const *out)
+{
+    engine_object *self = arg;
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *r = PyObject_CallFunction(self->host, "iKK", id, (unsigned long long)(uintptr_t)in,
+                                        (unsigned long long)(uintptr_t)out);
+    bool ok = r != NULL;
+
+    if (!ok)
+        PyErr_Fetch(&self->raised[0], &self->raised[1], &self->raised[2]);
+    Py_XDECREF(r);
+    PyGILState_Release(state);
+    return ok ? TS_OK : TS_ERR_ARG;
+}
+
 static PyObject *engine_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     executable_object *x;
     unsigned long long seed;
     engine_object *self;
-    ts_engine *e;
+    ts_run_options opt;
+    PyObject *host;
     int threads;
     ts_status s;
 
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "O!Ki", &executable_type, &x, &seed, &threads))
+    if (!PyArg_ParseTuple(args, "O!KiO", &executable_type, &x, &seed, &threads, &host) ||
+        !(self = (engine_object *)type->tp_alloc(type, 0)))
         return NULL;
-    Py_BEGIN_ALLOW_THREADS s =
-        ts_engine_new(x->x, &(ts_run_options){.seed = seed, .threads = threads}, &e);
-    Py_END_ALLOW_THREADS if (s) return core_fail();
-    self = (engine_object *)type->tp_alloc(type, 0);
-    if (!self) {
-        ts_engine_free(e);
-        return NULL;
+    self->host = Py_NewRef(host);
+    opt = (ts_run_options){.seed = seed, .threads = threads, .host = call_host, .host_arg = self};
+    Py_BEGIN_ALLOW_THREADS s = ts_engine_new(x->x, &opt, &self->e);
+    Py_END_ALLOW_THREADS if (s)
+    {
+        Py_DECREF(self);
+        return core_fail();
     }
-    self->e = e;
     self->nin = count(x->x, TS_ROLE_INPUT);
     self->nout = count(x->x, TS_ROLE_OUTPUT);
     return (PyObject *)self;
@@ -364,6 +385,7 @@ static PyObject *engine_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 static void engine_free(engine_object *self)
 {
     ts_engine_free(self->e);
+    Py_XDECREF(self->host);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -392,9 +414,26 @@ static bool addresses(PyObject *list, int n, const char *what, void **out)
     return true;
 }
 
+/* The processor's time stamp counter, or nanoseconds where there is none that we know. */
+static uint64_t cycle_counter(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    uint64_t x;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(x));
+    return x;
+#else
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+#endif
+}
+
 static PyObject *engine_run(engine_object *self, PyObject *const *args, Py_ssize_t n)
 {
     void *in[RUN_TENSORS], *out[RUN_TENSORS];
+    uint64_t start;
     ts_status s;
 
     if (n != 2) {
@@ -404,11 +443,38 @@ static PyObject *engine_run(engine_object *self, PyObject *const *args, Py_ssize
     if (!addresses(args[0], self->nin, "inputs", in) ||
         !addresses(args[1], self->nout, "outputs", out) || !claim(self))
         return NULL;
+    start = cycle_counter();
     Py_BEGIN_ALLOW_THREADS s = ts_engine_run(self->e, (const void *const *)in, out);
-    Py_END_ALLOW_THREADS self->busy = false;
+    Py_END_ALLOW_THREADS self->cycles = cycle_counter() - start;
+    self->busy = false;
+    if (s && self->raised[0]) {
+        PyErr_Restore(self->raised[0], self->raised[1], self->raised[2]);
+        memset(self->raised, 0, sizeof(self->raised));
+        return NULL;
+    }
     if (s)
         return core_fail();
     Py_RETURN_NONE;
+}
+
+/* [(begun, computed, given)] of each micro-batch of the last run */
+static PyObject *engine_times(engine_object *self, PyObject *unused)
+{
+    int n;
+    const ts_times *t = ts_engine_times(self->e, &n);
+    PyObject *list = PyList_New(n);
+
+    (void)unused;
+    for (int i = 0; list && i < n; i++) {
+        PyObject *row = Py_BuildValue("(ddd)", t[i].begun, t[i].computed, t[i].given);
+
+        if (!row) {
+            Py_DECREF(list);
+            return NULL;
+        }
+        PyList_SET_ITEM(list, i, row);
+    }
+    return list;
 }
 
 /* Between a state of the engine and the caller's memory. */
@@ -473,6 +539,12 @@ static PyObject *engine_set_rng(engine_object *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *engine_cycles(engine_object *self, PyObject *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(self->cycles);
+}
+
 static PyObject *engine_slots(engine_object *self, PyObject *unused)
 {
     (void)unused;
@@ -488,6 +560,9 @@ static PyMethodDef engine_methods[] = {
     CORE_METHOD("set", engine_set, METH_VARARGS, "set(name, number): a variable hyper-parameter"),
     CORE_METHOD("rng", engine_rng, METH_NOARGS, "rng() -> [seed, step]"),
     CORE_METHOD("set_rng", engine_set_rng, METH_VARARGS, "set_rng(seed, step)"),
+    CORE_METHOD("times", engine_times, METH_NOARGS,
+                "times() -> [(begun, computed, given)] of the last run's micro-batches"),
+    CORE_METHOD("cycles", engine_cycles, METH_NOARGS, "cycles() -> that the last run took"),
     CORE_METHOD("slots", engine_slots, METH_NOARGS,
                 "slots() -> micro-batch results that a run returns"),
     {NULL, NULL, 0, NULL},
@@ -498,7 +573,8 @@ static PyTypeObject engine_type = {
     .tp_basicsize = sizeof(engine_object),
     .tp_dealloc = (destructor)engine_free,
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "Engine(executable, seed, threads): a loaded executable and its state.",
+    .tp_doc = "Engine(executable, seed, threads, host): a loaded executable and its state.\n"
+              "host(id, inputs, results) is what host calls call; addresses of addresses.",
     .tp_methods = engine_methods,
     .tp_new = engine_new,
 };

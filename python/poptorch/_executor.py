@@ -14,7 +14,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
-from . import _args, _compile, _core, _file, _state, _trace, _wrap, blocks, optim
+from . import _args, _compile, _core, _file, _state, _times, _trace, _wrap, blocks, optim
+from ._batching import Batching
 from ._logging import logger
 from .enums import ConnectionType, OutputMode
 from .errors import check, createPoptorchError
@@ -88,9 +89,12 @@ class PoplarExecutor:
         self._rng: Optional[List[int]] = None
         self._state_stale = False    # of the optimizer
         self._saved_state: Dict[str, torch.Tensor] = {}
-        self._times = (0.0, 0.0, 0.0, 0.0)
+        self._call_times = (0.0, 0.0)    # beginning and end of the last call
+        self._run_times: List[Tuple[float, float, float]] = []
+        self._cycles = 0
+        self._anchored: Dict[str, torch.Tensor] = {}
         self._warned_contiguous = False
-        self._batching = _compile.Batching(self._options, training)
+        self._batching = Batching(self._options, training)
         if training:
             self._link = _wrap.Link(self)
             _wrap.wrap(model, self._link)
@@ -198,14 +202,14 @@ class PoplarExecutor:
     def _build(self, args: Tuple, kwargs: Dict[str, Any], executable: Any = None) -> None:
         """Trace and compile, or with an executable, trace only."""
         self._options._Popart.checkKeys()
-        if self._options.anchored_tensors:
-            raise createPoptorchError("anchorTensor() is not supported yet")
         with _trace.nativeErrors():
-            arguments = _args.Arguments(self._model.forward, args, kwargs)
+            function = isinstance(self._model, blocks._CallableModule)    # whose signature is its own
+            forward = self._model._function if function else self._model.forward
+            arguments = _args.Arguments(forward, args, kwargs)
             program, tracer = _compile.trace(
                 self._model, arguments, self._batching, self._options, self._training,
                 (list(_pre_hooks.values()), list(_post_hooks.values())))
-        if program.written or program.prints:
+        if program.written:
             self._batching.wantAll()
         names: List[List[str]] = []
         if self._training:
@@ -216,6 +220,7 @@ class PoplarExecutor:
         else:
             program.executable = executable
             _compile.checkExecutable(program)
+        _compile.checkAnchors(program)
         tracer.close()
         arguments.tensors = []    # the shapes stay, the first batch can go
         self._program = program
@@ -270,16 +275,24 @@ class PoplarExecutor:
 
     def compilationTime(self) -> datetime.timedelta:
         """How long compiling took."""
-        return datetime.timedelta(seconds=self._compiled().seconds)
+        program = self._compiled()
+        if not self._options.show_compilation_progress_bar:
+            raise createPoptorchError("The time of a compilation is measured by its progress bar, which "
+                                      "showCompilationProgressBar(False) has switched off")
+        return datetime.timedelta(seconds=program.seconds)
 
     def getTensorNames(self) -> List[str]:
-        """Names of the weights, buffers, optimizer state, inputs and outputs of the compiled model."""
+        """Names of the compiled model's tensors, for Options.anchorTensor(): weights, buffers, optimizer state,
+        inputs, the loss, and what every operation computes."""
         check(self._program is not None, "The model must be compiled before its tensors have names")
-        return [t[0] for role in (0, 1, 2) for t in self._compiled().executable.tensors(role)]
+        program = self._compiled()
+        return [*program.names, *_state.namesOf(program.executable.tensors(2), program.states, program.trained)]
 
     def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
-        """The last value of an anchor; there are none yet."""
-        raise AssertionError(f"No anchor is called {short_name}: anchorTensor() is not supported yet")
+        """What the last call left in the tensor that anchorTensor(short_name, ...) named."""
+        check(short_name in self._options.anchored_tensors, f"No anchor is called {short_name}")
+        check(short_name in self._anchored, f"{short_name} has no value before the model has run")
+        return self._anchored[short_name]
 
     # --- device ---
 
@@ -288,7 +301,7 @@ class PoplarExecutor:
         seed = self._options.random_seed if self._options.exists("random_seed") else None
         seed = torch.initial_seed() if seed is None else seed
         with _trace.nativeErrors():
-            self._engine = _core.Engine(program.executable, seed & (2**64 - 1), 0)
+            self._engine = _core.Engine(program.executable, seed & (2**64 - 1), 0, program.host)
         self._prepareRun()
         self._upload()
         for name, t in self._saved_state.items():
@@ -302,25 +315,25 @@ class PoplarExecutor:
     def _prepareRun(self) -> None:
         """What every call needs: the results' dtypes and shapes."""
         program = self._compiled()
-        slots = self._batching.engineSlots()
-        self._allocations = []
-        for dtype, dims in program.outputs:
-            shape = (slots * dims[0], *dims[1:]) if dims else ((slots,) if slots > 1 else ())
-            self._allocations.append((shape, dtype))
-        plain = program.returned == list(range(len(program.returned))) and not program.constants
+        self._allocations = [(self._batching.engineShape(dims), dtype) for dtype, dims in program.outputs]
+        plain = program.returned == list(range(len(program.outputs))) and not program.constants and \
+            not program.narrow and not self._batching.all_results
         tree = program.results
         self._shape: Any = None
-        if plain and self._batching.pick is None and type(tree) is _args._Node and tree.keys is None and \
-                tree.kind in (tuple, list) and all(type(i) is _args._Leaf for i in tree.items):
+        if plain and type(tree) is _args._Node and tree.keys is None and tree.kind in (tuple, list) and \
+                all(type(i) is _args._Leaf for i in tree.items):
             self._shape = tree.kind
-        elif plain and self._batching.pick is None and type(tree) is _args._Leaf:
+        elif plain and type(tree) is _args._Leaf:
             self._shape = _first
+        leaves = program.arguments.leaves
+        self._direct = self._batching.groups == self._batching.replicas and \
+            all(leaf.dtype != torch.int16 for leaf in leaves)
 
     @_trace.nativeErrors()
     def _upload(self) -> None:
         """Weights and buffers to the device."""
         for name, t in self._compiled().states.items():
-            data = _wrap.plain(t).detach().contiguous()
+            data = _trace.engineTensor(_wrap.plain(t))
             self._engine.write(name, data.data_ptr(), data.numel() * data.element_size())
         self._stale = False
         links = _wrap.links(self._compiled().states.values())
@@ -346,6 +359,7 @@ class PoplarExecutor:
             self._ours.syncState()
         self._saved_state = self._readState()
         self._rng = self._engine.rng()
+        self._run_times, self._cycles = self._engine.times(), self._engine.cycles()
         self._engine = None
 
     def _readState(self) -> Dict[str, torch.Tensor]:
@@ -391,7 +405,8 @@ class PoplarExecutor:
         self._stale = False
         for name in program.changed:
             t = _wrap.plain(program.states[name]).detach()
-            data = t if t.is_contiguous() else torch.empty(t.shape, dtype=t.dtype)
+            direct = t.is_contiguous() and t.dtype != torch.int16
+            data = t if direct else torch.empty_like(_trace.engineTensor(t))
             self._engine.read(name, data.data_ptr(), data.numel() * data.element_size())
             if data is not t:
                 t.copy_(data)
@@ -409,16 +424,20 @@ class PoplarExecutor:
         self._compiled()
         if self._engine is None:
             raise createPoptorchError("Device is not attached")
+        if self._ours is not None:
+            self._ours.syncState()
         self._stale = False
         self._upload()
 
     def copyNamedBuffersToDevice(self) -> None:
         """Upload the buffers of Options.updatableNamedBuffers."""
         program = self._compiled()
-        for name in self._options.updatable_named_buffers:
-            if name not in program.states:
-                raise createPoptorchError(f"{name} is not a buffer of the compiled model")
-            data = _wrap.plain(program.states[name]).detach().contiguous()
+        if not self._options.updatable_named_buffers:
+            raise createPoptorchError("copyNamedBuffersToDevice() needs Options.updatableNamedBuffers([...])")
+        if self._engine is None:
+            raise createPoptorchError("Device is not attached")
+        for name in set(self._options.updatable_named_buffers) & program.states.keys():    # those in use
+            data = _trace.engineTensor(_wrap.plain(program.states[name]))
             self._engine.write(name, data.data_ptr(), data.numel() * data.element_size())
 
     def load_state_dict(self, state_dict: Dict[str, torch.Tensor], strict: bool = True) -> Any:
@@ -512,24 +531,25 @@ class PoplarExecutor:
             if not t.is_contiguous():
                 t = self._contiguous(t)
                 copies.append(t)
+            if not self._direct:
+                t = _trace.engineTensor(self._batching.forReplicas(t))
+                copies.append(t)
             inputs.append(t.data_ptr())
         outs = [torch.empty(shape, dtype=dtype) for shape, dtype in self._allocations]
         addresses: List[Optional[int]] = [o.data_ptr() for o in outs]
         if program.has_loss:    # type: ignore[union-attr]
             addresses.append(None)
-        before = time.perf_counter()
         try:
             self._engine.run(inputs, addresses)
         except _core.Error as e:
             raise _trace.coreError(e) from None
-        after = time.perf_counter()
         self._stale = self._state_stale = self._training
-        if program.written or program.prints:    # type: ignore[union-attr]
+        if program.written or program.anchors:    # type: ignore[union-attr]
             self._afterRun(tensors, outs)
         for o in outs:
             o.backward = _noBackward    # type: ignore[assignment]
         result = self._shape(outs) if self._shape is not None else self._results(outs)
-        self._times = (started, before, after, time.perf_counter())
+        self._call_times = started, time.perf_counter()
         return result
 
     def _makeReady(self, args: Tuple, kwargs: Dict[str, Any]) -> None:
@@ -549,60 +569,82 @@ class PoplarExecutor:
     def _results(self, outs: List[torch.Tensor]) -> Any:
         """The structure that forward returned."""
         program = self._compiled()
-        if self._batching.pick is not None:
+        if self._batching.all_results:
             outs = [self._batching.pick(o, dims) for o, (_, dims) in zip(outs, program.outputs)]
-            for o in outs:
-                o.backward = _noBackward    # type: ignore[assignment]
-        leaves = [program.constants[i] if k < 0 else outs[k] for i, k in enumerate(program.returned)]
+        leaves = [program.constants[i] if k < 0 else outs[k].to(program.narrow.get(i, outs[k].dtype))
+                  for i, k in enumerate(program.returned)]
+        for o in leaves:
+            o.backward = _noBackward    # type: ignore[assignment]
         return _args.rebuild(program.results, leaves)
 
     def _afterRun(self, tensors: List[torch.Tensor], outs: List[torch.Tensor]) -> None:
-        """Inputs that forward writes to, and ipu_print_tensor."""
+        """Inputs that forward writes to, and anchors."""
         program = self._compiled()
         for i, k in program.written:
-            tensors[i].detach().copy_(outs[k].view(tensors[i].shape))
-        for how, k in program.prints:
-            for part in outs[k].view(self._batching.total, *program.outputs[k][1]):
-                how(part)
+            tensors[i].detach().copy_(self._batching.ofGroups(outs[k]).view(tensors[i].shape))
+        for name, anchor in program.anchors.items():
+            if anchor.state:
+                self._anchored[name] = self._stateNamed(anchor.state)
+            elif anchor.series is not None:
+                self._anchored[name] = self._batching.pick(anchor.series.take(), anchor.series.spec[1], anchor.mode,
+                                                           anchor.period)
+            elif self._batching.all_results:
+                self._anchored[name] = self._batching.pick(outs[anchor.output], program.outputs[anchor.output][1],
+                                                           anchor.mode, anchor.period)
+            else:
+                self._anchored[name] = outs[anchor.output]
+
+    def _stateNamed(self, name: str) -> torch.Tensor:
+        """A weight, buffer or state of the optimizer as it is on the device."""
+        program = self._compiled()
+        for found, dtype, dims, size in program.executable.tensors(2):
+            if name in (found, *_state.namesOf([(found,)], (), program.trained)):
+                t = torch.empty(dims, dtype=_trace.TORCH_DTYPES[dtype])
+                self._engine.read(found, t.data_ptr(), size)
+                return t
+        raise createPoptorchError(f"The compiled model has no tensor {name}")
 
     # --- times ---
 
-    def getPerfCounters(self) -> Dict[str, List[List[float]]]:
-        """When the last run took its inputs and gave its outputs, in seconds, by tensor and event."""
+    def getPerfCounters(self) -> _times.Counters:
+        """When the last call's inputs were offered and taken and its outputs ready and returned, in seconds:
+        value[i][j] for tensor i and micro-batch j."""
         if self._program is None:
-            return {k: [[]] for k in ("input", "input_complete", "output", "output_complete")}
-        start, ready, ran, done = self._times
-        inputs = len(self._program.executable.tensors(0))
-        n, m = self._batching.total, self._batching.slots()
-        outputs = max(1, len(self._program.outputs))
-        return {"input": [[start] * n] * inputs, "input_complete": [[ready] * n] * inputs,
-                "output": [[ran] * m] * outputs, "output_complete": [[done] * m] * outputs}
+            return {k: [[]] for k in _times.NAMES}
+        times = self._run_times if self._engine is None else self._engine.times()
+        return _times.counters(*self._call_times, times, self._batching.microBatches(),
+                               len(self._program.arguments.leaves), len(set(self._program.returned) - {-1}))
 
-    def _latency(self, first: int, last: int) -> Tuple[float, float, float]:
-        seconds = self._times[last] - self._times[first]
-        return (seconds, seconds, seconds) if self._program is not None else (0.0, 0.0, 0.0)
+    def _latency(self, first: str, last: str) -> Tuple[float, float, float]:
+        return _times.latency(self.getPerfCounters(), first, last)
 
     def getHostIpuLatency(self) -> Tuple[float, float, float]:
-        """(least, most, mean) seconds from the call to the start of the run."""
-        return self._latency(0, 1)
+        """(least, most, mean) seconds from offering inputs until they are taken."""
+        return self._latency("input", "input_complete")
 
     def getComputeLatency(self) -> Tuple[float, float, float]:
-        """(least, most, mean) seconds of the run."""
-        return self._latency(1, 2)
+        """(least, most, mean) seconds from taking inputs until outputs are ready."""
+        return self._latency("input_complete", "output")
 
     def getIpuHostLatency(self) -> Tuple[float, float, float]:
-        """(least, most, mean) seconds from the end of the run to the call's return."""
-        return self._latency(2, 3)
+        """(least, most, mean) seconds from outputs that are ready until they are returned."""
+        return self._latency("output", "output_complete")
 
     def getLatency(self) -> Tuple[float, float, float]:
-        """(least, most, mean) seconds of a whole call."""
-        return self._latency(0, 3)
+        """(least, most, mean) seconds from offering inputs until outputs are returned."""
+        return self._latency("input", "output_complete")
 
     def cycleCount(self) -> int:
-        """Cycles of the last run; our devices do not count them."""
+        """Cycles of the processor's counter that the last run took."""
         self._compiled()
-        raise createPoptorchError("Cycles are counted by hardware that this device does not have; use "
-                                  "getComputeLatency()")
+        if not self._options._Popart.options.get("instrumentWithHardwareCycleCounter"):
+            raise createPoptorchError("Cycles are not counted: use Options.logCycleCount(True)")
+        if self._options.uses_ipu_model:
+            raise createPoptorchError("A simulated device (useIpuModel) does not count cycles")
+        cycles = self._cycles if self._engine is None else self._engine.cycles()
+        if not cycles:
+            raise createPoptorchError("There are no cycles before the model has run")
+        return cycles
 
 
 def _first(outs: List[torch.Tensor]) -> torch.Tensor:
@@ -633,7 +675,7 @@ def load(filename: str, edit_opts_fn: Optional[Callable[[Options], None]] = None
     record = _file.read(filename)
     check(record.get("model") is not None,
           f"{filename} was saved with export_model=False; use loadExecutable() on a wrapped model instead")
-    options = record["options"].clone()
+    options = record["options"].clone().forThisMachine()
     if edit_opts_fn is not None:
         edit_opts_fn(options)
     executor = PoplarExecutor(record["model"], options, record["training"], record["optimizer"])

@@ -3,9 +3,11 @@
 Colours are used only when both stdout and stderr are terminals, so that a log file stays plain text.
 """
 
+import datetime
 import logging
 import os
 import sys
+import threading
 import types
 from typing import Dict, Optional, Type, Union
 
@@ -73,6 +75,13 @@ def setLogLevel(level: Union[str, int]) -> None:
         raise ValueError(f"Invalid log level {level!r}, valid levels are: {', '.join(LEVELS)}")
     _level = name
     logger.setLevel(LEVELS[name])
+
+
+def engineWarning(text: str) -> None:
+    """A line in the form of the layers below: UTC time, module, process and thread, level."""
+    if LEVELS[_level] <= logging.WARNING:
+        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        sys.stderr.write(f"{now} popart:devicex {os.getpid()}.{threading.get_native_id()} W: {text}\n")
 
 
 def getLogLevel() -> str:

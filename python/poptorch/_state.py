@@ -4,7 +4,7 @@ The engine calls the first moment of fc.weight `fc.weight.exp_avg`; in a state d
 The step counter is one number in the engine and one for each parameter in a state dict.
 """
 
-from typing import Dict, Iterable, Tuple
+from typing import Dict, Iterable, List, Tuple
 
 import torch
 
@@ -59,3 +59,8 @@ def toEngine(state: Dict[str, torch.Tensor], tensors: Iterable[Tuple],
     if missing:
         logger.warning("The optimizer state has no %s: they keep their values", ", ".join(missing))
     return out
+
+
+def namesOf(tensors: Iterable[Tuple], states: Iterable[str], trained: Iterable[str]) -> List[str]:
+    """The names in PopTorch of the engine's tensors that are none of the model's own states."""
+    return [n for t in tensors if t[0] not in states for n in _names(t[0], trained)[1]]

@@ -26,7 +26,9 @@ from torch.nn.modules import module as hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import _core, blocks
+from . import _core, autocasting, blocks
+from ._host import Host, Series
+from ._logging import logger
 from .errors import createNativeError, createPoptorchError
 
 DTYPES: Dict[torch.dtype, str] = {
@@ -34,9 +36,15 @@ DTYPES: Dict[torch.dtype, str] = {
     torch.int8: "i8", torch.uint8: "u8", torch.int32: "i32", torch.int64: "i64", torch.bool: "bool",
 }
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+DTYPES[torch.int16] = "i32"    # the engine has none: see engineTensor()
 
 #: What a call returns in place of the 64-bit types.
 OUTPUT_DTYPES = {"i64": "i32", "f64": "f32"}
+
+#: Functions that make a tensor from nothing. Without a device= they warn, as on the original device.
+_FACTORIES = frozenset(getattr(torch, n) for n in (
+    "arange empty full full_like linspace logspace ones rand randint randn randperm range tensor zeros "
+    "zeros_like").split())
 
 #: The result depends on the shape of the arguments only, so it is a constant.
 _SHAPE_ONLY = frozenset(f"aten::{n}" for n in (
@@ -111,6 +119,12 @@ def nativeErrors() -> Iterator[None]:
         yield
     except _core.Error as e:
         raise coreError(e) from None
+
+
+def engineTensor(t: torch.Tensor) -> torch.Tensor:
+    """The elements as the engine has them: side by side, and of a type that it knows."""
+    t = t.detach()
+    return (t.to(torch.int32) if t.dtype == torch.int16 else t).contiguous()
 
 
 class _Memory:
@@ -200,22 +214,30 @@ class Missing(Exception):
 class Tracer(TorchDispatchMode):
     """The dispatch mode. Use run()."""
 
-    def __init__(self, name: str, training: bool, strategy: blocks.ExecutionStrategy) -> None:
+    def __init__(self, name: str, training: bool, options: Any) -> None:
         super().__init__()
         self.graph = _core.Graph(name)
         self.training = training
-        self.strategy = strategy
+        self.options = options
+        self.host = Host()
+        self.names: Dict[str, Any] = {}         # values by the names of getTensorNames()
+        self.gradients: Dict[str, Series] = {}    # of parameters, for anchors
+        self.convolutions: Optional[List[int]] = None    # of the MultiConv that is open
+        self._scopes: List[str] = []
+        self._made: Set[int] = set()            # memory that the trace itself made
+        self._repeats: Dict[str, int] = {}
+        self._paused = False
         self.missing: Dict[str, Tuple[str, int]] = {}
         self.losses: List[Any] = []
         self.demoted: Set[int] = set()
         self.leaves: Dict[str, _Tensor] = {}    # parameters and buffers by name
         self.inputs: List[_Tensor] = []
-        self.prints: List[Tuple[Any, Any]] = []    # (how, value)
         self._tensors: Dict[int, _Tensor] = {}
         self._memories: Dict[int, _Memory] = {}
         self._constants: Dict[Tuple[int, int], Tuple[torch.Tensor, Any]] = {}
         self._feeds: Dict[int, FrozenSet[int]] = {}    # id of a value: the losses it depends on
         self._values: List[Any] = []                   # keeps those ids their own
+        self._offsets: Dict[int, Tuple[int, int]] = {}    # id of a tensor: that of another, how much more it is
         self._override: Optional[Tuple[str, Tuple]] = None
         self._recorder: Optional[blocks.Recorder] = None
         self._block: Optional[str] = None
@@ -235,7 +257,7 @@ class Tracer(TorchDispatchMode):
         if t.dtype not in DTYPES:
             raise createPoptorchError(f"{name} has type {t.dtype}, which is not supported; there are "
                                       f"{', '.join(str(d) for d in DTYPES)}")
-        value = self.graph.input(name, DTYPES[t.dtype], t.shape)
+        value = self.named("input", self.graph.input(name, DTYPES[t.dtype], t.shape))
         self.inputs.append(self._add(_Tensor(t, self._newMemory(t), value)))
 
     def addState(self, name: str, t: torch.Tensor, trained: bool) -> None:
@@ -247,7 +269,30 @@ class Tracer(TorchDispatchMode):
         leaf = _Tensor(t, self._newMemory(t))
         declare = self.graph.param if trained else self.graph.buffer
         leaf.make = lambda: declare(name, *leaf.spec)
+        if trained and name in self.gradients:
+            spec = t.dtype, tuple(t.shape)
+            self.gradients[name] = Series(spec)
+            ids = self.host.add(None, [spec]), self.host.add(self.gradients[name], [spec])
+            leaf.make = lambda: self.graph.tap(declare(name, *leaf.spec), *ids)
         self.leaves[name] = self._add(leaf)
+
+    def named(self, name: str, value: Any) -> Any:
+        """Give a value its name; the second of a name is name/1."""
+        if name in self.names:
+            n = self._repeats[name] = self._repeats.get(name, 0) + 1
+            name = f"{name}/{n}"
+        self.names[name] = value
+        return value
+
+    def beginScope(self, name: str) -> None:
+        """Names of operations begin with name/ from here on."""
+        self._scopes.append(name)
+        self.graph.scope_begin(name)
+
+    def endScope(self) -> None:
+        """The end of beginScope()."""
+        self._scopes.pop()
+        self.graph.scope_end()
 
     # --- values of tensors ---
 
@@ -332,7 +377,7 @@ class Tracer(TorchDispatchMode):
         if t.dtype not in DTYPES or t.numel() == 0:
             raise createPoptorchError(f"A tensor of type {t.dtype} and shape {tuple(t.shape)} cannot be part "
                                       "of a model")
-        kept = t.detach().contiguous()
+        kept = engineTensor(t)
         first = kept.flatten()[0].item()
         if abs(first) < 2**53 and bool((kept == first).all()):
             value = self.graph.full(DTYPES[t.dtype], t.shape, float(first))
@@ -343,13 +388,24 @@ class Tracer(TorchDispatchMode):
 
     # --- calls ---
 
+    def _checkMade(self, t: torch.Tensor) -> None:
+        """A tensor from outside of the trace would be the same in every run, whatever becomes of it."""
+        if t.dim() and _storage(t) not in self._made:
+            file, line = _userLine()
+            raise createPoptorchError(f"Expected an IPU tensor but got one of shape {tuple(t.shape)} that was made "
+                                      f"on the CPU, outside of forward() ({file}:{line}): make it in forward(), "
+                                      "pass it as an argument, or register it as a buffer")
+
     def _encode(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             known = self._find(value)
             if known is not None and known.cut and value.grad_fn is not None and torch.is_grad_enabled():
                 self._note(f"{type(value.grad_fn).__name__}: a gradient that is a Python function "
                            "(torch.autograd.Function) is not supported")
-            return self._constant(value) if known is None else self._valueOf(known)
+            if known is not None:
+                return self._valueOf(known)
+            self._checkMade(value)
+            return self._constant(value)
         if isinstance(value, (list, tuple)):
             return [self._encode(v) for v in value]
         if value is None or isinstance(value, (bool, int, float, str)):
@@ -369,10 +425,23 @@ class Tracer(TorchDispatchMode):
         self.graph.here(*_userLine())
         self._enterBlock()
         values = self.graph.lower(op, spec[0], spec[1], args)
-        for v in values:
+        name = "/".join((*self._scopes, op.partition("::")[2].partition(".")[0]))
+        for i, v in enumerate(values):
             if v is not None:
-                self._tracked(v, args)
+                self.named(f"{name}:{i}", self._tracked(v, args))
+        if self.convolutions is not None and op.startswith("aten::convolution"):
+            self._group(values[0], args)
         return list(values)
+
+    def _group(self, value: Any, args: Tuple) -> None:
+        """A convolution in a MultiConv must not need another one's result. Those are marked with numbers
+        below 0, which no loss has."""
+        feeds = frozenset().union(*(self._feeds.get(id(v), frozenset()) for v in _valuesIn(args)))
+        if feeds & set(self.convolutions):    # type: ignore[arg-type]
+            raise createPoptorchError("The convolutions in a poptorch.MultiConv must not depend on each other")
+        mark = -1 - len(self._values)
+        self.convolutions.append(mark)    # type: ignore[union-attr]
+        self._feeds[id(value)] = feeds | {mark}
 
     def _enterBlock(self) -> None:
         block = self._recorder.place()[0] if self._recorder is not None else None
@@ -391,9 +460,12 @@ class Tracer(TorchDispatchMode):
         kwargs = kwargs or {}
         schema = func._schema
         name = schema.name
+        if self._paused:
+            return func(*args, **kwargs)
         traced = any(self._find(t) is not None for t in _tensorsIn((args, list(kwargs.values()))))
         if self._override is None and (name in _SHAPE_ONLY or not (traced or name in _RANDOM)):
-            return func(*args, **kwargs)
+            return self._claim(name, (args, list(kwargs.values())), func(*args, **kwargs))
+        args = self._autocast(name, args)
         if name == "aten::_local_scalar_dense":
             raise _needsValue("The value of a tensor")
         bound = [args[i] if i < len(args) else kwargs.get(a.name, a.default_value)
@@ -401,6 +473,31 @@ class Tracer(TorchDispatchMode):
         if name == "aten::as_strided_" and _sameElements(*bound[:4]):
             return func(*args, **kwargs)
         return self._call(func, name, bound, args, kwargs)
+
+    def _claim(self, name: str, args: Any, out: Any) -> Any:
+        """Remember what was made in the trace, and not of tensors from outside of it."""
+        inside = name in _SHAPE_ONLY or name == "aten::lift_fresh" or all(
+            not t.dim() or _storage(t) in self._made or self._find(t) is not None for t in _tensorsIn(args))
+        if inside:
+            self._made.update(_storage(t) for t in _tensorsIn(out))
+        return out
+
+    def _autocast(self, name: str, args: Tuple) -> Tuple:
+        """The arguments as the policy of an autocast region has them."""
+        if not autocasting.isEnabled() or not self.options.Precision.autocast_enabled:
+            return args
+        policy = self.options.Precision.autocast_policy
+        dtype = policy.castTo(name.partition("::")[2], args, [t.dtype for t in _tensorsIn(args)])
+        if dtype is None:
+            return args
+
+        def cast(v: Any) -> Any:
+            if isinstance(v, torch.Tensor):
+                wanted = v.is_floating_point() and v.dtype != dtype
+                return torch.ops.aten._to_copy(v, dtype=dtype) if wanted else v
+            return type(v)(cast(x) for x in v) if isinstance(v, (list, tuple)) else v
+        with self:
+            return tuple(cast(v) for v in args)
 
     def _call(self, func: Any, name: str, bound: List[Any], args: Tuple, kwargs: Dict) -> Any:
         written = [i for i, a in enumerate(func._schema.arguments)
@@ -427,6 +524,7 @@ class Tracer(TorchDispatchMode):
     def _adopt(self, t: torch.Tensor, overwritten: bool) -> None:
         """An ordinary tensor becomes part of the graph, because a traced value is written to it."""
         owner = t if t._base is None else t._base
+        self._checkMade(owner)
         value = None if overwritten and owner is t else self._constant(owner)
         self._add(_Tensor(owner, self._newMemory(owner), value))
 
@@ -458,6 +556,9 @@ class Tracer(TorchDispatchMode):
         target = self._find(targets[0])
         if target is None or len(targets) != 1:    # resized, or several at once
             self._note(op)
+            for t in targets:    # what is read from them is missing too
+                if t.numel() and self._find(t) is None:
+                    self._add(_Tensor(t, self._newMemory(t)))
             return
         values = self._results(op, target.spec, encoded)
         value = values[0] if values else None
@@ -506,10 +607,29 @@ class Tracer(TorchDispatchMode):
             else:
                 self._add(_Tensor(t, self._newMemory(t), value)).cut = cut
             self._tensors[id(t)].op = op
+        if name in ("aten::add", "aten::sub"):
+            self._noteOffset(name, bound, first)
         if name in _STATISTICS and bound[5] and len(values) == 5:
             for argument, result in _STATISTICS[name]:
                 if isinstance(bound[argument], torch.Tensor):
                     self._write(self._find(bound[argument]), values[result])
+
+    def _noteOffset(self, name: str, bound: List[Any], out: torch.Tensor) -> None:
+        """Whole numbers that differ by a constant: the bounds of x[i:i + n]."""
+        other = bound[1]
+        if out.is_floating_point() or not isinstance(bound[0], torch.Tensor):
+            return
+        if isinstance(other, torch.Tensor):
+            if other.numel() != 1 or self._find(other) is not None:
+                return
+            other = int(other)
+        root, offset = self._offsets.get(id(bound[0]), (id(bound[0]), 0))
+        self._offsets[id(out)] = root, offset + (other if name == "aten::add" else -other) * (bound[2] or 1)
+
+    def distance(self, start: Any, stop: Any) -> Optional[int]:
+        """stop - start, when that is known whatever they are."""
+        a, b = (self._offsets.get(id(t), (id(t), 0)) for t in (start, stop))
+        return b[1] - a[1] if a[0] == b[0] else None
 
     def _checked(self, op: str, t: torch.Tensor, value: Any, written: Optional[_Tensor] = None) -> Any:
         """The value has PyTorch's dtype and shape; no gradient flows where PyTorch lets none flow.
@@ -550,6 +670,7 @@ class Tracer(TorchDispatchMode):
             value = self._valueOf(known)
         except Missing:
             return
+        self.named("loss", value)
         before = self._feeds.get(id(value), frozenset())
         self.demoted |= before
         self._feeds[id(value)] = before | {len(self.losses)}
@@ -587,11 +708,62 @@ class Tracer(TorchDispatchMode):
         value = self._valueOf(self._find(t))    # type: ignore[arg-type]
         return value is not loss and self.losses.index(loss) in self._feeds.get(id(value), frozenset())
 
-    def addPrint(self, how: Callable, t: torch.Tensor) -> torch.Tensor:
-        """Write the tensor down after every run; returns the tensor."""
-        with contextlib.suppress(Missing):
-            self.prints.append((how, self._valueOf(self._find(t))))    # type: ignore[arg-type]
-        return t
+    def nameOf(self, t: torch.Tensor) -> str:
+        """The name of a tensor's value, or ""."""
+        known = self._find(t)
+        value = known.value if known is not None else None
+        for name, leaf in self.leaves.items():
+            if leaf is known:
+                return name
+        return next((name for name, v in self.names.items() if v is value), "") if value is not None else ""
+
+    def tap(self, t: torch.Tensor, look: Callable, look_at_gradient: Optional[Callable]) -> torch.Tensor:
+        """The tensor, shown to a function whenever it was computed, and so is its gradient."""
+        out = t.clone()
+        known = self._find(out)
+        try:
+            value = self._valueOf(known)    # type: ignore[arg-type]
+        except Missing:
+            return out
+        spec = [(TORCH_DTYPES[value.dtype], value.shape)]
+        gradient = self.host.add(look_at_gradient, spec) if look_at_gradient is not None else -1
+        known.value = self._tracked(    # type: ignore[union-attr]
+            self.graph.tap(value, self.host.add(look, spec), gradient), value)
+        return out
+
+    def callHost(self, function: Callable, inputs: List[torch.Tensor],
+                 results: List[torch.Tensor]) -> List[torch.Tensor]:
+        """function(*inputs), called by the device: a list of tensors like these results."""
+        try:
+            values = [self._encode(t) for t in inputs]
+        except Missing as e:
+            self._note(str(e))
+            return results
+        self.graph.here(*_userLine())
+        self._enterBlock()
+        specs = [(DTYPES[t.dtype], tuple(t.shape)) for t in results]
+        which = self.host.add(function, [(TORCH_DTYPES[v.dtype], v.shape) for v in values],
+                              [(TORCH_DTYPES[d], shape) for d, shape in specs])
+        types = " ".join(f"{d}[{','.join(map(str, shape))}]" for d, shape in specs)
+        for t, v in zip(results, self.graph.host_call(which, values, types)):
+            self._add(_Tensor(t, self._newMemory(t), self.named("host_call:0", self._tracked(v, values))))
+        return results
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens in here is not part of the model."""
+        global _tracer
+        self._paused, _tracer = True, None
+        try:
+            yield
+        finally:
+            self._paused, _tracer = False, self
+
+    def warn(self, message: str) -> None:
+        """Log it, and stop after Options.maxRepeatLogs() of the same."""
+        n = self._repeats[message] = self._repeats.get(message, 0) + 1
+        if n <= self.options.max_repeat_logs:
+            logger.warning("%s", message)
 
     def writtenInputs(self) -> Iterator[Tuple[int, Any]]:
         """(index, value) of the inputs that forward wrote to."""
@@ -612,15 +784,16 @@ class Tracer(TorchDispatchMode):
     @contextlib.contextmanager
     def _moduleScopes(self, root: torch.nn.Module) -> Iterator[None]:
         """Nodes carry the path of the module they were made in, for error messages."""
-        names = {id(m): name.rpartition(".")[2] for name, m in root.named_modules() if name}
+        names = {id(m): name.rpartition(".")[2] for name, m in root.named_modules()
+                 if name and self.options.module_namescope_enabled}
 
         def enter(module: torch.nn.Module, inputs: Any) -> None:
             if id(module) in names:
-                self.graph.scope_begin(names[id(module)])
+                self.beginScope(names[id(module)])
 
         def leave(module: torch.nn.Module, inputs: Any, output: Any) -> None:
             if id(module) in names:
-                self.graph.scope_end()
+                self.endScope()
 
         handles = [hooks.register_module_forward_pre_hook(enter), hooks.register_module_forward_hook(leave)]
         try:
@@ -633,7 +806,8 @@ class Tracer(TorchDispatchMode):
         """Let go of the tensors of the trace, which point at each other, now rather than some time."""
         for t in self._tensors.values():
             t.memory.tensors.clear()
-        for table in (self._tensors, self._memories, self._constants, self._values, self.inputs, self.leaves):
+        for table in (self._tensors, self._memories, self._constants, self._values, self.inputs, self.leaves,
+                      self.names):
             table.clear()    # type: ignore[attr-defined]
 
     def run(self, root: torch.nn.Module, call: Callable[[], Any]) -> Any:
@@ -643,7 +817,7 @@ class Tracer(TorchDispatchMode):
             raise createPoptorchError("A model cannot be compiled inside another model's forward()")
         _tracer = self
         try:
-            with blocks.recording(self.strategy) as self._recorder, _patched(self), \
+            with blocks.recording(self.options.execution_strategy) as self._recorder, _patched(self), \
                     self._moduleScopes(root), _Functions(self), self:
                 return call()
         finally:
@@ -698,10 +872,16 @@ def _checkpoint(function: Callable, *args: Any, use_reentrant: bool = True, **kw
 
 @contextlib.contextmanager
 def _patched(tracer_: Tracer) -> Iterator[None]:
-    """For calls that torch.nn.functional makes to itself, which no function mode sees, and checkpoint()."""
+    """For calls that torch.nn.functional makes to itself, which no function mode sees, checkpoint() and x[i:j]."""
     saved = {name: getattr(F, name) for name in _DROPOUT_NAMES if hasattr(F, name)}
     checkpoint = torch.utils.checkpoint.checkpoint
     torch.utils.checkpoint.checkpoint = _checkpoint
+    getitem = _T.__getitem__
+
+    def read(x: torch.Tensor, index: Any) -> Any:    # PyTorch asks a slice's bounds for numbers before any mode
+        return _sliced(tracer_, x, index) if _hasTensorBounds(tracer_, index) else getitem(x, index)
+    own = _T.__dict__.get("__getitem__")
+    _T.__getitem__ = read    # type: ignore[assignment]
 
     def patch(original: Callable) -> Callable:
         op = _DROPOUTS[original]
@@ -717,6 +897,10 @@ def _patched(tracer_: Tracer) -> Iterator[None]:
         yield
     finally:
         torch.utils.checkpoint.checkpoint = checkpoint
+        if own is None:
+            del _T.__getitem__    # it is a base class's
+        else:
+            _T.__getitem__ = own
         for name, original in saved.items():
             setattr(F, name, original)
 
@@ -731,6 +915,10 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Tuple = (), kwargs: Optional[Dict] = None) -> Any:
         kwargs = kwargs or {}
         t = self.tracer
+        if tracer() is None:
+            return func(*args, **kwargs)
+        if func in _FACTORIES and kwargs.get("device") is None:
+            t.warn(f"No device set in torch.{func.__name__}(): forcing to IPU")
         first = args[0] if args else None
         if func in _LOSSES:
             out = _smoothed(t, *args, **kwargs) if func is F.cross_entropy else None
@@ -746,9 +934,9 @@ class _Functions(TorchFunctionMode):
             return first
         if func is F.one_hot:
             return _oneHot(t, *args, **kwargs)
-        if func in _NEED_VALUES or (func is _T.to and args[1:2] == ("cpu",)):
+        if func in _NEED_VALUES or (func is _T.to and "cpu" in (*args[1:2], kwargs.get("device"))):
             raise _needsValue(f"{_NEED_VALUES.get(func, '.to()')} of a tensor")
-        if func is _T.__repr__:
+        if func in (_T.__repr__, _T.__format__):
             return f"tensor(<unavailable>, size={tuple(first.shape)}, dtype={first.dtype})"
         return func(*args, **kwargs)
 
@@ -774,3 +962,28 @@ def _oneHot(t: Tracer, tensor: torch.Tensor, num_classes: int = -1) -> torch.Ten
                                   "is traced")
     shape = (*tensor.shape, num_classes)
     return t.emit("poptorch::one_hot", (), lambda: tensor.new_zeros(shape, dtype=torch.int64))
+
+
+def _hasTensorBounds(t: Tracer, index: Any) -> bool:
+    if type(index) not in (slice, tuple):
+        return False
+    items = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(i, slice) and (t.isTraced(i.start) or t.isTraced(i.stop)) for i in items)
+
+
+def _sliced(t: Tracer, x: torch.Tensor, index: Any) -> torch.Tensor:
+    """x[i:i + n], where i is a tensor."""
+    from .ops import dynamic_slice
+    rest: List[Any] = []
+    dim = 0
+    for item in index if isinstance(index, tuple) else (index,):
+        if _hasTensorBounds(t, item):
+            size = t.distance(item.start, item.stop)
+            if size is None or any(r is Ellipsis for r in rest):
+                raise createPoptorchError("A slice whose bounds are tensors needs a size that is known, as in "
+                                          "x[i:i + 5], and no ellipsis before it")
+            x = dynamic_slice(x, dim, item.start, size, item.step or 1)
+            item = slice(None)
+        rest.append(item)
+        dim += item is not None
+    return x[tuple(rest)]

@@ -11,7 +11,8 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 
 import torch
 
-from .errors import createPoptorchError
+from .enums import CommGroupType, VariableRetrievalMode
+from .errors import check, createPoptorchError
 
 _LINK = "_poptorch_link"
 
@@ -88,6 +89,18 @@ class _Watched:
 
 class PoptorchParameter(_Watched, torch.nn.Parameter):
     """A parameter that is being trained on the device."""
+
+    def replicaGrouping(self, comm_group_type: CommGroupType, shards: int,
+                        variable_retrieval_mode: VariableRetrievalMode) -> None:
+        """Give groups of replicas values of their own. All replicas sharing one value is all that there is yet."""
+        check(isinstance(comm_group_type, CommGroupType), f"Expected a CommGroupType, got {comm_group_type!r}")
+        check(isinstance(variable_retrieval_mode, VariableRetrievalMode),
+              f"Expected a VariableRetrievalMode, got {variable_retrieval_mode!r}")
+        if self.dim() == 0:
+            raise createPoptorchError("A parameter of rank 0 cannot be grouped")
+        if comm_group_type != CommGroupType.All:
+            raise createPoptorchError("replicaGrouping: parameters with a value for each group of replicas are not "
+                                      "supported yet")
 
 
 class PoptorchBuffer(_Watched, torch.Tensor):

@@ -2,18 +2,31 @@
 
 Inside an autocast region, and with Options.Precision.autocastEnabled (the default), operations on the
 policy's lists change type. Outside of one nothing is cast, so ordinary models never notice. A region
-is only marked here; whoever records operations asks isEnabled() and policy.
+is only marked here; the tracer asks isEnabled() and the policy.
 """
 
 import functools
 import inspect
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
 import torch
 
 _FP16 = ("addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_tbc conv_transpose1d "
          "conv_transpose2d conv_transpose3d convolution matmul mm mv").split()
 _PROMOTE = "addcdiv addcmul atan2 bilinear cat cross dot equal index_put stack tensordot".split()
+
+
+#: Functions that reach ATen under another name.
+_FUNCTIONS = {"mm": {"matmul", "linear"}, "bmm": {"matmul"}, "mv": {"matmul"}, "dot": {"matmul"},
+              "addmm": {"linear"}}
+
+
+def _namesOf(op: str, args: Sequence[Any]) -> Set[str]:
+    """The names that a policy can call an ATen op by."""
+    if op == "convolution":
+        kind = "conv_transpose" if args[6] else "conv"
+        return {op, f"{kind}{args[0].dim() - 2}d"}
+    return {op} | _FUNCTIONS.get(op, set())
 
 
 class Policy:
@@ -25,6 +38,20 @@ class Policy:
         self.fp32: List[str] = list(() if fp32 is None else fp32)
         self.promote: List[str] = list(_PROMOTE if promote is None else promote)
         self.demote: List[str] = list(() if demote is None else demote)
+
+    def castTo(self, op: str, args: Sequence[Any], dtypes: Sequence[torch.dtype]) -> Optional[torch.dtype]:
+        """What the floats among an ATen call's arguments become, or None."""
+        names = _namesOf(op, args)
+        floats = {t for t in dtypes if t.is_floating_point}
+        if names & set(self.fp16):
+            return torch.float16
+        if names & set(self.fp32):
+            return torch.float32
+        if len(floats) > 1 and names & set(self.promote):
+            return max(floats, key=lambda t: torch.finfo(t).bits)
+        if len(floats) > 1 and names & set(self.demote):
+            return min(floats, key=lambda t: torch.finfo(t).bits)
+        return None
 
     def toDict(self) -> Dict[str, List[str]]:
         """The four lists."""

@@ -3,6 +3,8 @@
 
 #include "core.h"
 
+enum { HOST_INPUTS = 64 }; /* of a node */
+
 typedef struct value_object {
     PyObject_HEAD graph_object *graph;
     ts_value *v;
@@ -272,6 +274,47 @@ static PyObject *graph_done(graph_object *self)
     Py_RETURN_NONE;
 }
 
+static PyObject *graph_host_call(graph_object *self, PyObject *args)
+{
+    ts_value *in[HOST_INPUTS], *out[8] = {NULL};
+    const char *types;
+    PyObject *list, *t;
+    int id, n, nout;
+
+    if (!PyArg_ParseTuple(args, "iO!s", &id, &PyList_Type, &list, &types))
+        return NULL;
+    n = (int)PyList_GET_SIZE(list);
+    if (n > HOST_INPUTS) {
+        PyErr_Format(PyExc_ValueError, "a host call takes at most %d tensors", HOST_INPUTS);
+        return NULL;
+    }
+    for (int i = 0; i < n; i++)
+        in[i] = core_value(PyList_GET_ITEM(list, i));
+    nout = ts_host_call(id, n, in, types, out);
+    if (!nout)
+        return value_new(self, NULL);
+    t = PyTuple_New(nout);
+    for (int i = 0; t && i < nout; i++) {
+        PyObject *v = value_new(self, out[i]);
+
+        if (!v)
+            Py_CLEAR(t);
+        else
+            PyTuple_SET_ITEM(t, i, v);
+    }
+    return t;
+}
+
+static PyObject *graph_tap(graph_object *self, PyObject *args)
+{
+    PyObject *v;
+    int id, gradient;
+
+    if (!PyArg_ParseTuple(args, "Oii", &v, &id, &gradient))
+        return NULL;
+    return value_new(self, ts_tap(core_value(v), id, gradient));
+}
+
 static PyObject *graph_detach(graph_object *self, PyObject *v)
 {
     return value_new(self, ts_detach(core_value(v)));
@@ -378,6 +421,10 @@ static PyMethodDef graph_methods[] = {
         "put", graph_put, METH_VARARGS,
         "put(op, dtype, dims, args, value, i) -> Value: the first argument of a view, with the\n"
         "elements that its result i shows replaced by value's"),
+    CORE_METHOD("host_call", graph_host_call, METH_VARARGS,
+                "host_call(id, values, types) -> Values that the host computes"),
+    CORE_METHOD("tap", graph_tap, METH_VARARGS,
+                "tap(value, id, gradient) -> the value, which the host sees"),
     CORE_METHOD("detach", graph_detach, METH_O, "detach(value) -> Value without a gradient"),
     CORE_METHOD("cast", graph_cast, METH_VARARGS, "cast(value, dtype) -> Value"),
     CORE_METHOD("assign", graph_assign, METH_VARARGS,

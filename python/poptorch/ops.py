@@ -5,10 +5,10 @@ from typing import Any, List, Optional, Sequence, Union
 
 import torch
 
-from . import _trace
-from ._logging import logger
+from . import _args, _trace
 from ._print import Print
 from .blocks import module_repr
+from .enums import MatMulSerializationMode, MultiConvPlanType
 from .errors import check, createPoptorchError
 
 
@@ -55,16 +55,19 @@ def ipu_print_tensor(tensor: torch.Tensor, title: str = "", print_gradient: bool
                      summarise_threshold: int = 1000, edge_items: int = 3, max_line_width: int = 80,
                      digits: int = 4, float_format: str = "auto", separator: str = ", ",
                      open_bracket: str = "(", close_bracket: str = ")") -> torch.Tensor:
-    """The tensor itself, written to stderr whenever a run has computed it. Its gradient is not written yet."""
+    """The tensor itself, written to stderr whenever it was computed, and in training so is its gradient. Use
+    what this returns: otherwise there is nothing to write."""
     _tensor(tensor, "ipu_print_tensor")
-    how = Print(title, summarise_threshold, edge_items, max_line_width, digits, float_format, separator,
-                open_bracket, close_bracket)
+    layout = (summarise_threshold, edge_items, max_line_width, digits, float_format, separator, open_bracket,
+              close_bracket)
+    value = Print(title, *layout)
     tracer = _trace.tracer()
     if tracer is None or not tracer.isTraced(tensor):
         return tensor
-    if print_gradient and tracer.training:
-        logger.warning("ipu_print_tensor writes values only: gradients are not supported yet")
-    return tracer.addPrint(how, tensor)
+    gradient = None
+    if print_gradient and tracer.training and tensor.is_floating_point():
+        gradient = Print(f"{title}_gradient" if title else f"Gradient___{tracer.nameOf(tensor)}", *layout)
+    return tracer.tap(tensor, value, gradient)
 
 
 def recomputationCheckpoint(*tensors: torch.Tensor) -> Any:
@@ -99,7 +102,11 @@ def serializedMatMul(lhs: torch.Tensor, rhs: torch.Tensor, mode: Any, factor: in
     check(isinstance(lhs, torch.Tensor) and isinstance(rhs, torch.Tensor), "serializedMatMul takes tensors")
     check(isinstance(factor, int), f"factor must be an integer, got {factor!r}")
     check(isinstance(keep_precision, bool), f"keep_precision must be a bool, got {keep_precision!r}")
-    del mode
+    check(isinstance(mode, MatMulSerializationMode), f"mode must be a MatMulSerializationMode, got {mode!r}")
+    split = {MatMulSerializationMode.InputChannels: lhs.shape[-2:-1], MatMulSerializationMode.ReducingDim:
+             lhs.shape[-1:], MatMulSerializationMode.OutputChannels: rhs.shape[-1:]}.get(mode, ())
+    check(factor <= 0 or not split or split[0] % factor == 0,
+          f"The dimension that {mode} splits has size {split[0] if split else 0}, which {factor} does not divide")
     return torch.matmul(lhs, rhs)
 
 
@@ -113,24 +120,33 @@ class NameScope:
     def __enter__(self) -> "NameScope":
         tracer = _trace.tracer()
         if tracer is not None:
-            tracer.graph.scope_begin(self.name)
+            tracer.beginScope(self.name)
         return self
 
     def __exit__(self, *exc: Any) -> None:
         tracer = _trace.tracer()
         if tracer is not None:
-            tracer.graph.scope_end()
+            tracer.endScope()
 
 
 class MultiConv:
-    """A context manager that groups convolutions. Their values are those of separate ones, and so is the
-    way our devices run them; the settings are accepted."""
+    """A context manager that groups convolutions that do not depend on each other. Their values are those of
+    separate ones, and so is the way our devices run them; the settings are accepted."""
 
     def __enter__(self) -> "MultiConv":
+        tracer = _trace.tracer()
+        if tracer is not None:
+            if tracer.convolutions is not None:
+                raise createPoptorchError("A MultiConv cannot be inside another one")
+            tracer.convolutions = []
         return self
 
-    def __exit__(self, *exc: Any) -> None:
-        pass
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        tracer = _trace.tracer()
+        if tracer is not None:
+            found, tracer.convolutions = tracer.convolutions, None
+            if kind is None and not found:
+                raise createPoptorchError("There is no convolution in this poptorch.MultiConv")
 
     def availableMemoryProportions(self, value: Union[float, Sequence[float]]) -> "MultiConv":
         """Accepted; no effect on our devices."""
@@ -154,7 +170,7 @@ class MultiConv:
 
     def planType(self, value: Any) -> "MultiConv":
         """Accepted; no effect on our devices."""
-        del value
+        check(isinstance(value, MultiConvPlanType), f"planType takes a MultiConvPlanType, got {value!r}")
         return self
 
     def perConvReservedTiles(self, value: int) -> "MultiConv":
@@ -213,16 +229,33 @@ def cond(condition: torch.Tensor, then_body: Any, then_inps: List[torch.Tensor],
 
 
 class CPU:
-    """Calls the host from a model; not supported yet on the device."""
+    """A function or module that the host computes in the middle of a model: for inference. It is called once
+    with zeros while the model is traced, to learn the shapes of its results, and then in every run."""
 
     def __init__(self, layer_to_call: Any, ID: str) -> None:
         self.layer_to_call = layer_to_call
         self.ID = ID
+        if isinstance(layer_to_call, torch.nn.Module):
+            layer_to_call.requires_grad_(False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if isRunningOnIpu():
-            raise _missing("CPU")
-        return self.layer_to_call(*args, **kwargs)
+        tracer = _trace.tracer()
+        if tracer is None:
+            return self.layer_to_call(*args, **kwargs)
+        tensors: List[torch.Tensor] = []
+        tree = _args.flatten((args, kwargs), tensors)
+
+        def call(*values: torch.Tensor) -> List[torch.Tensor]:
+            positional, named = _args.rebuild(tree, list(values))
+            found: List[torch.Tensor] = []
+            with torch.no_grad():
+                call.results = _args.flatten(self.layer_to_call(*positional, **named), found)    # type: ignore
+            return found
+        with tracer.paused():
+            results = [t.clone() for t in call(*(torch.zeros_like(t) for t in tensors))]
+        if not tensors or not results:
+            raise createPoptorchError(f"poptorch.CPU {self.ID}: a host function takes and returns tensors")
+        return _args.rebuild(call.results, tracer.callHost(call, tensors, results))    # type: ignore
 
 
 def custom_op(inputs: Any, name: str, domain: str, domain_version: int, example_outputs: Any,
@@ -231,14 +264,40 @@ def custom_op(inputs: Any, name: str, domain: str, domain_version: int, example_
     raise _missing(f"custom_op ({domain}.{name})")
 
 
+def _places(tensor: Any, dim: Any, start: Any, size: Any, step: Any) -> torch.Tensor:
+    """The places along dim of a slice that starts at a tensor's value and goes round at the end."""
+    _tensor(tensor, "A dynamic slice")
+    for name, v in (("dim", dim), ("size", size), ("step", step)):
+        if not isinstance(v, int) or isinstance(v, bool):
+            raise createPoptorchError(f"{name} of a dynamic slice must be an int, got {v!r}")
+    if not isinstance(start, (int, torch.Tensor)) or (isinstance(start, torch.Tensor) and start.numel() != 1):
+        raise createPoptorchError(f"A dynamic slice starts at a tensor of one element, got {start!r}")
+    n = tensor.shape[dim]
+    if size < 1 or step < 1 or n % size != 0:
+        raise createPoptorchError(f"The size of a dynamic slice must divide the dimension: {size} and {n}")
+    if isinstance(start, torch.Tensor):
+        start = start.reshape(()).long()
+    return torch.remainder(torch.arange(0, size, step, device=tensor.device) + start, n)
+
+
 def dynamic_slice(tensor: torch.Tensor, dim: int, start: Any, size: int, step: int) -> torch.Tensor:
-    """A slice that starts at a tensor's value; not supported yet."""
-    raise _missing("dynamic_slice")
+    """tensor[start:start + size:step] along dim, where start is a tensor. The size must divide the dimension;
+    what goes past the end begins again at its start."""
+    places = _places(tensor, dim, start, size, step)
+    return tensor.index_select(dim, places)
 
 
 def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: Any, size: int) -> torch.Tensor:
-    """input with src written at a tensor's value; not supported yet."""
-    raise _missing("dynamic_update")
+    """input with src at start (a tensor) along dim."""
+    places = _places(input, dim, start, size, 1)
+    if _tensor(src, "dynamic_update").shape[dim] != size or src.dim() != input.dim():
+        raise createPoptorchError(f"dynamic_update writes {size} places along dim {dim}, and src has shape "
+                                  f"{tuple(src.shape)}")
+    n = input.shape[dim]
+    since = torch.remainder(torch.arange(n, device=input.device) - places[0], n)    # places after the start
+    shape = [1] * input.dim()
+    shape[dim] = n
+    return torch.where((since < size).reshape(shape), src.index_select(dim, since.clamp(max=size - 1)), input)
 
 
 def ctc_beam_search_decoder(probs: torch.Tensor, lengths: torch.Tensor, blank: int = 0,
@@ -276,5 +335,6 @@ __all__ = [
     "Attribute", "CPU", "MultiConv", "NameScope", "cond", "ctc_beam_search_decoder", "custom_op",
     "dynamic_slice", "dynamic_update", "for_loop", "fps", "identity_loss", "ipuHardwareIsAvailable",
     "ipuHardwareVersion", "ipu_print_tensor", "isRunningOnIpu", "nearest", "nop", "print",
-    "recomputationCheckpoint", "serializedMatMul", "set_available_memory", "set_overlap_for_input", "set_overlap_for_output",
+    "recomputationCheckpoint", "serializedMatMul", "set_available_memory", "set_overlap_for_input",
+    "set_overlap_for_output",
 ]

@@ -805,6 +805,14 @@ class Options(_Settings):
         other._unfreeze()
         return other
 
+    def forThisMachine(self) -> "Options":
+        """What was compiled for a machine that was not there runs on this one: no pinned version of the hardware,
+        and devices are taken."""
+        self._values.pop("ipu_version", None)
+        if self.connection_type == ConnectionType.Never:
+            self.connectionType(ConnectionType.Always)
+        return self
+
     def _freeze(self) -> None:
         super()._freeze()
         for group in self._groups().values():

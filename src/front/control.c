@@ -1,4 +1,5 @@
-/* control.c - loops and conditions: a graph built by itself becomes the body of a node. */
+/* control.c - loops and conditions: a graph built by itself becomes the body of a node. And calls
+ * of the host. */
 #include "op/op.h"
 
 /* A copy of `sub` in g's memory, made through the text form: the original may change or go. */
@@ -72,4 +73,19 @@ int ts_cond(ts_value *condition, const ts_graph *yes, const ts_graph *no, int n,
     if (!g || !(sub[0] = copy(g, "cond", yes)) || !(sub[1] = copy(g, "cond", no)))
         return 0;
     return results(ts_node_make_sub(g, TS_OP(cond), n + 1, all, 0, NULL, 2, sub), out);
+}
+
+int ts_host_call(int id, int n, ts_value *const *in, const char *types, ts_value **out)
+{
+    ts_graph *g = graph_of("host_call", n, in, out);
+    ts_attr attr[] = {ts_attr_i("id", id), ts_attr_s("types", types ? types : "")};
+
+    return g ? results(ts_node_make(g, TS_OP(host_call), n, in, TS_COUNT(attr), attr), out) : 0;
+}
+
+ts_value *ts_tap(ts_value *x, int id, int gradient)
+{
+    ts_attr attr[] = {ts_attr_i("id", id), ts_attr_i("gradient", gradient)};
+
+    return ts_make1(TS_OP(host_call), x, TS_COUNT(attr), attr);
 }

@@ -153,7 +153,7 @@ static bool output_count_fits(checker *c, const ts_node *n)
     (void)c;
     if (n->op->flags & TS_CONTROL)
         return n->nsub && n->nout == n->sub[0]->noutputs;
-    return n->nout == n->op->nout;
+    return n->op->nout ? n->nout == n->op->nout : n->nout > 0;
 }
 
 static bool phase_exists(checker *c, const ts_node *n)

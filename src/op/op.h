@@ -24,6 +24,9 @@ typedef struct ts_tensor {
 
 typedef struct ts_eval_ctx {
     uint64_t seed, step; /* for random ops */
+    /* host_call: what to call, with this first */
+    void (*host)(void *engine, int id, const void *const *in, void *const *out);
+    void *engine;
 } ts_eval_ctx;
 
 enum {
@@ -38,6 +41,7 @@ enum {
     TS_SOURCE = 256,   /* no inputs: constants                                                    */
     TS_CONTROL = 512,  /* has sub-graphs                                                          */
     TS_INDEX = 1024,   /* reads where another input says                                          */
+    TS_HOST = 2048,    /* calls the host: done once, in the order of the nodes, on plain memory   */
 };
 
 struct ts_op {

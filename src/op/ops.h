@@ -112,6 +112,8 @@ OP( scatter_add,    2, 1, TS_INDEX,                scatter_add,   scatter_add,  
 OP( index_select,   2, 1, TS_INDEX,                index_select,  index_select,  index_select,  index_select,  none )
 OP( index_add,      2, 1, TS_INDEX,                index_add,     index_add,     index_add,     index_add,     none )
 
+OP( host_call,     -1, 0, TS_HOST,                 host_call,     host_call,     host_call,     host_call,     none )
+
 /*     name          in out expand */
 MACRO( leaky_relu,                         1, 1, leaky_relu )
 MACRO( gelu,                               1, 1, gelu )
@@ -204,6 +206,7 @@ ATTRS( gather,                           "dim:i" )
 ATTRS( scatter_add,                      "dim:i shape:l" )
 ATTRS( index_select,                     "dim:i" )
 ATTRS( index_add,                        "dim:i size:i" )
+ATTRS( host_call,                        "id:i gradient:i types:s" )
 ATTRS( one_hot,                          "classes:i dtype:s" )
 ATTRS( embedding,                        "" )
 

@@ -153,7 +153,7 @@ static ts_value *fold_any(const ts_node *n)
 
 ts_value *ts_rule_fold(const ts_node *n)
 {
-    const unsigned never = TS_RANDOM | TS_CONTROL | TS_COMPOSITE;
+    const unsigned never = TS_RANDOM | TS_CONTROL | TS_COMPOSITE | TS_HOST;
     bool all_full;
 
     if (!strcmp(n->op->name, "const"))

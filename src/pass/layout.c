@@ -304,10 +304,17 @@ static ts_status copy_node(layouts *l, const ts_node *n, ts_value **rows)
     }
     if (!strcmp(n->op->name, "conv_input") && l->scheme == CHANNELS_LAST)
         in[1] = relaid(l, in[1], weight_layout(in[1]->type.rank, true), n);
+    for (int i = 0; i < n->nin && n->op->flags & TS_HOST; i++)
+        if (in[i]->layout.set)
+            in[i] = relaid(l, in[i], (ts_layout){0}, n);
     c = ts_node_clone(l->g, n, in);
     for (int i = 0; i < n->nout; i++) {
-        c->out[i]->layout = layout_of(l, n->out[i]);
+        ts_layout x = layout_of(l, n->out[i]);
         l->map[n->out[i]->id] = c->out[i];
+        if (!(n->op->flags & TS_HOST))
+            c->out[i]->layout = x;
+        else if (x.set)
+            l->map[n->out[i]->id] = relaid(l, c->out[i], x, n);
     }
     return ts_graph_check(l->g);
 }

@@ -126,7 +126,7 @@ ts_node *ts_merge_find(ts_merge *m, ts_node *n)
 {
     uint64_t i = hash(n) & m->mask;
 
-    if (n->op->flags & (TS_RANDOM | TS_CONTROL) || n->nsub)
+    if (n->op->flags & (TS_RANDOM | TS_CONTROL | TS_HOST) || n->nsub)
         return NULL;
     for (; m->slot[i]; i = (i + 1) & m->mask)
         if (same(m->slot[i], n))

@@ -35,7 +35,7 @@ typedef struct fuse {
 
 static bool is_anchor(const ts_node *n)
 {
-    if (n->op->flags & (TS_CONTRACT | TS_REDUCE))
+    if (n->op->flags & (TS_CONTRACT | TS_REDUCE | TS_HOST))
         return true;
     return !strcmp(n->op->name, "scatter_add") || !strcmp(n->op->name, "index_add");
 }
@@ -149,6 +149,8 @@ static void find_kept(fuse *f)
             if (v->kind == TS_VALUE_NODE && !strcmp(v->node->op->name, "mix") &&
                 strcmp(n->op->name, "mix"))
                 f->keep[v->id] = true;
+            if (n->op->flags & TS_HOST) /* the host gets addresses */
+                f->keep[v->id] = true;
             /* what crosses from phase 0 to phase 1 */
             if (v->kind == TS_VALUE_NODE && v->node->phase != n->phase &&
                 !(v->node->op->flags & TS_SOURCE))
@@ -258,6 +260,7 @@ static bool joins(fuse *f, const ts_kernel *k, int t)
     const ts_kernel *into = f->p->kernels[t];
 
     if (k->anchor || into->phase != k->phase || !into->nroots ||
+        (into->anchor && into->anchor->op->flags & TS_HOST) ||
         !ts_type_same_shape(&into->roots[0]->type, &k->roots[0]->type) ||
         !ts_same_layout(into->roots[0], k->roots[0]))
         return false;
@@ -303,7 +306,8 @@ static void drop_private_roots(fuse *f)
         int kept = 0;
         for (int r = 0; r < k->nroots; r++) {
             ts_value *v = k->roots[r];
-            if (k->nroots > 1 && !readers[v->id] && !f->result[v->id])
+            bool host = k->anchor && k->anchor->op->flags & TS_HOST;
+            if (k->nroots > 1 && !readers[v->id] && !f->result[v->id] && !host)
                 f->p->place[v->id].home = TS_HOME_NONE;
             else
                 k->roots[kept++] = v;
@@ -344,7 +348,7 @@ ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts
         bool any = false;
         weigh(&f, n);
         for (int k = 0; k < n->nout; k++) {
-            bool used = f.uses[n->out[k]->id] > 0;
+            bool used = f.uses[n->out[k]->id] > 0 || n->op->flags & TS_HOST;
             if (used && (must_store(&f, n, k) || (!fusing && !(n->op->flags & TS_SOURCE)))) {
                 p->place[n->out[k]->id].home =
                     strcmp(n->op->name, "const") ? TS_HOME_BLOCK : TS_HOME_CONST;

@@ -191,6 +191,21 @@ static ts_status sort(order *o)
     return TS_OK;
 }
 
+/* Calls of the host happen in the order of their nodes, which is the kernels' order so far. */
+static void keep_host_order(order *o)
+{
+    int last = -1;
+
+    for (int i = 0; i < o->n; i++) {
+        const ts_kernel *k = o->p->kernels[i];
+        if (!k->anchor || !(k->anchor->op->flags & TS_HOST))
+            continue;
+        if (last >= 0)
+            add_edge(o, last, i);
+        last = i;
+    }
+}
+
 ts_status ts_plan_schedule(ts_arena *a, ts_program *p)
 {
     const ts_graph *g = p->g;
@@ -208,6 +223,7 @@ ts_status ts_plan_schedule(ts_arena *a, ts_program *p)
             if (p->kernels[i]->phase < p->kernels[j]->phase)
                 add_edge(&o, i, j);
     }
+    keep_host_order(&o);
     for (int i = 0; i < g->nupdates; i++)
         in_place[i] = g->updates[i].next == g->updates[i].state || try_in_place(&o, &g->updates[i]);
     TS_TRY(sort(&o));

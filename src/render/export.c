@@ -219,7 +219,10 @@ static ts_status check(const ts_graph *g)
 
 static ts_status no_random(const ts_graph *g)
 {
-    for (int i = 0; i < g->nnodes; i++)
+    for (int i = 0; i < g->nnodes; i++) {
+        if (g->nodes[i]->op->flags & TS_HOST)
+            return ts_fail_at(g->nodes[i], TS_ERR_UNSUPPORTED,
+                              "exported C has no host to call, and the net has a host_call");
         if (g->nodes[i]->op->flags & TS_RANDOM) {
             ts_fail_at(g->nodes[i], TS_ERR_UNSUPPORTED,
                        "exported C has no random numbers, and '%s' makes some",
@@ -227,6 +230,7 @@ static ts_status no_random(const ts_graph *g)
             ts_error_hint("build the net for inference: dropout does nothing there");
             return TS_ERR_UNSUPPORTED;
         }
+    }
     return TS_OK;
 }
 

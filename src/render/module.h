@@ -13,6 +13,8 @@ typedef struct ts_run_ctx {
     const void *const *in; /* this micro-batch's inputs */
     uint64_t seed, step;   /* of the random generator */
     uint64_t mb; /* micro-batches so far: where this one lies in what is kept of several */
+    void (*host)(void *engine, int id, const void *const *in, void *const *out); /* host_call */
+    void *engine;
 } ts_run_ctx;
 
 typedef void ts_kernel_fn(const ts_run_ctx *c, int64_t lo, int64_t hi);

@@ -18,6 +18,8 @@ static const char types[] =
     "    const void *const *in; /* this micro-batch's inputs */\n"
     "    uint64_t seed, step;   /* of the random generator */\n"
     "    uint64_t mb;           /* micro-batches so far */\n"
+    "    void (*host)(void *engine, int id, const void *const *in, void *const *out);\n"
+    "    void *engine;\n"
     "} ctx;\n"
     "typedef void kernel_fn(const ctx *c, int64_t lo, int64_t hi);\n"
     "typedef struct kernel {\n"

@@ -216,6 +216,30 @@ static void move(ts_render *r, const ts_kernel *k, ts_cut *cut)
     *cut = (ts_cut){(int64_t)((bytes + PAGE - 1) / PAGE), LEAST, -1};
 }
 
+/* A host_call: addresses of what it takes and of what it gives. */
+static bool host_call(ts_render *r, const ts_kernel *k)
+{
+    const ts_node *n = k->anchor;
+    bool tap;
+
+    if (!n || !(n->op->flags & TS_HOST))
+        return false;
+    tap = !ts_attr_find(n, "types");
+    ts_text_printf(&r->body, "    const void *const in[] = {");
+    for (int i = 0; i < n->nin; i++)
+        ts_text_printf(&r->body, "%s%s", i ? ", " : "", ts_render_pointer(r, n->in[i]));
+    ts_text_printf(&r->body, "};\n    void *const out[] = {");
+    for (int i = 0; i < n->nout; i++)
+        ts_text_printf(&r->body, "%s%s", i ? ", " : "", ts_render_pointer(r, n->out[i]));
+    ts_text_printf(&r->body, "};\n\n    (void)lo, (void)hi;\n");
+    if (tap)
+        ts_text_printf(&r->body, "    memcpy(out[0], in[0], %zu);\n",
+                       ts_type_bytes(&n->out[0]->type));
+    ts_text_printf(&r->body, "    c->host(c->engine, %ld, in, %s);\n",
+                   (long)ts_attr_int(n, "id", 0), tap ? "0" : "out");
+    return true;
+}
+
 static ts_status kernels(ts_render *r)
 {
     int n = r->p->nkernels;
@@ -240,7 +264,8 @@ static ts_status kernels(ts_render *r)
         }
         kernel_head(r, i);
         start = r->body.len;
-        if (!ts_render_transpose(r, k, &cuts[i]) && !ts_render_contract(r, k, &cuts[i])) {
+        if (!host_call(r, k) && !ts_render_transpose(r, k, &cuts[i]) &&
+            !ts_render_contract(r, k, &cuts[i])) {
             r->body.len = start;
             r->body.s[start] = 0;
             TS_TRY(ts_render_loops(r, k, &cuts[i]));

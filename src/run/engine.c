@@ -147,8 +147,14 @@ ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_en
     e->exe = ts_executable_share(x);
     e->seed = opt ? opt->seed : 0;
     e->comm = opt ? opt->comm : NULL;
+    e->host = opt ? opt->host : NULL;
+    e->host_arg = opt ? opt->host_arg : NULL;
+    pthread_mutex_init(&e->host_lock, NULL);
     e->threads = opt && opt->threads > 0 ? opt->threads : ts_team_default_size();
-    s = x->module ? start_native(e) : start_reference(e);
+    s = ts_alloc((size_t)(x->device_iterations * x->gradient_accumulation) * sizeof(*e->times),
+                 "the times of the micro-batches", (void **)&e->times);
+    if (!s)
+        s = x->module ? start_native(e) : start_reference(e);
     if (!s)
         s = init_states(e);
     if (s) {
@@ -173,6 +179,8 @@ void ts_engine_free(ts_engine *e)
         free(e->remotes[r]);
     free(e->remotes);
     free(e->refs);
+    pthread_mutex_destroy(&e->host_lock);
+    free(e->times);
     free(e->feeds);
     free(e->blocks);
     ts_executable_free(e->exe);
@@ -211,6 +219,7 @@ ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out)
         }
     e->in = in;
     e->out = out;
+    e->host_status = TS_OK;
     if (e->refs)
         s = ts_loop_reference(e);
     else if (e->lanes)
@@ -218,7 +227,14 @@ ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out)
     else
         s = ts_loop_native(e);
     e->step += (uint64_t)(x->device_iterations * x->gradient_accumulation) * ts_engine_stride(e);
-    return s;
+    return ts_host_end(e, s);
+}
+
+const ts_times *ts_engine_times(const ts_engine *e, int *count)
+{
+    if (count)
+        *count = e ? e->exe->device_iterations * e->exe->gradient_accumulation : 0;
+    return e ? e->times : NULL;
 }
 
 int ts_engine_threads(const ts_engine *e)

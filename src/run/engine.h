@@ -4,6 +4,7 @@
 
 #include "render/module.h"
 #include "run/run.h"
+#include <pthread.h>
 
 typedef struct ts_lanes ts_lanes;
 
@@ -17,10 +18,17 @@ struct ts_engine {
     ts_team *team;      /* loop.c */
     const void **feeds; /* each thread's pointers to the inputs of its micro-batch */
     ts_lanes *lanes;    /* lanes.c, instead of the two above */
-    ts_ref **refs; /* the reference executor's tensors for each replica, instead of all above */
+    ts_ref **refs;   /* the reference executor's tensors for each replica, instead of all above */
+    ts_times *times; /* of each micro-batch of a run */
     /* of the running call */
     const void *const *in;
     void *const *out;
+    /* calls of the host */
+    ts_host_fn *host;
+    void *host_arg;
+    pthread_mutex_t host_lock;
+    ts_status host_status; /* of the first that failed in this run */
+    ts_error host_error;
 };
 
 static inline char *ts_engine_block(const ts_engine *e, int replica, int device)
@@ -54,6 +62,10 @@ int ts_output_slot(const ts_executable *x, int m); /* of micro-batch m of the ca
 void ts_output_give(const ts_engine *e, int output, int replica, int m, const void *from);
 /* Points to micro-batch m of every input. */
 void ts_input_find(const ts_engine *e, int replica, int m, const void **in);
+
+/* host.c */
+void ts_host_run(void *engine, int id, const void *const *in, void *const *out);
+ts_status ts_host_end(ts_engine *e, ts_status s); /* of a run that ended with s */
 
 /* exchange.c: gradients of all replicas and processes */
 bool ts_exchange_needed(const ts_engine *e);

@@ -38,6 +38,7 @@ struct ts_lanes {
     int ndevices;    /* of all replicas */
     lane *lanes;
     int nlanes;
+    int last;          /* section of phase 0 */
     ts_team *team;     /* the lanes' first threads */
     uint64_t base;     /* micro-batches before this call */
     ts_signal *news;   /* a position has changed */
@@ -124,13 +125,19 @@ static void run_item(ts_lanes *l, lane *x, int replica, const ts_item *item, int
                           .in = x->in,
                           .seed = e->seed,
                           .step = ts_engine_step(e, m, replica),
-                          .mb = mb};
+                          .mb = mb,
+                          .host = ts_host_run,
+                          .engine = e};
+    if (!item->section && !replica)
+        e->times[m].begun = ts_now();
     if (!s->phase)
         ts_input_find(e, replica, m, x->in);
     ts_team_run(x->team, run_section, x);
     if (!s->phase && ts_output_slot(e->exe, m) >= 0)
         give_outputs(l, replica, item->section, m, x->ctx.m, mb);
     send(l, replica, item->section, mb);
+    if (item->section == l->last && !replica)
+        e->times[m].computed = e->times[m].given = ts_now();
     note(l, replica, s, item->section, m, start);
 }
 
@@ -309,6 +316,8 @@ ts_status ts_lanes_new(ts_engine *e, ts_lanes **out)
     l->e = e;
     l->arena = ts_arena_new();
     l->ndevices = x->replicas * x->pipe.ndevices;
+    for (int i = 0; i < x->pipe.nsections; i++)
+        l->last = x->pipe.sections[i].phase ? l->last : i;
     ts_order_make(l->arena, &x->pipe, x->training ? x->gradient_accumulation : x->device_iterations,
                   &l->order);
     TS_TRY(ts_alloc((size_t)l->ndevices * sizeof(device), "the devices", (void **)&l->devices));

@@ -53,18 +53,28 @@ static void loop(void *arg, int member, int size)
     ts_engine *e = x->e;
     const ts_executable *exe = e->exe;
     const void **in = e->feeds + (size_t)member * (size_t)exe->ninputs;
-    ts_run_ctx c = {.m = e->blocks[0], .remote = e->remotes[0], .in = in, .seed = e->seed};
+    ts_run_ctx c = {.m = e->blocks[0],
+                    .remote = e->remotes[0],
+                    .in = in,
+                    .seed = e->seed,
+                    .host = ts_host_run,
+                    .engine = e};
     bool both = x->phase < 0;
 
     for (int m = x->first; m < x->end; m++) {
+        ts_times *t = member ? NULL : &e->times[m];
+        if (t)
+            t->begun = ts_now();
         c.step = ts_engine_step(e, m, 0);
-        if (x->phase != 1) {
-            ts_input_find(e, 0, m, in);
-            run_phase(e, 0, &c, member, size);
-        }
-        if (x->phase != 1 && ts_output_slot(exe, m) >= 0) {
-            for (int i = 0; i < exe->noutputs && !member; i++)
+        ts_input_find(e, 0, m, in);
+        run_phase(e, 0, &c, member, size);
+        if (t)
+            t->computed = t->given = ts_now();
+        if (ts_output_slot(exe, m) >= 0) {
+            for (int i = 0; i < exe->noutputs && t; i++)
                 ts_output_give(e, i, 0, m, c.m + exe->outputs[i].at.offset);
+            if (t)
+                t->given = ts_now();
             ts_team_wait(e->team);
         }
         if (both && exe->pipe.nsections > 1 && (m + 1) % exe->gradient_accumulation == 0)
@@ -98,10 +108,14 @@ static ts_status reference_one(ts_engine *e, int r, int m)
         memcpy(ts_ref_tensor(e->refs[r], x->graph->inputs[i])->data,
                (const char *)e->in[i] + (size_t)(m * x->replicas + r) * x->inputs[i].info.bytes,
                x->inputs[i].info.bytes);
-    TS_TRY(ts_ref_run(e->refs[r], 0, &(ts_eval_ctx){e->seed, ts_engine_step(e, m, r)}));
+    e->times[m].begun = ts_now();
+    TS_TRY(ts_ref_run(e->refs[r], 0,
+                      &(ts_eval_ctx){e->seed, ts_engine_step(e, m, r), ts_host_run, e}));
+    e->times[m].computed = ts_now();
     for (int i = 0; i < x->noutputs; i++)
         ts_output_give(e, i, r, m,
                        ts_ref_tensor(e->refs[r], x->graph->values[x->outputs[i].value])->data);
+    e->times[m].given = ts_now();
     return TS_OK;
 }
 
@@ -119,7 +133,7 @@ ts_status ts_loop_reference(ts_engine *e)
             TS_TRY(ts_exchange_processes(e));
         }
         for (int r = 0; r < x->replicas && (A > 1 || ts_exchange_needed(e)); r++)
-            TS_TRY(ts_ref_run(e->refs[r], 1, &(ts_eval_ctx){e->seed, e->step}));
+            TS_TRY(ts_ref_run(e->refs[r], 1, &(ts_eval_ctx){e->seed, e->step, ts_host_run, e}));
     }
     return TS_OK;
 }

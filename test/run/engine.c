@@ -642,6 +642,37 @@ static void test_memory_is_the_plan(void **state)
 #endif
 }
 
+/* Every micro-batch of every run has its own times, in order. */
+static void test_times(void **state)
+{
+    (void)state;
+    for (ts_executor x = TS_EXEC_NATIVE; x <= TS_EXEC_REFERENCE; x++) {
+        rig r = rig_of(network(2, false),
+                       (ts_options){.optimizer = adam(),
+                                    .device_iterations = 2,
+                                    .gradient_accumulation = 3,
+                                    .executor = x},
+                       2);
+        rows in = rows_of(12);
+        double last = 0;
+        int n = -1;
+        assert_true(ts_engine_times(r.e, &n)[5].given == 0);
+        assert_int_equal(n, 6);
+        for (int call = 0; call < 2; call++) {
+            const ts_times *t = ts_engine_times(r.e, NULL);
+            run(r.e, in.x, in.t, NULL, NULL);
+            for (int i = 0; i < n; i++) {
+                assert_true(t[i].begun > last && t[i].computed > t[i].begun);
+                assert_true(t[i].given >= t[i].computed);
+                last = t[i].computed;
+            }
+        }
+        rows_free(in);
+        rig_free(r);
+    }
+    assert_null(ts_engine_times(NULL, NULL));
+}
+
 static void test_no_memory(void **state)
 {
     rig native = rig_of(network(2, false), (ts_options){.optimizer = adam()}, 2);
@@ -686,6 +717,7 @@ int main(void)
         cmocka_unit_test(test_how_many_threads_by_default),
         cmocka_unit_test(test_a_run_allocates_nothing),
         cmocka_unit_test(test_memory_is_the_plan),
+        cmocka_unit_test(test_times),
         cmocka_unit_test(test_no_memory),
     };
 

@@ -1,0 +1,197 @@
+"""What users read: messages, the bar, the cache's lines; and the rules of setOptimizer."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn as nn
+
+import poptorch
+from poptorch_helpers import Small, inference, log, nothing_cached, options, step, training  # noqa: F401
+
+BAR = r"Graph compilation: 100%\|█+\| 100/100 \[\d\d:\d\d<\d\d:\d\d\]"
+
+
+# --- the bar --------------------------------------------------------------------------------------
+
+def test_the_bar(capfd):
+    inference(lambda x: x + 1, poptorch.Options())(torch.ones(1))
+    err = capfd.readouterr().err
+    assert re.search(BAR, err) and "Graph compilation:   0%|          | 0/100 [00:00<?]" in err
+    inference(lambda x: x + 1)(torch.ones(1))
+    assert "Graph compilation" not in capfd.readouterr().err
+
+
+# --- the cache ------------------------------------------------------------------------------------
+
+def files(folder):
+    return [f for f in os.listdir(folder) if not f.startswith(".") and not f.endswith(".lock")]
+
+
+def test_cache(tmp_path, capfd, monkeypatch):
+    folder = tmp_path / "new"
+    calls = []
+
+    def make():
+        model = inference(lambda x: calls.append(1) or x * 3,
+                          poptorch.Options().enableExecutableCaching(str(folder)))
+        assert model(torch.ones(2)).tolist() == [3, 3]
+        return model
+    first = make()
+    err = capfd.readouterr().err
+    line = (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z popart:devicex \d+\.\d+ W: Specified directory not found\. "
+            f'Creating "{folder}"')
+    assert re.search(line, err) and len(files(folder)) == 1
+    second = make()
+    err = capfd.readouterr().err
+    assert "Creating" not in err and re.search(BAR, err) and len(files(folder)) == 1    # the bar all the same
+    assert len(calls) == 2    # and so does tracing
+    assert not first._program.executable.stats()["from_cache"] and second._program.executable.stats()["from_cache"]
+    monkeypatch.setenv("POPTORCH_CACHE_DIR", str(folder))
+    third = inference(lambda x: x * 3)
+    third(torch.ones(2))
+    assert third._program.executable.stats()["from_cache"]
+    fourth = inference(lambda x: x * 3, options().enableExecutableCaching(None))    # the method wins
+    fourth(torch.ones(2))
+    assert not fourth._program.executable.stats()["from_cache"]
+
+
+def test_cache_of_weights_and_rates(tmp_path):
+    """Values of weights and of variable hyper-parameters are not in the key."""
+    for lr in (0.5, 0.25):
+        net = Small()
+        _, model = training(net, options().enableExecutableCaching(str(tmp_path)),
+                            torch.optim.SGD(net.parameters(), lr=lr))
+        step(model)
+    assert model._program.executable.stats()["from_cache"] and len(files(tmp_path)) == 1
+
+
+def test_cache_and_the_simulated_device(tmp_path, log):
+    inference(lambda x: x * 3, options().enableExecutableCaching(str(tmp_path)).useIpuModel(True))(torch.ones(2))
+    assert "[warning] enableExecutableCaching() has no effect" in log() and not files(tmp_path)
+
+
+def test_processes_without_a_cache(log):
+    opts = options()
+    opts.Distributed.configureProcessId(0, 2)
+    inference(lambda x: x * 3, opts).compile(torch.ones(2))
+    assert "[warning] Several processes without enableExecutableCaching()" in log()
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+def test_errors_of_the_compiler_are_errors():
+    with pytest.raises(poptorch.Error) as e:
+        inference(lambda x: poptorch.CPU(torch.sin, "s")(x) + 1)(torch.ones(2, dtype=torch.float64).expand(2))
+        raise poptorch.createPoptorchError("made")
+    assert str(e.value) == "'poptorch_py_error': made"
+    assert e.value.type == "poptorch_py_error" and e.value.message == "made" and e.value.location == ""
+    assert issubclass(poptorch.RecoverableError, poptorch.Error)
+    assert issubclass(poptorch.UnrecoverableError, poptorch.Error)
+    assert issubclass(poptorch.ConfigFileError, Exception) and not issubclass(poptorch.ConfigFileError, poptorch.Error)
+
+
+def test_uncaught_exceptions(build_dir):
+    code = "import poptorch; raise poptorch.createPoptorchError('mine')"
+    environment = {**os.environ, "PYTHONPATH": str(build_dir / "python")}
+    out = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert out.returncode == 1
+    assert re.search(r"\[\d\d:\d\d:\d\d\.\d{3}\] \[poptorch::python\] \[critical\] Error: 'poptorch_py_error': mine",
+                     out.stderr)
+
+
+def test_messages_name_the_line():
+    with pytest.raises(poptorch.Error) as e:
+        inference(lambda x: torch.linalg.svd(x)[1])(torch.eye(2))
+    assert "svd" in str(e.value) and "test_poptorch_errors.py:" in str(e.value)
+
+
+# --- setOptimizer ---------------------------------------------------------------------------------
+
+def sgd(net, **kwargs):
+    return poptorch.optim.SGD(net.parameters(), **kwargs)
+
+
+def test_attributes_wait_for_set_optimizer():
+    net = Small()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+    _, model = training(net, optimizer=optimizer)
+    before = net.fc.weight.detach().clone()
+    step(model)
+    optimizer.param_groups[0]["lr"] = 1.0
+    step(model)
+    assert torch.equal(net.fc.weight, before)
+    model.setOptimizer(optimizer)
+    step(model)
+    assert not torch.equal(net.fc.weight, before)
+
+
+def test_set_optimizer_while_detached():
+    net = Small()
+    _, model = training(net, optimizer=sgd(net, lr=0.0))
+    step(model)
+    before = net.fc.weight.detach().clone()
+    model.detachFromDevice()
+    model.setOptimizer(sgd(net, lr=1.0))
+    step(model)
+    assert not torch.equal(net.fc.weight, before)
+
+
+@pytest.mark.parametrize("first, later", [
+    ({"lr": 0.1}, {"lr": 0.1, "momentum": 0.5}), ({"lr": 0.1}, {"lr": 0.1, "weight_decay": 0.1}),
+    ({"lr": 0.1, "momentum": 0.5}, {"lr": 0.1}), ({"lr": 0.1}, {"lr": 0.1, "loss_scaling": 2.0})])
+def test_what_set_optimizer_refuses(first, later):
+    net = Small()
+    _, model = training(net, optimizer=sgd(net, **first))
+    step(model)
+    with pytest.raises((poptorch.Error, ValueError)):
+        model.setOptimizer(sgd(net, **later))
+    step(model)    # goes on with the old one
+
+
+def test_set_optimizer_refuses_other_kinds_and_groups():
+    net = nn.Sequential(nn.Linear(3, 2))
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x, t):
+            return torch.nn.functional.mse_loss(self.net(x), t)
+    _, model = training(Net(), optimizer=sgd(net, lr=0.1))
+    model.setOptimizer(poptorch.optim.Adam(net.parameters(), lr=0.1))    # before compiling anything goes
+    model.setOptimizer(sgd(net, lr=0.1))
+    model(torch.randn(4, 3), torch.randn(4, 2))
+    for other in (poptorch.optim.Adam(net.parameters(), lr=0.1),
+                  poptorch.optim.SGD([{"params": [net[0].weight]}, {"params": [net[0].bias]}], lr=0.1)):
+        with pytest.raises((poptorch.Error, ValueError)):
+            model.setOptimizer(other)
+
+
+def test_a_new_optimizer_takes_over():
+    net = Small()
+    old = sgd(net, lr=0.1, momentum=0.5)
+    _, model = training(net, optimizer=old)
+    step(model)
+    new = sgd(net, lr=0.2, momentum=0.5)
+    model.setOptimizer(new)
+    state = old.state_dict()["ipu_state"]    # was read back before it was let go
+    assert state["Accl1___fc.weight"].abs().sum() > 0
+    step(model)
+    assert torch.equal(old.state_dict()["ipu_state"]["Accl1___fc.weight"], state["Accl1___fc.weight"])
+    assert not torch.equal(new.state_dict()["ipu_state"]["Accl1___fc.weight"], state["Accl1___fc.weight"])
+
+
+def test_parameters_in_no_group_and_strangers():
+    net = Small()
+    _, model = training(net, optimizer=poptorch.optim.SGD([net.fc.weight], lr=0.5))
+    before = net.fc.bias.detach().clone()
+    step(model)
+    assert not torch.equal(net.fc.bias, before)    # with the optimizer's defaults
+    _, model = training(Small(), optimizer=torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=1.0))
+    with pytest.raises(KeyError):
+        step(model)

@@ -1,0 +1,220 @@
+"""When weights travel between the module and the device."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn as nn
+
+import poptorch
+from poptorch_helpers import Counting, Small, inference, nothing_cached, options, step, training  # noqa: F401
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.b.weight = self.a.weight
+        self.unused = nn.Linear(5, 5)
+        self.register_buffer("count", torch.tensor([7]))
+
+    def forward(self, x, t=None):
+        y = self.b(self.a(x)) * self.count
+        return y if t is None else poptorch.identity_loss((y - t).square().sum(), "sum")
+
+
+# --- what fetches ---------------------------------------------------------------------------------
+
+READS = {
+    "parameters": lambda net, model: list(net.parameters()), "named": lambda net, model: dict(net.named_parameters()),
+    "buffers": lambda net, model: list(net.buffers()), "state_dict": lambda net, model: net.state_dict(),
+    "forward": lambda net, model: net(torch.ones(1, 3)), "to": lambda net, model: net.to(torch.float32),
+    "data": lambda net, model: net.fc.weight.data, "shape": lambda net, model: net.fc.weight.shape,
+    "equal": lambda net, model: torch.equal(net.fc.weight, net.fc.weight),
+    "load": lambda net, model: net.load_state_dict({}, strict=False),
+    "executor": lambda net, model: model.state_dict(), "host": lambda net, model: model.copyWeightsToHost(),
+    "if_needed": lambda net, model: net.copyWeightsToHostIfNeeded(),
+    "detach": lambda net, model: model.detachFromDevice(), "destroy": lambda net, model: model.destroy(),
+}
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A compiled trainer that the reads share; those that end it make their own."""
+    return training()
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reads_fetch(trained, name):
+    net, model = training() if name in ("detach", "destroy") else trained
+    step(model)
+    assert model._stale
+    READS[name](net, model)
+    assert not model._stale
+
+
+@pytest.mark.parametrize("use", [lambda net, model: step(model), lambda net, model: net.fc.in_features,
+                                 lambda net, model: net.training, lambda net, model: model.options])
+def test_other_uses_do_not(trained, use):
+    net, model = trained
+    step(model)
+    use(net, model)
+    assert model._stale
+
+
+def test_versions_and_flags():
+    net, model = training()
+    step(model)
+    assert model.copyWeightsToHostIfNeeded() is True and model.copyWeightsToHostIfNeeded() is False
+    assert net.copyWeightsToHostIfNeeded() is False
+    model.copyWeightsToHost()    # always
+    step(model)
+    assert net.copyWeightsToHostIfNeeded() is True
+
+
+def test_a_save_fetches(tmp_path):
+    net, model = training()
+    before = net.fc.weight.detach().clone()
+    step(model)
+    model.save(str(tmp_path / "m"))
+    assert not model._stale and not torch.equal(net.fc.weight, before)
+
+
+def test_saved_state_dicts_are_plain():
+    net = Tied()
+    _, model = training(net, optimizer=torch.optim.SGD(net.parameters(), lr=1e-3))
+    model(torch.randn(2, 3), torch.randn(2, 3))
+    state = net.state_dict()
+    assert all(type(t) in (torch.Tensor, nn.Parameter) for t in state.values())
+    assert state["a.weight"].data_ptr() == state["b.weight"].data_ptr()    # tied entries stay tied
+    Tied().load_state_dict(state)
+
+
+# --- what uploads ---------------------------------------------------------------------------------
+
+def test_uploads_overwrite_the_device():
+    net, model = training()
+    before = copy.deepcopy(net.state_dict())
+    step(model)
+    model.copyWeightsToDevice()    # nothing was fetched: the host still has the old ones
+    assert not model._stale
+    assert torch.equal(net.fc.weight, before["fc.weight"])
+    model.copyWeightsToHost()
+    assert torch.equal(net.fc.weight, before["fc.weight"])
+
+
+def test_load_state_dict_of_the_executor_uploads():
+    net, model = training(optimizer=None)
+    step(model)
+    state = {k: torch.ones_like(v) for k, v in net.state_dict().items()}
+    result = model.load_state_dict(state)
+    assert result.missing_keys == [] and result.unexpected_keys == []
+    model.copyWeightsToHost()
+    assert torch.equal(net.fc.weight, state["fc.weight"])
+    with pytest.raises(RuntimeError):
+        model.load_state_dict({"fc.weight": state["fc.weight"]})
+    assert model.load_state_dict({"fc.weight": state["fc.weight"]}, strict=False).missing_keys == ["fc.bias"]
+    net.load_state_dict({k: v * 5 for k, v in state.items()})    # the module alone: no upload
+    model.copyWeightsToHost()
+    assert torch.equal(net.fc.weight, state["fc.weight"])
+
+
+def test_a_new_attachment_uploads():
+    net = Small()
+    model = inference(net)
+    x = torch.randn(4, 3)
+    model(x)
+    with torch.no_grad():
+        net.fc.weight.mul_(2)
+    model.detachFromDevice()
+    torch.testing.assert_close(model(x), net(x).detach())
+
+
+def test_inference_fetches_nothing_by_itself():
+    net = Counting()
+    model = inference(net)
+    for _ in range(3):
+        model(torch.zeros(1))
+    assert net.n.item() == 0
+    model.copyWeightsToHost()
+    assert net.n.item() == 3
+
+
+def test_named_buffers():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("a", torch.ones(2))
+            self.register_buffer("b", torch.ones(2))
+
+        def forward(self, x):
+            return x * self.a + self.b
+    net = Net()
+    model = inference(net, options().updatableNamedBuffers(["a"]))
+    x = torch.ones(2)
+    model(x)
+    net.a.fill_(10)
+    net.b.fill_(100)
+    model.copyNamedBuffersToDevice()
+    assert model(x).tolist() == [11, 11]    # a alone
+    model = inference(net)
+    model(x)
+    with pytest.raises(poptorch.Error, match="updatableNamedBuffers"):
+        model.copyNamedBuffersToDevice()
+    with pytest.raises(poptorch.Error, match="missing"):
+        inference(net, options().updatableNamedBuffers(["missing"]))(x)
+
+
+# --- who follows whom -----------------------------------------------------------------------------
+
+def test_inference_follows_a_trainer_of_any_part():
+    net = Small()
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x, t):
+            return self.net(x, t)[1]
+    _, model = training(Outer())
+    inner = inference(net)
+    x = torch.randn(4, 3)
+    for _ in range(3):
+        model(torch.randn(4, 3), torch.randn(4, 2))
+        torch.testing.assert_close(inner(x), net(x).detach())
+    model.detachFromDevice()
+    torch.testing.assert_close(inner(x), net(x).detach())
+
+
+def test_weights_outlive_their_executor():
+    net, model = training()
+    before = net.fc.weight.detach().clone()
+    step(model)
+    del model
+    assert not torch.equal(net.fc.weight, before)
+
+
+def test_tied_unused_and_integer_states():
+    net = Tied()
+    unused = copy.deepcopy(net.unused.state_dict())
+    _, model = training(net, optimizer=torch.optim.SGD(net.parameters(), lr=1e-3))
+    for _ in range(2):
+        model(torch.randn(2, 3), torch.randn(2, 3))
+    assert "unused.weight" not in model.getTensorNames() and "b.weight" not in model.getTensorNames()
+    assert net.a.weight is net.b.weight and net.count.item() == 7
+    assert all(torch.equal(v, unused[k]) for k, v in net.unused.state_dict().items())
+
+
+@pytest.mark.parametrize("rebind", [lambda m: setattr(m, "n", m.n + 1), lambda m: delattr(m, "n")])
+def test_rebound_buffers(rebind):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("n", torch.zeros(1))
+
+        def forward(self, x):
+            rebind(self)
+            return x
+    with pytest.raises(poptorch.Error, match=r"n is reassigned within the model.*self\.n\.copy_"):
+        inference(Net())(torch.ones(1))
