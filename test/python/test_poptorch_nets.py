@@ -121,10 +121,10 @@ def test_transformer_encoder_infers(norm_first, padded):
     net = nn.TransformerEncoder(layer, 2, nn.LayerNorm(16)).eval()
     x = torch.randn(3, 7, 16)
     mask = torch.arange(7)[None] >= torch.tensor([7, 4, 6])[:, None] if padded else None
-    # with gradients PyTorch takes the way that is written in Python, not its own fused one
     expected = net(x, src_key_padding_mask=mask).detach()
     arguments = {"src_key_padding_mask": mask} if padded else {}
-    y = poptorch.inferenceModel(net, options())(x, **arguments)
+    with torch.no_grad():    # PyTorch has fused ways for it, which are not what is traced
+        y = poptorch.inferenceModel(net, options())(x, **arguments)
     kept = slice(None) if mask is None else ~mask
     torch.testing.assert_close(y[kept], expected[kept], rtol=1e-4, atol=1e-5)
 
@@ -202,25 +202,36 @@ def test_whole_net_infers(name):
     assert apart(poptorch.inferenceModel(net, options())(x), expected) < 1e-3
 
 
+def train(net, x, t, steps):
+    """By PyTorch: each step's result and loss."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    for _ in range(steps):
+        y, loss = net(x, t)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield y.detach(), loss.detach()
+
+
 @nets
 def test_whole_net_trains(name):
     net, x, t = build(name)
-    reference = copy.deepcopy(net)
-    before = flat(net.parameters())
+    steps = 3 if name in SMALL else 1
+    reference, exact = copy.deepcopy(net), copy.deepcopy(net).double()
+    before = flat(net.parameters()).double()
     model = poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=0.01))
-    theirs = torch.optim.SGD(reference.parameters(), lr=0.01)
-    for _ in range(3 if name in SMALL else 1):
+    for expected, expected_loss in train(reference, x, t, steps):
         y, loss = model(x, t)
-        expected, expected_loss = reference(x, t)
-        theirs.zero_grad()
-        expected_loss.backward()
-        theirs.step()
-        assert apart(loss, expected_loss.detach()) < 1e-4
-        assert apart(y, expected.detach()) < 1e-3
-    model.copyWeightsToHost()
-    assert apart(flat(net.parameters()) - before, flat(reference.parameters()) - before) < 1e-3
-    for mine, other in zip(net.buffers(), reference.buffers()):
-        assert apart(mine, other) < 1e-3
+        assert apart(loss, expected_loss) < 1e-4
+        assert apart(y, expected) < 1e-3
+    list(train(exact, x.double(), t, steps))
+    assert apart(flat(net.parameters()), flat(reference.parameters())) < 1e-3
+    if list(net.buffers()):    # all of them together: some means are zero but for rounding
+        assert apart(flat(net.buffers()), flat(reference.buffers())) < 1e-3
+    # What was learnt. Where rounding decides whether a ReLU is open, PyTorch is as far from the truth as we are
+    # from PyTorch: up to 2e-2.
+    mine, theirs, truth = (flat(m.parameters()).double() - before for m in (net, reference, exact))
+    assert apart(mine, truth) < max(1e-3, 4 * apart(theirs, truth))
 
 
 TINY = {
