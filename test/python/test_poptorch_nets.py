@@ -228,10 +228,10 @@ def test_whole_net_trains(name):
     assert apart(flat(net.parameters()), flat(reference.parameters())) < 1e-3
     if list(net.buffers()):    # all of them together: some means are zero but for rounding
         assert apart(flat(net.buffers()), flat(reference.buffers())) < 1e-3
-    # What was learnt. Where rounding decides whether a ReLU is open, PyTorch is as far from the truth as we are
-    # from PyTorch: up to 2e-2.
+    # What was learnt. One ReLU or maximum near a tie that rounding decides the other way changes it by some
+    # 1e-3, and there may be many: PyTorch is up to 2e-2 from what it is in double precision.
     mine, theirs, truth = (flat(m.parameters()).double() - before for m in (net, reference, exact))
-    assert apart(mine, truth) < max(1e-3, 4 * apart(theirs, truth))
+    assert apart(mine, truth) < max(1e-3 if name in SMALL else 1e-2, 4 * apart(theirs, truth))
 
 
 TINY = {
