@@ -259,6 +259,7 @@ static ts_status find_compiler(ts_arena *a, const ts_options *opt, const char **
 static ts_status make(ts_arena *a, const ts_graph *model, const ts_options *opt, const ts_key *key,
                       ts_executable **out)
 {
+    double start, planned, rendered;
     const ts_graph *g;
     const ts_program *p;
     const ts_source *src;
@@ -267,11 +268,18 @@ static ts_status make(ts_arena *a, const ts_graph *model, const ts_options *opt,
     tick(opt, 20);
     if (!key)
         return interpret(g, opt, out);
+    start = ts_now();
     TS_TRY(ts_plan(a, g, opt, &p)); /* plan/    graph   -> program  */
+    planned = ts_now();
     tick(opt, 30);
     TS_TRY(ts_source_make(a, p, opt, &src)); /* render/  program -> C text   */
+    rendered = ts_now();
     tick(opt, 40);
-    return build(p, src, key, opt, out); /* render/  C text  -> .so      */
+    TS_TRY(build(p, src, key, opt, out)); /* render/  C text  -> .so      */
+    ts_note(TS_LOG_DEBUG, "plan: %d kernels, %.2f ms", p->nkernels, 1e3 * (planned - start));
+    ts_note(TS_LOG_DEBUG, "render: %zu bytes, %.2f ms", src->len, 1e3 * (rendered - planned));
+    ts_note(TS_LOG_DEBUG, "cc: %.2f ms", 1e3 * (ts_now() - rendered));
+    return TS_OK;
 }
 
 /* A learning rate that may change while it trains is no part of the program, so not of its key. */

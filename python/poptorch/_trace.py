@@ -905,6 +905,11 @@ def _patched(tracer_: Tracer) -> Iterator[None]:
             setattr(F, name, original)
 
 
+# A TransformerEncoder asks it of its mask, and leaves the padding out where the answer is yes: the answer is in the
+# mask's values, and the sums are the same either way.
+_LEFT_ALIGNED = getattr(torch, "_nested_tensor_from_mask_left_aligned", None)
+
+
 class _Functions(TorchFunctionMode):
     """Calls that are taken before they become ATen calls."""
 
@@ -932,6 +937,8 @@ class _Functions(TorchFunctionMode):
             return _dropout(t, _DROPOUTS[func], *args, **_dropoutArguments(kwargs))
         if func in _UNTRAINED and not t.training:
             return first
+        if func is _LEFT_ALIGNED:
+            return False
         if func is F.one_hot:
             return _oneHot(t, *args, **kwargs)
         if func in _NEED_VALUES or (func is _T.to and "cpu" in (*args[1:2], kwargs.get("device"))):

@@ -224,6 +224,8 @@ static void find_lives(memory *m)
         for (ts_spot *s = &q->spot; s; s = s->next) {
             life *l = find_life(m, v, s);
             s->bytes = ts_layout_bytes(v);
+            if (s == &q->spot && q->alias)
+                s->offset = p->place[q->alias->id].spot.offset;
             if ((s == &q->spot && q->alias) || !l->n)
                 continue;
             if (s != &q->spot)

@@ -152,8 +152,20 @@ static double gain(const order *o, int k, const int *left)
     return bytes;
 }
 
+/* How many kernels each one still waits for. */
+static int *count_waits(const order *o)
+{
+    int *waits = TS_NEWS(o->a, int, o->n);
+
+    for (int i = 0; i < o->n; i++)
+        for (int j = 0; j < o->n; j++)
+            waits[j] += before(o, i, j);
+    return waits;
+}
+
 static ts_status sort(order *o)
 {
+    int *waits = count_waits(o);
     ts_kernel **sorted = TS_NEWS(o->a, ts_kernel *, o->n);
     int *place = TS_NEWS(o->a, int, o->n), *left = TS_NEWS(o->a, int, o->p->g->nvalues);
     bool *done = TS_NEWS(o->a, bool, o->n);
@@ -165,10 +177,8 @@ static ts_status sort(order *o)
         int best = -1;
         double best_gain = 0;
         for (int k = 0; k < o->n; k++) {
-            bool ready = !done[k];
-            for (int j = 0; j < o->n && ready; j++)
-                ready = done[j] || !before(o, j, k);
-            if (!ready || (best >= 0 && o->p->kernels[k]->phase > o->p->kernels[best]->phase))
+            if (done[k] || waits[k] ||
+                (best >= 0 && o->p->kernels[k]->phase > o->p->kernels[best]->phase))
                 continue;
             double x = gain(o, k, left);
             if (best < 0 || o->p->kernels[k]->phase < o->p->kernels[best]->phase || x > best_gain) {
@@ -179,6 +189,8 @@ static ts_status sort(order *o)
         if (best < 0)
             return ts_fail(TS_ERR_INTERNAL, "the kernels wait for each other in a circle");
         done[best] = true;
+        for (int k = 0; k < o->n; k++)
+            waits[k] -= before(o, best, k);
         for (int r = 0; r < o->p->kernels[best]->nreads; r++)
             left[o->p->kernels[best]->reads[r]->id]--;
         place[best] = at;

@@ -220,16 +220,16 @@ static void sum_loops(writer *w, int from)
         terms(w, x->s.nout);
         return;
     }
-    if (u == x->lane) { /* across: vectors along the summed axis */
-        const char *v = ts_emit_name(e, "v");
+    if (u == x->lane) {                       /* across: vectors along the summed axis */
+        const char *j = ts_emit_name(e, "j"); /* v4 would be a tensor */
         int64_t blocks = x->s.extent[u] / x->width;
         if (blocks == 1)
             w->axes[u] = ts_ix_var(a, e->lane);
         else {
-            ts_emit_line(e, "for (int64_t %s = 0; %s < %ld; %s++) {", v, v, (long)blocks, v);
+            ts_emit_line(e, "for (int64_t %s = 0; %s < %ld; %s++) {", j, j, (long)blocks, j);
             ts_emit_open(e, &mark);
             w->axes[u] =
-                ts_ix_add(a, ts_ix_mul(a, ts_ix_var(a, ts_atom_var(a, v, 0, blocks - 1)), x->width),
+                ts_ix_add(a, ts_ix_mul(a, ts_ix_var(a, ts_atom_var(a, j, 0, blocks - 1)), x->width),
                           ts_ix_var(a, e->lane));
         }
         sum_loops(w, u + 1);

@@ -16,6 +16,7 @@ typedef struct ts_nest {
     ts_spec s;
     int64_t step[3][TS_AXES]; /* a, b, out: distance in memory for one step along an axis */
     bool linear[3][TS_AXES];
+    int64_t period[TS_AXES]; /* of an axis that is not linear: by what to split it */
     ts_bound bounds[2 * TS_MAX_RANK];
     int nbounds;
     /* the choice */

@@ -71,17 +71,36 @@ static const char *address(ts_render *r, const ts_value *v, int device)
                            ts_ring_stride(s->bytes));
 }
 
-static void declare(ts_render *r, const ts_kernel *k, const ts_value *v, bool written)
+static void add_pointer(ts_render *r, const ts_kernel *k, ts_written *w, const ts_value *v,
+                        bool written)
 {
     const ts_place *p = &r->p->place[v->id];
-    const char *t = ts_emit_memory_type(v->type.dtype), *name = ts_render_pointer(r, v);
+    const char *t = ts_emit_memory_type(v->type.dtype);
+    ts_pointer q = {.name = ts_render_pointer(r, v)};
 
-    if (p->home == TS_HOME_INPUT)
-        ts_text_printf(&r->body, "    const %s *const %s = c->in[%d];\n", t, name, v->index);
-    if (p->home == TS_HOME_BLOCK)
-        ts_text_printf(&r->body, "    %s%s *const %s = (%s%s *)(c->m + %s);\n",
-                       written ? "" : "const ", t, name, written ? "" : "const ", t,
-                       address(r, v, k->device));
+    if (p->home == TS_HOME_INPUT) {
+        q.type = ts_arena_printf(r->a, "const %s", t);
+        q.place = ts_arena_printf(r->a, "c->in[%d]", v->index);
+    } else if (p->home == TS_HOME_BLOCK) {
+        q.type = ts_arena_printf(r->a, "%s%s", written ? "" : "const ", t);
+        q.place = ts_arena_printf(r->a, "(%s *)(c->m + %s)", q.type, address(r, v, k->device));
+    } else
+        return;
+    TS_PUSH(r->a, w->pointers, w->npointers, q);
+}
+
+/* To all that the kernel writes and reads. */
+static void find_pointers(ts_render *r, const ts_kernel *k, ts_written *w)
+{
+    for (int n = 0; n < k->nroots; n++)
+        add_pointer(r, k, w, k->roots[n], true);
+    for (int n = 0; n < k->nreads; n++) {
+        bool root = false;
+        for (int m = 0; m < k->nroots; m++)
+            root = root || k->roots[m] == k->reads[n];
+        if (!root)
+            add_pointer(r, k, w, k->reads[n], false);
+    }
 }
 
 /* The nodes of a kernel as IR, for the reader of the C. */
@@ -118,23 +137,24 @@ void ts_render_describe(ts_render *r, const ts_kernel *k)
         ts_text_printf(&r->body, " * %%%s <- %%%d\n", k->roots[0]->name, k->copy->id);
 }
 
-static void kernel_head(ts_render *r, int i)
+static void kernel_head(ts_render *r, int i, ts_written *w)
 {
     const ts_kernel *k = r->p->kernels[i];
 
-    ts_text_printf(&r->body, "\n" TS_UNIT "/*\n");
+    w->start = r->body.len;
+    ts_text_printf(&r->body, "\n" TS_UNIT);
+    w->comment = r->body.len;
+    ts_text_printf(&r->body, "/*\n");
     ts_render_describe(r, k);
-    ts_text_printf(&r->body, " */\nvoid k%d(const ctx *c, int64_t lo, int64_t hi)\n{\n", i);
-    for (int n = 0; n < k->nroots; n++)
-        declare(r, k, k->roots[n], true);
-    for (int n = 0; n < k->nreads; n++) {
-        bool root = false;
-        for (int m = 0; m < k->nroots; m++)
-            root = root || k->roots[m] == k->reads[n];
-        if (!root)
-            declare(r, k, k->reads[n], false);
-    }
+    ts_text_printf(&r->body, " */\n");
+    w->function = r->body.len;
+    ts_text_printf(&r->body, TS_KERNEL "{\n", i);
+    find_pointers(r, k, w);
+    for (int n = 0; n < w->npointers; n++)
+        ts_text_printf(&r->body, "    %s *const %s = %s;\n", w->pointers[n].type,
+                       w->pointers[n].name, w->pointers[n].place);
     ts_text_printf(&r->body, "\n");
+    w->code = r->body.len;
 }
 
 static void element(ts_text *t, ts_dtype type, const void *data, int64_t i)
@@ -243,6 +263,7 @@ static bool host_call(ts_render *r, const ts_kernel *k)
 static ts_status kernels(ts_render *r)
 {
     int n = r->p->nkernels;
+    ts_written *written = TS_NEWS(r->a, ts_written, n);
     ts_cut *cuts = TS_NEWS(r->a, ts_cut, n);
     bool *alone = TS_NEWS(r->a, bool, n);
 
@@ -251,31 +272,33 @@ static ts_status kernels(ts_render *r)
         r->cut_dim[i] = -1;
     for (int i = 0; i < n; i++) {
         const ts_kernel *k = r->p->kernels[i];
-        size_t start;
         r->next = 0;
         cuts[i] = (ts_cut){1, 1, -1};
         if (k->again || k->load || k->store) {
+            written[i].start = written[i].code = written[i].end = r->body.len;
             if (k->again)
                 cuts[i] = cuts[k->again->index];
             else
                 move(r, k, &cuts[i]);
+            written[i].end = r->body.len;
             alone[i] = cuts[i].count / cuts[i].grain < 2;
             continue;
         }
-        kernel_head(r, i);
-        start = r->body.len;
+        kernel_head(r, i, &written[i]);
         if (!host_call(r, k) && !ts_render_transpose(r, k, &cuts[i]) &&
             !ts_render_contract(r, k, &cuts[i])) {
-            r->body.len = start;
-            r->body.s[start] = 0;
+            r->body.len = written[i].code;
+            r->body.s[r->body.len] = 0;
             TS_TRY(ts_render_loops(r, k, &cuts[i]));
         }
         ts_text_printf(&r->body, "}\n");
+        written[i].end = r->body.len;
         alone[i] = cuts[i].count / cuts[i].grain < 2;
         for (int j = 0; j < k->nroots; j++)
             r->cut_dim[k->roots[j]->id] = alone[i] ? -1 : cuts[i].dim;
     }
     ts_plan_waits(r->p, alone);
+    ts_render_share(r, written, n);
     ts_text_printf(&r->body, "\n" TS_UNIT);
     for (int i = 0; i < n; i++)
         if (!r->p->kernels[i]->again)

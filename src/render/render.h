@@ -5,6 +5,7 @@
  *   tile.c      how a contraction is blocked
  *   contract.c  one register-blocked contraction
  *   transpose.c one change between rows and batch in the lanes
+ *   share.c     equal kernels as one function
  *   prelude.c   types, formulas and mathematics the kernels use
  *   build.c     the C compiler as a child process
  *   cache.c     executables of earlier compiles
@@ -50,6 +51,21 @@ typedef struct ts_render {
     int *cut_dim; /* of each stored value: the dim its kernel was cut along, or -1 */
 } ts_render;
 
+#define TS_KERNEL "void k%d(const ctx *c, int64_t lo, int64_t hi)\n"
+
+/* A tensor of a kernel: const float *const v7 = (const float *)(c->m + 64); */
+typedef struct ts_pointer {
+    const char *type, *name, *place;
+} ts_pointer;
+
+/* A kernel's text, offsets in the body: the mark, its comment, its function from the name on, and
+ * what comes after the function's pointers. */
+typedef struct ts_written {
+    ts_pointer *pointers;
+    int npointers;
+    size_t start, comment, function, code, end;
+} ts_written;
+
 ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt,
                          const ts_source **out);
 void ts_render_need(ts_render *r, const char *what);
@@ -74,6 +90,7 @@ const ts_ix *ts_render_address(ts_render *r, const ts_value *v, const ts_ix *con
 bool ts_render_contract(ts_render *r, const ts_kernel *k,
                         ts_cut *cut); /* false: not for the template */
 bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut); /* the same */
+void ts_render_share(ts_render *r, const ts_written *w, int n);          /* rewrites the body */
 void ts_prelude(ts_render *r, ts_text *out);
 
 /* For exported files. nest.c: the loops of a kernel, without threads and vectors. plain.c: the

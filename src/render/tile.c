@@ -89,7 +89,23 @@ void ts_nest_at(ts_nest *x, const ts_affine *f, int rank, const ts_ix *const *ax
         at[d] = ts_spec_ix(x->r->a, &f[d], x->s.naxes, axes);
 }
 
-/* Fills in step[] and linear[]; false when an operand is not a plain load. */
+/* The number of places of `atom` after which a quotient or remainder in x starts anew, or 0. */
+static int64_t period(const ts_ix *x, const ts_atom *atom)
+{
+    for (int i = 0; i < x->n; i++) {
+        const ts_atom *part = x->t[i].atom;
+        int64_t k;
+        if (!part->of || !ts_ix_uses(part->of, atom))
+            continue;
+        if (!ts_ix_linear(part->of, atom))
+            return period(part->of, atom);
+        k = ts_ix_coef(part->of, atom);
+        return k > 0 && part->by % k == 0 ? part->by / k : 0;
+    }
+    return 0;
+}
+
+/* Fills in step[], linear[] and period[]; false when an operand is not a plain load. */
 static bool find_steps(ts_nest *x)
 {
     const ts_atom *atoms[TS_AXES];
@@ -108,6 +124,8 @@ static bool find_steps(ts_nest *x)
         for (int i = 0; i < x->s.naxes; i++) {
             x->linear[o][i] = x->s.extent[i] == 1 || ts_ix_linear(address[o], atoms[i]);
             x->step[o][i] = x->s.extent[i] == 1 ? 0 : ts_ix_coef(address[o], atoms[i]);
+            if (!x->linear[o][i])
+                x->period[i] = period(address[o], atoms[i]);
         }
     }
     return true;
@@ -147,15 +165,18 @@ static int layout_lanes(const ts_value *v)
     return v->layout.set && v->layout.lanes > 1 ? v->layout.lanes : 0;
 }
 
-/* Splits the axes that a lane layout cuts in two, until every address is linear. */
+/* Splits axes until every address is linear: those that a lane layout cuts in two, and those that
+ * a reshape made of two dims that lie apart, like the rows of [sequence, batch, features] in memory
+ * as [batch, sequence, features]. */
 static bool make_linear(ts_nest *x)
 {
     int lanes = layout_lanes(x->n->in[0]);
 
     lanes = lanes ? lanes : layout_lanes(x->n->in[1]);
     lanes = lanes ? lanes : layout_lanes(x->k->roots[0]);
-    for (int tries = 0; tries < 4; tries++) {
+    for (;;) {
         int bad = -1;
+        int64_t by;
         if (!find_steps(x))
             return false;
         for (int o = 0; o < 3; o++)
@@ -164,11 +185,11 @@ static bool make_linear(ts_nest *x)
                     bad = i;
         if (bad < 0)
             return true;
-        if (!lanes || x->s.extent[bad] % lanes || x->s.naxes + 1 >= TS_AXES)
+        by = x->period[bad] > 1 && x->s.extent[bad] % x->period[bad] == 0 ? x->period[bad] : lanes;
+        if (by < 2 || x->s.extent[bad] % by || x->s.naxes + 1 >= TS_AXES)
             return false;
-        split_axis(x, bad, lanes);
+        split_axis(x, bad, by);
     }
-    return false;
 }
 
 static void find_bounds(ts_nest *x)
