@@ -163,7 +163,7 @@ def ofLoader(loader: Any) -> Optional[Table]:
     if loader.batch_sampler is None or loader.worker_init_fn is not None or \
             loader.collate_fn is not torch.utils.data.dataloader.default_collate:
         return None
-    if loader.pin_memory and (torch.cuda.is_available() or loader.pin_memory_device):
+    if loader.pin_memory and (torch.cuda.is_available() or getattr(loader, "pin_memory_device", "")):
         return None
     return find(loader.dataset)
 

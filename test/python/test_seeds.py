@@ -436,6 +436,8 @@ def ported(shared, sign):
     diffs = {name: next(side(d, sign) for d in blocks(text, "diff") if key in d) for name, key in {
         "imports": "import poptorch", "wrap": "model = model.to(device)", "wrap with loss": "class ModelwithLoss",
         "data": "train_dataset", "optimizer": "poptorch.optim", "loop": "zero_grad"}.items()}
+    # The guide's diff leaves this argument twice on PyTorch's side.
+    diffs["data"] = re.sub(r"(DataLoader\(train_dataset,)\s+train_dataset,", r"\1", diffs["data"])
     if sign == "+":
         make, wrap = diffs["wrap with loss"].split("training_model =")
         wrap = "training_model =" + wrap
