@@ -60,7 +60,7 @@ class Table:
             except (IndexError, TypeError):
                 return None
         n = len(indices)
-        out = [torch.empty((n, *shape), dtype=dtype) for shape, dtype in self._makers]
+        out = [torch.empty((n, *shape), dtype=dtype, device="cpu") for shape, dtype in self._makers]
         return out if n and self._gather(indices, *[t.data_ptr() for t in out]) else None
 
 
@@ -73,7 +73,7 @@ def _plain(t: Any) -> bool:
 
 def _tensors(dataset: Any) -> Optional[Table]:
     columns = dataset.tensors
-    if not columns or len(columns) > 64 or not all(map(_plain, columns)):
+    if not columns or len(columns) > 64 or not all(map(_plain, columns)) or len({len(t) for t in columns}) > 1:
         return None
     return Table([Column(t) for t in columns])
 

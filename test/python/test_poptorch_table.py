@@ -215,6 +215,8 @@ def test_a_loader_with_a_part_in_its_batches():
         assert _table.ofLoader(loader) is None
     assert torch.equal(next(iter(DataLoader(Options(), dataset, batch_size=5, collate_fn=double)))[0],
                        dataset.tensors[0][:5] * 2)
+    dataset.tensors = (dataset.tensors[0], dataset.tensors[1][:9])    # rows that are not there
+    assert _table.find(dataset) is None
     hooked = Normalize((0.5,), (0.5,))
     hooked.register_forward_hook(lambda *_: None)
     assert _table.find(images(MNIST, 20, Compose([ToTensor(), hooked]))) is None
