@@ -21,9 +21,11 @@ the cores; Winograd does with less, so it may pass 100 %. "of peak" (fma_peak_pc
 plan's count where that is smaller. (Elsewhere it is larger, for it has taps that the kernels clip away.) "planned" is the plan's block,
 "resident" what the loop was measured to keep in memory (bench/steps.c says how).
 
-After W1 it also measures the loader alone, in samples a second, against what W1 consumes.
+After W1 it also measures the loader alone, in samples a second, against what W1 consumes; and the poptorch package
+(bench/loop.py): what a call costs beyond the engine, and W1 as a training loop with its DataLoader against the same
+loop in PyTorch.
 
-Writes build/bench.json, a list with one object a workload.
+Writes build/bench.json, a list with one object a workload; W1's has the figures of poptorch too.
 """
 
 import argparse
@@ -197,6 +199,19 @@ def loader(build, steps):
               f"{rate / (16 * steps):.1f}x what W1 consumes")
 
 
+def package(args, result, cache):
+    """The poptorch package on W1."""
+    import loop
+    found = loop.measure(args.build, args.threads, args.windows, args.seconds, cache, set_blas_threads)
+    if isinstance(found, str):
+        print(f"\npoptorch: not measured: {found}")
+        return
+    result.update(found)
+    print(f"\npoptorch, a call: {found['poptorch_call_overhead_us']:.1f} us beyond the engine's time\n"
+          f"poptorch, training loop with its DataLoader: {found['poptorch_loop_steps_per_s']:,.0f} steps/s, PyTorch "
+          f"{found['torch_loop_steps_per_s']:,.0f}, ratio {found['poptorch_loop_ratio']:.2f}x", flush=True)
+
+
 def main():
     args = arguments()
     # OpenBLAS asks once, when it is loaded, and torch.set_num_threads does not reach it.
@@ -224,10 +239,11 @@ def main():
                   f"{text(r['ratio'], '{:.2f}x'):>8} {r['fma_peak_pct']:8.1f}% {r['direct_pct']:8.1f}% {r['compile_cold_s']:8.2f} s "
                   f"{text(r['cache_warm_ms'], '{:.1f} ms'):>12} {r['plan_bytes'] / 1e6:6.1f} MB "
                   f"{r['rss_bytes'] / 1e6:7.1f} MB", flush=True)
-            if workload == "W1":
-                consumed = r["tessera_steps_per_s"]
-    if "W1" in args.workloads:
-        loader(args.build, consumed)
+        w1 = next((r for r in results if r["workload"] == "W1"), None)
+        if w1:
+            loader(args.build, w1["tessera_steps_per_s"])
+        if w1 and with_torch:
+            package(args, w1, cache)
     out = args.build / "bench.json"
     out.write_text(json.dumps(results, indent=2) + "\n")
     print(f"\n{os.path.relpath(out)}")

@@ -627,6 +627,7 @@ static bool fill(PyObject *m)
     return error_type && !PyModule_AddObjectRef(m, "Error", error_type) &&
            !PyModule_AddType(m, &core_value_type) && !PyModule_AddType(m, &core_graph_type) &&
            !PyModule_AddType(m, &executable_type) && !PyModule_AddType(m, &engine_type) &&
+           !PyModule_AddType(m, &core_table_type) &&
            !PyModule_AddStringConstant(m, "version", ts_version());
 }
 

@@ -220,6 +220,16 @@ _METHODS = {SharingStrategy.SharedMemory: "spawn", SharingStrategy.FileSystem: "
             SharingStrategy.Fork: "fork", SharingStrategy.ForkServer: "forkserver"}
 
 
+def checkArguments(buffer_size: int = 3, miss_sleep_time_in_ms: float = 0.1,
+                   sharing_strategy: SharingStrategy = SharingStrategy.ForkServer) -> None:
+    """Of an AsynchronousDataAccessor."""
+    check(isinstance(buffer_size, int) and buffer_size > 0,
+          f"buffer_size must be positive, got {buffer_size!r}")
+    check(miss_sleep_time_in_ms >= 0, f"miss_sleep_time_in_ms is negative: {miss_sleep_time_in_ms!r}")
+    check(isinstance(sharing_strategy, SharingStrategy),
+          f"Expected a poptorch.SharingStrategy but got {sharing_strategy!r}")
+
+
 class AsynchronousDataAccessor:
     """Iterates a dataset or loader in another process.
 
@@ -242,11 +252,7 @@ class AsynchronousDataAccessor:
                  rebatched_size: Optional[int] = None, *, _keep_remainder: bool = False) -> None:
         self._process: Any = None
         self._owner = os.getpid()
-        check(isinstance(buffer_size, int) and buffer_size > 0,
-              f"buffer_size must be positive, got {buffer_size!r}")
-        check(miss_sleep_time_in_ms >= 0, f"miss_sleep_time_in_ms is negative: {miss_sleep_time_in_ms!r}")
-        check(isinstance(sharing_strategy, SharingStrategy),
-              f"Expected a poptorch.SharingStrategy but got {sharing_strategy!r}")
+        checkArguments(buffer_size, miss_sleep_time_in_ms, sharing_strategy)
         check(rebatched_size is None or (isinstance(rebatched_size, int) and rebatched_size > 1),
               f"rebatched_size must be greater than 1, got {rebatched_size!r}")
         self._checkLoader(dataset, rebatched_size)

@@ -2,6 +2,7 @@
  *
  *   _core.c       the module; executables and engines
  *   core_graph.c  graphs and values
+ *   core_table.c  datasets in memory
  *   lower*.c      ATen calls into a graph
  */
 #ifndef POPTORCH_CORE_H
@@ -27,5 +28,8 @@ PyObject *core_dims_tuple(int rank, const int64_t *dims);
 
 /* core_graph.c */
 extern PyTypeObject core_graph_type, core_value_type;
+
+/* core_table.c */
+extern PyTypeObject core_table_type;
 
 #endif

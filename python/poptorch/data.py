@@ -6,13 +6,14 @@ groups of replicas that share their rows), so the loader's batch is that many ti
 
 import copy
 import math
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
 import torch.utils.data
 
+from . import _table
 from ._logging import logger
-from .async_data import AsynchronousDataAccessor
+from .async_data import AsynchronousDataAccessor, checkArguments
 from .enums import DataLoaderMode
 from .errors import check, createPoptorchError
 from .options import Options
@@ -113,7 +114,8 @@ class DataLoader(torch.utils.data.DataLoader):
     :param persistent_workers: by default True if there are workers.
     :param auto_distributed_partitioning: give each process of several its own part of the dataset.
     :param mode: Sync: as torch. Async: in another process; becomes AsyncRebatched with drop_last=False.
-        AsyncRebatched: the same, and batches are put together from smaller ones.
+        AsyncRebatched: the same, and batches are put together from smaller ones. A dataset in memory
+        (_table.py) needs neither the process nor workers, and is loaded without them in every mode.
     :param async_options: arguments of the AsynchronousDataAccessor.
     :param rebatched_worker_size: rows of those smaller batches; by default combinedBatchSize.
     :param batch_sampler: yields lists of indices, a micro-batch each.
@@ -130,7 +132,8 @@ class DataLoader(torch.utils.data.DataLoader):
               f"Expected poptorch.Options as first argument, got {type(options)}")
         check(isinstance(mode, DataLoaderMode), f"Expected a poptorch.DataLoaderMode but got {mode!r}")
         options._freeze()
-        self._accessor: Optional[AsynchronousDataAccessor] = None
+        self._accessor: Union[AsynchronousDataAccessor, _table.TableAccessor, None] = None
+        self._order = _table.Order()
         self._poptorch_options = options
         self._rebatched_size: Optional[int] = None
         self._keep_remainder = not drop_last
@@ -160,7 +163,9 @@ class DataLoader(torch.utils.data.DataLoader):
                 arguments["shuffle"] = True
         super().__init__(dataset, **arguments)
         if mode != DataLoaderMode.Sync:
-            self._accessor = self._makeAccessor(async_options)
+            own_order = batch_sampler is None and not kwargs.get("sampler") and not kwargs.get("generator")
+            self._accessor = (own_order and self._tableAccessor(async_options)) or \
+                self._makeAccessor(async_options)
 
     def _combine(self, batch_size: Optional[int], batch_sampler: Any) -> Optional[int]:
         if batch_sampler is not None:
@@ -223,6 +228,16 @@ class DataLoader(torch.utils.data.DataLoader):
         return AsynchronousDataAccessor(loader, rebatched_size=self._rebatched_size,
                                         _keep_remainder=self._keep_remainder, **async_options)
 
+    def _tableAccessor(self, async_options: Dict[str, Any]) -> Optional[_table.TableAccessor]:
+        """For a dataset in memory, which needs no process; None for others."""
+        known = ("buffer_size", "miss_sleep_time_in_ms", "load_indefinitely", "early_preload", "sharing_strategy")
+        table = _table.ofLoader(self)
+        if table is None or len(self.batch_sampler) == 0 or set(async_options) - set(known):
+            return None
+        checkArguments(**{k: v for k, v in async_options.items()
+                          if k not in ("load_indefinitely", "early_preload")})
+        return _table.TableAccessor(self, table, self._rebatched_size, self._keep_remainder)
+
     _synchronous = False
 
     @property
@@ -255,7 +270,8 @@ class DataLoader(torch.utils.data.DataLoader):
     def __iter__(self) -> Any:
         if self._accessor is not None:
             return iter(self._accessor)
-        return super().__iter__()
+        table = _table.ofLoader(self)
+        return super().__iter__() if table is None else _table.TableIterator(self, table, self._order)
 
     def terminate(self) -> None:
         """Stop the process of an asynchronous loader. It cannot be iterated any more."""

@@ -1,0 +1,1 @@
+"""Stands in for matplotlib where it is not installed: what the tutorials' scripts draw, as plain pictures."""
