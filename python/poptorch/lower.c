@@ -230,7 +230,7 @@ static const lower_row rows[] = {
     {"aten::_native_batch_norm_legit_no_training", lower_batch_norm_eval, 0, 0},
     {"aten::native_group_norm", lower_group_norm, 0, 0},
     {"aten::native_layer_norm", lower_layer_norm, 0, 0},
-    {"aten::_scaled_dot_product_flash_attention_for_cpu", lower_attention, 0, 0},
+    {"aten::_safe_softmax", lower_safe_softmax, 0, 0},
     /* losses */
     {"aten::nll_loss_forward", lower_nll_loss, 0, 0},
     {"aten::nll_loss2d_forward", lower_nll_loss, 0, 0},

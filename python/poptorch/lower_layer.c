@@ -1,4 +1,5 @@
 /* lower_layer.c - products, convolutions, pools, norms and losses. */
+#include <math.h>
 #include <string.h>
 
 #include "lower.h"
@@ -61,20 +62,19 @@ ts_value *lower_convolution(ts_call *c)
                     n, padding, n, dilation, groups);
 }
 
-/* q, k, v, dropout_p, is_causal, attn_mask, scale */
-ts_value *lower_attention(ts_call *c)
+/* _safe_softmax(x, dim, dtype): the softmax of attention, 0 in rows of -inf only. Their largest is
+ * taken for 0, so no exp is NaN and neither is a gradient. */
+ts_value *lower_safe_softmax(ts_call *c)
 {
-    ts_value *in[] = {lower_tensor(c, 0), lower_tensor(c, 1), lower_tensor(c, 2),
-                      lower_tensor(c, 5)};
+    ts_value *x = lower_as(c, 0, c->dtype), *most, *none, *e;
+    int64_t dim = lower_int(c, 1, -1);
 
-    if (lower_number(c, 3, 0) != 0 || lower_flag(c, 4))
-        return lower_refuse(c, "dropout or is_causal");
-    if (in[3] && ts_dtype_of(in[3]) == TS_BOOL)
-        return lower_refuse(c, "a mask of bools");
-    if (lower_has(c, 6))
-        return lower_refuse(c, "scale");
-    c->nout = 1;
-    return ts_attention(in[0], in[1], in[2], in[3]);
+    if (!x || !c->rank)
+        return lower_refuse(c, "a scalar");
+    most = ts_detach(ts_amax(x, 1, &dim, true));
+    none = ts_eq(most, lower_scalar(c, -INFINITY));
+    e = ts_exp(ts_sub(x, ts_where(none, lower_scalar(c, 0), most)));
+    return ts_div(e, ts_where(none, lower_scalar(c, 1), ts_sum(e, 1, &dim, true)));
 }
 
 /* --- pools and resizing ----------------------------------------------------------------------- */

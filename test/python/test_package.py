@@ -17,7 +17,7 @@ ENV = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP_"
 ENV.update(PIP_NO_INDEX="1", PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_CONFIG_FILE=os.devnull)
 
 STEP = """
-import sys, torch, poptorch
+import importlib.metadata, torch, poptorch
 net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh())
 class Loss(torch.nn.Module):
     def __init__(self):
@@ -32,6 +32,9 @@ x, t = torch.randn(4, 3), torch.randn(4, 2)
 losses = [model(x, t)[1].item() for _ in range(20)]
 assert losses[-1] < losses[0], losses
 libraries = {line.split()[-1] for line in open("/proc/self/maps") if "libtessera" in line}
+assert poptorch.optim.__file__.startswith(poptorch.__path__[0])
+if poptorch.__path__[0].find("/dist-packages/") < 0:
+    assert importlib.metadata.version("poptorch") == poptorch.__version__
 print(poptorch.__version__, poptorch.__file__, poptorch._core.__file__, *libraries, sep="\\n")
 """
 
@@ -79,8 +82,6 @@ def test_pip_installs_a_copy_and_takes_it_away(venv, cache):
     assert version == VERSION
     assert [package.parent, core.parent, library] == [site / "poptorch"] * 2 + [site / "poptorch/libtessera.so.0"]
     assert (site / "poptorch" / "py.typed").exists()
-    assert f"Version: {VERSION}" in run(python, "-m", "pip", "show", "poptorch")
-    run(python, "-m", "pip", "check")
     run(python, "-m", "pip", "uninstall", "-y", "poptorch")
     assert files_in(site) == before and not (site / "poptorch").exists()
 
@@ -93,8 +94,6 @@ def test_pip_installs_in_place_and_takes_it_away(venv, cache, root):
     assert version == VERSION
     assert package.parent == root / "python/poptorch"
     assert core.parent == root / "build/python/poptorch" and library.parent == root / "build"
-    assert run(python, "-c", "import poptorch.optim; print(poptorch.optim.__file__)").strip() == \
-        str(root / "python/poptorch/optim.py")
     run(python, "-m", "pip", "uninstall", "-y", "poptorch")
     assert files_in(site) == before
 
@@ -108,15 +107,13 @@ def test_no_torch_library_is_linked(build_dir):
 
 
 @pytest.mark.parametrize("prefix, folder", [
-    ("/usr/local", f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/dist-packages"),
-    ("/opt/tessera", f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"),
-    ("/usr", "lib/python3/dist-packages")])
-def test_meson_knows_where_debian_s_python_looks(prefix, folder, tmp_path, root):
-    """A build that is only configured: what it would install, and where."""
-    run("meson", "setup", "--prefix", prefix, tmp_path, root)
-    text = run("meson", "introspect", "--installed", tmp_path)
-    assert f'"{prefix}/{folder}/poptorch/__init__.py"' in text
-    assert re.search(rf'"{prefix}/{folder}/poptorch/_core\.[^"]*\.so"', text)
+    ("/usr", "lib/python3/dist-packages"), ("/usr/local", "lib/python3.*/dist-packages"),
+    ("/opt/tessera", "lib/python3.*/site-packages")])
+def test_packages_go_where_debian_s_python_looks(prefix, folder, root):
+    found = run("/usr/bin/python3", root / "tools/python-folder", prefix).strip()
+    assert Path(found).match(f"{prefix}/{folder}")
+    looks = run("/usr/bin/python3", "-c", "import site; print(*site.getsitepackages())").split()
+    assert (found in looks) == prefix.startswith("/usr")
 
 
 def test_make_install_has_the_package(tmp_path, cache, root, build_dir):
@@ -140,3 +137,11 @@ def test_a_source_archive_has_the_last_commit(tmp_path, root):
         info = archive.extractfile(f"poptorch-{VERSION}/PKG-INFO").read().decode()
     assert f"poptorch-{VERSION}/pyproject.toml" in names and f"poptorch-{VERSION}/src/tessera.c" in names
     assert info.startswith("Metadata-Version: 2.1\nName: poptorch\n")
+
+
+def test_the_first_program_of_the_manual_runs(tmp_path, cache, root, build_dir):
+    program = re.search(r"```python\n(.*?)```", (root / "doc/python.md").read_text(), re.S)[1]
+    file = tmp_path / "first.py"
+    file.write_text(program.replace("net.pth", str(tmp_path / "net.pth")))
+    text = run("/usr/bin/python3", file, PYTHONPATH=build_dir / "python", TESSERA_CACHE_DIR=cache)
+    assert "tensor(" in text and (tmp_path / "net.pth").exists()
