@@ -709,10 +709,12 @@ def _plainLayers(tracer_: Tracer) -> Iterator[None]:
             lambda mask, *more: detect(None if tracer_.isTraced(mask) else mask, *more))
     if flash:
         torch.backends.cuda.enable_flash_sdp(False)
+    mkldnn = torch._C._get_mkldnn_enabled()    # torch.backends.mkldnn.flags() warns of other things it sets
+    torch._C._set_mkldnn_enabled(False)
     try:
-        with torch.backends.mkldnn.flags(enabled=False):
-            yield
+        yield
     finally:
+        torch._C._set_mkldnn_enabled(mkldnn)
         if flash:
             torch.backends.cuda.enable_flash_sdp(True)
         if detect:
