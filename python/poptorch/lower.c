@@ -110,6 +110,7 @@ static const lower_row rows[] = {
     {"aten::softshrink", lower_softshrink, 0, 0},
     {"aten::glu", lower_glu, 0, 0},
     {"aten::_softmax", lower_softmax, "softmax", 0},
+    {"aten::_safe_softmax", lower_safe_softmax, 0, 0},
     {"aten::_log_softmax", lower_softmax, "log_softmax", 0},
     /* copies and casts */
     {"aten::clone", lower_copy, 0, 0},
@@ -230,7 +231,7 @@ static const lower_row rows[] = {
     {"aten::_native_batch_norm_legit_no_training", lower_batch_norm_eval, 0, 0},
     {"aten::native_group_norm", lower_group_norm, 0, 0},
     {"aten::native_layer_norm", lower_layer_norm, 0, 0},
-    {"aten::_safe_softmax", lower_safe_softmax, 0, 0},
+    {"aten::_scaled_dot_product_flash_attention_for_cpu", lower_attention, 0, 0},
     /* losses */
     {"aten::nll_loss_forward", lower_nll_loss, 0, 0},
     {"aten::nll_loss2d_forward", lower_nll_loss, 0, 0},

@@ -62,19 +62,20 @@ ts_value *lower_convolution(ts_call *c)
                     n, padding, n, dilation, groups);
 }
 
-/* _safe_softmax(x, dim, dtype): the softmax of attention, 0 in rows of -inf only. Their largest is
- * taken for 0, so no exp is NaN and neither is a gradient. */
-ts_value *lower_safe_softmax(ts_call *c)
+/* q, k, v, dropout_p, is_causal, attn_mask, scale */
+ts_value *lower_attention(ts_call *c)
 {
-    ts_value *x = lower_as(c, 0, c->dtype), *most, *none, *e;
-    int64_t dim = lower_int(c, 1, -1);
+    ts_value *in[] = {lower_tensor(c, 0), lower_tensor(c, 1), lower_tensor(c, 2),
+                      lower_tensor(c, 5)};
 
-    if (!x || !c->rank)
-        return lower_refuse(c, "a scalar");
-    most = ts_detach(ts_amax(x, 1, &dim, true));
-    none = ts_eq(most, lower_scalar(c, -INFINITY));
-    e = ts_exp(ts_sub(x, ts_where(none, lower_scalar(c, 0), most)));
-    return ts_div(e, ts_where(none, lower_scalar(c, 1), ts_sum(e, 1, &dim, true)));
+    if (lower_number(c, 3, 0) != 0 || lower_flag(c, 4))
+        return lower_refuse(c, "dropout or is_causal");
+    if (in[3] && ts_dtype_of(in[3]) == TS_BOOL)
+        return lower_refuse(c, "a mask of bools");
+    if (lower_has(c, 6))
+        return lower_refuse(c, "scale");
+    c->nout = 1;
+    return ts_attention(in[0], in[1], in[2], in[3]);
 }
 
 /* --- pools and resizing ----------------------------------------------------------------------- */
@@ -374,4 +375,19 @@ ts_value *lower_bce_logits(ts_call *c)
 ts_value *lower_identity_loss(ts_call *c)
 {
     return reduced(c, lower_tensor(c, 0), lower_text(c, 1, "mean"));
+}
+
+/* _safe_softmax(x, dim, dtype): the softmax of attention, 0 in rows of -inf only. Their largest is
+ * taken for 0, so no exp is NaN and neither is a gradient. */
+ts_value *lower_safe_softmax(ts_call *c)
+{
+    ts_value *x = lower_as(c, 0, c->dtype), *most, *none, *e;
+    int64_t dim = lower_int(c, 1, -1);
+
+    if (!x || !c->rank)
+        return lower_refuse(c, "a scalar");
+    most = ts_detach(ts_amax(x, 1, &dim, true));
+    none = ts_eq(most, lower_scalar(c, -INFINITY));
+    e = ts_exp(ts_sub(x, ts_where(none, lower_scalar(c, 0), most)));
+    return ts_div(e, ts_where(none, lower_scalar(c, 1), ts_sum(e, 1, &dim, true)));
 }
