@@ -57,7 +57,7 @@ format-check:
 	@tools/format --check
 
 clean:
-	@rm -rf build build-asan build-tsan build-clang
+	@rm -rf build build-asan build-tsan build-clang build-wheel
 
 help:
 	@echo 'make                build the command, the library and the examples in build/'
@@ -67,7 +67,7 @@ help:
 	@echo 'make test           everything: format, both compilers, sanitizers, Python'
 	@echo 'make bench          measure against PyTorch'
 	@echo 'make soak           repeat the tests with other inputs, sanitizers included, for SOAK_MINUTES (60)'
-	@echo 'make install        command, library, header, manual pages, completions; takes PREFIX and DESTDIR'
+	@echo 'make install        command, library, header, manual pages, completions, Python package; takes PREFIX and DESTDIR'
 	@echo 'make golden         rewrite the golden files from what the code does now; review the diff'
 	@echo 'make format         lay out all C files; format-check only looks'
 	@echo 'make clean          remove the build folders'

@@ -20,8 +20,8 @@ _os.environ.setdefault("RDMAV_FORK_SAFE", "1")
 try:
     from . import _core
 except ImportError as _e:
-    raise ImportError(f"poptorch's extension module cannot be loaded ({_e}); build it with `make python` and "
-                      "put build/python on PYTHONPATH") from _e
+    raise ImportError(f"poptorch's extension module cannot be loaded ({_e}); install the package with "
+                      "`pip install .`, or build it with `make python` and put build/python on PYTHONPATH") from _e
 
 from . import autocasting, enums, ops, optim, options, profiling  # noqa: E402
 from ._executor import (PoplarExecutor, inferenceModel, load, registerPostCompileHook,  # noqa: E402

@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Optional, Seq
 import torch
 import torch.nn.functional as F
 import torch.utils.checkpoint
-from torch.nn.modules import module as hooks
+from torch.nn.modules import module as hooks, transformer
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -817,7 +817,7 @@ class Tracer(TorchDispatchMode):
             raise createPoptorchError("A model cannot be compiled inside another model's forward()")
         _tracer = self
         try:
-            with blocks.recording(self.options.execution_strategy) as self._recorder, _patched(self), \
+            with blocks.recording(self.options.execution_strategy) as self._recorder, _patched(self), _plainLayers(self), \
                     self._moduleScopes(root), _Functions(self), self:
                 return call()
         finally:
@@ -868,6 +868,31 @@ def _checkpoint(function: Callable, *args: Any, use_reentrant: bool = True, **kw
     for name in ("preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"):
         kwargs.pop(name, None)
     return function(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _plainLayers(tracer_: Tracer) -> Iterator[None]:
+    """No layers made of one large kernel, which PyTorch 2 chooses on a CPU: an LSTM and attention are written
+    down as the products and sums they consist of, with any mask. To choose, an encoder also looks whether its
+    mask is the causal one; a mask that is not known yet is not.
+    """
+    flash = getattr(torch.backends.cuda, "flash_sdp_enabled", bool)()
+    detect = getattr(transformer, "_detect_is_causal_mask", None)
+    if detect:
+        transformer._detect_is_causal_mask = (
+            lambda mask, *more: detect(None if tracer_.isTraced(mask) else mask, *more))
+    if flash:
+        torch.backends.cuda.enable_flash_sdp(False)
+    mkldnn = torch._C._get_mkldnn_enabled()    # torch.backends.mkldnn.flags() warns of other things it sets
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(mkldnn)
+        if flash:
+            torch.backends.cuda.enable_flash_sdp(True)
+        if detect:
+            transformer._detect_is_causal_mask = detect
 
 
 @contextlib.contextmanager

@@ -110,6 +110,7 @@ static const lower_row rows[] = {
     {"aten::softshrink", lower_softshrink, 0, 0},
     {"aten::glu", lower_glu, 0, 0},
     {"aten::_softmax", lower_softmax, "softmax", 0},
+    {"aten::_safe_softmax", lower_safe_softmax, 0, 0},
     {"aten::_log_softmax", lower_softmax, "log_softmax", 0},
     /* copies and casts */
     {"aten::clone", lower_copy, 0, 0},

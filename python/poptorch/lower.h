@@ -102,5 +102,6 @@ lower_fn lower_matmul, lower_addmm, lower_dot, lower_linear, lower_convolution, 
     lower_batch_norm, lower_batch_norm_eval, lower_batch_norm_no_stats, lower_group_norm,
     lower_layer_norm, lower_nll_loss, lower_loss, lower_bce, lower_bce_logits, lower_huber,
     lower_soft_margin, lower_cross_entropy, lower_identity_loss, lower_attention;
+lower_fn lower_safe_softmax; /* the softmax of attention */
 
 #endif

@@ -1,4 +1,5 @@
 /* lower_layer.c - products, convolutions, pools, norms and losses. */
+#include <math.h>
 #include <string.h>
 
 #include "lower.h"
@@ -374,4 +375,19 @@ ts_value *lower_bce_logits(ts_call *c)
 ts_value *lower_identity_loss(ts_call *c)
 {
     return reduced(c, lower_tensor(c, 0), lower_text(c, 1, "mean"));
+}
+
+/* _safe_softmax(x, dim, dtype): the softmax of attention, 0 in rows of -inf only. Their largest is
+ * taken for 0, so no exp is NaN and neither is a gradient. */
+ts_value *lower_safe_softmax(ts_call *c)
+{
+    ts_value *x = lower_as(c, 0, c->dtype), *most, *none, *e;
+    int64_t dim = lower_int(c, 1, -1);
+
+    if (!x || !c->rank)
+        return lower_refuse(c, "a scalar");
+    most = ts_detach(ts_amax(x, 1, &dim, true));
+    none = ts_eq(most, lower_scalar(c, -INFINITY));
+    e = ts_exp(ts_sub(x, ts_where(none, lower_scalar(c, 0), most)));
+    return ts_div(e, ts_where(none, lower_scalar(c, 1), ts_sum(e, 1, &dim, true)));
 }

@@ -307,7 +307,7 @@ def test_wrapped_module_saves_as_itself():
     buffer = io.BytesIO()
     torch.save(net, buffer)
     buffer.seek(0)
-    loaded = torch.load(buffer)
+    loaded = torch.load(buffer, weights_only=False)
     assert type(loaded) is Small and type(loaded.fc.weight) is nn.Parameter
     assert torch.equal(loaded.fc.weight, net.fc.weight)
     assert type(copy.deepcopy(net)) is Small
