@@ -76,15 +76,29 @@ ts_status ts_pass_run(ts_arena *a, const char *name, const ts_graph *in, const t
     return ts_fail(TS_ERR_ARG, "there is no pass '%s'", name);
 }
 
-ts_status ts_pass_all(ts_arena *a, const ts_graph *model, const ts_options *opt,
-                      const ts_graph **out)
+static ts_status run_from(ts_arena *a, int first, const ts_graph *g, const ts_options *opt,
+                          const ts_graph **out)
 {
-    const ts_graph *g = model;
-
     TS_TRY(ts_graph_verify(g));
-    for (int i = 0; i < TS_COUNT(passes); i++)
+    for (int i = first; i < TS_COUNT(passes); i++)
         if (!ts_pass_skipped(opt, passes[i].name))
             TS_TRY(run(a, i, g, opt, &g));
     *out = g;
     return TS_OK;
+}
+
+ts_status ts_pass_all(ts_arena *a, const ts_graph *model, const ts_options *opt,
+                      const ts_graph **out)
+{
+    return run_from(a, 0, model, opt, out);
+}
+
+ts_status ts_pass_after(ts_arena *a, const char *name, const ts_graph *in, const ts_options *opt,
+                        const ts_graph **out)
+{
+    int first = 0;
+
+    while (first < TS_COUNT(passes) && strcmp(passes[first].name, name))
+        first++;
+    return run_from(a, first + 1, in, opt, out);
 }

@@ -12,7 +12,9 @@ typedef ts_status ts_pass_fn(ts_arena *a, const ts_graph *in, const ts_options *
 /* pass.c */
 ts_status ts_pass_all(ts_arena *a, const ts_graph *model, const ts_options *opt,
                       const ts_graph **out);
-const char *ts_pass_name(int i); /* NULL past the last */
+ts_status ts_pass_after(ts_arena *a, const char *name, const ts_graph *in, const ts_options *opt,
+                        const ts_graph **out); /* those behind the one of that name */
+const char *ts_pass_name(int i);               /* NULL past the last */
 /* Is this pass, or choice of the plan, in opt->skip ("fuse,layout")? */
 bool ts_pass_skipped(const ts_options *opt, const char *name);
 ts_status ts_pass_run(ts_arena *a, const char *name, const ts_graph *in, const ts_options *opt,
