@@ -21,6 +21,7 @@ static const option options[] = {
     {"epochs", "N", KIND_INT, &asked.epochs, "times through the data", .low = 1, .high = 1000000},
     {"batch-size", "N", KIND_INT, &asked.batch, "samples in a batch", .low = 1, .high = 1 << 20},
     {.name = "training", .kind = KIND_GROUP, .target = (void *)training_options},
+    {.name = "devices", .kind = KIND_GROUP, .target = (void *)place_options},
     {"threads", "N", KIND_INT, &asked.threads,
      "threads to compute with; the cores that may be used when not given", .low = 1, .high = 1024},
     {"seed", "N", KIND_INT, &asked.seed,
@@ -168,7 +169,8 @@ static int prepare(run *r, ts_object **file)
         code = open_data(r);
     if (!code && !asked.resume && !given(&chosen.iterations))
         chosen.iterations = usual_iterations(
-            ts_dataset_count(r->data) / (asked.batch * chosen.accumulation), u->iterations);
+            ts_dataset_count(r->data) / (asked.batch * chosen.accumulation * placed.replicas),
+            u->iterations);
     r->optimizer = chosen_optimizer();
     return code ? code : make_engine(r);
 }

@@ -77,5 +77,7 @@ const ts_spot *ts_place_spot(const ts_program *p, const ts_value *v, int device)
 /* memory.c */
 ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p);
 void ts_plan_waits(const ts_program *p, const bool *alone); /* sets wait, once the cut is known */
+/* show/plan.c: the same for people; all of it in a */
+void ts_plan_describe(ts_arena *a, const ts_program *p, const ts_options *opt, ts_plan_info *out);
 
 #endif

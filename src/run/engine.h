@@ -11,7 +11,8 @@ struct ts_engine {
     ts_executable *exe; /* shared: whoever is freed last takes it along */
     char **blocks;      /* [replica][device] */
     int threads;
-    const ts_comm *comm; /* other processes that train with us, or NULL */
+    const ts_comm *comm;    /* other processes that train with us, or NULL */
+    ts_attachment *devices; /* who else can see, [replica][device], or NULL */
     uint64_t seed, step;
     ts_team *team;      /* loop.c */
     const void **feeds; /* each thread's pointers to the inputs of its micro-batch */
@@ -56,6 +57,12 @@ void ts_input_find(const ts_engine *e, int replica, int m, const void **in);
 bool ts_exchange_needed(const ts_engine *e);
 void ts_exchange_replicas(const ts_engine *e, int member, int size); /* a share of it */
 ts_status ts_exchange_processes(const ts_engine *e);
+
+/* monitor.c: the engine's devices, as other processes see them */
+ts_status ts_monitor_enter(ts_engine *e, ts_attachment *given); /* NULL: its own */
+void ts_monitor_leave(ts_engine *e);
+void ts_monitor_begin(const ts_engine *e, int device); /* [replica][device] works */
+void ts_monitor_end(const ts_engine *e, int device);
 
 /* loop.c: one device, or the reference executor */
 ts_status ts_loop_start(ts_engine *e);

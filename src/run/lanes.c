@@ -126,10 +126,12 @@ static void run_item(ts_lanes *l, lane *x, int replica, const ts_item *item, int
                           .mb = mb};
     if (!s->phase)
         ts_input_find(e, replica, m, x->in);
+    ts_monitor_begin(e, replica * l->order.ndevices + s->device);
     ts_team_run(x->team, run_section, x);
     if (!s->phase && ts_output_slot(e->exe, m) >= 0)
         give_outputs(l, replica, item->section, m, x->ctx.m, mb);
     send(l, replica, item->section, mb);
+    ts_monitor_end(e, replica * l->order.ndevices + s->device);
     note(l, replica, s, item->section, m, start);
 }
 
