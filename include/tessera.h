@@ -558,39 +558,7 @@ typedef struct ts_comm {
     void *self;
 } ts_comm;
 
-/* --- devices: the machine's virtual devices, and who uses them. A device is an id and a block of
- * memory; what runs on several of them shares the machine's cores. An engine attaches the devices
- * it needs when it is made: those its process has, else the first that nobody uses. `tessera
- * monitor` shows them. The processes of a user know of each other by small files in
- * $XDG_RUNTIME_DIR/tessera or /tmp/tessera-UID; those of processes that died count nothing.
- * TESSERA_MONITOR=0 keeps a process out of it. */
-typedef struct ts_attachment ts_attachment;
-typedef struct ts_attach_options {
-    int count;      /* of devices; 0 means 1                                             */
-    const int *ids; /* count of them; NULL: the first that nobody uses                   */
-    bool exclusive; /* no other process may have them, now and while they are attached   */
-    double wait;    /* seconds to wait until they are free; negative: as long as it takes */
-} ts_attach_options;
-/* For engines to come (ts_run_options.devices), or to keep others away. $TESSERA_DEVICES, unless 0,
- * is how many devices there are; else any number can be asked for. */
-TS_API ts_status ts_device_attach(const ts_attach_options *opt, ts_attachment **out);
-TS_API void
-ts_device_detach(ts_attachment *a); /* an engine that uses it keeps it until it is freed */
-TS_API int ts_device_id(const ts_attachment *a, int i); /* of its i-th device; -1 past the last */
-TS_API int ts_device_count(void);                       /* 0: any number */
-
-typedef struct ts_device_use { /* a process and one of its devices */
-    int device;
-    int64_t pid;
-    char command[128], user[64];
-    double seconds; /* since it was attached          */
-    double busy;    /* of these, that it worked       */
-    int64_t memory; /* bytes of it that are taken     */
-    int64_t calls;  /* of engines, or sections done   */
-    bool exclusive;
-} ts_device_use;
-/* All that are attached now, by process and device; free(*uses). Nobody is no error. */
-TS_API ts_status ts_device_list(ts_device_use **uses, int *count);
+typedef struct ts_attachment ts_attachment; /* see devices, below */
 
 typedef struct ts_run_options {
     int threads; /* 0: $OMP_NUM_THREADS, else the cores this process may use */
@@ -643,6 +611,39 @@ typedef struct ts_train_options {
 /* last_loss, unless NULL, takes the mean of the losses that the last call returned. */
 TS_API ts_status ts_train(ts_engine *e, int64_t n, const void *const *data,
                           const ts_train_options *opt, double *last_loss);
+
+/* --- devices -----------------------------------------------------------------------------------
+ * The machine's virtual devices, and who uses them. A device is an id and a block of memory; those
+ * of one machine share its cores. An engine attaches the devices it needs when it is made: those
+ * its process has, else the first that nobody uses. `tessera monitor` shows them. The processes of
+ * a user know of each other by small files in $XDG_RUNTIME_DIR/tessera or /tmp/tessera-UID; those
+ * of processes that died count nothing. TESSERA_MONITOR=0 keeps a process out of it. */
+
+typedef struct ts_attach_options {
+    int count;      /* of devices; 0 means 1                                             */
+    const int *ids; /* count of them; NULL: the first that nobody uses                   */
+    bool exclusive; /* no other process may have them, now and while they are attached   */
+    double wait;    /* seconds to wait until they are free; negative: as long as it takes */
+} ts_attach_options;
+/* For engines to come (ts_run_options.devices), or to keep others away. $TESSERA_DEVICES, unless 0,
+ * is how many devices there are; else any number can be asked for. */
+TS_API ts_status ts_device_attach(const ts_attach_options *opt, ts_attachment **out);
+TS_API void ts_device_detach(ts_attachment *a); /* engines that use it keep it until freed */
+TS_API int ts_device_id(const ts_attachment *a, int i); /* of its i-th device; -1 past the last */
+TS_API int ts_device_count(void);                       /* 0: any number */
+
+typedef struct ts_device_use { /* a process and one of its devices */
+    int device;
+    int64_t pid;
+    char command[128], user[64];
+    double seconds; /* since it was attached          */
+    double busy;    /* of these, that it worked       */
+    int64_t memory; /* bytes of it that are taken     */
+    int64_t calls;  /* of engines, or sections done   */
+    bool exclusive;
+} ts_device_use;
+/* All that are attached now, by process and device; free(*uses). Nobody is no error. */
+TS_API ts_status ts_device_list(ts_device_use **uses, int *count);
 
 /* --- models ------------------------------------------------------------------------------------
  * A net as a text of a few lines, by name or from a file; doc/models.md describes the language.

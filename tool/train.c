@@ -286,7 +286,7 @@ const command train_command = {
     .examples = "train fashion-mnist\n"
                 "train mnist --model mnist-cnn --epochs 10 --batch-size 8 --lr 0.03\n"
                 "train fashion-mnist --epochs 10 --resume\n"
-                "train fashion-mnist --model mnist-pipeline --gradient-accumulation 8 --stages "
+                "train mnist --model mnist-pipeline --gradient-accumulation 8 --stages "
                 "'B1|B2|B3,B4'\n"
                 "train photos --resize 64 --model net.txt --output net.pth\n",
 };
