@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,13 +18,14 @@ STAGES = ["--gradient-accumulation", 4, "--model", "mnist-pipeline", "--batch-si
 def tool(build_dir, tmp_path):
     """tool("plan", ...) runs a command; tool.start leaves it running. The runtime folder is the test's own."""
     (tmp_path / "run").mkdir(mode=0o700)
-    env = {**os.environ, "TESSERA_CACHE_DIR": str(build_dir / "test-cache"), "XDG_RUNTIME_DIR": str(tmp_path / "run"),
-           "LC_ALL": "C.UTF-8"}
+    env = {**os.environ, "TESSERA_CACHE_DIR": str(build_dir / "test-cache"), "LC_ALL": "C.UTF-8",
+           "XDG_RUNTIME_DIR": str(tmp_path / "run")}
     children = []
 
     def start(*args, program="tessera", **how):
-        child = subprocess.Popen([build_dir / program, *map(str, args)], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
-                                 env={**env, **how.pop("set", {})}, stderr=subprocess.PIPE, **how)
+        child = subprocess.Popen([build_dir / program, *map(str, args)], cwd=tmp_path, text=True,
+                                 env={**env, **how.pop("set", {})}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 **how)
         children.append(child)
         return child
 
@@ -91,7 +91,8 @@ def test_replicas_take_more_samples(tool, data, tmp_path):
     tool("train", data, "--resume", "--replicas", 2, "--output", "r.pth", "--epochs", 2, code=FAILED)
     assert "--replicas is '2' here and '3'" in tool.err
     tool("train", data, "--resume", "--output", "r.pth", "--epochs", 2, "--no-plots")
-    tool(*args, "--replicas", 5, "--device-iterations", 1, "--gradient-accumulation", 8, "--output", "x.pth", code=FAILED)
+    tool(*args, "--replicas", 5, "--device-iterations", 1, "--gradient-accumulation", 8, "--output", "x.pth",
+         code=FAILED)
     assert "takes 320 samples (8 x 1 x 8 x 5), the data has 256" in tool.err
 
 
@@ -209,5 +210,6 @@ def test_monitor_ignores_a_folder_it_does_not_own(tool, tmp_path):
 
 
 def test_the_number_of_devices(tool):
-    assert [d["id"] for d in json.loads(tool("monitor", "--json", set={"TESSERA_DEVICES": "4"}))["devices"]] == [0, 1, 2, 3]
-    assert re.search(r"^virtual devices +4$", tool("devices", set={"TESSERA_DEVICES": "4"}), re.M)
+    four = {"TESSERA_DEVICES": "4"}
+    assert [d["id"] for d in json.loads(tool("monitor", "--json", set=four))["devices"]] == [0, 1, 2, 3]
+    assert re.search(r"^virtual devices +4$", tool("devices", set=four), re.M)

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 OK, FAILED, USAGE = 0, 1, 2
-COMMANDS = ["train", "eval", "predict", "export", "models", "data", "inspect", "plan", "compile", "cache", "devices", "monitor",
-            "help"]
+COMMANDS = ["train", "eval", "predict", "export", "models", "data", "inspect", "plan", "compile", "cache", "devices",
+            "monitor", "help"]
 
 
 @pytest.fixture
