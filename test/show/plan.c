@@ -85,7 +85,7 @@ static void the_schedule_is_drawn(void **state)
     assert_ok(ts_plan_new(g, &opt, &p));
     for (int m = 0; m < 3; m++)
         for (const char *k = "FBX"; *k; k++) {
-            char cell[4];
+            char cell[16];
             snprintf(cell, sizeof(cell), "%c%d", *k, m);
             assert_non_null(strstr(p->schedule, cell));
         }
