@@ -126,7 +126,7 @@ static void own_command(char *out, size_t size)
     for (char *p = at; p < text + n; p++)
         if (*p == 0)
             *p = p + 1 < text + n ? ' ' : 0;
-    snprintf(out, size, "%s", at);
+    snprintf(out, size, "%.*s", (int)size - 1, at);
 }
 
 static void fill_header(header *h, int count)
