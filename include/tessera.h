@@ -510,6 +510,49 @@ TS_API ts_stats ts_executable_stats(const ts_executable *x);
  */
 TS_API ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats *out);
 
+/* The same in detail: what each device and each layer needs, and who runs what when. Nothing is
+ * compiled, and ts_options.device_memory is no limit here. */
+typedef struct ts_plan_device {
+    int64_t states,
+        peak;     /* bytes: always live; with the working memory, as many as the block has */
+    double flops; /* of a micro-batch */
+    double share; /* of the work of all, of 1 */
+} ts_plan_device;
+typedef struct ts_plan_section { /* what a device does of a micro-batch without waiting */
+    int device, kernels;
+    char kind;          /* F forward, B backward, X both, U the weight update */
+    const char *blocks; /* "B1 B2", or "" */
+    double flops;
+} ts_plan_section;
+typedef struct ts_plan_send { /* what is copied to another device when a section is done */
+    int section, from, to;
+    const char *name; /* of the state or the layer */
+    bool state;
+    int depth;     /* micro-batches of it that can wait there */
+    int64_t bytes; /* of one */
+} ts_plan_send;
+typedef struct ts_plan_layer {
+    const char *name, *block; /* "" for none */
+    int device;
+    int64_t parameters;  /* elements of trained weights                                   */
+    int64_t states;      /* bytes: weights, buffers, what the optimiser keeps             */
+    int64_t activations; /* bytes kept for the backward pass, of all micro-batches under way */
+    double flops;        /* forward and backward, of a micro-batch */
+} ts_plan_layer;
+typedef struct ts_plan_info {
+    int ndevices, nsections, nsends, nlayers;
+    const ts_plan_device *devices;
+    const ts_plan_section *sections;
+    const ts_plan_send *sends;
+    const ts_plan_layer *layers; /* in the order of their work */
+    bool sharded;
+    int replicas, micro_batches; /* of an iteration */
+    double bubble;               /* idle share of the devices' time, by flops */
+    const char *schedule;        /* drawn: a row for each device, a column for each step */
+} ts_plan_info;
+TS_API ts_status ts_plan_new(const ts_graph *g, const ts_options *opt, ts_plan_info **out);
+TS_API void ts_plan_free(ts_plan_info *p);
+
 /* --- run ---------------------------------------------------------------------------------------
  */
 
@@ -522,6 +565,8 @@ typedef struct ts_comm {
     void *self;
 } ts_comm;
 
+typedef struct ts_attachment ts_attachment; /* see devices, below */
+
 /* What ts_host_call and ts_tap call: takes the addresses of the call's values, fills in the results
  * (out is NULL for a tap). Runs in the middle of a step, which waits for it, on a thread of the
  * engine's choice, one call at a time; it must not use the engine. Anything but TS_OK is what
@@ -533,6 +578,7 @@ typedef struct ts_run_options {
     const ts_comm *comm; /* NULL: this process alone */
     ts_host_fn *host;    /* for a graph that calls it */
     void *host_arg;
+    ts_attachment *devices; /* NULL: the engine attaches its own */
 } ts_run_options;
 
 /* Makes the device block and the initial parameters. The engine shares x: which of the two is freed
@@ -586,6 +632,39 @@ typedef struct ts_train_options {
 /* last_loss, unless NULL, takes the mean of the losses that the last call returned. */
 TS_API ts_status ts_train(ts_engine *e, int64_t n, const void *const *data,
                           const ts_train_options *opt, double *last_loss);
+
+/* --- devices -----------------------------------------------------------------------------------
+ * The machine's virtual devices, and who uses them. A device is an id and a block of memory; those
+ * of one machine share its cores. An engine attaches the devices it needs when it is made: those
+ * its process has, else the first that nobody uses. `tessera monitor` shows them. The processes of
+ * a user know of each other by small files in $XDG_RUNTIME_DIR/tessera or /tmp/tessera-UID; those
+ * of processes that died count nothing. TESSERA_MONITOR=0 keeps a process out of it. */
+
+typedef struct ts_attach_options {
+    int count;      /* of devices; 0 means 1                                             */
+    const int *ids; /* count of them; NULL: the first that nobody uses                   */
+    bool exclusive; /* no other process may have them, now and while they are attached   */
+    double wait;    /* seconds to wait until they are free; negative: as long as it takes */
+} ts_attach_options;
+/* For engines to come (ts_run_options.devices), or to keep others away. $TESSERA_DEVICES, unless 0,
+ * is how many devices there are; else any number can be asked for. */
+TS_API ts_status ts_device_attach(const ts_attach_options *opt, ts_attachment **out);
+TS_API void ts_device_detach(ts_attachment *a); /* engines that use it keep it until freed */
+TS_API int ts_device_id(const ts_attachment *a, int i); /* of its i-th device; -1 past the last */
+TS_API int ts_device_count(void);                       /* 0: any number */
+
+typedef struct ts_device_use { /* a process and one of its devices */
+    int device;
+    int64_t pid;
+    char command[128], user[64];
+    double seconds; /* since it was attached          */
+    double busy;    /* of these, that it worked       */
+    int64_t memory; /* bytes of it that are taken     */
+    int64_t calls;  /* of engines, or sections done   */
+    bool exclusive;
+} ts_device_use;
+/* All that are attached now, by process and device; free(*uses). Nobody is no error. */
+TS_API ts_status ts_device_list(ts_device_use **uses, int *count);
 
 /* --- models ------------------------------------------------------------------------------------
  * A net as a text of a few lines, by name or from a file; doc/models.md describes the language.

@@ -359,35 +359,70 @@ ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **o
     return TS_OK;
 }
 
-/* --- estimate --- */
+/* --- estimate and plan --- */
 
-static ts_status estimate(ts_arena *a, const ts_graph *g, const ts_options *opt, ts_stats *out)
+static ts_status plan(ts_arena *a, const ts_graph *g, const ts_options *opt, const ts_program **out)
 {
-    const ts_program *p;
-
+    TS_TRY(ts_graph_check(g));
+    TS_TRY(check_options(g, opt));
     TS_TRY(ts_pass_all(a, g, opt, &g));
-    TS_TRY(ts_plan(a, g, opt, &p));
-    *out = (ts_stats){.native = true,
-                      .state_bytes = p->state_bytes,
-                      .peak_bytes = p->peak_bytes,
-                      .flops = p->flops,
-                      .kernels = p->nkernels};
-    return TS_OK;
+    return ts_plan(a, g, opt, out);
 }
 
 ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats *out)
 {
     static const ts_options defaults;
+    const ts_program *p;
     ts_arena *a;
     ts_status s;
 
     if (!g || !out)
         return ts_fail(TS_ERR_ARG, "an estimate needs a graph and a place for the numbers");
-    opt = opt ? opt : &defaults;
-    TS_TRY(ts_graph_check(g));
-    TS_TRY(check_options(g, opt));
     a = ts_arena_new();
-    s = estimate(a, g, opt, out);
+    s = plan(a, g, opt ? opt : &defaults, &p);
+    if (!s)
+        *out = (ts_stats){.native = true,
+                          .state_bytes = p->state_bytes,
+                          .peak_bytes = p->peak_bytes,
+                          .flops = p->flops,
+                          .kernels = p->nkernels};
     ts_arena_free(a);
     return s;
+}
+
+typedef struct planned { /* what a ts_plan_info is the beginning of */
+    ts_plan_info info;
+    ts_arena *arena;
+} planned;
+
+ts_status ts_plan_new(const ts_graph *g, const ts_options *opt, ts_plan_info **out)
+{
+    ts_options unlimited = opt ? *opt : (ts_options){0};
+    const ts_program *p;
+    planned *x;
+    ts_arena *a;
+    ts_status s;
+
+    if (!g || !out)
+        return ts_fail(TS_ERR_ARG, "a plan needs a graph and a place for the plan");
+    *out = NULL;
+    unlimited.device_memory = 0;
+    a = ts_arena_new();
+    s = plan(a, g, &unlimited, &p);
+    if (s) {
+        ts_error_doing("planning the graph '%s'", g->name);
+        ts_arena_free(a);
+        return s;
+    }
+    x = TS_NEW(a, planned);
+    x->arena = a;
+    ts_plan_describe(a, p, &unlimited, &x->info);
+    *out = &x->info;
+    return TS_OK;
+}
+
+void ts_plan_free(ts_plan_info *p)
+{
+    if (p)
+        ts_arena_free(((planned *)p)->arena);
 }

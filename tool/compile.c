@@ -18,6 +18,7 @@ static const option options[] = {
      .low = 1, .high = INT32_MAX},
     {"training", NULL, KIND_FLAG, &args.training, .help = "the training step instead of inference"},
     {.name = "training", .kind = KIND_GROUP, .target = (void *)training_options},
+    {.name = "devices", .kind = KIND_GROUP, .target = (void *)place_options},
     {"isa", "NAME", KIND_WORD, &args.isa, "instructions to use",
      .choice = "x86-64-v4 x86-64-v3 portable"},
     {"output", "FILE", KIND_TEXT, &args.output, "the executable; MODEL.tsx when not given",
@@ -28,37 +29,28 @@ static const option options[] = {
     {0},
 };
 
-static ts_status make_graph(ts_graph **g, char *name, size_t size)
+static int make(ts_executable **x, char *name, size_t size)
 {
-    ts_model *m;
-    ts_status s = ts_model_load(args.model, &m);
-
-    if (s)
-        return s;
-    snprintf(name, size, "%s", ts_model_name(m));
-    s = ts_model_graph(m,
-                       &(ts_model_options){
-                           .batch = args.batch, .classes = args.classes, .training = args.training},
-                       g);
-    ts_model_free(m);
-    return s;
-}
-
-static ts_status make(ts_executable **x, char *name, size_t size)
-{
+    ts_model_options model = {
+        .batch = args.batch, .classes = args.classes, .training = args.training};
     ts_optimizer optimizer = chosen_optimizer();
     ts_options opt = chosen_options();
-    ts_graph *g;
-    ts_status s = make_graph(&g, name, size);
+    ts_graph *g = NULL;
+    ts_model *m;
+    int code;
 
-    if (s)
-        return s;
+    if (ts_model_load(args.model, &m))
+        return failed();
+    snprintf(name, size, "%s", ts_model_name(m));
     opt.isa = args.isa;
     opt.optimizer = args.training ? &optimizer : NULL;
     opt.progress = args.quiet ? NULL : ts_progress_bar;
-    s = ts_compile(g, &opt, x);
+    code = place("compile", m, &model, &opt);
+    if (!code && (ts_model_graph(m, &model, &g) || ts_compile(g, &opt, x)))
+        code = failed();
     ts_graph_free(g);
-    return s;
+    ts_model_free(m);
+    return code;
 }
 
 static int write_source(const ts_executable *x)
@@ -99,10 +91,10 @@ static int run(void)
 {
     char name[128], output[160];
     ts_executable *x;
-    int code = TOOL_OK;
+    int code = make(&x, name, sizeof(name));
 
-    if (make(&x, name, sizeof(name)))
-        return failed();
+    if (code)
+        return code;
     snprintf(output, sizeof(output), "%s.tsx", name);
     if (ts_executable_save(x, args.output ? args.output : output))
         code = failed();
@@ -122,5 +114,7 @@ const command compile_command = {
     .more = "The file is for this machine's instructions unless --isa says otherwise. It holds a\n"
             "program: load only files from those whose programs you would run.",
     .examples = "compile classifier --batch-size 16 --training --momentum 0.9\n"
+                "compile mnist-pipeline --training --gradient-accumulation 8 "
+                "--stages 'B1|B2|B3|B4'\n"
                 "compile net.txt --batch-size 1 --output net.tsx --keep-c net.c\n",
 };

@@ -1,12 +1,39 @@
 /* devices.c - tessera devices: what a training step can use on this machine. */
 #include "tool.h"
 #include <inttypes.h>
+#include <stdlib.h>
+
+enum { MOST = 4096 }; /* devices */
 
 static void size_row(const char *name, int64_t bytes)
 {
     char text[32];
 
     printf("%-18s %s\n", name, bytes ? bytes_text(bytes, text, sizeof(text)) : "unknown");
+}
+
+/* "any number; in use: 0, 1" */
+static int virtual_row(void)
+{
+    int n = ts_device_count(), count, last = -1;
+    ts_device_use *uses;
+
+    if (ts_device_list(&uses, &count))
+        return failed();
+    printf("%-18s ", "virtual devices");
+    if (n)
+        printf("%d", n);
+    else
+        printf("as many as asked for; TESSERA_DEVICES can say how many");
+    for (int device = 0, shown = 0; device < MOST; device++)
+        for (int i = 0; i < count; i++)
+            if (uses[i].device == device && device != last) {
+                printf("%s%d", shown++ ? ", " : "; in use: ", device);
+                last = device;
+            }
+    printf("\n");
+    free(uses);
+    return TOOL_OK;
 }
 
 static int run(void)
@@ -29,12 +56,12 @@ static int run(void)
     printf("%-18s %s\n", "compiler",
            m.compiler[0] ? m.compiler
                          : "none: the reference executor runs, slowly; install gcc or clang");
-    return TOOL_OK;
+    return virtual_row();
 }
 
 const command devices_command = {
     .name = "devices",
-    .summary = "Shows what this machine offers: cores, instructions, caches, memory, compiler",
+    .summary = "Shows what this machine offers: cores, caches, memory, compiler, devices",
     .run = run,
     .examples = "devices\n",
 };

@@ -17,9 +17,10 @@
 #include <unistd.h>
 
 static const char *const meaning[] = {
-    "model", "batch-size", "optimizer",         "lr",
-    "seed",  "momentum",   "weight-decay",      "gradient-accumulation",
-    "limit", "resize",     "device-iterations", "grayscale",
+    "model",    "batch-size", "optimizer",         "lr",
+    "seed",     "momentum",   "weight-decay",      "gradient-accumulation",
+    "limit",    "resize",     "device-iterations", "grayscale",
+    "replicas",
 };
 
 /* --- metadata --- */
@@ -241,7 +242,7 @@ static int resume_all(const run *r, const ts_object *options)
     for (int i = 0; !code && i < COUNT(meaning); i++)
         code = resume_option(r, options, meaning[i]);
     if (!code && !(in_range("batch-size") && in_range("device-iterations") &&
-                   in_range("gradient-accumulation")))
+                   in_range("gradient-accumulation") && in_range("replicas")))
         return damaged(r, "the checkpoint's options make no sense");
     return code;
 }

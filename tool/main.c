@@ -9,19 +9,10 @@
 #include <string.h>
 
 const command *const commands[] = {
-    &train_command,
-    &eval_command,
-    &predict_command,
-    &export_command,
-    &models_command,
-    &data_command,
-    &inspect_command,
-    &compile_command,
-    &cache_command,
-    &devices_command,
-    &help_command,
-    &completion_command,
-    NULL,
+    &train_command,      &eval_command,  &predict_command,    &export_command,
+    &models_command,     &data_command,  &inspect_command,    &plan_command,
+    &compile_command,    &cache_command, &devices_command,    &monitor_command,
+    &gc_monitor_command, &help_command,  &completion_command, NULL,
 };
 
 words command_line;
@@ -91,9 +82,19 @@ static int run(int argc, char **argv)
     return c ? run_command(c, argc - 2, argv + 2) : unknown_command(first);
 }
 
+/* The command that has the name of the program: a link called gc-monitor. */
+static const command *own_name(const char *path)
+{
+    const char *slash = path ? strrchr(path, '/') : NULL, *name = slash ? slash + 1 : path;
+
+    return name && !strcmp(name, gc_monitor_command.name) ? &gc_monitor_command : NULL;
+}
+
 int main(int argc, char **argv)
 {
+    const command *own = argc ? own_name(argv[0]) : NULL;
+
     fill_descriptors();
     command_line = (words){argv + 1, argc - 1};
-    return finish_output(run(argc, argv));
+    return finish_output(own ? run_command(own, argc - 1, argv + 1) : run(argc, argv));
 }

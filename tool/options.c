@@ -202,13 +202,25 @@ void option_set(const option *o, const char *text)
 
 /* --- the line --- */
 
+/* -l */
+static const option *find_letter(const command *c, const char *word)
+{
+    const option *o;
+
+    for (int i = 0; (o = option_at(c, i)); i++)
+        if (o->letter && word[1] == o->letter && !word[2])
+            return o;
+    return NULL;
+}
+
 static int read_option(const command *c, char **argv, int argc, int *i)
 {
     char *s = argv[*i] + 2;
     size_t len = strcspn(s, "=");
-    const option *o = find(c, s, len);
+    bool letter = argv[*i][1] != '-';
+    const option *o = letter ? find_letter(c, argv[*i]) : find(c, s, len);
 
-    if (argv[*i][1] != '-')
+    if (letter && !o)
         return usage_error(c->name, "'%s' is not an option; options begin with --", argv[*i]);
     if (!o)
         return unknown_option(c, s, len);

@@ -161,21 +161,26 @@ static int check_shapes(run *r)
     return TOOL_OK;
 }
 
-static ts_status compile(run *r)
+static int compile(run *r)
 {
     ts_options opt = chosen_options();
-    ts_status s = ts_model_graph(r->model,
-                                 &(ts_model_options){.batch = asked.batch,
-                                                     .rank = r->sample.rank,
-                                                     .dims = r->sample.dims,
-                                                     .classes = r->classes,
-                                                     .training = true},
-                                 &r->graph);
+    ts_model_options model = {.batch = asked.batch,
+                              .rank = r->sample.rank,
+                              .dims = r->sample.dims,
+                              .classes = r->classes,
+                              .training = true};
+    int code = place("train", r->model, &model, &opt);
 
     opt.optimizer = &r->optimizer;
     opt.output_mode = TS_OUT_ALL;
     opt.progress = asked.quiet || asked.json ? NULL : ts_progress_bar;
-    return s ? s : ts_compile(r->graph, &opt, &r->exe);
+    if (!code &&
+        (ts_model_graph(r->model, &model, &r->graph) || ts_compile(r->graph, &opt, &r->exe)))
+        code = failed();
+    if (!code && (opt.nstages > 1 || opt.devices > 1) && opt.schedule == TS_PIPELINED &&
+        chosen.accumulation == 1)
+        say("With --gradient-accumulation 1 the devices have nothing to overlap and take turns");
+    return code;
 }
 
 static int allocate(run *r)
@@ -206,26 +211,25 @@ static int check_rows(const run *r)
     if (r->calls)
         return TOOL_OK;
     return explain(TS_ERR_ARG, asked.data, "preparing to train",
-                   "choose a smaller --batch-size, --device-iterations or "
-                   "--gradient-accumulation",
-                   "one call of the engine takes %lld samples (%lld x %lld x %lld), the data has "
-                   "%lld",
+                   "choose a smaller --batch-size, --device-iterations, --gradient-accumulation "
+                   "or --replicas",
+                   "one call of the engine takes %lld samples (%lld x %lld x %lld x %lld), the "
+                   "data has %lld",
                    (long long)r->rows, (long long)asked.batch, (long long)chosen.iterations,
-                   (long long)chosen.accumulation, (long long)count);
+                   (long long)chosen.accumulation, (long long)placed.replicas, (long long)count);
 }
 
 int make_engine(run *r)
 {
     int code;
 
-    r->rows = asked.batch * chosen.accumulation * chosen.iterations;
+    r->rows = asked.batch * chosen.accumulation * chosen.iterations * placed.replicas;
     r->calls = ts_dataset_count(r->data) / r->rows;
     code = check_rows(r);
-    if (code)
-        return code;
-    if (compile(r))
-        return failed();
-    code = check_shapes(r);
+    if (!code)
+        code = compile(r);
+    if (!code)
+        code = check_shapes(r);
     if (code)
         return code;
     if (ts_engine_new(

@@ -43,6 +43,7 @@ typedef struct option {
     const char *choice; /* WORD: "sgd adam" */
     takes takes;
     bool argument, needed;
+    char letter; /* FLAG: -l is the same; 0 for none */
 } option;
 
 typedef struct command {
@@ -97,6 +98,17 @@ extern training chosen; /* what the line says, or the usual */
 ts_optimizer chosen_optimizer(void);
 ts_options chosen_options(void); /* device iterations and gradient accumulation */
 
+/* place.c: options of every command that puts a net on devices */
+extern const option place_options[];
+typedef struct placing {
+    const char *stages, *schedule, *offload, *memory;
+    int64_t devices, replicas, queue;
+    bool recompute;
+} placing;
+extern placing placed;
+/* Adds to opt what the line says of devices; the stages are compared with the model's blocks. */
+int place(const char *command, const ts_model *m, const ts_model_options *o, ts_options *opt);
+
 /* plots.c: the options of every command that draws */
 extern const option plot_options[];
 bool plots_wanted(void);
@@ -113,7 +125,7 @@ void json_quote(const char *text);
 void json_value(double x); /* null when it is no number */
 
 extern const command cache_command, compile_command, completion_command, data_command,
-    devices_command, eval_command, export_command, help_command, inspect_command, models_command,
-    predict_command, train_command;
+    devices_command, eval_command, export_command, gc_monitor_command, help_command,
+    inspect_command, models_command, monitor_command, plan_command, predict_command, train_command;
 
 #endif

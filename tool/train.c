@@ -21,6 +21,7 @@ static const option options[] = {
     {"epochs", "N", KIND_INT, &asked.epochs, "times through the data", .low = 1, .high = 1000000},
     {"batch-size", "N", KIND_INT, &asked.batch, "samples in a batch", .low = 1, .high = 1 << 20},
     {.name = "training", .kind = KIND_GROUP, .target = (void *)training_options},
+    {.name = "devices", .kind = KIND_GROUP, .target = (void *)place_options},
     {"threads", "N", KIND_INT, &asked.threads,
      "threads to compute with; the cores that may be used when not given", .low = 1, .high = 1024},
     {"seed", "N", KIND_INT, &asked.seed,
@@ -168,7 +169,8 @@ static int prepare(run *r, ts_object **file)
         code = open_data(r);
     if (!code && !asked.resume && !given(&chosen.iterations))
         chosen.iterations = usual_iterations(
-            ts_dataset_count(r->data) / (asked.batch * chosen.accumulation), u->iterations);
+            ts_dataset_count(r->data) / (asked.batch * chosen.accumulation * placed.replicas),
+            u->iterations);
     r->optimizer = chosen_optimizer();
     return code ? code : make_engine(r);
 }
@@ -284,5 +286,7 @@ const command train_command = {
     .examples = "train fashion-mnist\n"
                 "train mnist --model mnist-cnn --epochs 10 --batch-size 8 --lr 0.03\n"
                 "train fashion-mnist --epochs 10 --resume\n"
+                "train mnist --model mnist-pipeline --gradient-accumulation 8 --stages "
+                "'B1|B2|B3,B4'\n"
                 "train photos --resize 64 --model net.txt --output net.pth\n",
 };

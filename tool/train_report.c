@@ -153,6 +153,7 @@ void report_start(const run *r, bool resumed)
         event_int("batch_size", asked.batch);
         event_int("device_iterations", chosen.iterations);
         event_int("gradient_accumulation", chosen.accumulation);
+        event_int("replicas", placed.replicas);
         event_int("seed", asked.seed);
         event_int("threads", ts_engine_threads(r->engine));
         event_int("epochs", asked.epochs);

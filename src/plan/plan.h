@@ -98,5 +98,7 @@ ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p);
 /* budget.c */
 ts_status ts_plan_budget(ts_arena *a, const ts_options *opt, const ts_program *p);
 void ts_plan_waits(const ts_program *p, const bool *alone); /* sets wait, once the cut is known */
+/* show/plan.c: the same for people; all of it in a */
+void ts_plan_describe(ts_arena *a, const ts_program *p, const ts_options *opt, ts_plan_info *out);
 
 #endif

@@ -157,6 +157,8 @@ ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_en
         s = x->module ? start_native(e) : start_reference(e);
     if (!s)
         s = init_states(e);
+    if (!s)
+        s = ts_monitor_enter(e, opt ? opt->devices : NULL);
     if (s) {
         ts_engine_free(e);
         return s;
@@ -169,6 +171,7 @@ void ts_engine_free(ts_engine *e)
 {
     if (!e)
         return;
+    ts_monitor_leave(e);
     ts_lanes_free(e->lanes);
     ts_team_free(e->team);
     for (int r = 0; r < e->exe->replicas && e->refs; r++)
@@ -220,12 +223,16 @@ ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out)
     e->in = in;
     e->out = out;
     e->host_status = TS_OK;
+    if (!e->lanes) /* lanes say it of each device */
+        ts_monitor_begin(e, 0);
     if (e->refs)
         s = ts_loop_reference(e);
     else if (e->lanes)
         s = ts_lanes_run(e->lanes);
     else
         s = ts_loop_native(e);
+    if (!e->lanes)
+        ts_monitor_end(e, 0);
     e->step += (uint64_t)(x->device_iterations * x->gradient_accumulation) * ts_engine_stride(e);
     return ts_host_end(e, s);
 }

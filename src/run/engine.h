@@ -13,7 +13,8 @@ struct ts_engine {
     char **blocks;      /* [replica][device] */
     char **remotes;     /* [replica]: what is kept in the host's memory */
     int threads;
-    const ts_comm *comm; /* other processes that train with us, or NULL */
+    const ts_comm *comm;    /* other processes that train with us, or NULL */
+    ts_attachment *devices; /* who else can see, [replica][device], or NULL */
     uint64_t seed, step;
     ts_team *team;      /* loop.c */
     const void **feeds; /* each thread's pointers to the inputs of its micro-batch */
@@ -71,6 +72,12 @@ ts_status ts_host_end(ts_engine *e, ts_status s); /* of a run that ended with s 
 bool ts_exchange_needed(const ts_engine *e);
 void ts_exchange_replicas(const ts_engine *e, int member, int size); /* a share of it */
 ts_status ts_exchange_processes(const ts_engine *e);
+
+/* monitor.c: the engine's devices, as other processes see them */
+ts_status ts_monitor_enter(ts_engine *e, ts_attachment *given); /* NULL: its own */
+void ts_monitor_leave(ts_engine *e);
+void ts_monitor_begin(const ts_engine *e, int device); /* [replica][device] works */
+void ts_monitor_end(const ts_engine *e, int device);
 
 /* loop.c: one device, or the reference executor */
 ts_status ts_loop_start(ts_engine *e);

@@ -132,12 +132,14 @@ static void run_item(ts_lanes *l, lane *x, int replica, const ts_item *item, int
         e->times[m].begun = ts_now();
     if (!s->phase)
         ts_input_find(e, replica, m, x->in);
+    ts_monitor_begin(e, replica * l->order.ndevices + s->device);
     ts_team_run(x->team, run_section, x);
     if (!s->phase && ts_output_slot(e->exe, m) >= 0)
         give_outputs(l, replica, item->section, m, x->ctx.m, mb);
     send(l, replica, item->section, mb);
     if (item->section == l->last && !replica)
         e->times[m].computed = e->times[m].given = ts_now();
+    ts_monitor_end(e, replica * l->order.ndevices + s->device);
     note(l, replica, s, item->section, m, start);
 }
 

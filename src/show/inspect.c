@@ -85,6 +85,11 @@ static void facts(ts_text *t, const ts_executable *x)
         ts_text_printf(t, "isa                    %s\n", x->isa);
     ts_text_printf(t, "device_iterations      %d\n", x->device_iterations);
     ts_text_printf(t, "gradient_accumulation  %d\n", x->gradient_accumulation);
+    if (x->replicas > 1)
+        ts_text_printf(t, "replicas               %d\n", x->replicas);
+    if (x->pipe.ndevices > 1)
+        ts_text_printf(t, "devices                %d, %s\n", x->pipe.ndevices,
+                       x->pipe.sharded ? "sharded" : "pipelined");
     ts_text_printf(t, "output_mode            %s\n", modes[x->mode]);
     if (x->mode == TS_OUT_EVERY_N)
         ts_text_printf(t, "output_period          %d\n", x->output_period);
@@ -103,6 +108,30 @@ static void memory(ts_text *t, const ts_executable *x)
     ts_text_printf(t, "\nmemory\n  %-12s %12s\n", "part", "bytes");
     ts_text_printf(t, "  %-12s %12zu\n  %-12s %12zu\n  %-12s %12zu\n", "states", states, "working",
                    block > states ? block - states : 0, "block", block);
+}
+
+static void devices(ts_text *t, const ts_executable *x)
+{
+    const ts_pipeline *p = &x->pipe;
+
+    ts_text_printf(t, "\ndevices\n  %6s %12s %12s\n", "device", "states", "block");
+    for (int i = 0; i < p->ndevices; i++)
+        ts_text_printf(t, "  %6d %12zu %12zu\n", i, x->bytes[i].states, x->bytes[i].peak);
+    ts_text_printf(t, "\nsections\n  %4s %6s %5s %5s %7s %12s  blocks\n", "#", "device", "phase",
+                   "level", "kernels", "flops");
+    for (int i = 0; i < p->nsections; i++) {
+        const ts_section *s = &p->sections[i];
+        ts_text_printf(t, "  %4d %6d %5d %5d %7d %12.6g  %s\n", i, s->device, s->phase, s->level,
+                       s->count, s->flops, s->name);
+    }
+    ts_text_printf(t, "\nsends\n  %7s %4s %4s %12s %6s  what\n", "section", "from", "to", "bytes",
+                   "depth");
+    for (int i = 0; i < p->nsends; i++) {
+        const ts_send *s = &p->sends[i];
+        ts_text_printf(t, "  %7d %4d %4d %12zu %6d  %s\n", s->section,
+                       p->sections[s->section].device, s->device, s->bytes, s->depth,
+                       s->state ? "state" : "value");
+    }
 }
 
 static void key(ts_text *t, const ts_key *k)
@@ -125,6 +154,8 @@ char *ts_inspect(ts_arena *a, const ts_executable *x)
     slots(&t, "states", x->states, x->nstates, true);
     if (x->module) {
         memory(&t, x);
+        if (x->pipe.ndevices > 1)
+            devices(&t, x);
         kernels(&t, x->module);
     }
     key(&t, &x->key);

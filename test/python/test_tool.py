@@ -3,6 +3,7 @@
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import time
@@ -12,7 +13,8 @@ import pytest
 import torch
 
 OK, FAILED, USAGE = 0, 1, 2
-COMMANDS = ["train", "eval", "predict", "export", "models", "data", "inspect", "compile", "cache", "devices", "help"]
+COMMANDS = ["train", "eval", "predict", "export", "models", "data", "inspect", "plan", "compile", "cache", "devices",
+            "monitor", "help"]
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def test_every_command_has_help(tool, command):
 def test_the_examples_in_the_help_are_right(tool, command, tmp_path):
     """They run, or miss nothing but the user's file. Those of train take long: test_train.py runs them on less data."""
     for line in re.findall(r"^  tessera (.*)$", tool("help", command).stdout.split("examples")[1], re.M):
-        args = re.sub(r" > .*", "", line).split()
+        args = shlex.split(re.sub(r" > .*", "", line))
         done = tool(*args, set={"TESSERA_CACHE_DIR": str(tmp_path / "cache")})
         assert done.returncode == OK or ("net." in line and done.returncode == FAILED), done.stderr
 
@@ -84,6 +86,16 @@ def test_version(tool, root):
     (["compile", "mlp", "--bach-size", "3"], ["no option --bach-size", "did you mean --batch-size?"]),
     (["compile", "mlp", "--zzzzzz"], ["no option --zzzzzz"]),
     (["compile", "mlp", "-x"], ["'-x' is not an option"]),
+    (["compile", "mlp", "-l"], ["'-l' is not an option"]),
+    (["monitor", "-lx"], ["'-lx' is not an option"]),
+    (["plan", "mnist-pipeline", "--stages", "B1|"], ["stage 1 has a block without a name"]),
+    (["plan", "mnist-pipeline", "--stages", "B1@-1"], ["'@-1'; a device is a number from 0 to 4095"]),
+    (["plan", "mnist-pipeline", "--stages", "B1", "--devices", "2"], ["--stages and --devices exclude each other"]),
+    (["plan", "mlp", "--schedule", "piped"], ["it can be one of: pipelined sharded"]),
+    (["plan", "mlp", "--offload", "weights,all"], ["--offload has 'all'"]),
+    (["plan", "mlp", "--device-memory", "12MB"], ["--device-memory is '12MB'"]),
+    (["plan", "mlp", "--device-memory", "-1"], ["--device-memory is '-1'"]),
+    (["plan", "mlp", "--replicas", "0"], ["--replicas is 0; it can be 1 to 1024"]),
     (["compile", "mlp", "--batch-size"], ["--batch-size needs a value: N"]),
     (["compile", "mlp", "--batch-size="], ["must be a whole number, not ''"]),
     (["compile", "mlp", "--batch-size", "0"], ["--batch-size is 0; it can be 1 to 1048576"]),

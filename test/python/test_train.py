@@ -364,7 +364,7 @@ def test_the_examples_in_the_help_are_right(train, tmp_path):
     """On less data; those whose data is not there say so."""
     text = train("--help")
     lines = [shlex.split(line) for line in re.findall(r"^  tessera train (.*)$", text, re.M)]
-    assert len(lines) == 4
+    assert len(lines) == 5
     for args in lines:
         there = args[0] == "fashion-mnist"
         train(*args, *([] if "--resume" in args else ["--limit", 512]), "--no-plots", "--quiet",

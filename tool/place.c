@@ -1,0 +1,276 @@
+/* place.c - the options of every command that puts a net on devices.
+ *
+ *   --stages "B1|B2,B3@0"     stage 0: block B1 on device 0; stage 1: B2 and B3 on device 0 too
+ *
+ * The blocks are those of the model's description. A stage's device is its place in the list unless
+ * it names another.
+ */
+#include "tool.h"
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+placing placed = {.schedule = "pipelined", .replicas = 1};
+
+const option place_options[] = {
+    {"stages", "STAGES", KIND_TEXT, &placed.stages,
+     .help = "blocks of the model on devices: stages separated by |, the blocks of a stage by "
+             "commas, perhaps @DEVICE after them, as in 'B1|B2|B3,B4@0'"},
+    {"devices", "N", KIND_INT, &placed.devices, "cut the net for so many devices", .low = 1,
+     .high = 4096},
+    {"schedule", "NAME", KIND_WORD, &placed.schedule, "how the devices work together",
+     .choice = "pipelined sharded"},
+    {"strategy", "NAME", KIND_WORD, &placed.schedule, "the same as --schedule",
+     .choice = "pipelined sharded"},
+    {"replicas", "N", KIND_INT, &placed.replicas,
+     "copies of the net, each with its own samples and all with the same weights", .low = 1,
+     .high = 1024},
+    {"queue-depth", "N", KIND_INT, &placed.queue, "micro-batches that may wait between two devices",
+     .low = 1, .high = 1024},
+    {"recompute", NULL, KIND_FLAG, &placed.recompute,
+     .help = "run the forward pass again instead of keeping what the backward pass reads"},
+    {"offload", "WHAT", KIND_TEXT, &placed.offload,
+     .help = "keep in the host's memory: optimizer, weights, accumulators, activations; several "
+             "with commas"},
+    {"device-memory", "SIZE", KIND_TEXT, &placed.memory,
+     .help = "what a device has, as in 304MiB, or gc200 (897 MiB) or mk1 (304 MiB); a net that "
+             "needs more is an error"},
+    {0},
+};
+
+/* --- sizes and lists --- */
+
+static const struct {
+    const char *name;
+    int64_t bytes;
+} sizes[] = {{"gc200", INT64_C(897) << 20}, {"mk1", INT64_C(304) << 20}};
+
+static int read_memory(const char *command, int64_t *bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    char *end;
+    double v;
+
+    *bytes = 0;
+    for (int i = 0; placed.memory && i < COUNT(sizes); i++)
+        if (!strcmp(sizes[i].name, placed.memory))
+            *bytes = sizes[i].bytes;
+    if (!placed.memory || *bytes)
+        return TOOL_OK;
+    v = isdigit((unsigned char)placed.memory[0]) ? strtod(placed.memory, &end) : 0;
+    for (int i = 0; v > 0 && i < COUNT(units); i++)
+        if (!strcmp(end + strspn(end, " "), units[i]) || (!i && !*end)) {
+            for (int k = 0; k < i; k++)
+                v *= 1024;
+            if (v < 1 || v > 9e18)
+                break;
+            *bytes = (int64_t)v;
+            return TOOL_OK;
+        }
+    return usage_error(command, "--device-memory is '%s'; it must be like 304MiB, or gc200 or mk1",
+                       placed.memory);
+}
+
+static int read_offload(const char *command, unsigned *bits)
+{
+    static const struct {
+        const char *name;
+        unsigned bit;
+    } parts[] = {{"optimizer", TS_OFFLOAD_OPTIMIZER},
+                 {"weights", TS_OFFLOAD_WEIGHTS},
+                 {"accumulators", TS_OFFLOAD_ACCUMULATORS},
+                 {"activations", TS_OFFLOAD_ACTIVATIONS}};
+    size_t n;
+
+    *bits = 0;
+    for (const char *p = placed.offload; p && *p; p += n + (p[n] == ',')) {
+        unsigned bit = 0;
+        n = strcspn(p, ",");
+        for (int i = 0; i < COUNT(parts); i++)
+            if (strlen(parts[i].name) == n && !strncmp(parts[i].name, p, n))
+                bit = parts[i].bit;
+        if (!bit)
+            return usage_error(command,
+                               "--offload has '%.*s'; it can be optimizer, weights, accumulators "
+                               "and activations",
+                               (int)n, p);
+        *bits |= bit;
+    }
+    return TOOL_OK;
+}
+
+/* --- stages --- */
+
+enum { MOST_STAGES = 4096 };
+
+typedef struct stages {
+    char *text; /* what the names point into */
+    ts_stage *stage;
+    const char **names; /* of all blocks, stage after stage */
+    int n, nblocks;
+} stages;
+
+static size_t count_marks(const char *s, const char *marks)
+{
+    size_t n = 0;
+
+    for (; *s; s++)
+        n += strchr(marks, *s) != NULL;
+    return n;
+}
+
+static char *trim(char *s)
+{
+    size_t n;
+
+    s += strspn(s, " ");
+    for (n = strlen(s); n && s[n - 1] == ' '; n--)
+        s[n - 1] = 0;
+    return s;
+}
+
+/* "B3,B4@2" */
+static int read_stage(const char *command, char *text, stages *out)
+{
+    ts_stage *s = &out->stage[out->n];
+    char *at = strrchr(text, '@'), *end, *comma;
+
+    *s = (ts_stage){.blocks = &out->names[out->nblocks], .device = out->n};
+    if (at) {
+        long device = strtol(at + 1, &end, 10);
+        if (!isdigit((unsigned char)at[1]) || *trim(end) || device >= MOST_STAGES)
+            return usage_error(command, "--stages has '@%s'; a device is a number from 0 to %d",
+                               at + 1, MOST_STAGES - 1);
+        s->device = (int)device;
+        *at = 0;
+    }
+    for (; text; text = comma) {
+        comma = strchr(text, ',');
+        if (comma)
+            *comma++ = 0;
+        text = trim(text);
+        if (!*text)
+            return usage_error(command, "--stages is '%s'; stage %d has a block without a name",
+                               placed.stages, out->n);
+        out->names[out->nblocks++] = text;
+        s->nblocks++;
+    }
+    out->n++;
+    return TOOL_OK;
+}
+
+/* They live as long as the program: ts_options borrows them. */
+static int read_stages(const char *command, stages *out)
+{
+    size_t n = count_marks(placed.stages, "|") + 1;
+    char *text, *next;
+    int code = TOOL_OK;
+
+    if (n > MOST_STAGES)
+        return usage_error(command, "--stages has %zu stages; there can be %d", n, MOST_STAGES);
+    out->text = text = strdup(placed.stages);
+    out->stage = calloc(n, sizeof(*out->stage));
+    out->names = calloc(count_marks(placed.stages, "|,") + 1, sizeof(*out->names));
+    if (!out->text || !out->stage || !out->names)
+        return failure("out of memory for %zu stages", n);
+    for (; text && !code; text = next) {
+        next = strchr(text, '|');
+        if (next)
+            *next++ = 0;
+        code = read_stage(command, text, out);
+    }
+    return code;
+}
+
+/* --- blocks --- */
+
+static bool has_block(const char *const *names, int n, const char *block)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(names[i], block))
+            return true;
+    return false;
+}
+
+/* The blocks of the model in their order; free() it. */
+static const char **find_blocks(const ts_model_layer *layers, int n, int *count)
+{
+    const char **blocks = calloc((size_t)n + 1, sizeof(*blocks));
+
+    *count = 0;
+    for (int i = 0; blocks && i < n; i++)
+        if (layers[i].block[0] && !has_block(blocks, *count, layers[i].block))
+            blocks[(*count)++] = layers[i].block;
+    return blocks;
+}
+
+static int wrong_block(const ts_model *m, const char *const *blocks, int n, const char *what,
+                       const char *block)
+{
+    char hint[1024] = "the blocks are ", shown[128];
+    size_t len = strlen(hint);
+
+    if (!n)
+        return explain(TS_ERR_ARG, ts_model_name(m), "putting the model on devices",
+                       "lines 'block NAME' in the description begin them; --devices N cuts a "
+                       "model without",
+                       "the model has no blocks");
+    for (int i = 0; i < n && len < sizeof(hint); i++)
+        len += (size_t)snprintf(hint + len, sizeof(hint) - len, "%s%s", i ? ", " : "", blocks[i]);
+    return explain(TS_ERR_ARG, ts_model_name(m), "putting the model on devices", hint, what,
+                   printable(block, shown, sizeof(shown)));
+}
+
+static int compare(const ts_model *m, const stages *s, const char *const *blocks, int n)
+{
+    for (int i = 0; i < s->nblocks; i++) {
+        if (!has_block(blocks, n, s->names[i]))
+            return wrong_block(m, blocks, n, "the model has no block '%s'", s->names[i]);
+        if (has_block(s->names, i, s->names[i]))
+            return wrong_block(m, blocks, n, "the block '%s' is in --stages twice", s->names[i]);
+    }
+    for (int i = 0; i < n; i++)
+        if (!has_block(s->names, s->nblocks, blocks[i]))
+            return wrong_block(m, blocks, n, "the block '%s' is in no stage", blocks[i]);
+    return TOOL_OK;
+}
+
+static int check_blocks(const ts_model *m, const ts_model_options *o, const stages *s)
+{
+    ts_model_layer *layers;
+    const char **blocks;
+    int n, code;
+
+    if (ts_model_layers(m, o, &layers, &n))
+        return failed();
+    blocks = find_blocks(layers, n, &n);
+    code = blocks ? compare(m, s, blocks, n) : failure("out of memory for the blocks");
+    free(blocks);
+    free(layers);
+    return code;
+}
+
+/* --- all --- */
+
+int place(const char *command, const ts_model *m, const ts_model_options *o, ts_options *opt)
+{
+    static stages s;
+    int code = read_memory(command, &opt->device_memory);
+
+    if (!code)
+        code = read_offload(command, &opt->offload);
+    if (!code && placed.stages && given(&placed.devices))
+        code = usage_error(command, "--stages and --devices exclude each other");
+    if (!code && placed.stages && !s.n)
+        code = read_stages(command, &s);
+    if (!code && placed.stages)
+        code = check_blocks(m, o, &s);
+    opt->stages = s.stage;
+    opt->nstages = s.n;
+    opt->devices = (int)placed.devices;
+    opt->schedule = strcmp(placed.schedule, "sharded") ? TS_PIPELINED : TS_SHARDED;
+    opt->replicas = (int)placed.replicas;
+    opt->queue_depth = (int)placed.queue;
+    opt->recompute = placed.recompute;
+    return code;
+}

@@ -1,0 +1,262 @@
+/* plan.c - tessera plan: memory, stages and schedule, told before the run. Nothing is compiled. */
+#include "tool.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    const char *model;
+    int64_t batch, classes;
+    bool training, json;
+} args = {.batch = 16};
+
+static const option options[] = {
+    {"MODEL", NULL, KIND_TEXT, &args.model, "the model: a name ('tessera models') or a file",
+     .takes = TAKES_MODEL, .argument = true, .needed = true},
+    {"batch-size", "N", KIND_INT, &args.batch, "samples in a batch", .low = 1, .high = 1 << 20},
+    {"classes", "N", KIND_INT, &args.classes, "classes, when not those of the description",
+     .low = 1, .high = INT32_MAX},
+    {"training", NULL, KIND_FLAG, &args.training, .help = "the training step instead of inference"},
+    {.name = "training", .kind = KIND_GROUP, .target = (void *)training_options},
+    {.name = "devices", .kind = KIND_GROUP, .target = (void *)place_options},
+    {"json", NULL, KIND_FLAG, &args.json, .help = "print the plan as JSON"},
+    {0},
+};
+
+typedef struct plan {
+    ts_plan_info *info;
+    char name[128];
+    int64_t limit; /* bytes of a device; 0: none */
+} plan;
+
+static int make(plan *out)
+{
+    ts_model_options model = {
+        .batch = args.batch, .classes = args.classes, .training = args.training};
+    ts_optimizer optimizer = chosen_optimizer();
+    ts_options opt = chosen_options();
+    ts_graph *g = NULL;
+    ts_model *m;
+    int code;
+
+    if (ts_model_load(args.model, &m))
+        return failed();
+    printable(ts_model_name(m), out->name, sizeof(out->name));
+    opt.optimizer = args.training ? &optimizer : NULL;
+    code = place("plan", m, &model, &opt);
+    out->limit = opt.device_memory;
+    if (!code && (ts_model_graph(m, &model, &g) || ts_plan_new(g, &opt, &out->info)))
+        code = failed();
+    ts_graph_free(g);
+    ts_model_free(m);
+    return code;
+}
+
+/* --- text --- */
+
+static const char *size(int64_t bytes, char *out, size_t room)
+{
+    return bytes ? bytes_text(bytes, out, room) : "-";
+}
+
+static void print_head(const plan *p)
+{
+    const ts_plan_info *i = p->info;
+
+    printf("%s: %s, batch size %" PRId64 ", %d device%s", p->name,
+           args.training ? "training step" : "inference", args.batch, i->ndevices,
+           i->ndevices == 1 ? "" : "s");
+    if (i->ndevices > 1)
+        printf(" %s", i->sharded ? "sharded" : "pipelined");
+    if (i->replicas > 1)
+        printf(", %d replicas of all of it", i->replicas);
+    printf("\n");
+}
+
+static void print_devices(const plan *p)
+{
+    const ts_plan_info *x = p->info;
+    char states[32], peak[32];
+
+    printf("\n%-8s %12s %12s %7s %12s  sections\n", "device", "always live", "peak", "work",
+           "flops");
+    for (int d = 0; d < x->ndevices; d++) {
+        printf("%-8d %12s %12s %6.1f%% %12.4g", d,
+               size(x->devices[d].states, states, sizeof(states)),
+               size(x->devices[d].peak, peak, sizeof(peak)), 100 * x->devices[d].share,
+               x->devices[d].flops);
+        for (int i = 0, n = 0; i < x->nsections; i++)
+            if (x->sections[i].device == d && x->sections[i].kind != 'U')
+                printf("%s%c%s%s", n++ ? ", " : "  ", x->sections[i].kind,
+                       x->sections[i].blocks[0] ? " " : "", x->sections[i].blocks);
+        printf("\n");
+    }
+}
+
+static void print_layers(const ts_plan_info *x)
+{
+    char states[32], kept[32];
+
+    printf("\n%-24s %-8s %6s %12s %12s %12s %12s\n", "layer", "block", "device", "parameters",
+           "states", "activations", "flops");
+    for (int i = 0; i < x->nlayers; i++) {
+        const ts_plan_layer *l = &x->layers[i];
+        printf("%-24s %-8s %6d %12" PRId64 " %12s %12s %12.4g\n", l->name[0] ? l->name : "(other)",
+               l->block, l->device, l->parameters, size(l->states, states, sizeof(states)),
+               size(l->activations, kept, sizeof(kept)), l->flops);
+    }
+}
+
+static void print_sends(const ts_plan_info *x)
+{
+    char bytes[32];
+
+    if (!x->nsends)
+        return;
+    printf("\n%-8s %-8s %12s %8s  sent\n", "from", "to", "bytes", "at most");
+    for (int i = 0; i < x->nsends; i++)
+        printf("%-8d %-8d %12s %8d  %s%s\n", x->sends[i].from, x->sends[i].to,
+               bytes_text(x->sends[i].bytes, bytes, sizeof(bytes)), x->sends[i].depth,
+               x->sends[i].state ? "state " : "", x->sends[i].name);
+}
+
+static void print_schedule(const ts_plan_info *x)
+{
+    if (x->ndevices < 2)
+        return;
+    printf("\nschedule of %d micro-batch%s%s\n%s", x->micro_batches,
+           x->micro_batches == 1 ? "" : "es", args.training ? " and the weight update" : "",
+           x->schedule);
+    printf("F forward, B backward, X both, U update; the number is the micro-batch\n\n"
+           "bubble     %.1f %% of the devices' time, when a section takes as long as its flops "
+           "say\n",
+           100 * x->bubble);
+    if (x->sharded && args.training && x->micro_batches == 1 && strcmp(placed.schedule, "sharded"))
+        printf("hint       --gradient-accumulation gives a pipeline micro-batches to overlap\n");
+}
+
+/* --- JSON --- */
+
+static void json_devices(const ts_plan_info *x)
+{
+    printf(",\n  \"devices\": [");
+    for (int i = 0; i < x->ndevices; i++) {
+        printf("%s\n    {\"device\": %d, \"states\": %" PRId64 ", \"peak\": %" PRId64
+               ", \"flops\": ",
+               i ? "," : "", i, x->devices[i].states, x->devices[i].peak);
+        json_value(x->devices[i].flops);
+        printf(", \"share\": ");
+        json_value(x->devices[i].share);
+        printf("}");
+    }
+    printf("],\n  \"sections\": [");
+    for (int i = 0; i < x->nsections; i++) {
+        const ts_plan_section *s = &x->sections[i];
+        printf("%s\n    {\"device\": %d, \"kind\": \"%c\", \"kernels\": %d, \"blocks\": ",
+               i ? "," : "", s->device, s->kind, s->kernels);
+        json_quote(s->blocks);
+        printf(", \"flops\": ");
+        json_value(s->flops);
+        printf("}");
+    }
+    printf("],\n  \"sends\": [");
+    for (int i = 0; i < x->nsends; i++) {
+        const ts_plan_send *s = &x->sends[i];
+        printf("%s\n    {\"section\": %d, \"from\": %d, \"to\": %d, \"state\": %s, \"depth\": %d, "
+               "\"bytes\": %" PRId64 ", \"name\": ",
+               i ? "," : "", s->section, s->from, s->to, s->state ? "true" : "false", s->depth,
+               s->bytes);
+        json_quote(s->name);
+        printf("}");
+    }
+}
+
+static void json_layers(const ts_plan_info *x)
+{
+    printf("],\n  \"layers\": [");
+    for (int i = 0; i < x->nlayers; i++) {
+        const ts_plan_layer *l = &x->layers[i];
+        printf("%s\n    {\"layer\": ", i ? "," : "");
+        json_quote(l->name);
+        printf(", \"block\": ");
+        json_quote(l->block);
+        printf(", \"device\": %d, \"parameters\": %" PRId64 ", \"states\": %" PRId64
+               ", \"activations\": %" PRId64 ", \"flops\": ",
+               l->device, l->parameters, l->states, l->activations);
+        json_value(l->flops);
+        printf("}");
+    }
+}
+
+static void print_json(const plan *p)
+{
+    const ts_plan_info *x = p->info;
+
+    printf("{\n  \"model\": ");
+    json_quote(p->name);
+    printf(",\n  \"training\": %s,\n  \"batch_size\": %" PRId64
+           ",\n  \"replicas\": %d,\n  \"micro_batches\": %d,\n  \"sharded\": %s,\n  \"bubble\": ",
+           args.training ? "true" : "false", args.batch, x->replicas, x->micro_batches,
+           x->sharded ? "true" : "false");
+    json_value(x->bubble);
+    json_devices(x);
+    json_layers(x);
+    printf("],\n  \"schedule\": ");
+    json_quote(x->schedule);
+    printf("\n}\n");
+}
+
+/* --- all --- */
+
+static int check_memory(const plan *p)
+{
+    char need[32], has[32];
+    int code = TOOL_OK;
+
+    for (int d = 0; p->limit && d < p->info->ndevices; d++)
+        if (p->info->devices[d].peak > p->limit)
+            code = explain(TS_ERR_MEMORY, p->name, "planning the memory",
+                           "more stages, a smaller --batch-size, --recompute or --offload need "
+                           "less",
+                           "device %d needs %s and has %s", d,
+                           bytes_text(p->info->devices[d].peak, need, sizeof(need)),
+                           bytes_text(p->limit, has, sizeof(has)));
+    return code;
+}
+
+static int run(void)
+{
+    plan p = {0};
+    int code = make(&p);
+
+    if (code)
+        return code;
+    if (args.json)
+        print_json(&p);
+    else {
+        print_head(&p);
+        print_devices(&p);
+        print_layers(p.info);
+        print_sends(p.info);
+        print_schedule(p.info);
+    }
+    fflush(stdout);
+    code = check_memory(&p);
+    ts_plan_free(p.info);
+    return code;
+}
+
+const command plan_command = {
+    .name = "plan",
+    .summary = "Tells the memory, the stages and the schedule of a run before it runs",
+    .options = options,
+    .run = run,
+    .more = "Nothing is compiled. Always live are weights, buffers and what the optimizer keeps; "
+            "the\npeak is exactly what a device will have. Activations are what the forward pass "
+            "keeps for\nthe backward pass. A device that needs more than --device-memory ends it "
+            "with exit code 1.",
+    .examples = "plan classifier --training --batch-size 64\n"
+                "plan mnist-pipeline --training --gradient-accumulation 8 "
+                "--stages 'B1|B2|B3|B4'\n"
+                "plan resnet18 --batch-size 1 --json\n",
+};
