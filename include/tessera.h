@@ -514,15 +514,15 @@ TS_API ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats 
  * compiled, and ts_options.device_memory is no limit here. */
 typedef struct ts_plan_device {
     int64_t states,
-        peak;     /* bytes: always live; with the working memory, as many as the block has */
-    double flops; /* of a micro-batch */
-    double share; /* of the work of all, of 1 */
+        peak;       /* bytes: always live; with the working memory, as many as the block has */
+    double seconds; /* of a micro-batch, modelled on one core */
+    double share;   /* of the work of all, of 1 */
 } ts_plan_device;
 typedef struct ts_plan_section { /* what a device does of a micro-batch without waiting */
     int device, kernels;
     char kind;          /* F forward, B backward, X both, U the weight update */
     const char *blocks; /* "B1 B2", or "" */
-    double flops;
+    double seconds;
 } ts_plan_section;
 typedef struct ts_plan_send { /* what is copied to another device when a section is done */
     int section, from, to;
@@ -547,7 +547,7 @@ typedef struct ts_plan_info {
     const ts_plan_layer *layers; /* in the order of their work */
     bool sharded;
     int replicas, micro_batches; /* of an iteration */
-    double bubble;               /* idle share of the devices' time, by flops */
+    double bubble;               /* idle share of the devices' time, modelled */
     const char *schedule;        /* drawn: a row for each device, a column for each step */
 } ts_plan_info;
 TS_API ts_status ts_plan_new(const ts_graph *g, const ts_options *opt, ts_plan_info **out);

@@ -79,12 +79,12 @@ static void print_devices(const plan *p)
     char states[32], peak[32];
 
     printf("\n%-8s %12s %12s %7s %12s  sections\n", "device", "always live", "peak", "work",
-           "flops");
+           "modelled us");
     for (int d = 0; d < x->ndevices; d++) {
-        printf("%-8d %12s %12s %6.1f%% %12.4g", d,
+        printf("%-8d %12s %12s %6.1f%% %12.1f", d,
                size(x->devices[d].states, states, sizeof(states)),
                size(x->devices[d].peak, peak, sizeof(peak)), 100 * x->devices[d].share,
-               x->devices[d].flops);
+               1e6 * x->devices[d].seconds);
         for (int i = 0, n = 0; i < x->nsections; i++)
             if (x->sections[i].device == d && x->sections[i].kind != 'U')
                 printf("%s%c%s%s", n++ ? ", " : "  ", x->sections[i].kind,
@@ -128,8 +128,7 @@ static void print_schedule(const ts_plan_info *x)
            x->micro_batches == 1 ? "" : "es", args.training ? " and the weight update" : "",
            x->schedule);
     printf("F forward, B backward, X both, U update; the number is the micro-batch\n\n"
-           "bubble     %.1f %% of the devices' time, when a section takes as long as its flops "
-           "say\n",
+           "bubble     %.1f %% of the devices' time, as modelled\n",
            100 * x->bubble);
     if (x->sharded && args.training && x->micro_batches == 1 && strcmp(placed.schedule, "sharded"))
         printf("hint       --gradient-accumulation gives a pipeline micro-batches to overlap\n");
@@ -142,9 +141,9 @@ static void json_devices(const ts_plan_info *x)
     printf(",\n  \"devices\": [");
     for (int i = 0; i < x->ndevices; i++) {
         printf("%s\n    {\"device\": %d, \"states\": %" PRId64 ", \"peak\": %" PRId64
-               ", \"flops\": ",
+               ", \"seconds\": ",
                i ? "," : "", i, x->devices[i].states, x->devices[i].peak);
-        json_value(x->devices[i].flops);
+        json_value(x->devices[i].seconds);
         printf(", \"share\": ");
         json_value(x->devices[i].share);
         printf("}");
@@ -155,8 +154,8 @@ static void json_devices(const ts_plan_info *x)
         printf("%s\n    {\"device\": %d, \"kind\": \"%c\", \"kernels\": %d, \"blocks\": ",
                i ? "," : "", s->device, s->kind, s->kernels);
         json_quote(s->blocks);
-        printf(", \"flops\": ");
-        json_value(s->flops);
+        printf(", \"seconds\": ");
+        json_value(s->seconds);
         printf("}");
     }
     printf("],\n  \"sends\": [");

@@ -118,11 +118,11 @@ static void devices(ts_text *t, const ts_executable *x)
     for (int i = 0; i < p->ndevices; i++)
         ts_text_printf(t, "  %6d %12zu %12zu\n", i, x->bytes[i].states, x->bytes[i].peak);
     ts_text_printf(t, "\nsections\n  %4s %6s %5s %5s %7s %12s  blocks\n", "#", "device", "phase",
-                   "level", "kernels", "flops");
+                   "level", "kernels", "modelled us");
     for (int i = 0; i < p->nsections; i++) {
         const ts_section *s = &p->sections[i];
-        ts_text_printf(t, "  %4d %6d %5d %5d %7d %12.6g  %s\n", i, s->device, s->phase, s->level,
-                       s->count, s->flops, s->name);
+        ts_text_printf(t, "  %4d %6d %5d %5d %7d %12.1f  %s\n", i, s->device, s->phase, s->level,
+                       s->count, 1e6 * s->seconds, s->name);
     }
     ts_text_printf(t, "\nsends\n  %7s %4s %4s %12s %6s  what\n", "section", "from", "to", "bytes",
                    "depth");

@@ -4,7 +4,7 @@
  *   device 0   F0 F1 . B0 F2 B1 F3 B2 . B3  U
  *   device 1   .  X0 X1 .  ...
  *
- * The drawing is plan/pipeline.c's order, a column a step as if every section took one.
+ * The drawing is plan/pipeline.c's order with the times it assumes; = goes on with what began before.
  */
 #include "plan/plan.h"
 
@@ -161,16 +161,16 @@ static void find_sections(ts_arena *a, const ts_program *p, ts_plan_info *out)
                                         .kernels = s->count,
                                         .kind = kind_of(p, s),
                                         .blocks = ts_arena_strdup(a, s->name ? s->name : ""),
-                                        .flops = s->flops};
+                                        .seconds = s->seconds};
         if (!s->phase) {
-            devices[s->device].flops += s->flops;
-            all += s->flops;
+            devices[s->device].seconds += s->seconds;
+            all += s->seconds;
         }
     }
     for (int d = 0; d < p->pipe.ndevices; d++) {
         devices[d].states = (int64_t)p->bytes[d].states;
         devices[d].peak = (int64_t)p->bytes[d].peak;
-        devices[d].share = all > 0 ? devices[d].flops / all : 0;
+        devices[d].share = all > 0 ? devices[d].seconds / all : 0;
     }
     out->devices = devices;
     out->ndevices = p->pipe.ndevices;
@@ -232,22 +232,46 @@ static const char *cell(ts_arena *a, const ts_plan_info *plan, const ts_item *x)
     return ts_arena_printf(a, "%c%s%d", s->kind, marks, x->m);
 }
 
+/* The largest time that all items begin and, in a pipeline, end at multiples of. */
+static int step_of(const drawing *d)
+{
+    const ts_order *o = d->o;
+    int unit = 0;
+
+    for (int i = 0; i < o->ndevices; i++)
+        for (int k = 0; k < o->nfirst[i]; k++) {
+            const ts_item *x = &o->items[i][k];
+            int times[] = {o->when[x->section][x->m], d->plan->sharded ? 0 : o->took[x->section]};
+            for (int j = 0; j < 2; j++)
+                for (int y = times[j], rest; y; y = rest) {
+                    rest = unit % y;
+                    unit = y;
+                }
+        }
+    return TS_MAX(1, unit);
+}
+
 static void fill_cells(ts_arena *a, drawing *d)
 {
     const ts_order *o = d->o;
-    int first = 0, last = 0;
+    int first = 0, last = 0, unit = step_of(d);
 
     for (int i = 0; i < o->ndevices; i++)
-        for (int k = 0; k < o->nfirst[i]; k++)
-            d->steps = TS_MAX(d->steps, o->when[o->items[i][k].section][o->items[i][k].m] + 1);
+        for (int k = 0; k < o->nfirst[i]; k++) {
+            const ts_item *x = &o->items[i][k];
+            int width = d->plan->sharded ? 1 : o->took[x->section] / unit;
+            d->steps = TS_MAX(d->steps, o->when[x->section][x->m] / unit + width);
+        }
     d->cells = TS_NEWS(a, const char *, d->steps * o->ndevices);
     d->flush = d->steps;
     for (int i = 0; i < o->ndevices; i++) {
         for (int k = 0; k < o->nfirst[i]; k++) {
             const ts_item *x = &o->items[i][k];
-            int at = o->when[x->section][x->m];
+            int at = o->when[x->section][x->m] / unit;
             const char *text = cell(a, d->plan, x);
             d->cells[i * d->steps + at] = text;
+            for (int more = 1; more < o->took[x->section] / unit && !d->plan->sharded; more++)
+                d->cells[i * d->steps + at + more] = "=";
             d->width = TS_MAX(d->width, (int)strlen(text));
             first = k ? first : TS_MAX(first, at);
             last = x->section == 0 ? TS_MAX(last, at) : last;
