@@ -10,7 +10,11 @@
 int usage_error(const char *command, const char *fmt, ...)
 {
     va_list ap;
+    int rank;
 
+    ts_comm_place(&rank, NULL);
+    if (rank) /* the first of the processes says the same */
+        return TOOL_USAGE;
     fprintf(stderr, "tessera%s%s: ", command ? " " : "", command ? command : "");
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);

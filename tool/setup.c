@@ -173,6 +173,7 @@ static ts_status compile(run *r)
                                  &r->graph);
 
     opt.optimizer = &r->optimizer;
+    opt.processes = rank_count();
     opt.output_mode = TS_OUT_ALL;
     opt.progress = asked.quiet || asked.json ? NULL : ts_progress_bar;
     return s ? s : ts_compile(r->graph, &opt, &r->exe);
@@ -208,10 +209,11 @@ static int check_rows(const run *r)
     return explain(TS_ERR_ARG, asked.data, "preparing to train",
                    "choose a smaller --batch-size, --device-iterations or "
                    "--gradient-accumulation",
-                   "one call of the engine takes %lld samples (%lld x %lld x %lld), the data has "
+                   "one call of the engine takes %lld samples (%lld x %lld x %lld%s), the data has "
                    "%lld",
-                   (long long)r->rows, (long long)asked.batch, (long long)chosen.iterations,
-                   (long long)chosen.accumulation, (long long)count);
+                   (long long)r->rows * rank_count(), (long long)asked.batch,
+                   (long long)chosen.iterations, (long long)chosen.accumulation,
+                   ranks() ? ", in each process" : "", (long long)count);
 }
 
 int make_engine(run *r)
@@ -219,7 +221,7 @@ int make_engine(run *r)
     int code;
 
     r->rows = asked.batch * chosen.accumulation * chosen.iterations;
-    r->calls = ts_dataset_count(r->data) / r->rows;
+    r->calls = ts_dataset_count(r->data) / (r->rows * rank_count());
     code = check_rows(r);
     if (code)
         return code;
@@ -228,9 +230,11 @@ int make_engine(run *r)
     code = check_shapes(r);
     if (code)
         return code;
-    if (ts_engine_new(
-            r->exe, &(ts_run_options){.threads = (int)asked.threads, .seed = (uint64_t)asked.seed},
-            &r->engine))
+    if (ts_engine_new(r->exe,
+                      &(ts_run_options){.threads = (int)asked.threads,
+                                        .seed = (uint64_t)asked.seed,
+                                        .comm = ranks()},
+                      &r->engine))
         return failed();
     return allocate(r);
 }
@@ -241,6 +245,9 @@ int make_loader(run *r)
                            .shuffle = true,
                            .seed = (uint64_t)asked.seed,
                            .drop_last = true,
+                           .part = ranks() ? ranks()->rank : 0,
+                           .parts = rank_count(),
+                           .chunk = asked.batch,
                            .normalize = normal_view(&r->normal)};
 
     if (ts_loader_new(r->data, &o, &r->loader) ||
