@@ -51,6 +51,16 @@ static const option *find(const command *c, const char *name, size_t len)
     return NULL;
 }
 
+static const option *find_letter(const command *c, char letter)
+{
+    const option *o;
+
+    for (int i = 0; (o = option_at(c, i)); i++)
+        if (o->letter == letter)
+            return o;
+    return NULL;
+}
+
 static int unknown_option(const command *c, const char *name, size_t len)
 {
     const char *names[64], *near;
@@ -212,7 +222,9 @@ static int read_option(const command *c, char **argv, int argc, int *i)
     size_t len = strcspn(s, "=");
     const option *o = find(c, s, len);
 
-    if (argv[*i][1] != '-')
+    if (argv[*i][1] != '-' && !argv[*i][2])
+        o = find_letter(c, argv[*i][1]), len = 0, s = "";
+    if (argv[*i][1] != '-' && !o)
         return usage_error(c->name, "'%s' is not an option; options begin with --", argv[*i]);
     if (!o)
         return unknown_option(c, s, len);
@@ -269,8 +281,10 @@ int parse(const command *c, int argc, char **argv)
             only_arguments = true;
         else if (!only_arguments && argv[i][0] == '-' && argv[i][1])
             code = read_option(c, argv, argc, &i);
-        else
+        else {
             code = read_argument(c, &argv[i], arguments++);
+            only_arguments = only_arguments || c->only_words;
+        }
     for (int i = 0; !code && (o = option_at(c, i)); i++)
         if (o->needed && !(o->kind == KIND_WORDS ? ((words *)o->target)->count
                                                  : *(const char **)o->target != NULL))

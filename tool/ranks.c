@@ -85,8 +85,7 @@ static int read_all(const char *path, char **bytes, int64_t *size)
     int code = TOOL_FAILED;
 
     if (f && !fseek(f, 0, SEEK_END) && (*size = ftell(f)) >= 0 && !fseek(f, 0, SEEK_SET) &&
-        (*bytes = malloc((size_t)*size + 1)) &&
-        fread(*bytes, 1, (size_t)*size, f) == (size_t)*size)
+        (*bytes = malloc((size_t)*size + 1)) && fread(*bytes, 1, (size_t)*size, f) == (size_t)*size)
         code = TOOL_OK;
     if (f)
         fclose(f);

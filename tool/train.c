@@ -167,9 +167,9 @@ static int prepare(run *r, ts_object **file)
     if (!code)
         code = open_data(r);
     if (!code && !asked.resume && !given(&chosen.iterations))
-        chosen.iterations = usual_iterations(
-            ts_dataset_count(r->data) / (asked.batch * chosen.accumulation * rank_count()),
-            u->iterations);
+        chosen.iterations = usual_iterations(ts_dataset_count(r->data) /
+                                                 (asked.batch * chosen.accumulation * rank_count()),
+                                             u->iterations);
     r->optimizer = chosen_optimizer();
     return code ? code : make_engine(r);
 }

@@ -132,8 +132,8 @@ int rank_count(void);
 bool is_first(void);
 /* After each call: the sums over all processes, and whether one of them was asked to stop. */
 int ranks_total(double *loss, int64_t *right);
-int ranks_stop(void); /* the signal that all of them stop on, or 0 */
-int ranks_wait(void); /* for the slowest */
+int ranks_stop(void);                               /* the signal that all of them stop on, or 0 */
+int ranks_wait(void);                               /* for the slowest */
 int ranks_load(const char *path, ts_object **file); /* the first one's file, in all of them */
 int resume_processes(const run *r, const ts_object *own);
 

@@ -206,25 +206,6 @@ void report_end(const run *r)
 
 /* --- stopped --- */
 
-/* A word as a shell needs it. */
-static void print_word(const char *s)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "-_./=,:+@%";
-
-    if (*s && !s[strspn(s, plain)]) {
-        fprintf(stderr, " %s", s);
-        return;
-    }
-    fputs(" '", stderr);
-    for (; *s; s++)
-        if (*s == '\'')
-            fputs("'\\''", stderr);
-        else
-            fputc(*s, stderr);
-    fputc('\'', stderr);
-}
-
 void report_stopped(const run *r, int signal)
 {
     if (asked.json) {
@@ -243,7 +224,9 @@ void report_stopped(const run *r, int signal)
     if (ranks())
         fprintf(stderr, "tessera run -n %d -- ", rank_count());
     fputs("tessera", stderr);
-    for (int i = 0; i < command_line.count; i++)
-        print_word(command_line.word[i]);
+    for (int i = 0; i < command_line.count; i++) {
+        fputc(' ', stderr);
+        shell_quote(stderr, command_line.word[i]);
+    }
     fputs(asked.resume ? "\n" : " --resume\n", stderr);
 }

@@ -28,4 +28,7 @@ PyObject *core_dims_tuple(int rank, const int64_t *dims);
 /* core_graph.c */
 extern PyTypeObject core_graph_type, core_value_type;
 
+/* core_comm.c: this process among those that train together; NULL with an exception set */
+const ts_comm *core_comm(int rank, int size);
+
 #endif

@@ -346,8 +346,8 @@ ts_status ts_loader_new(const ts_dataset *d, const ts_loader_options *opt, ts_lo
     l->opt.parts = TS_MAX(1, opt->parts);
     l->opt.chunk = opt->chunk ? opt->chunk : l->opt.batch;
     l->elements = (int64_t)(d->sample.bytes / ts_dtype_size(d->sample.dtype));
-    l->steps = d->count / (l->opt.batch * l->opt.parts) +
-               (!opt->drop_last && d->count % l->opt.batch);
+    l->steps =
+        d->count / (l->opt.batch * l->opt.parts) + (!opt->drop_last && d->count % l->opt.batch);
     l->order_epoch = -1;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);

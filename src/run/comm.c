@@ -188,7 +188,8 @@ static ts_status no_module(const char *why)
 {
     ts_fail(TS_ERR_UNSUPPORTED, "cannot load MPI, through which processes train together: %s", why);
 #ifdef TS_HAVE_MPI
-    ts_error_hint("libtessera_mpi.so belongs beside libtessera.so; TESSERA_MPI names another place");
+    ts_error_hint(
+        "libtessera_mpi.so belongs beside libtessera.so; TESSERA_MPI names another place");
 #else
     ts_error_hint("this build has no MPI: install libopenmpi-dev and build again");
 #endif
@@ -256,8 +257,8 @@ static ts_status connect(processes *c)
 {
     TS_TRY(start(&c->mpi));
     TS_TRY(check(c->mpi));
-    c->comm = (ts_comm){
-        .rank = c->mpi->rank, .size = c->mpi->size, .sum = sum, .self = c, .copy = copy};
+    c->comm =
+        (ts_comm){.rank = c->mpi->rank, .size = c->mpi->size, .sum = sum, .self = c, .copy = copy};
     c->patience = patience();
     TS_TRY(ts_alloc((size_t)c->comm.size * sizeof(*c->out), "the processes", (void **)&c->out));
     TS_TRY(ts_alloc((size_t)c->comm.size * sizeof(*c->in), "the processes", (void **)&c->in));

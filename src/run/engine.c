@@ -151,8 +151,9 @@ static ts_status check_same(const ts_engine *e)
     first.isa[sizeof(first.isa) - 1] = 0;
     ts_fail(TS_ERR_PROCESS, "process %d has another program (for %s) than process 0 (for %s)",
             e->comm->rank, own.isa, first.isa);
-    ts_error_hint("all processes need the same model, options and version; TESSERA_ISA=x86-64-v3 or "
-                  "another name chooses instructions that all machines have");
+    ts_error_hint(
+        "all processes need the same model, options and version; TESSERA_ISA=x86-64-v3 or "
+        "another name chooses instructions that all machines have");
     return TS_ERR_PROCESS;
 }
 
