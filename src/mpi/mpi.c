@@ -135,6 +135,8 @@ static bool swap(const ts_mpi_piece *out, const ts_mpi_piece *in, double seconds
 {
     int error = 0;
 
+    if (self.error[0]) /* what was begun then has no end */
+        return false;
     for (int i = 0; i < 2 * self.size; i++)
         requests[i] = MPI_REQUEST_NULL;
     for (int k = 1; k < self.size && !error; k++) {
@@ -164,8 +166,8 @@ static void end(int code)
     if (ended || MPI_Finalized(&finalized) || finalized)
         return;
     ended = true;
-    if (code)
-        MPI_Abort(world, code);
+    if (code || self.error[0])
+        MPI_Abort(world, code ? code : 1);
     else
         MPI_Finalize();
 }

@@ -78,11 +78,6 @@ static ts_status gone(const processes *c)
 
 static ts_status swap(const processes *c)
 {
-    if (ts_fault("swap")) {
-        c->mpi->lost = (c->comm.rank + 1) % c->comm.size;
-        snprintf(c->mpi->error, sizeof(c->mpi->error), "a fault that was asked for");
-        return gone(c);
-    }
     return c->mpi->swap(c->out, c->in, c->patience) ? TS_OK : gone(c);
 }
 
