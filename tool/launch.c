@@ -61,8 +61,9 @@ static void add(const char *fmt, ...)
 }
 
 /* This machine may have fewer cores than there are processes. Cores are not dealt out by mpirun,
- * which would give a process only one: the processes of a machine share them by themselves. A
- * process that is asked to end has time to write its checkpoint. */
+ * which would give a process only one: the processes of a machine share them by themselves. When it
+ * is interrupted, mpirun waits as long as it is told here, once before it asks the processes to end
+ * and again before it kills them: time to write a checkpoint. */
 static void add_mpirun(void)
 {
     add("mpirun");
@@ -80,7 +81,7 @@ static void add_mpirun(void)
     add("none");
     add("--mca");
     add("odls_base_sigkill_timeout");
-    add("10");
+    add("2");
     if (asked.tag)
         add("--tag-output");
 }
