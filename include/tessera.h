@@ -52,6 +52,7 @@ typedef enum ts_status {
     TS_ERR_COMPILER,    /* the C compiler failed                               */
     TS_ERR_CORRUPT,     /* a file whose checksum, owner or version is wrong    */
     TS_ERR_INTERNAL,    /* our bug: the verifier or an invariant says so       */
+    TS_ERR_PROCESS,     /* a process that trains with this one is gone         */
 } ts_status;
 
 typedef struct ts_error {
@@ -558,12 +559,23 @@ TS_API void ts_plan_free(ts_plan_info *p);
 
 typedef struct ts_engine ts_engine;
 /* Processes that train together, as ts_options.processes says. `sum` replaces data by the sum of
- * all processes' data, added in the order of their ranks: the same bits everywhere. */
+ * all processes' data, added in the order of their ranks: the same bits everywhere. `copy` replaces
+ * it by process 0's; it may be NULL. All processes make the same calls in the same order. */
 typedef struct ts_comm {
     int rank, size;
     ts_status (*sum)(void *self, ts_dtype t, void *data, int64_t count);
     void *self;
+    ts_status (*copy)(void *self, void *data, size_t bytes);
 } ts_comm;
+/* The processes that mpirun or srun started together, over MPI, which is loaded here and nowhere
+ * else; started by neither, this process alone, of size 1. A process that does not answer fails the
+ * call with TS_ERR_PROCESS: one of the same machine when it has ended, another after
+ * $TESSERA_COMM_TIMEOUT seconds (1800; 0: never). MPI ends with the program: exit status 0 waits
+ * for the others, another one ends them all. Close it after the engines that use it. */
+TS_API ts_status ts_comm_open(ts_comm **out);
+TS_API void ts_comm_close(ts_comm *c);
+/* Which of how many this process is by the launcher's environment; loads nothing. */
+TS_API void ts_comm_place(int *rank, int *size);
 
 typedef struct ts_attachment ts_attachment; /* see devices, below */
 
@@ -582,7 +594,8 @@ typedef struct ts_run_options {
 } ts_run_options;
 
 /* Makes the device block and the initial parameters. The engine shares x: which of the two is freed
- * first does not matter. */
+ * first does not matter. With a comm, all processes make this call together, and it fails where one
+ * has another program than process 0. */
 TS_API ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_engine **out);
 TS_API void ts_engine_free(ts_engine *e);
 /* One call: D device iterations of A micro-batches. in[i] points to D*A micro-batches of input i,
@@ -606,6 +619,9 @@ TS_API ts_status ts_engine_set(ts_engine *e, const char *hyper, double value);
 TS_API void ts_engine_rng(const ts_engine *e, uint64_t *seed, uint64_t *step);
 TS_API void ts_engine_set_rng(ts_engine *e, uint64_t seed, uint64_t step);
 TS_API int ts_engine_threads(const ts_engine *e);
+/* Weights, buffers, the optimiser's state and the random generator as process 0 has them, in all
+ * processes of the engine's comm, which call this together. Alone, it does nothing. */
+TS_API ts_status ts_engine_copy(ts_engine *e);
 
 /* What the devices of a pipeline did when. The trace keeps the first `capacity` events from here
  * on; 0 turns it off. */
@@ -917,6 +933,11 @@ typedef struct ts_loader_options {
     bool drop_last; /* leave out the rows that do not fill a batch; else pad it with 0    */
     int threads;    /* that make batches; 0 means 1; -1: none, ts_loader_next makes them  */
     int prefetch;   /* batches made ahead; 0: 2, or as many as there are threads          */
+    /* Loaders of `parts` processes: of `parts` batches that follow each other, each makes one of
+     * its own. They are dealt out in runs of `chunk` rows, to part 0 first; 0: one run, the batch.
+     * A chunk divides the batch, and drop_last is needed. */
+    int part, parts; /* this one, and how many; parts 0 means 1 */
+    int64_t chunk;
     ts_normalize normalize;
     /* Changes a sample after that, in place. Runs on the loader's threads. What it does should
      * depend on its arguments only: `random` is made of seed, epoch and sample, so that the result

@@ -75,11 +75,11 @@ static void synopsis(const command *c)
 {
     const option *o;
 
-    printf("usage: tessera %s", c->name);
+    printf("usage: tessera %s%s", c->name, c->only_words ? " [options]" : "");
     for (int i = 0; (o = option_at(c, i)); i++)
         if (o->argument)
             printf(o->needed ? " %s%s" : " [%s%s]", o->name, o->kind == KIND_WORDS ? "..." : "");
-    printf(" [options]\n\n%s.\n", c->summary);
+    printf("%s\n\n%s.\n", c->only_words ? "" : " [options]", c->summary);
 }
 
 static void examples(const char *s)

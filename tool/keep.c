@@ -140,6 +140,7 @@ static ts_object *own_object(const run *r)
     ts_engine_rng(r->engine, &seed, &step);
     if (o && !put_facts(r, o) && !ts_object_set(o, "options", options_object()) &&
         !ts_object_set(o, "epochs", ts_object_new_int(asked.epochs)) &&
+        !ts_object_set(o, "processes", ts_object_new_int(rank_count())) &&
         !ts_object_set(o, "progress", progress_object(&r->done)) &&
         !ts_object_set(o, "states", other_states(r)) &&
         !ts_object_set(o, "rng_seed", ts_object_new_int((int64_t)seed)) &&
@@ -296,10 +297,11 @@ int resume_options(run *r, ts_object **file)
     const char *data;
     int code;
 
-    if (access(r->resume, F_OK) && errno == ENOENT)
+    if (is_first() && access(r->resume, F_OK) && errno == ENOENT)
         return nothing_to_resume(r);
-    if (ts_load(r->resume, file))
-        return failed();
+    code = ranks_load(r->resume, file);
+    if (code)
+        return code;
     own = ts_object_get(*file, "tessera");
     data = ts_object_text(ts_object_get(own, "tessera.data"));
     if (!data)
@@ -307,6 +309,8 @@ int resume_options(run *r, ts_object **file)
     if (strcmp(data, asked.data) != 0)
         return differs(r, "the data", asked.data, data);
     code = resume_all(r, ts_object_get(own, "options"));
+    if (!code)
+        code = resume_processes(r, own);
     if (!code)
         code = resume_epochs(r, own);
     return code ? code : resume_model(r, own, named);

@@ -51,7 +51,7 @@ static void warn_once(double loss)
 {
     static bool warned;
 
-    if (isfinite(loss) || warned)
+    if (isfinite(loss) || warned || !is_first())
         return;
     warned = true;
     ts_bar_print("tessera: the loss is not a number any more; a smaller --lr may help");
@@ -61,13 +61,20 @@ static int one_call(run *r)
 {
     int64_t batches = r->rows / asked.batch;
     double begin = now(), loss;
+    int64_t right;
     ts_batch b;
+    int code;
 
     if (ts_loader_next(r->loader, &b) ||
         ts_engine_run(r->engine, (const void *[]){b.samples, b.labels}, r->outputs))
         return failed();
     loss = sum_losses(r, batches);
-    progress_call(&r->done, loss, batches, count_right(r, b.labels), chosen.iterations);
+    right = count_right(r, b.labels);
+    code = ranks_total(&loss, &right);
+    if (code)
+        return code;
+    batches *= rank_count();
+    progress_call(&r->done, loss, batches, right, chosen.iterations);
     r->done.seconds += now() - begin;
     warn_once(loss);
     return report_call(r, loss / (double)batches);
@@ -82,7 +89,7 @@ static bool is_due(const run *r)
 
 static int keep(const run *r)
 {
-    int code = keep_run(r);
+    int code = is_first() ? keep_run(r) : TOOL_OK;
 
     if (!code)
         report_checkpoint(r);
@@ -103,10 +110,10 @@ static int calls(run *r, ts_bar *bar)
         ts_bar_update(bar, batches);
         if (r->done.call == r->calls)
             break;
-        if (stop_signal() || is_due(r))
+        if (ranks_stop() || is_due(r))
             code = keep(r);
-        if (!code && stop_signal())
-            code = 128 + stop_signal();
+        if (!code && ranks_stop())
+            code = 128 + ranks_stop();
     }
     return code;
 }
@@ -122,7 +129,7 @@ static int epoch(run *r)
     ts_bar_close(bar);
     if (code)
         return code;
-    if (!progress_epoch(&r->done, r->calls * r->rows))
+    if (!progress_epoch(&r->done, r->calls * r->rows * rank_count()))
         return failure("out of memory after epoch %" PRId64, r->done.epoch);
     code = report_epoch(r);
     return code ? code : keep(r);
@@ -142,8 +149,8 @@ int train(run *r)
             break;
         ts_bar_postfix(bar, "loss=%.4f", r->done.rows[r->done.epoch - 1].loss);
         ts_bar_update(bar, 1);
-        if (stop_signal())
-            code = 128 + stop_signal();
+        if (ranks_stop())
+            code = 128 + ranks_stop();
     }
     ts_bar_close(bar);
     stop_release();

@@ -9,10 +9,23 @@
 #include <string.h>
 
 const command *const commands[] = {
-    &train_command,      &eval_command,  &predict_command,    &export_command,
-    &models_command,     &data_command,  &inspect_command,    &plan_command,
-    &compile_command,    &cache_command, &devices_command,    &monitor_command,
-    &gc_monitor_command, &help_command,  &completion_command, NULL,
+    &train_command,
+    &eval_command,
+    &predict_command,
+    &export_command,
+    &models_command,
+    &data_command,
+    &inspect_command,
+    &plan_command,
+    &compile_command,
+    &cache_command,
+    &devices_command,
+    &monitor_command,
+    &run_command,
+    &gc_monitor_command,
+    &help_command,
+    &completion_command,
+    NULL,
 };
 
 words command_line;
@@ -48,11 +61,11 @@ static void fill_descriptors(void)
             exit(TOOL_FAILED);
 }
 
-static int run_command(const command *c, int argc, char **argv)
+static int obey(const command *c, int argc, char **argv)
 {
     int code;
 
-    for (int i = 0; i < argc && strcmp(argv[i], "--"); i++)
+    for (int i = 0; i < argc && strcmp(argv[i], "--") && (!c->only_words || argv[i][0] == '-'); i++)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
             help(c);
             return TOOL_OK;
@@ -79,7 +92,7 @@ static int run(int argc, char **argv)
     if (first[0] == '-')
         return usage_error(NULL, "'%s' is not an option; a command comes first", first);
     c = find_command(first);
-    return c ? run_command(c, argc - 2, argv + 2) : unknown_command(first);
+    return c ? obey(c, argc - 2, argv + 2) : unknown_command(first);
 }
 
 /* The command that has the name of the program: a link called gc-monitor. */
@@ -96,5 +109,5 @@ int main(int argc, char **argv)
 
     fill_descriptors();
     command_line = (words){argv + 1, argc - 1};
-    return finish_output(own ? run_command(own, argc - 1, argv + 1) : run(argc, argv));
+    return finish_output(own ? obey(own, argc - 1, argv + 1) : run(argc, argv));
 }

@@ -10,7 +10,11 @@
 int usage_error(const char *command, const char *fmt, ...)
 {
     va_list ap;
+    int rank;
 
+    ts_comm_place(&rank, NULL);
+    if (rank) /* the first of the processes says the same */
+        return TOOL_USAGE;
     fprintf(stderr, "tessera%s%s: ", command ? " " : "", command ? command : "");
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
@@ -277,8 +281,10 @@ int parse(const command *c, int argc, char **argv)
             only_arguments = true;
         else if (!only_arguments && argv[i][0] == '-' && argv[i][1])
             code = read_option(c, argv, argc, &i);
-        else
+        else {
             code = read_argument(c, &argv[i], arguments++);
+            only_arguments = only_arguments || c->only_words;
+        }
     for (int i = 0; !code && (o = option_at(c, i)); i++)
         if (o->needed && !(o->kind == KIND_WORDS ? ((words *)o->target)->count
                                                  : *(const char **)o->target != NULL))

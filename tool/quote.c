@@ -2,6 +2,7 @@
  */
 #include "tool.h"
 #include <math.h>
+#include <string.h>
 
 /* How many bytes the UTF-8 letter at s has; 0: it is none. */
 static int letter(const unsigned char *s)
@@ -48,4 +49,22 @@ void json_value(double x)
         printf("%.9g", x);
     else
         printf("null");
+}
+
+void shell_quote(FILE *f, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "-_./=,:+@%";
+
+    if (*word && !word[strspn(word, plain)]) {
+        fputs(word, f);
+        return;
+    }
+    fputc('\'', f);
+    for (; *word; word++)
+        if (*word == '\'')
+            fputs("'\\''", f);
+        else
+            fputc(*word, f);
+    fputc('\'', f);
 }

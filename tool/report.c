@@ -5,9 +5,22 @@
 #include <stdarg.h>
 #include <string.h>
 
+/* Of processes that run together, all but the first say which they are. */
+static void begin_error(void)
+{
+    int rank;
+
+    ts_comm_place(&rank, NULL);
+    if (rank)
+        fprintf(stderr, "tessera: process %d: ", rank);
+    else
+        fputs("tessera: ", stderr);
+}
+
 int failed(void)
 {
-    fprintf(stderr, "tessera: %s", ts_error_text());
+    begin_error();
+    fputs(ts_error_text(), stderr);
     return TOOL_FAILED;
 }
 
@@ -15,7 +28,7 @@ int failure(const char *fmt, ...)
 {
     va_list ap;
 
-    fputs("tessera: ", stderr);
+    begin_error();
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);
@@ -28,7 +41,8 @@ int explain(ts_status code, const char *at, const char *doing, const char *hint,
 {
     va_list ap;
 
-    fprintf(stderr, "tessera: %s: ", ts_status_name(code));
+    begin_error();
+    fprintf(stderr, "%s: ", ts_status_name(code));
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);

@@ -172,6 +172,7 @@ static int compile(run *r)
     int code = place("train", r->model, &model, &opt);
 
     opt.optimizer = &r->optimizer;
+    opt.processes = rank_count();
     opt.output_mode = TS_OUT_ALL;
     opt.progress = asked.quiet || asked.json ? NULL : ts_progress_bar;
     if (!code &&
@@ -213,10 +214,12 @@ static int check_rows(const run *r)
     return explain(TS_ERR_ARG, asked.data, "preparing to train",
                    "choose a smaller --batch-size, --device-iterations, --gradient-accumulation "
                    "or --replicas",
-                   "one call of the engine takes %lld samples (%lld x %lld x %lld x %lld), the "
+                   "one call of the engine takes %lld samples (%lld x %lld x %lld x %lld%s), the "
                    "data has %lld",
-                   (long long)r->rows, (long long)asked.batch, (long long)chosen.iterations,
-                   (long long)chosen.accumulation, (long long)placed.replicas, (long long)count);
+                   (long long)r->rows * rank_count(), (long long)asked.batch,
+                   (long long)chosen.iterations, (long long)chosen.accumulation,
+                   (long long)placed.replicas, ranks() ? ", in each process" : "",
+                   (long long)count);
 }
 
 int make_engine(run *r)
@@ -224,7 +227,7 @@ int make_engine(run *r)
     int code;
 
     r->rows = asked.batch * chosen.accumulation * chosen.iterations * placed.replicas;
-    r->calls = ts_dataset_count(r->data) / r->rows;
+    r->calls = ts_dataset_count(r->data) / (r->rows * rank_count());
     code = check_rows(r);
     if (!code)
         code = compile(r);
@@ -232,9 +235,11 @@ int make_engine(run *r)
         code = check_shapes(r);
     if (code)
         return code;
-    if (ts_engine_new(
-            r->exe, &(ts_run_options){.threads = (int)asked.threads, .seed = (uint64_t)asked.seed},
-            &r->engine))
+    if (ts_engine_new(r->exe,
+                      &(ts_run_options){.threads = (int)asked.threads,
+                                        .seed = (uint64_t)asked.seed,
+                                        .comm = ranks()},
+                      &r->engine))
         return failed();
     return allocate(r);
 }
@@ -245,6 +250,9 @@ int make_loader(run *r)
                            .shuffle = true,
                            .seed = (uint64_t)asked.seed,
                            .drop_last = true,
+                           .part = ranks() ? ranks()->rank : 0,
+                           .parts = rank_count(),
+                           .chunk = asked.batch * placed.replicas,
                            .normalize = normal_view(&r->normal)};
 
     if (ts_loader_new(r->data, &o, &r->loader) ||

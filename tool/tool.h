@@ -43,7 +43,7 @@ typedef struct option {
     const char *choice; /* WORD: "sgd adam" */
     takes takes;
     bool argument, needed;
-    char letter; /* FLAG: -l is the same; 0 for none */
+    char letter; /* -l is the same; 0 for none */
 } option;
 
 typedef struct command {
@@ -53,6 +53,7 @@ typedef struct command {
     const char *more;     /* for --help: what else is to say, or NULL       */
     const char *examples; /* one a line, without "tessera", or NULL         */
     bool hidden;
+    bool only_words; /* after the first argument there are no options */
 } command;
 
 /* main.c */
@@ -120,12 +121,14 @@ int plot_path(const char *name, char *out, size_t size); /* in the folder, which
  * then plots are not wanted any more. */
 int plot_done(ts_status s);
 
-/* quote.c: as JSON, to stdout */
+/* quote.c: as JSON, to stdout; and words */
 void json_quote(const char *text);
-void json_value(double x); /* null when it is no number */
+void json_value(double x);                   /* null when it is no number */
+void shell_quote(FILE *f, const char *word); /* as a shell needs it */
 
 extern const command cache_command, compile_command, completion_command, data_command,
     devices_command, eval_command, export_command, gc_monitor_command, help_command,
-    inspect_command, models_command, monitor_command, plan_command, predict_command, train_command;
+    inspect_command, models_command, monitor_command, plan_command, predict_command, run_command,
+    train_command;
 
 #endif

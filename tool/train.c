@@ -168,22 +168,23 @@ static int prepare(run *r, ts_object **file)
     if (!code)
         code = open_data(r);
     if (!code && !asked.resume && !given(&chosen.iterations))
-        chosen.iterations = usual_iterations(
-            ts_dataset_count(r->data) / (asked.batch * chosen.accumulation * placed.replicas),
-            u->iterations);
+        chosen.iterations =
+            usual_iterations(ts_dataset_count(r->data) / (asked.batch * chosen.accumulation *
+                                                          placed.replicas * rank_count()),
+                             u->iterations);
     r->optimizer = chosen_optimizer();
     return code ? code : make_engine(r);
 }
 
 static int begin(run *r, const ts_object *file)
 {
-    int code = asked.resume ? resume_run(r, file) : set_aside(r);
+    int code = asked.resume ? resume_run(r, file) : is_first() ? set_aside(r) : TOOL_OK;
 
     if (!code)
         report_start(r, asked.resume);
-    if (!code)
+    if (!code && is_first())
         code = keep_run(r);
-    if (!code)
+    if (!code && is_first())
         code = plot_begin(r);
     if (!code)
         code = open_logs(r);
@@ -239,6 +240,7 @@ static void release(run *r)
     close_logs(r);
     ts_loader_free(r->loader);
     ts_engine_free(r->engine);
+    ranks_close();
     ts_executable_free(r->exe);
     ts_graph_free(r->graph);
     ts_model_free(r->model);
@@ -257,14 +259,18 @@ static int run_train(void)
 
     if (asked.plots && asked.no_plots)
         return usage_error("train", "--plots and --no-plots exclude each other");
-    code = prepare(&r, &file);
+    code = ranks_open();
+    if (!code)
+        code = prepare(&r, &file);
     if (!code)
         code = begin(&r, file);
     if (!code)
         code = train(&r);
-    if (code > 128)
+    if (code > 128 && ranks_wait())
+        code = TOOL_FAILED;
+    if (code > 128 && is_first())
         report_stopped(&r, code - 128);
-    if (!code)
+    if (!code && is_first())
         code = end(&r);
     release(&r);
     ts_object_free(file);

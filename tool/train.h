@@ -8,6 +8,7 @@
  *   optim.c      what the optimizer keeps, in PyTorch's layout
  *   train_report.c, train_plots.c   what people see: text, JSON, CSV, TensorBoard, pictures
  *   stop.c       Ctrl-C
+ *   ranks.c      several processes
  */
 #ifndef TRAIN_H
 #define TRAIN_H
@@ -122,6 +123,19 @@ int plot_end(run *r, const net_result *result);
 void stop_catch(void);
 int stop_signal(void); /* the one that came, or 0 */
 void stop_release(void);
+
+/* ranks.c */
+int ranks_open(void); /* before all else; only the first process talks and writes files */
+void ranks_close(void);
+const ts_comm *ranks(void); /* NULL: this process is alone */
+int rank_count(void);
+bool is_first(void);
+/* After each call: the sums over all processes, and whether one of them was asked to stop. */
+int ranks_total(double *loss, int64_t *right);
+int ranks_stop(void);                               /* the signal that all of them stop on, or 0 */
+int ranks_wait(void);                               /* for the slowest */
+int ranks_load(const char *path, ts_object **file); /* the first one's file, in all of them */
+int resume_processes(const run *r, const ts_object *own);
 
 /* event.c: JSON, one object a line on stdout. (Names like json_real are taken: a library of the
  * library has them.) */

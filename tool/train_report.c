@@ -133,12 +133,14 @@ static void start_words(const run *r, int64_t count, int64_t dropped)
     if (dropped)
         say("%" PRId64 " of the samples, others in each epoch, do not fill a call of %" PRId64
             " and are left out",
-            dropped, r->rows);
+            dropped, r->rows * rank_count());
+    if (ranks())
+        say("%d processes train together, each with a batch of its own", rank_count());
 }
 
 void report_start(const run *r, bool resumed)
 {
-    int64_t count = ts_dataset_count(r->data), dropped = count - r->calls * r->rows;
+    int64_t count = ts_dataset_count(r->data), dropped = count - r->calls * r->rows * rank_count();
 
     if (asked.json) {
         event_begin("start");
@@ -156,6 +158,7 @@ void report_start(const run *r, bool resumed)
         event_int("replicas", placed.replicas);
         event_int("seed", asked.seed);
         event_int("threads", ts_engine_threads(r->engine));
+        event_int("processes", rank_count());
         event_int("epochs", asked.epochs);
         event_int("epoch", r->done.epoch);
         event_int("step", r->done.updates);
@@ -204,25 +207,6 @@ void report_end(const run *r)
 
 /* --- stopped --- */
 
-/* A word as a shell needs it. */
-static void print_word(const char *s)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "-_./=,:+@%";
-
-    if (*s && !s[strspn(s, plain)]) {
-        fprintf(stderr, " %s", s);
-        return;
-    }
-    fputs(" '", stderr);
-    for (; *s; s++)
-        if (*s == '\'')
-            fputs("'\\''", stderr);
-        else
-            fputc(*s, stderr);
-    fputc('\'', stderr);
-}
-
 void report_stopped(const run *r, int signal)
 {
     if (asked.json) {
@@ -235,10 +219,15 @@ void report_stopped(const run *r, int signal)
     }
     fprintf(stderr,
             "Stopped in epoch %" PRId64 " of %" PRId64 ", at step %" PRId64
-            "; %s has it all. To go on:\n  tessera",
+            "; %s has it all. To go on:\n  ",
             r->done.epoch + 1 > asked.epochs ? asked.epochs : r->done.epoch + 1, asked.epochs,
             r->done.updates, r->resume);
-    for (int i = 0; i < command_line.count; i++)
-        print_word(command_line.word[i]);
+    if (ranks())
+        fprintf(stderr, "tessera run -n %d -- ", rank_count());
+    fputs("tessera", stderr);
+    for (int i = 0; i < command_line.count; i++) {
+        fputc(' ', stderr);
+        shell_quote(stderr, command_line.word[i]);
+    }
     fputs(asked.resume ? "\n" : " --resume\n", stderr);
 }

@@ -352,13 +352,15 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
     sums = training.accumulation_and_replication_reduction_type == ReductionType.Sum
     cache = _cacheFolder(options)
     started = time.perf_counter()
-    bar = _Bar(options.show_compilation_progress_bar)
+    distributed = options.Distributed
+    bar = _Bar(options.show_compilation_progress_bar and distributed.processId == 0)
     try:
         with _trace.nativeErrors():
             program.executable = _core.compile(
                 tracer.graph, None if description is None else _optimizerTuple(description, names),
                 batching.engine_iterations, batching.engine_accumulation, sums, running and not sums,
-                batching.engine_mode, batching.period, cache, bar)
+                batching.engine_mode, batching.period, cache, bar,
+                processes=1 if description is None else distributed.numProcesses)
     finally:
         bar.close()
     program.seconds = time.perf_counter() - started

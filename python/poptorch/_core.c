@@ -194,17 +194,17 @@ static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"graph",          "optimizer",          "iterations", "accumulation",
                             "accumulate_sum", "accumulate_running", "mode",       "period",
-                            "cache_dir",      "progress",           NULL};
+                            "cache_dir",      "progress",           "processes",  NULL};
     PyObject *graph, *optimizer, *progress, *result = NULL;
     int sum, running, mode;
     ts_optimizer o = {0};
     ts_options opt = {0};
 
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OiippiizO", names, &core_graph_type, &graph,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OiippiizO|i", names, &core_graph_type, &graph,
                                      &optimizer, &opt.device_iterations, &opt.gradient_accumulation,
                                      &sum, &running, &mode, &opt.output_period, &opt.cache_dir,
-                                     &progress))
+                                     &progress, &opt.processes))
         return NULL;
     opt.accumulate_sum = sum;
     opt.accumulate_running = running;
@@ -360,17 +360,23 @@ static PyObject *engine_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     executable_object *x;
     unsigned long long seed;
     engine_object *self;
+    const ts_comm *comm = NULL;
     ts_run_options opt;
     PyObject *host;
-    int threads;
+    int threads, rank = 0, processes = 1;
     ts_status s;
 
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "O!KiO", &executable_type, &x, &seed, &threads, &host) ||
-        !(self = (engine_object *)type->tp_alloc(type, 0)))
+    if (!PyArg_ParseTuple(args, "O!KiO|ii", &executable_type, &x, &seed, &threads, &host, &rank,
+                          &processes))
+        return NULL;
+    if (processes > 1 && !(comm = core_comm(rank, processes)))
+        return NULL;
+    if (!(self = (engine_object *)type->tp_alloc(type, 0)))
         return NULL;
     self->host = Py_NewRef(host);
-    opt = (ts_run_options){.seed = seed, .threads = threads, .host = call_host, .host_arg = self};
+    opt = (ts_run_options){
+        .seed = seed, .threads = threads, .comm = comm, .host = call_host, .host_arg = self};
     Py_BEGIN_ALLOW_THREADS s = ts_engine_new(x->x, &opt, &self->e);
     Py_END_ALLOW_THREADS if (s)
     {
@@ -520,6 +526,20 @@ static PyObject *engine_set(engine_object *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *engine_copy(engine_object *self, PyObject *unused)
+{
+    ts_status s;
+
+    (void)unused;
+    if (!claim(self))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS s = ts_engine_copy(self->e);
+    Py_END_ALLOW_THREADS self->busy = false;
+    if (s)
+        return core_fail();
+    Py_RETURN_NONE;
+}
+
 static PyObject *engine_rng(engine_object *self, PyObject *unused)
 {
     uint64_t seed, step;
@@ -558,6 +578,8 @@ static PyMethodDef engine_methods[] = {
     CORE_METHOD("write", engine_write, METH_VARARGS,
                 "write(name, address, bytes): memory to state"),
     CORE_METHOD("set", engine_set, METH_VARARGS, "set(name, number): a variable hyper-parameter"),
+    CORE_METHOD("copy", engine_copy, METH_NOARGS,
+                "copy(): the states of process 0, in all processes"),
     CORE_METHOD("rng", engine_rng, METH_NOARGS, "rng() -> [seed, step]"),
     CORE_METHOD("set_rng", engine_set_rng, METH_VARARGS, "set_rng(seed, step)"),
     CORE_METHOD("times", engine_times, METH_NOARGS,

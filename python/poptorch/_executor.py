@@ -301,7 +301,7 @@ class PoplarExecutor:
         seed = self._options.random_seed if self._options.exists("random_seed") else None
         seed = torch.initial_seed() if seed is None else seed
         with _trace.nativeErrors():
-            self._engine = _core.Engine(program.executable, seed & (2**64 - 1), 0, program.host)
+            self._engine = _core.Engine(program.executable, seed & (2**64 - 1), 0, program.host, *self._processes())
         self._prepareRun()
         self._upload()
         for name, t in self._saved_state.items():
@@ -311,6 +311,13 @@ class PoplarExecutor:
             self._setHypers()
         if self._rng is not None:
             self._engine.set_rng(*self._rng)
+        with _trace.nativeErrors():
+            self._engine.copy()
+
+    def _processes(self) -> Tuple[int, int]:
+        """This one and how many train together; inference needs no others."""
+        distributed = self._options.Distributed
+        return (distributed.processId, distributed.numProcesses) if self._training else (0, 1)
 
     def _prepareRun(self) -> None:
         """What every call needs: the results' dtypes and shapes."""

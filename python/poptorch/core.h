@@ -32,4 +32,7 @@ extern PyTypeObject core_graph_type, core_value_type;
 /* core_table.c */
 extern PyTypeObject core_table_type;
 
+/* core_comm.c: this process among those that train together; NULL with an exception set */
+const ts_comm *core_comm(int rank, int size);
+
 #endif

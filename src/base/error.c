@@ -85,6 +85,7 @@ const char *ts_status_name(ts_status code)
         [TS_ERR_COMPILER] = "compiler error",
         [TS_ERR_CORRUPT] = "corrupt file",
         [TS_ERR_INTERNAL] = "internal error",
+        [TS_ERR_PROCESS] = "process error",
     };
 
     return (unsigned)code < TS_COUNT(names) ? names[code] : "unknown error";

@@ -76,11 +76,17 @@ static bool may_begin(const ts_loader *l)
     return l->made - (l->taken - l->held) < l->nslots;
 }
 
+/* Row i of this part's batch, counted in the batches of all parts. */
+static int64_t dealt(const ts_loader_options *o, int64_t i)
+{
+    return (i / o->chunk * o->parts + o->part) * o->chunk + i % o->chunk;
+}
+
 /* Under the lock: the rows of number `made`. */
 static slot *begin(ts_loader *l)
 {
     slot *s = slot_of(l, l->made);
-    int64_t epoch = l->made / l->steps, first = l->made % l->steps * l->opt.batch;
+    int64_t epoch = l->made / l->steps, first = l->made % l->steps * l->opt.batch * l->opt.parts;
 
     if (l->order && epoch != l->order_epoch) {
         ts_random_order(l->opt.seed, (uint64_t)epoch, l->d->count, l->order);
@@ -88,8 +94,10 @@ static slot *begin(ts_loader *l)
     }
     s->epoch = epoch;
     s->count = TS_MIN(l->opt.batch, l->d->count - first);
-    for (int64_t i = 0; i < s->count; i++)
-        s->rows[i] = l->order ? l->order[first + i] : first + i;
+    for (int64_t i = 0; i < s->count; i++) {
+        int64_t row = first + dealt(&l->opt, i);
+        s->rows[i] = l->order ? l->order[row] : row;
+    }
     s->ready = false;
     s->error.code = TS_OK;
     l->made++;
@@ -235,13 +243,31 @@ ts_status ts_loader_seek(ts_loader *l, int64_t epoch, int64_t step)
 
 /* --- making and ending a loader --- */
 
+static ts_status check_parts(const ts_loader_options *o)
+{
+    int64_t batch = TS_MAX(1, o->batch);
+
+    if (o->parts < 0 || o->part < 0 || o->part >= TS_MAX(1, o->parts))
+        return ts_fail(TS_ERR_ARG, "a loader cannot be part %d of %d", o->part, o->parts);
+    if (o->chunk < 0 || (o->chunk && batch % o->chunk))
+        return ts_fail(TS_ERR_ARG, "chunks of %ld rows do not divide a batch of %ld",
+                       (long)o->chunk, (long)batch);
+    if (o->parts > 1 && !o->drop_last) {
+        ts_fail(TS_ERR_ARG, "a loader that is one of %d parts has no incomplete batches", o->parts);
+        ts_error_hint("set drop_last");
+        return TS_ERR_ARG;
+    }
+    return TS_OK;
+}
+
 static ts_status check(const ts_dataset *d, const ts_loader_options *o)
 {
     if (o->batch < 0)
         return ts_fail(TS_ERR_ARG, "a batch cannot have %ld rows", (long)o->batch);
-    if (o->drop_last && o->batch > d->count) {
+    TS_TRY(check_parts(o));
+    if (o->drop_last && o->batch > d->count / TS_MAX(1, o->parts)) {
         ts_fail(TS_ERR_ARG, "a batch of %ld rows cannot be filled: the dataset has %ld samples",
-                (long)o->batch, (long)d->count);
+                (long)o->batch, (long)(d->count / TS_MAX(1, o->parts)));
         ts_error_hint("use a smaller batch, or let the last one be padded");
         return TS_ERR_ARG;
     }
@@ -317,8 +343,11 @@ ts_status ts_loader_new(const ts_dataset *d, const ts_loader_options *opt, ts_lo
     l->d = d;
     l->opt = *opt;
     l->opt.batch = TS_MAX(1, opt->batch);
+    l->opt.parts = TS_MAX(1, opt->parts);
+    l->opt.chunk = opt->chunk ? opt->chunk : l->opt.batch;
     l->elements = (int64_t)(d->sample.bytes / ts_dtype_size(d->sample.dtype));
-    l->steps = d->count / l->opt.batch + (!opt->drop_last && d->count % l->opt.batch);
+    l->steps =
+        d->count / (l->opt.batch * l->opt.parts) + (!opt->drop_last && d->count % l->opt.batch);
     l->order_epoch = -1;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);

@@ -10,6 +10,7 @@
  * Nothing is allocated after ts_engine_new.
  */
 #include "run/engine.h"
+#include <xxhash.h>
 
 static size_t slot_bytes(const ts_slot *s)
 {
@@ -132,6 +133,33 @@ static ts_status check_run(const ts_executable *x, const ts_run_options *opt)
     return TS_ERR_ARG;
 }
 
+/* Processes with other programs would wait for each other's sums, or add what does not belong
+ * together; other instructions round differently. */
+static ts_status check_same(const ts_engine *e)
+{
+    const ts_executable *x = e->exe;
+    const char *text = x->source ? x->source : x->ir;
+    struct {
+        uint64_t program;
+        char isa[64];
+    } own = {.program = text ? XXH3_64bits(text, strlen(text)) : 0}, first;
+
+    if (!e->comm || e->comm->size < 2 || !e->comm->copy || !x->training)
+        return TS_OK;
+    snprintf(own.isa, sizeof(own.isa), "%s", x->isa ? x->isa : "");
+    first = own;
+    TS_TRY(e->comm->copy(e->comm->self, &first, sizeof(first)));
+    if (!memcmp(&first, &own, sizeof(own)))
+        return TS_OK;
+    first.isa[sizeof(first.isa) - 1] = 0;
+    ts_fail(TS_ERR_PROCESS, "process %d has another program (for %s) than process 0 (for %s)",
+            e->comm->rank, own.isa, first.isa);
+    ts_error_hint(
+        "all processes need the same model, options and version; TESSERA_ISA=x86-64-v3 or "
+        "another name chooses instructions that all machines have");
+    return TS_ERR_PROCESS;
+}
+
 ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_engine **out)
 {
     ts_engine *e;
@@ -157,6 +185,8 @@ ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_en
         s = x->module ? start_native(e) : start_reference(e);
     if (!s)
         s = init_states(e);
+    if (!s)
+        s = check_same(e);
     if (!s)
         s = ts_monitor_enter(e, opt ? opt->devices : NULL);
     if (s) {
@@ -294,6 +324,36 @@ ts_status ts_engine_write(ts_engine *e, const char *name, const void *data, size
 
     TS_TRY(find_sized(e, name, data, bytes, &s));
     state_write(e, s, data);
+    return TS_OK;
+}
+
+ts_status ts_engine_copy(ts_engine *e)
+{
+    const ts_comm *c = e ? e->comm : NULL;
+    uint64_t rng[2];
+
+    if (!e)
+        return no_engine();
+    if (!c || c->size < 2)
+        return TS_OK;
+    if (!c->copy)
+        return ts_fail(TS_ERR_UNSUPPORTED, "the engine's comm has no copy");
+    rng[0] = e->seed;
+    rng[1] = e->step;
+    TS_TRY(c->copy(c->self, rng, sizeof(rng)));
+    ts_engine_set_rng(e, rng[0], rng[1]);
+    for (int i = 0; i < e->exe->nstates; i++) {
+        const ts_slot *slot = &e->exe->states[i];
+        ts_status s;
+        void *host;
+        TS_TRY(ts_alloc(slot_bytes(slot), slot->info.name, &host));
+        state_read(e, slot, host);
+        s = c->copy(c->self, host, slot_bytes(slot));
+        if (!s)
+            state_write(e, slot, host);
+        free(host);
+        TS_TRY(s);
+    }
     return TS_OK;
 }
 

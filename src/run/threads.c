@@ -235,6 +235,15 @@ int ts_core_count(void)
                                                    : CPU_COUNT(&set);
 }
 
+/* Processes that a launcher started on this machine and left on all of its cores share them. */
+static int share(int cores)
+{
+    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    int n = local ? atoi(local) : 1;
+
+    return n > 1 && cores >= sysconf(_SC_NPROCESSORS_ONLN) ? TS_MAX(1, cores / n) : cores;
+}
+
 int ts_team_default_size(void)
 {
     const char *omp = getenv("OMP_NUM_THREADS");
@@ -242,6 +251,6 @@ int ts_team_default_size(void)
 
     if (omp && atoi(omp) > 0)
         return TS_MIN(atoi(omp), 256);
-    n = TS_MAX(1, TS_MIN(ts_core_count(), 256));
+    n = TS_MAX(1, TS_MIN(share(ts_core_count()), 256));
     return limit && limit < n ? limit : n;
 }

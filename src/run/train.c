@@ -37,12 +37,18 @@ static size_t sample_bytes(const ts_slot *s)
     return s->info.bytes / (size_t)s->info.dims[0];
 }
 
+/* Of one call. */
+static int64_t micro_batches(const ts_executable *x)
+{
+    return (int64_t)x->device_iterations * x->gradient_accumulation * x->replicas;
+}
+
 static ts_status check(const trainer *t)
 {
     const ts_executable *x = t->x;
     const void *const *data = t->data;
     int64_t batch = x->ninputs && x->inputs[0].info.rank ? x->inputs[0].info.dims[0] : 0;
-    int64_t calls = (int64_t)x->device_iterations * x->gradient_accumulation, n = t->n;
+    int64_t calls = micro_batches(x), n = t->n;
 
     if (t->opt->epochs < 0)
         return ts_fail(TS_ERR_ARG, "epochs is %d; it must not be negative", t->opt->epochs);
@@ -128,7 +134,7 @@ static double mean_loss(const trainer *t)
     for (int i = 0; i < slots; i++)
         sum += ts_dtype_get(loss_of(t->x)->info.dtype, t->losses, i);
     if (t->x->mode == TS_OUT_SUM)
-        return sum / t->x->device_iterations / t->x->gradient_accumulation;
+        return sum / (double)micro_batches(t->x);
     return sum / slots;
 }
 
@@ -167,7 +173,7 @@ ts_status ts_train(ts_engine *e, int64_t n, const void *const *data, const ts_tr
         ts_error_doing("preparing to train");
         return s;
     }
-    t.per_call = t.x->inputs[0].info.dims[0] * t.x->device_iterations * t.x->gradient_accumulation;
+    t.per_call = t.x->inputs[0].info.dims[0] * micro_batches(t.x);
     t.steps = n / t.per_call;
     s = allocate(&t);
     if (!s)

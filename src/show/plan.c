@@ -4,7 +4,8 @@
  *   device 0   F0 F1 . B0 F2 B1 F3 B2 . B3  U
  *   device 1   .  X0 X1 .  ...
  *
- * The drawing is plan/pipeline.c's order with the times it assumes; = goes on with what began before.
+ * The drawing is plan/pipeline.c's order with the times it assumes; = goes on with what began
+ * before.
  */
 #include "plan/plan.h"
 

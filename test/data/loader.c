@@ -54,6 +54,58 @@ static void assert_row(const ts_batch *b, int64_t i, int64_t want)
     assert_int_equal(b->labels[i], want % 10);
 }
 
+/* What three loaders deal out is what one makes, chunk by chunk, in every epoch. */
+static void parts_make_up_the_whole(void **state)
+{
+    enum { PARTS = 3, CHUNK = 4, WHOLE = PARTS * BATCH };
+    ts_loader_options o = {.batch = WHOLE, .shuffle = true, .seed = 3, .drop_last = true};
+    ts_loader *whole = loader(*state, o), *parts[PARTS];
+    ts_batch all, b;
+
+    for (int p = 0; p < PARTS; p++)
+        parts[p] = loader(*state, (ts_loader_options){.batch = BATCH,
+                                                      .shuffle = true,
+                                                      .seed = 3,
+                                                      .drop_last = true,
+                                                      .part = p,
+                                                      .parts = PARTS,
+                                                      .chunk = CHUNK});
+    assert_int_equal(ts_loader_steps(parts[0]), ts_loader_steps(whole));
+    for (int step = 0; step < 9; step++) {
+        assert_ok(ts_loader_next(whole, &all));
+        for (int p = 0; p < PARTS; p++) {
+            assert_ok(ts_loader_next(parts[p], &b));
+            assert_int_equal(b.epoch, all.epoch);
+            for (int i = 0; i < BATCH; i++)
+                assert_memory_equal(b.samples + i * PIXELS,
+                                    all.samples +
+                                        ((i / CHUNK * PARTS + p) * CHUNK + i % CHUNK) * PIXELS,
+                                    PIXELS * sizeof(float));
+        }
+    }
+    for (int p = 0; p < PARTS; p++)
+        ts_loader_free(parts[p]);
+    ts_loader_free(whole);
+}
+
+static void wrong_parts_are_refused(void **state)
+{
+    ts_loader *l;
+
+    assert_fails(ts_loader_new(*state, &(ts_loader_options){.part = 2, .parts = 2}, &l), TS_ERR_ARG,
+                 "a loader cannot be part 2 of 2");
+    assert_fails(
+        ts_loader_new(*state,
+                      &(ts_loader_options){.batch = 8, .parts = 2, .chunk = 3, .drop_last = true},
+                      &l),
+        TS_ERR_ARG, "chunks of 3 rows do not divide a batch of 8");
+    assert_fails(ts_loader_new(*state, &(ts_loader_options){.batch = 8, .parts = 2}, &l),
+                 TS_ERR_ARG, "a loader that is one of 2 parts has no incomplete batches");
+    assert_fails(
+        ts_loader_new(*state, &(ts_loader_options){.batch = 40, .parts = 3, .drop_last = true}, &l),
+        TS_ERR_ARG, "a batch of 40 rows cannot be filled: the dataset has 34 samples");
+}
+
 static void rows_come_in_order(void **state)
 {
     ts_loader *l = loader(*state, (ts_loader_options){.batch = BATCH});
@@ -323,6 +375,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(rows_come_in_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(parts_make_up_the_whole, setup, teardown),
+        cmocka_unit_test_setup_teardown(wrong_parts_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(the_last_rows_can_be_dropped, setup, teardown),
         cmocka_unit_test_setup_teardown(a_batch_may_be_larger_than_the_data, setup, teardown),
         cmocka_unit_test_setup_teardown(shuffled_epochs_hold_every_sample_once, setup, teardown),

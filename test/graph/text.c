@@ -68,6 +68,7 @@ static const struct {
     {"windows", "%0 = windows(%x) kernel=[4,4] stride=[2,2] padding=[1,1] count=[3,3]"},
     {"mix", "%0 : f32[3,5] = mix(%n, %m) dim=0"},
     {"gather", "%0 = gather(%m, %i) dim=1"},
+    {"host_call", "%0 : f32[3,5] = host_call(%m) id=4 types=\"f32[3,5]\""},
     {"scatter_add", "%0 : f32[3,9] = scatter_add(%i, %m) dim=1 shape=[3,9]"},
     {"index_select", "%0 : f32[2,4] = index_select(%m, %j) dim=0"},
     {"index_add", "%0 : f32[7,4] = index_add(%c, %m) dim=0 size=7"},

@@ -14,7 +14,7 @@ import torch
 
 OK, FAILED, USAGE = 0, 1, 2
 COMMANDS = ["train", "eval", "predict", "export", "models", "data", "inspect", "plan", "compile", "cache", "devices",
-            "monitor", "help"]
+            "monitor", "run", "help"]
 
 
 @pytest.fixture
@@ -61,9 +61,10 @@ def test_every_command_has_help(tool, command):
     assert all(len(line) <= 100 and line == line.rstrip() for line in done.stdout.splitlines())
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c != "train"])
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in ("train", "run")])
 def test_the_examples_in_the_help_are_right(tool, command, tmp_path):
-    """They run, or miss nothing but the user's file. Those of train take long: test_train.py runs them on less data."""
+    """They run, or miss nothing but the user's file. Those of train take long: test_train.py runs them on less data;
+    test_processes.py has those of run."""
     for line in re.findall(r"^  tessera (.*)$", tool("help", command).stdout.split("examples")[1], re.M):
         args = shlex.split(re.sub(r" > .*", "", line))
         done = tool(*args, set={"TESSERA_CACHE_DIR": str(tmp_path / "cache")})
