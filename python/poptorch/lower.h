@@ -124,7 +124,8 @@ ts_value *lower_scan(ts_call *c, ts_value *x, int dim, const char *op);
 
 /* lower_window.c */
 lower_fn lower_im2col, lower_col2im, lower_window_max, lower_max_places, lower_adaptive_max_pool,
-    lower_nearest_exact, lower_bicubic, lower_affine_grid, lower_grid_sample;
+    lower_nearest_exact, lower_nearest, lower_linear_resize, lower_bicubic, lower_affine_grid,
+    lower_grid_sample;
 
 /* lower_loss.c */
 lower_fn lower_multi_margin, lower_multilabel_margin, lower_ctc;
@@ -132,10 +133,10 @@ ts_value *lower_reduced(ts_call *c, ts_value *x, int reduction); /* the number o
 
 /* lower_layer.c */
 lower_fn lower_matmul, lower_addmm, lower_dot, lower_linear, lower_convolution, lower_max_pool,
-    lower_avg_pool, lower_adaptive_avg_pool, lower_upsample, lower_batch_norm,
-    lower_batch_norm_eval, lower_batch_norm_no_stats, lower_group_norm, lower_layer_norm,
-    lower_nll_loss, lower_loss, lower_bce, lower_bce_logits, lower_huber, lower_soft_margin,
-    lower_cross_entropy, lower_identity_loss, lower_attention, lower_addbmm, lower_addr,
-    lower_cross, lower_trilinear, lower_cdist, lower_pdist;
+    lower_avg_pool, lower_adaptive_avg_pool, lower_batch_norm, lower_batch_norm_eval,
+    lower_batch_norm_no_stats, lower_group_norm, lower_layer_norm, lower_nll_loss, lower_loss,
+    lower_bce, lower_bce_logits, lower_huber, lower_soft_margin, lower_cross_entropy,
+    lower_identity_loss, lower_attention, lower_addbmm, lower_addr, lower_cross, lower_trilinear,
+    lower_cdist, lower_pdist;
 
 #endif

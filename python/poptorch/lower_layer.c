@@ -282,20 +282,6 @@ ts_value *lower_adaptive_avg_pool(ts_call *c)
     return ts_reshape_n(x, c->rank, c->dims);
 }
 
-/* By size: PyTorch's answer has it. align_corners is the third argument of the linear ones. */
-ts_value *lower_upsample(ts_call *c)
-{
-    ts_value *x = lower_tensor(c, 0);
-    int n = x ? ts_rank(x) - 2 : 0;
-
-    if (!x)
-        return NULL;
-    if (!strcmp(c->row->op, "upsample_nearest"))
-        return ts_apply(c->g, c->row->op, 1, &x, "size:l", n, c->dims + 2);
-    return ts_apply(c->g, c->row->op, 1, &x, "size:l align_corners:i", n, c->dims + 2,
-                    (int64_t)lower_flag(c, 2));
-}
-
 /* --- norms ------------------------------------------------------------------------------------ */
 
 /* Weight and bias: both, or constants for the one that is missing. */

@@ -358,10 +358,21 @@ static double step_of(const ts_call *c, int arg, int d, int64_t in, int64_t out)
     return factor > 0 ? 1 / factor : (double)in / (double)out;
 }
 
-/* _upsample_nearest_exactNd(x, size, factors) */
-ts_value *lower_nearest_exact(ts_call *c)
+/* Is a factor other than the ratio of the sizes? Then PyTorch goes by the factor. */
+static bool has_factors(const ts_call *c, int arg, const ts_value *x)
 {
-    ts_value *x = lower_tensor(c, 0);
+    for (int i = 0; i < ts_rank(x) - 2; i++) {
+        int64_t in = ts_dim(x, 2 + i), out = c->dims[2 + i];
+
+        if (fabs(step_of(c, arg, i, in, out) * (double)out / (double)in - 1) > 1e-9)
+            return true;
+    }
+    return false;
+}
+
+/* Output o takes input (o + shift) * step, rounded down. */
+static ts_value *nearest(ts_call *c, ts_value *x, double shift)
+{
     int n = x ? ts_rank(x) - 2 : 0;
 
     for (int i = 0; x && i < n; i++) {
@@ -370,7 +381,7 @@ ts_value *lower_nearest_exact(ts_call *c)
         int64_t *at = malloc(sizeof(*at) * (size_t)out);
 
         for (int64_t o = 0; at && o < out; o++) {
-            int64_t k = (int64_t)floor(((double)o + 0.5) * step);
+            int64_t k = (int64_t)floor(((double)o + shift) * step);
             at[o] = k < in ? k : in - 1;
         }
         x = at ? ts_apply(c->g, "index_select", 2,
@@ -380,6 +391,28 @@ ts_value *lower_nearest_exact(ts_call *c)
         free(at);
     }
     return x;
+}
+
+/* _upsample_nearest_exactNd(x, size, factors) */
+ts_value *lower_nearest_exact(ts_call *c)
+{
+    return nearest(c, lower_tensor(c, 0), 0.5);
+}
+
+/* upsample_nearestNd(x, size, factors) */
+ts_value *lower_nearest(ts_call *c)
+{
+    ts_value *x = lower_tensor(c, 0);
+
+    if (x && has_factors(c, 2, x))
+        return nearest(c, x, 0);
+    return x ? ts_apply(c->g, "upsample_nearest", 1, &x, "size:l", ts_rank(x) - 2, c->dims + 2)
+             : NULL;
+}
+
+static double hat(double d)
+{
+    return fabs(d) < 1 ? 1 - fabs(d) : 0;
 }
 
 /* Keys' cubic with a = -0.75, as PyTorch has it: of taps at distances 1+t, t, 1-t, 2-t */
@@ -393,40 +426,59 @@ static double cubic(double d)
     return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
 }
 
-/* [out, in]: each output's weights; taps beyond an end count for the end */
-static ts_value *cubic_weights(ts_call *c, int64_t in, int64_t out, double step, bool corners)
+/* [in, out]: each output's weights of `taps` inputs; taps beyond an end count for the end */
+static ts_value *weights_of(ts_call *c, int64_t in, int64_t out, double step, bool corners,
+                            int taps, double (*weight)(double))
 {
-    float *w = calloc((size_t)(in * out), sizeof(*w));
+    float *w = calloc((size_t)in * (size_t)out, sizeof(*w));
     ts_value *v = NULL;
 
     for (int64_t o = 0; w && o < out; o++) {
         double at = corners ? (out > 1 ? (double)o * (double)(in - 1) / (double)(out - 1) : 0)
                             : ((double)o + 0.5) * step - 0.5;
-        int64_t first = (int64_t)floor(at) - 1;
+        int64_t first = (int64_t)floor(at) - (taps / 2 - 1);
 
-        for (int64_t k = first; k < first + 4; k++)
-            w[o * in + (k < 0 ? 0 : k >= in ? in - 1 : k)] += (float)cubic(at - (double)k);
+        for (int64_t k = first; k < first + taps; k++)
+            w[(k < 0 ? 0 : k >= in ? in - 1 : k) * out + o] += (float)weight(at - (double)k);
     }
     if (w)
-        v = ts_cast(ts_const_n(c->g, TS_F32, w, 2, (int64_t[]){out, in}), c->dtype);
+        v = ts_cast(ts_const_n(c->g, TS_F32, w, 2, (int64_t[]){in, out}), c->dtype);
     free(w);
     return v;
 }
 
-/* upsample_bicubic2d(x, size, align_corners, factors): weights for rows times x times weights for
- * columns */
+/* Dim by dim: x times weights. */
+static ts_value *resized(ts_call *c, ts_value *x, int taps, double (*weight)(double))
+{
+    int rank = x ? ts_rank(x) : 0;
+
+    for (int d = 2; x && d < rank; d++) {
+        int64_t in = ts_dim(x, d), out = c->dims[d];
+        ts_value *w =
+            weights_of(c, in, out, step_of(c, 3, d - 2, in, out), lower_flag(c, 2), taps, weight);
+
+        x = ts_matmul(d == rank - 1 ? x : ts_transpose(x, d, rank - 1), w);
+        x = d == rank - 1 ? x : ts_transpose(x, d, rank - 1);
+    }
+    return x;
+}
+
+/* upsample_bicubic2d(x, size, align_corners, factors) */
 ts_value *lower_bicubic(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0), *rows, *columns;
-    bool corners = lower_flag(c, 2);
+    return resized(c, lower_tensor(c, 0), 4, cubic);
+}
 
-    if (!x)
-        return NULL;
-    rows = cubic_weights(c, ts_dim(x, 2), c->dims[2], step_of(c, 3, 0, ts_dim(x, 2), c->dims[2]),
-                         corners);
-    columns = cubic_weights(c, ts_dim(x, 3), c->dims[3], step_of(c, 3, 1, ts_dim(x, 3), c->dims[3]),
-                            corners);
-    return ts_matmul(rows, ts_matmul(x, ts_transpose(columns, 0, 1)));
+/* upsample_linear1d, bilinear2d, trilinear3d(x, size, align_corners, factors) */
+ts_value *lower_linear_resize(ts_call *c)
+{
+    ts_value *x = lower_tensor(c, 0);
+
+    if (x && !lower_flag(c, 2) && has_factors(c, 3, x))
+        return resized(c, x, 2, hat);
+    return x ? ts_apply(c->g, "upsample_bilinear", 1, &x, "size:l align_corners:i", ts_rank(x) - 2,
+                        c->dims + 2, (int64_t)lower_flag(c, 2))
+             : NULL;
 }
 
 /* --- sampling --------------------------------------------------------------------------------- */
