@@ -118,12 +118,13 @@ static void backward_sum(void **state)
 static void one_lane_of_what_is_not_stored(void **state)
 {
     ts_graph *g = ts_graph_new("lanes");
-    ts_value *x = ts_input(g, "x", TS_F32, 32), *i = ts_cast(ts_mul_scalar(x, 3), TS_I32), *y;
+    ts_value *x = ts_mul_scalar(ts_input(g, "x", TS_F32, 32), 3), *i = ts_cast(x, TS_I32), *y;
+    ts_value *k = ts_input(g, "k", TS_I32, 2);
 
     (void)state;
-    y = ts_add(ts_cast(ts_square(i), TS_I64), ts_cast(i, TS_I64));
+    y = ts_add(ts_cast(ts_square(i), TS_I64), ts_cast(x, TS_I64));
     ts_output(ts_cast(y, TS_I32), "y");
-    ts_output(ts_sum(ts_reshape(i, 8, 4), 1, (int64_t[]){0}, false), "sum");
+    ts_output(ts_sum(ts_mul(ts_reshape(i, 32, 1), k), 1, (int64_t[]){1}, false), "read often");
     check(g);
 }
 
