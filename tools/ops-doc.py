@@ -44,6 +44,7 @@ POINT1 = ("x", "", "")
 FLOATS = ("x: floats", "", "")
 POINT2 = ("x, y", "", "")
 COMPARE = ("x, y", "", "")
+BITS = ("x, y: integers", "", "")
 
 NOTES = {
     "Pointwise, one input": {
@@ -53,7 +54,7 @@ NOTES = {
         "relu": ("x", "", ""),
         "step": ("x", "", "not in PyTorch: 0 where x <= 0, else 1, so 1 for NaN: the slope of relu"),
         "floor": POINT1, "ceil": POINT1, "round": ("x", "", "to even, as PyTorch"), "trunc": POINT1,
-        "isnan": POINT1, "logical_not": POINT1,
+        "isnan": POINT1, "logical_not": POINT1, "bitwise_not": ("x: integers", "", ""),
         "detach": ("x", "", "the value of x; no gradient goes through"),
         "nop": ("x", "", "x itself"),
         "cast": ("x", "`dtype`: f32 f16 bf16 f64 i8 u8 i32 i64 bool",
@@ -71,6 +72,9 @@ NOTES = {
         "minimum": ("x, y", "", "equal elements share the gradient, as PyTorch"),
         "eq": COMPARE, "ne": COMPARE, "lt": COMPARE, "le": COMPARE, "gt": COMPARE, "ge": COMPARE,
         "logical_and": COMPARE, "logical_or": COMPARE, "logical_xor": COMPARE,
+        "bitwise_and": BITS, "bitwise_or": BITS, "bitwise_xor": BITS,
+        "bitwise_left_shift": ("x, y: integers", "", "by the width or more, or by less than 0: 0"),
+        "bitwise_right_shift": ("x, y: integers", "", "by the width or more, or by less than 0: the sign alone"),
         "where": ("condition, x, y", "", "the condition may have any dtype"),
     },
     "Tensors from nothing": {
@@ -148,8 +152,17 @@ NOTES = {
                         "onto zeros; index and source of the same shape"),
         "index_select": ("x, index", "`dim` (0)", "an index of any rank takes the place of dim: `x[:, index]`"),
         "index_add": ("index, source", "`dim` (0), `size` of the result in dim", "onto zeros; an index of any rank"),
+        "sort": ("x", "`dim` (-1), `descending` (0)",
+                 "outputs the values and their places (i64); always stable; NaN is the largest"),
+        "merge": ("x, places", "`dim` (-1), `width` (1), `descending` (0)",
+                  "not in PyTorch: one pass of sort, from sorted runs of `width` to runs twice as long"),
         "one_hot": ("index", "`classes`, `dtype` (i64)", "classes must be given; an index outside is a row of zeros"),
         "embedding": ("index, w [rows, cols]", "", "no `padding_idx`, `max_norm`, `sparse`"),
+    },
+    "The host": {
+        "host_call": ("any", "`id`, `types` of the results (\"f32[4] i32[2]\"), `gradient` (-1)",
+                      "not in PyTorch; calls `ts_run_options.host`; without `types` it is a tap: its one input, which "
+                      "the host sees, and whose gradient is a tap"),
     },
     "Activations": {
         "leaky_relu": ("x: floats", "`negative_slope` (0.01)", ""),

@@ -53,10 +53,11 @@ _SHAPE_ONLY = frozenset(f"aten::{n}" for n in (
 
 #: New numbers in every run.
 _RANDOM = frozenset(f"aten::{n}" for n in (
-    "rand rand_like randn randn_like bernoulli bernoulli_ uniform_ normal_ normal").split())
+    "rand rand_like randn randn_like bernoulli bernoulli_ uniform_ normal_ normal exponential_ randint "
+    "randint_like random_ randperm").split())
 
 #: Writes that do not look at what was there before.
-_OVERWRITES = frozenset(f"aten::{n}" for n in "copy_ fill_ zero_ bernoulli_ uniform_ normal_".split())
+_OVERWRITES = frozenset(f"aten::{n}" for n in "copy_ fill_ zero_ bernoulli_ uniform_ normal_ exponential_ random_".split())
 
 #: What PyTorch itself calls on results that nobody else may ever read.
 _BOOKKEEPING = tuple(f"aten::{n}" for n in "detach alias squeeze unsqueeze view _reshape_alias".split())
@@ -65,6 +66,14 @@ _BOOKKEEPING = tuple(f"aten::{n}" for n in "detach alias squeeze unsqueeze view 
 _RENAMED = {
     "aten::copy_": ("poptorch::copy", (1,)),
     "aten::_index_put_impl_": ("aten::index_put", (0, 1, 2, 3)),
+    "aten::rrelu_with_noise": ("aten::rrelu_with_noise", (0, 2, 3, 4)),    # the noise is only for PyTorch
+    "aten::rrelu_with_noise_": ("aten::rrelu_with_noise", (0, 2, 3, 4)),
+}
+
+#: Second results that hardly anybody reads: made by this row, of the same arguments, when somebody does.
+_ON_DEMAND = {
+    f"aten::{pool}": f"poptorch::{pool.replace('_with_indices', '')}_places"
+    for pool in ("max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d")
 }
 
 #: Writes that the schema does not tell: {op: ((argument, result), ...)}, done when argument 5 is true.
@@ -308,10 +317,11 @@ class Tracer(TorchDispatchMode):
                 return self._add(self._alias(t, other))
         return self._strided(t, memory.tensors[0])
 
-    def _strided(self, t: torch.Tensor, of: _Tensor) -> _Tensor:
+    def _strided(self, t: torch.Tensor, of: _Tensor) -> Optional[_Tensor]:
         """A view without a better name: made by as_strided, or before its memory was traced.
 
-        Where each of its elements lies in `of` is found out with numbers; in order, it is a reshape.
+        Where each of its elements lies in `of` is found out with numbers; in order, it is a reshape. None: it
+        has none of them, as pieces of one split of which only some are traced.
         """
         base = of.tensor
         size = max(_reach(base), _reach(t))
@@ -319,6 +329,8 @@ class Tracer(TorchDispatchMode):
         inside.as_strided(base.shape, base.stride(), base.storage_offset()).copy_(
             torch.arange(base.numel()).view(base.shape))
         places = inside.as_strided(t.shape, t.stride(), t.storage_offset()).flatten()
+        if base.dtype == t.dtype and bool((places < 0).all()):
+            return None
         if base.dtype != t.dtype or bool((places < 0).any()):
             raise createPoptorchError("A view of memory in which another tensor lies is not supported "
                                       "(%s:%d)" % _userLine())
@@ -464,7 +476,7 @@ class Tracer(TorchDispatchMode):
             return func(*args, **kwargs)
         traced = any(self._find(t) is not None for t in _tensorsIn((args, list(kwargs.values()))))
         if self._override is None and (name in _SHAPE_ONLY or not (traced or name in _RANDOM)):
-            return self._claim(name, (args, list(kwargs.values())), func(*args, **kwargs))
+            return self._claim(name, (args, list(kwargs.values())), func(*_withTensors(schema, args), **kwargs))
         args = self._autocast(name, args)
         if name == "aten::_local_scalar_dense":
             raise _needsValue("The value of a tensor")
@@ -472,6 +484,7 @@ class Tracer(TorchDispatchMode):
                  for i, a in enumerate(schema.arguments)]
         if name == "aten::as_strided_" and _sameElements(*bound[:4]):
             return func(*args, **kwargs)
+        args = _withTensors(schema, args)
         return self._call(func, name, bound, args, kwargs)
 
     def _claim(self, name: str, args: Any, out: Any) -> Any:
@@ -503,6 +516,7 @@ class Tracer(TorchDispatchMode):
         written = [i for i, a in enumerate(func._schema.arguments)
                    if a.alias_info is not None and a.alias_info.is_write]
         op, given = self._named(func, name, bound, bool(written))
+        given = self._unmasked(op, given)
         encoded: Optional[Tuple] = None
         try:
             encoded = tuple(self._encode(v) for v in given)
@@ -511,6 +525,8 @@ class Tracer(TorchDispatchMode):
                 self._note(op)
             elif not self.missing and name not in _BOOKKEEPING:
                 self._note(f"{e}: the result that is read here is not supported")
+        except NotImplementedError as e:    # a view that cannot be made again
+            self._note(str(e))
         for i in written:    # the constant it was, before PyTorch writes to it
             if self._find(bound[i]) is None:
                 self._adopt(bound[i], name in _OVERWRITES)
@@ -520,6 +536,21 @@ class Tracer(TorchDispatchMode):
         else:
             self._finishCall(op, name, bound, encoded, out)
         return out
+
+    def _unmasked(self, op: str, given: List[Any]) -> List[Any]:
+        """A mask that is a constant picks a known number of elements: it becomes their indices."""
+        if op == "aten::masked_select.default" and not self.isTraced(given[1]):
+            x, mask = torch.broadcast_tensors(given[0], given[1])
+            if x.shape != given[0].shape:
+                return given
+            return [given[0], list(mask.nonzero(as_tuple=True))]
+        if not op.startswith(("aten::index.", "aten::index_put")):
+            return given
+        indices: List[Any] = []
+        for i in given[1]:
+            isMask = isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8) and not self.isTraced(i)
+            indices.extend(i.nonzero(as_tuple=True) if isMask else [i])
+        return [given[0], indices, *given[2:]]
 
     def _adopt(self, t: torch.Tensor, overwritten: bool) -> None:
         """An ordinary tensor becomes part of the graph, because a traced value is written to it."""
@@ -609,6 +640,9 @@ class Tracer(TorchDispatchMode):
             self._tensors[id(t)].op = op
         if name in ("aten::add", "aten::sub"):
             self._noteOffset(name, bound, first)
+        if name in _ON_DEMAND and encoded is not None and len(outs) > 1 and id(outs[1]) in self._tensors:
+            late = self._tensors[id(outs[1])]
+            late.make = lambda: self._lower(_ON_DEMAND[name], late.spec, encoded)[0]    # type: ignore[arg-type]
         if name in _STATISTICS and bound[5] and len(values) == 5:
             for argument, result in _STATISTICS[name]:
                 if isinstance(bound[argument], torch.Tensor):
@@ -830,6 +864,14 @@ def _as(value: Any, old: torch.dtype, new: torch.dtype) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_as(v, old, new) for v in value)
     return value
+
+
+def _withTensors(schema: Any, args: Tuple) -> Tuple:
+    """PyTorch hands the 3 of `x ^ 3` over as a number, and takes it back as a tensor only."""
+    if not schema.name.startswith(("aten::bitwise", "aten::__")):
+        return args
+    return tuple(torch.tensor(a) if isinstance(a, (bool, int, float)) and str(s.type) == "Tensor" else a
+                 for a, s in zip(args, schema.arguments))
 
 
 def _execute(func: Any, args: Tuple, kwargs: Dict[str, Any]) -> Any:

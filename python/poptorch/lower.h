@@ -2,8 +2,12 @@
  *
  *   lower.c        the table: one row an ATen op, and how arguments are read
  *   lower_point.c  pointwise ops, comparisons, activations, random numbers
- *   lower_shape.c  views with their inverses, joining, indexing, reductions
+ *   lower_shape.c  views with their inverses, joining, reductions
+ *   lower_index.c  reading and writing at an index
+ *   lower_order.c  running sums, sorting, counting
  *   lower_layer.c  products, convolutions, pools, norms, losses
+ *   lower_window.c windows by tables: unfold, uneven pools, resizing, sampling
+ *   lower_loss.c   losses of many ops
  *
  * A call comes with its arguments in the order of ATen's schema, the defaults filled in, and with
  * the dtype and shape of what PyTorch itself answered. Those settle type promotion and every shape
@@ -76,32 +80,64 @@ ts_value *lower_op2(const char *op, ts_call *c, ts_value *x, ts_value *y);
 
 /* lower_point.c */
 lower_fn lower_unary, lower_binary, lower_add, lower_sub, lower_rsub, lower_div, lower_compare,
-    lower_logical, lower_bitwise, lower_bitwise_not, lower_logical_not, lower_where,
-    lower_masked_fill, lower_addcmul, lower_addcdiv, lower_lerp, lower_clamp, lower_clamp_one,
-    lower_copy, lower_fill, lower_hardtanh, lower_hardsigmoid, lower_hardswish, lower_mish,
-    lower_log_sigmoid, lower_softplus, lower_leaky_relu, lower_elu, lower_celu, lower_selu,
-    lower_gelu, lower_prelu, lower_threshold, lower_hardshrink, lower_softshrink, lower_glu,
-    lower_tan, lower_hyperbolic, lower_arc, lower_erfc, lower_frac, lower_xlogy, lower_relu6,
-    lower_bernoulli, lower_rand, lower_randn, lower_uniform, lower_normal, lower_dropout,
-    lower_feature_dropout, lower_nop, lower_square, lower_pow;
+    lower_logical, lower_bitwise, lower_logical_not, lower_where, lower_masked_fill, lower_addcmul,
+    lower_addcdiv, lower_lerp, lower_clamp, lower_clamp_one, lower_copy, lower_fill, lower_hardtanh,
+    lower_hardsigmoid, lower_hardswish, lower_mish, lower_log_sigmoid, lower_softplus,
+    lower_leaky_relu, lower_elu, lower_celu, lower_selu, lower_gelu, lower_prelu, lower_threshold,
+    lower_hardshrink, lower_softshrink, lower_glu, lower_tan, lower_hyperbolic, lower_arc,
+    lower_erfc, lower_frac, lower_xlogy, lower_relu6, lower_bernoulli, lower_rand, lower_randn,
+    lower_uniform, lower_normal, lower_dropout, lower_feature_dropout, lower_nop, lower_square,
+    lower_pow, lower_degrees, lower_exp2, lower_sinc, lower_logit, lower_fmax, lower_hypot,
+    lower_logaddexp, lower_signbit, lower_copysign, lower_heaviside, lower_nan_to_num, lower_isinf,
+    lower_round_to, lower_rrelu, lower_exponential, lower_randint, lower_random, lower_randperm;
 
 /* lower_shape.c */
 lower_fn lower_reshape, lower_detach, lower_permute, lower_expand, lower_select, lower_slice,
     lower_split, lower_unfold, lower_places, lower_flip, lower_roll, lower_repeat, lower_cat,
-    lower_stack, lower_pad, lower_index, lower_index_select, lower_gather, lower_scatter_value,
-    lower_scatter_src, lower_scatter_add, lower_index_put, lower_embedding, lower_one_hot,
-    lower_reduce, lower_extreme, lower_argument, lower_any, lower_variance, lower_norm,
-    lower_cumsum, lower_softmax, lower_logsumexp, lower_tri, lower_pixel_shuffle,
-    lower_reflection_pad;
+    lower_stack, lower_pad, lower_reduce, lower_extreme, lower_argument, lower_any, lower_variance,
+    lower_norm, lower_softmax, lower_logsumexp, lower_tri, lower_pixel_shuffle,
+    lower_reflection_pad, lower_dist, lower_renorm, lower_weight_norm, lower_nansum,
+    lower_count_nonzero, lower_aminmax, lower_diagonal, lower_trace, lower_diag, lower_diag_embed,
+    lower_block_diag, lower_rot90, lower_view_scatter, lower_channel_shuffle;
 lower_put_fn lower_put_reshape, lower_put_permute, lower_put_select, lower_put_slice,
-    lower_put_split, lower_put_places;
+    lower_put_split, lower_put_places, lower_put_diagonal;
+int lower_shape_of(const ts_value *v, int64_t dims[TS_MAX_RANK]); /* returns the rank */
+/* The constant start, start + step, ..: n of them, i64 */
+ts_value *lower_counted(ts_graph *g, int64_t n, int64_t start, int64_t step);
+/* A reduction by name; no dims: all */
+ts_value *lower_fold(ts_call *c, const char *op, ts_value *x, int n, const int64_t *dims,
+                     bool keepdim);
+ts_value *lower_p_norm(ts_call *c, ts_value *x, double p, int n, const int64_t *dims, bool keep);
+
+/* lower_index.c */
+lower_fn lower_index, lower_take, lower_index_select, lower_gather, lower_scatter,
+    lower_scatter_add, lower_scatter_reduce, lower_index_reduce, lower_index_add, lower_index_copy,
+    lower_index_put, lower_masked_scatter, lower_masked_select, lower_dynamic, lower_max_unpool,
+    lower_embedding_bag, lower_embedding, lower_one_hot;
+
+/* lower_order.c */
+lower_fn lower_cumulative, lower_cummax, lower_sort, lower_topk, lower_median, lower_bucketize,
+    lower_searchsorted, lower_isin, lower_bincount;
+ts_value *lower_log_add(ts_call *c, ts_value *x, ts_value *y); /* log(e^x + e^y) */
+/* y[i] = x[0] op .. op x[i] along dim; op: add, mul, log_add */
+ts_value *lower_scan(ts_call *c, ts_value *x, int dim, const char *op);
+
+/* lower_window.c */
+lower_fn lower_im2col, lower_col2im, lower_window_max, lower_max_places, lower_adaptive_max_pool,
+    lower_nearest_exact, lower_nearest, lower_linear_resize, lower_bicubic, lower_affine_grid,
+    lower_grid_sample;
+
+/* lower_loss.c */
+lower_fn lower_multi_margin, lower_multilabel_margin, lower_ctc;
+ts_value *lower_reduced(ts_call *c, ts_value *x, int reduction); /* the number of that argument */
 
 /* lower_layer.c */
 lower_fn lower_matmul, lower_addmm, lower_dot, lower_linear, lower_convolution, lower_max_pool,
-    lower_avg_pool, lower_adaptive_avg_pool, lower_adaptive_max_pool, lower_upsample,
-    lower_batch_norm, lower_batch_norm_eval, lower_batch_norm_no_stats, lower_group_norm,
-    lower_layer_norm, lower_nll_loss, lower_loss, lower_bce, lower_bce_logits, lower_huber,
-    lower_soft_margin, lower_cross_entropy, lower_identity_loss, lower_attention;
+    lower_avg_pool, lower_adaptive_avg_pool, lower_batch_norm, lower_batch_norm_eval,
+    lower_batch_norm_no_stats, lower_group_norm, lower_layer_norm, lower_nll_loss, lower_loss,
+    lower_bce, lower_bce_logits, lower_huber, lower_soft_margin, lower_cross_entropy,
+    lower_identity_loss, lower_attention, lower_addbmm, lower_addr, lower_cross, lower_trilinear,
+    lower_cdist, lower_pdist;
 lower_fn lower_safe_softmax; /* the softmax of attention */
 
 #endif

@@ -1,5 +1,6 @@
 /* lower_layer.c - products, convolutions, pools, norms and losses. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lower.h"
@@ -29,6 +30,115 @@ ts_value *lower_addmm(ts_call *c)
 
     xy = times(xy, alpha);
     return beta == 0 ? xy : ts_add(xy, times(lower_as(c, 0, c->dtype), beta));
+}
+
+/* addbmm(b, x, y, beta, alpha): the products are added up */
+ts_value *lower_addbmm(ts_call *c)
+{
+    ts_value *xy = ts_matmul(lower_as(c, 1, c->dtype), lower_as(c, 2, c->dtype));
+    double beta = lower_number(c, 3, 1);
+
+    xy = times(ts_sum(xy, 1, (int64_t[]){0}, false), lower_number(c, 4, 1));
+    return beta == 0 ? xy : ts_add(xy, times(lower_as(c, 0, c->dtype), beta));
+}
+
+/* addr(b, x, y, beta, alpha): x as a column times y as a row */
+ts_value *lower_addr(ts_call *c)
+{
+    ts_value *x = ts_reshape_n(lower_as(c, 1, c->dtype), 2, (int64_t[]){-1, 1});
+    ts_value *y = ts_reshape_n(lower_as(c, 2, c->dtype), 2, (int64_t[]){1, -1});
+    double beta = lower_number(c, 3, 1);
+
+    x = times(ts_mul(x, y), lower_number(c, 4, 1));
+    return beta == 0 ? x : ts_add(x, times(lower_as(c, 0, c->dtype), beta));
+}
+
+/* x turned by one element along dim, of size 3 */
+static ts_value *turned(ts_value *x, int dim, int by)
+{
+    return ts_concat(2, (ts_value *[]){ts_slice(x, dim, by, 3, 1), ts_slice(x, dim, 0, by, 1)},
+                     dim);
+}
+
+/* linalg_cross(x, y, dim), cross(x, y, dim): without a dim the first of size 3 */
+ts_value *lower_cross(ts_call *c)
+{
+    ts_value *x = ts_expand_n(lower_as(c, 0, c->dtype), c->rank, c->dims);
+    ts_value *y = ts_expand_n(lower_as(c, 1, c->dtype), c->rank, c->dims);
+    int dim = lower_has(c, 2) ? lower_dim(c, 2, c->rank) : 0;
+
+    while (!lower_has(c, 2) && dim < c->rank - 1 && c->dims[dim] != 3)
+        dim++;
+    if (!x || !y)
+        return NULL;
+    return ts_sub(ts_mul(turned(x, dim, 1), turned(y, dim, 2)),
+                  ts_mul(turned(x, dim, 2), turned(y, dim, 1)));
+}
+
+/* _trilinear(x, y, z, expand1, expand2, expand3, sumdim, unroll): each with dims of size 1 where
+ * its list says, multiplied, and summed */
+ts_value *lower_trilinear(ts_call *c)
+{
+    ts_value *all = NULL;
+    int64_t over[TS_MAX_RANK];
+    int n = lower_ints(c, 6, over);
+
+    for (int k = 0; k < 3; k++) {
+        ts_value *x = lower_as(c, k, c->dtype);
+        int64_t at[TS_MAX_RANK], dims[TS_MAX_RANK], own[TS_MAX_RANK];
+        int extra = lower_ints(c, 3 + k, at), rank = x ? lower_shape_of(x, own) : 0, from = 0;
+
+        for (int i = 0; i < rank + extra; i++) {
+            bool one = false;
+            for (int j = 0; j < extra; j++)
+                one = one || at[j] == i;
+            dims[i] = one ? 1 : own[from++];
+        }
+        x = ts_reshape_n(x, rank + extra, dims);
+        all = all ? ts_mul(all, x) : x;
+    }
+    return n ? ts_sum(all, n, over, false) : all;
+}
+
+/* [.., p, 1, m] - [.., 1, r, m], and the norm of the last dim */
+static ts_value *distances(ts_call *c, ts_value *x, ts_value *y, double p)
+{
+    int64_t a[TS_MAX_RANK], b[TS_MAX_RANK], last;
+    int rank = x ? lower_shape_of(x, a) : 0, other = y ? lower_shape_of(y, b) : 0;
+
+    if (!rank || !other)
+        return NULL;
+    a[rank] = a[rank - 1];
+    a[rank - 1] = 1;
+    b[other] = b[other - 1];
+    b[other - 1] = b[other - 2];
+    b[other - 2] = 1;
+    last = (rank > other ? rank : other);
+    x = ts_sub(ts_reshape_n(x, rank + 1, a), ts_reshape_n(y, other + 1, b));
+    return lower_p_norm(c, x, p, 1, &last, false);
+}
+
+/* _cdist_forward(x, y, p, mode) */
+ts_value *lower_cdist(ts_call *c)
+{
+    return distances(c, lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype), lower_number(c, 2, 2));
+}
+
+/* _pdist_forward(x, p): the pairs above the diagonal */
+ts_value *lower_pdist(ts_call *c)
+{
+    ts_value *x = lower_as(c, 0, c->dtype), *at = NULL;
+    int64_t n = x ? ts_dim(x, 0) : 0, *pairs = malloc(sizeof(*pairs) * (size_t)(n * n + 1)), k = 0;
+
+    for (int64_t i = 0; pairs && i < n; i++)
+        for (int64_t j = i + 1; j < n; j++)
+            pairs[k++] = i * n + j;
+    if (pairs && k)
+        at = ts_const_n(c->g, TS_I64, pairs, 1, &k);
+    free(pairs);
+    x = ts_reshape_n(distances(c, x, x, lower_number(c, 1, 2)), 1, (int64_t[]){-1});
+    return x && at ? ts_apply(c->g, "index_select", 2, (ts_value *[]){x, at}, "dim:i", (int64_t)0)
+                   : NULL;
 }
 
 ts_value *lower_linear(ts_call *c)
@@ -62,19 +172,32 @@ ts_value *lower_convolution(ts_call *c)
                     n, padding, n, dilation, groups);
 }
 
+/* [T, S]: 0 up to the diagonal, -inf above it */
+static ts_value *causal(ts_call *c, int64_t t, int64_t s)
+{
+    ts_value *row = ts_reshape_n(lower_counted(c->g, t, 0, 1), 2, (int64_t[]){t, 1});
+    ts_value *column = ts_reshape_n(lower_counted(c->g, s, 0, 1), 2, (int64_t[]){1, s});
+
+    return ts_where(ts_le(column, row), lower_scalar(c, 0), lower_scalar(c, -INFINITY));
+}
+
 /* q, k, v, dropout_p, is_causal, attn_mask, scale */
 ts_value *lower_attention(ts_call *c)
 {
     ts_value *in[] = {lower_tensor(c, 0), lower_tensor(c, 1), lower_tensor(c, 2),
                       lower_tensor(c, 5)};
 
-    if (lower_number(c, 3, 0) != 0 || lower_flag(c, 4))
-        return lower_refuse(c, "dropout or is_causal");
+    if (lower_number(c, 3, 0) != 0)
+        return lower_refuse(c, "dropout");
+    if (!in[0] || !in[1] || !in[2])
+        return NULL;
     if (in[3] && ts_dtype_of(in[3]) == TS_BOOL)
-        return lower_refuse(c, "a mask of bools");
-    if (lower_has(c, 6))
-        return lower_refuse(c, "scale");
+        in[3] = ts_where(in[3], lower_scalar(c, 0), lower_scalar(c, -INFINITY));
+    if (lower_flag(c, 4))
+        in[3] = causal(c, ts_dim(in[0], -2), ts_dim(in[1], -2));
     c->nout = 1;
+    if (lower_has(c, 6))
+        return ts_apply(c->g, "attention", in[3] ? 4 : 3, in, "scale:f", lower_number(c, 6, 1));
     return ts_attention(in[0], in[1], in[2], in[3]);
 }
 
@@ -115,7 +238,7 @@ ts_value *lower_max_pool(ts_call *c)
     lower_ints_n(c, 4, n, 1, dilation);
     for (int i = 0; i < n; i++)
         if (dilation[i] != 1)
-            return lower_refuse(c, "dilation %lld", (long long)dilation[i]);
+            return lower_window_max(c);
     c->nout = 1;
     if (!x)
         return NULL;
@@ -135,10 +258,13 @@ ts_value *lower_avg_pool(ts_call *c)
     lower_ints_n(c, 1, n, 1, kernel);
     lower_ints_n(c, 2, n, 1, stride);
     lower_ints_n(c, 3, n, 0, padding);
-    if (lower_has(c, 6))
-        return lower_refuse(c, "divisor_override");
     if (!x)
         return NULL;
+    if (lower_has(c, 6)) {
+        x = ts_apply(c->g, "sum_pool", 1, &x, "kernel:l stride:l padding:l ceil_mode:i", n, kernel,
+                     n, own_stride ? stride : kernel, n, padding, (int64_t)lower_flag(c, 4));
+        return ts_reshape_n(ts_mul_scalar(x, 1 / lower_number(c, 6, 1)), c->rank, c->dims);
+    }
     x = ts_apply(c->g, "avg_pool", 1, &x, "kernel:l stride:l padding:l ceil_mode:i exclude_pad:i",
                  n, kernel, n, own_stride ? stride : kernel, n, padding, (int64_t)lower_flag(c, 4),
                  (int64_t)(lower_has(c, 5) && !lower_flag(c, 5)));
@@ -154,40 +280,6 @@ ts_value *lower_adaptive_avg_pool(ts_call *c)
         return NULL;
     x = ts_apply(c->g, "adaptive_avg_pool", 1, &x, "size:l", n, c->dims + c->rank - n);
     return ts_reshape_n(x, c->rank, c->dims);
-}
-
-/* Where the sizes divide, an ordinary pool. */
-ts_value *lower_adaptive_max_pool(ts_call *c)
-{
-    ts_value *x = batched(lower_tensor(c, 0), 2);
-    int64_t kernel[2];
-
-    for (int i = 0; x && i < 2; i++) {
-        int64_t size = ts_dim(x, 2 + i), to = c->dims[c->rank - 2 + i];
-
-        if (size % to)
-            return lower_refuse(c, "%lld into %lld", (long long)size, (long long)to);
-        kernel[i] = size / to;
-    }
-    c->nout = 1;
-    if (!x)
-        return NULL;
-    x = ts_apply(c->g, "max_pool", 1, &x, "kernel:l stride:l", 2, kernel, 2, kernel);
-    return ts_reshape_n(x, c->rank, c->dims);
-}
-
-/* By size: PyTorch's answer has it. align_corners is the third argument of the linear ones. */
-ts_value *lower_upsample(ts_call *c)
-{
-    ts_value *x = lower_tensor(c, 0);
-    int n = x ? ts_rank(x) - 2 : 0;
-
-    if (!x)
-        return NULL;
-    if (!strcmp(c->row->op, "upsample_nearest"))
-        return ts_apply(c->g, c->row->op, 1, &x, "size:l", n, c->dims + 2);
-    return ts_apply(c->g, c->row->op, 1, &x, "size:l align_corners:i", n, c->dims + 2,
-                    (int64_t)lower_flag(c, 2));
 }
 
 /* --- norms ------------------------------------------------------------------------------------ */

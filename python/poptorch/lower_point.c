@@ -5,6 +5,7 @@
  */
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "lower.h"
@@ -68,8 +69,8 @@ ts_value *lower_div(ts_call *c)
 
     if (!strcmp(mode, "floor"))
         return lower_op2("floor_divide", c, x, y);
-    if (!strcmp(mode, "trunc") && !lower_is_float(c->dtype))
-        return lower_refuse(c, "rounding_mode='trunc' of integers");
+    if (!strcmp(mode, "trunc") && !lower_is_float(c->dtype)) /* what is left divides evenly */
+        return lower_op2("floor_divide", c, ts_sub(x, lower_op2("fmod", c, x, y)), y);
     x = lower_op2("div", c, x, y);
     return !strcmp(mode, "trunc") ? lower_op1("trunc", c, x) : x;
 }
@@ -81,11 +82,11 @@ ts_value *lower_pow(ts_call *c)
     return lower_op2("pow", c, x_of(c), lower_as(c, 1, c->dtype));
 }
 
-/* x * log(y), and 0 where x is 0 */
+/* x * log(y) or log1p(y), and 0 where x is 0 */
 ts_value *lower_xlogy(ts_call *c)
 {
     ts_value *x = x_of(c), *zero = lower_scalar(c, 0);
-    ts_value *y = lower_op1("log", c, lower_as(c, 1, c->dtype));
+    ts_value *y = lower_op1(c->row->op, c, lower_as(c, 1, c->dtype));
 
     return ts_where(ts_eq(x, zero), zero, ts_mul(x, y));
 }
@@ -125,15 +126,18 @@ ts_value *lower_logical(ts_call *c)
     return lower_op2(c->row->op, c, lower_as(c, 0, TS_BOOL), lower_as(c, 1, TS_BOOL));
 }
 
+/* Bits of integers; of bools, logic. */
 ts_value *lower_bitwise(ts_call *c)
 {
-    return c->dtype == TS_BOOL ? lower_logical(c) : lower_refuse(c, "bits of integers");
-}
+    const char *op = c->row->op;
+    bool one = !strcmp(op, "not"), shift = strstr(op, "shift");
+    char name[40];
 
-ts_value *lower_bitwise_not(ts_call *c)
-{
-    return c->dtype == TS_BOOL ? lower_op1("logical_not", c, lower_tensor(c, 0))
-                               : lower_refuse(c, "bits of integers");
+    if (c->dtype == TS_BOOL && shift)
+        return lower_refuse(c, "shifting bools");
+    snprintf(name, sizeof(name), "%s_%s", c->dtype == TS_BOOL ? "logical" : "bitwise", op);
+    return one ? lower_op1(name, c, x_of(c))
+               : lower_op2(name, c, x_of(c), lower_as(c, 1, c->dtype));
 }
 
 ts_value *lower_logical_not(ts_call *c)
@@ -403,6 +407,153 @@ ts_value *lower_frac(ts_call *c)
     return ts_sub(x, lower_op1("trunc", c, x));
 }
 
+/* deg2rad, rad2deg, exp2 */
+ts_value *lower_degrees(ts_call *c)
+{
+    const double pi = 3.14159265358979323846;
+
+    return ts_mul_scalar(x_of(c), !strcmp(c->row->op, "deg2rad") ? pi / 180 : 180 / pi);
+}
+
+static const double ln2 = 0.693147180559945309417;
+
+ts_value *lower_exp2(ts_call *c)
+{
+    return ts_exp(ts_mul_scalar(x_of(c), ln2));
+}
+
+/* sin(pi x) / (pi x), and 1 at 0 */
+ts_value *lower_sinc(ts_call *c)
+{
+    ts_value *x = x_of(c), *one = lower_scalar(c, 1), *none = ts_eq(x, lower_scalar(c, 0));
+
+    x = ts_mul_scalar(ts_where(none, one, x), 3.14159265358979323846);
+    return ts_where(none, one, ts_div(lower_op1("sin", c, x), x));
+}
+
+/* log(x / (1 - x)), x kept eps from the ends */
+ts_value *lower_logit(ts_call *c)
+{
+    ts_value *x = x_of(c);
+    double eps = lower_number(c, 1, -1);
+
+    if (eps >= 0)
+        x = ts_clamp(x, eps, 1 - eps);
+    return ts_log(ts_div(x, ts_sub(lower_scalar(c, 1), x)));
+}
+
+/* fmax, fmin: a NaN only where both are */
+ts_value *lower_fmax(ts_call *c)
+{
+    ts_value *x = x_of(c), *y = lower_as(c, 1, c->dtype);
+    ts_value *first = !strcmp(c->row->op, "fmax") ? ts_ge(x, y) : ts_le(x, y);
+
+    return ts_where(lower_op2("logical_or", c, first, lower_op1("isnan", c, y)), x, y);
+}
+
+ts_value *lower_hypot(ts_call *c)
+{
+    return ts_sqrt(ts_add(ts_square(x_of(c)), ts_square(lower_as(c, 1, c->dtype))));
+}
+
+/* logaddexp, logaddexp2 */
+ts_value *lower_logaddexp(ts_call *c)
+{
+    ts_value *x = x_of(c), *y = lower_as(c, 1, c->dtype);
+
+    if (!strcmp(c->row->op, "logaddexp"))
+        return lower_log_add(c, x, y);
+    return ts_mul_scalar(lower_log_add(c, ts_mul_scalar(x, ln2), ts_mul_scalar(y, ln2)), 1 / ln2);
+}
+
+/* -0 has a sign too: of all functions atan2 tells it from 0 */
+static ts_value *sign_bit(ts_call *c, ts_value *x)
+{
+    ts_value *zero = x ? ts_scalar(c->g, ts_dtype_of(x), 0) : NULL;
+
+    if (x && lower_is_float(ts_dtype_of(x)))
+        x = lower_op2("atan2", c, x, ts_scalar(c->g, ts_dtype_of(x), -1));
+    return ts_lt(x, zero);
+}
+
+ts_value *lower_signbit(ts_call *c)
+{
+    return sign_bit(c, lower_tensor(c, 0));
+}
+
+ts_value *lower_copysign(ts_call *c)
+{
+    ts_value *x = ts_abs(x_of(c));
+
+    return ts_where(sign_bit(c, ts_detach(lower_as(c, 1, c->dtype))), ts_neg(x), x);
+}
+
+/* 0, y or 1 where x is below, at or above 0 */
+ts_value *lower_heaviside(ts_call *c)
+{
+    ts_value *x = x_of(c), *zero = lower_scalar(c, 0), *up = ts_cast(ts_gt(x, zero), c->dtype);
+
+    up = ts_where(ts_eq(x, zero), lower_as(c, 1, c->dtype), up);
+    return ts_where(lower_op1("isnan", c, x), x, up);
+}
+
+/* nan_to_num(x, nan, posinf, neginf) */
+ts_value *lower_nan_to_num(ts_call *c)
+{
+    double most = c->dtype == TS_F64    ? DBL_MAX
+                  : c->dtype == TS_F16  ? 65504
+                  : c->dtype == TS_BF16 ? 3.3895313892515355e38
+                                        : FLT_MAX;
+    ts_value *x = x_of(c), *y;
+
+    if (!lower_is_float(c->dtype))
+        return x;
+    y = ts_where(lower_op1("isnan", c, x), lower_scalar(c, lower_number(c, 1, 0)), x);
+    y = ts_where(ts_eq(x, lower_scalar(c, INFINITY)), lower_scalar(c, lower_number(c, 2, most)), y);
+    return ts_where(ts_eq(x, lower_scalar(c, -INFINITY)),
+                    lower_scalar(c, lower_number(c, 3, -most)), y);
+}
+
+/* isinf, isposinf, isneginf, isfinite */
+ts_value *lower_isinf(ts_call *c)
+{
+    ts_value *x = lower_tensor(c, 0), *inf;
+    const char *op = c->row->op;
+
+    if (!x)
+        return NULL;
+    if (!lower_is_float(ts_dtype_of(x)))
+        x = ts_cast(x, TS_F32);
+    inf = ts_scalar(c->g, ts_dtype_of(x), !strcmp(op, "isneginf") ? -INFINITY : INFINITY);
+    if (!strcmp(op, "isfinite"))
+        return ts_lt(ts_abs(x), inf);
+    return ts_eq(!strcmp(op, "isinf") ? ts_abs(x) : x, inf);
+}
+
+/* round(x, decimals) */
+ts_value *lower_round_to(ts_call *c)
+{
+    int64_t decimals = lower_int(c, 1, 0);
+    ts_value *scale = lower_scalar(c, pow(10, (double)(decimals < 0 ? -decimals : decimals)));
+    const char *in = decimals < 0 ? "div" : "mul", *out = decimals < 0 ? "mul" : "div";
+
+    return lower_op2(out, c, lower_op1("round", c, lower_op2(in, c, x_of(c), scale)), scale);
+}
+
+/* rrelu_with_noise(x, lower, upper, training), the noise left out: slopes between the two, or in
+ * the middle */
+ts_value *lower_rrelu(ts_call *c)
+{
+    double lower = lower_number(c, 1, 1.0 / 8), upper = lower_number(c, 2, 1.0 / 3);
+    ts_value *x = x_of(c), *slope = lower_scalar(c, (lower + upper) / 2);
+
+    if (lower_flag(c, 3)) {
+        slope = ts_rand_n(c->g, TS_F32, c->rank, c->dims);
+        slope = ts_cast(ts_add_scalar(ts_mul_scalar(slope, upper - lower), lower), c->dtype);
+    }
+    return ts_where(ts_gt(x, lower_scalar(c, 0)), x, ts_mul(x, slope));
+}
+
 /* --- random numbers --------------------------------------------------------------------------- */
 
 static ts_value *uniform(ts_call *c)
@@ -449,6 +600,55 @@ ts_value *lower_normal(ts_call *c)
         return ts_add_scalar(ts_mul_scalar(gaussian(c), lower_number(c, 2, 1)),
                              lower_number(c, 1, 0));
     return ts_add(lower_as(c, 0, c->dtype), ts_mul(lower_as(c, 1, c->dtype), gaussian(c)));
+}
+
+/* exponential(x, lambda) */
+ts_value *lower_exponential(ts_call *c)
+{
+    ts_value *u = ts_sub(ts_scalar(c->g, TS_F32, 1), ts_cast(uniform(c), TS_F32)); /* never 0 */
+
+    return ts_cast(ts_mul_scalar(ts_log(u), -1 / lower_number(c, 1, 1)), c->dtype);
+}
+
+static ts_value *whole_numbers(ts_call *c, double from, double to)
+{
+    ts_value *u = ts_cast(uniform(c), TS_F64); /* as many steps as an i32 has */
+
+    u = lower_op1("floor", c, ts_mul_scalar(u, to - from));
+    return ts_cast(ts_add_scalar(u, from), c->dtype);
+}
+
+/* randint(high, ..), randint.low(low, high, ..), and their _like, which begin with a tensor */
+ts_value *lower_randint(ts_call *c)
+{
+    int at = strstr(c->row->name, "_like") ? 1 : 0;
+    bool low = strstr(c->row->name, ".low");
+
+    return whole_numbers(c, low ? lower_number(c, at, 0) : 0, lower_number(c, at + low, 1));
+}
+
+/* random(x), random(x, to), random(x, from, to): without ends, what the dtype holds exactly */
+ts_value *lower_random(ts_call *c)
+{
+    double all = c->dtype == TS_F16    ? 2049
+                 : c->dtype == TS_BF16 ? 257
+                 : c->dtype == TS_BOOL ? 2
+                 : c->dtype == TS_I8   ? 128
+                 : c->dtype == TS_U8   ? 256
+                                       : 16777216;
+
+    if (lower_has(c, 2))
+        return whole_numbers(c, lower_number(c, 1, 0), lower_number(c, 2, 1));
+    return whole_numbers(c, 0, lower_number(c, 1, all));
+}
+
+/* randperm(n): the order that sorts random numbers */
+ts_value *lower_randperm(ts_call *c)
+{
+    ts_value *u = ts_rand_n(c->g, TS_F32, c->rank, c->dims), *y;
+
+    y = ts_apply(c->g, "sort", 1, &u, "dim:i", (int64_t)0);
+    return y ? ts_cast(ts_result(y, 1), c->dtype) : NULL;
 }
 
 ts_value *lower_dropout(ts_call *c)

@@ -1,9 +1,10 @@
-/* lower_shape.c - views and their inverses, joining, indexing and reductions.
+/* lower_shape.c - views and their inverses, joining and reductions.
  *
  * PyTorch writes through views; a graph has values only. So a view that can be written through has
  * an inverse: `put` gives the viewed tensor with the new elements in it, and the tracer applies the
  * inverses up to the tensor that owns the memory.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ static int64_t size_of(const ts_value *v, int i)
     return v ? ts_dim(v, i) : 1;
 }
 
-static int shape(const ts_value *v, int64_t dims[TS_MAX_RANK])
+int lower_shape_of(const ts_value *v, int64_t dims[TS_MAX_RANK])
 {
     int rank = ts_rank(v);
 
@@ -33,7 +34,7 @@ ts_value *lower_reshape(ts_call *c)
 ts_value *lower_put_reshape(ts_call *c, ts_value *x, ts_value *y)
 {
     int64_t dims[TS_MAX_RANK];
-    int rank = shape(x, dims);
+    int rank = lower_shape_of(x, dims);
 
     (void)c;
     return ts_reshape_n(y, rank, dims);
@@ -103,8 +104,7 @@ static ts_value *cut(ts_value *x, piece p)
     return ts_slice(x, p.dim, p.start, p.end, p.step);
 }
 
-/* A constant 0 .. n-1, times step, plus start */
-static ts_value *counted(ts_graph *g, int64_t n, int64_t start, int64_t step)
+ts_value *lower_counted(ts_graph *g, int64_t n, int64_t start, int64_t step)
 {
     int64_t *at = malloc((size_t)n * sizeof(*at));
     ts_value *v = NULL;
@@ -121,7 +121,7 @@ static ts_value *counted(ts_graph *g, int64_t n, int64_t start, int64_t step)
 static ts_value *paste_stepped(ts_graph *g, ts_value *x, piece p, ts_value *y)
 {
     int64_t size = ts_dim(x, p.dim), dims[TS_MAX_RANK];
-    ts_value *at = counted(g, size_of(y, p.dim), p.start, p.step), *spread, *mask;
+    ts_value *at = lower_counted(g, size_of(y, p.dim), p.start, p.step), *spread, *mask;
     int rank = ts_rank(x);
 
     if (!y || !at)
@@ -172,7 +172,7 @@ ts_value *lower_put_select(ts_call *c, ts_value *x, ts_value *y)
 {
     piece p = select_piece(c, x);
     int64_t dims[TS_MAX_RANK];
-    int rank = shape(x, dims);
+    int rank = lower_shape_of(x, dims);
 
     dims[p.dim] = 1;
     return paste(c->g, x, p, ts_reshape_n(y, rank, dims));
@@ -270,7 +270,7 @@ ts_value *lower_put_split(ts_call *c, ts_value *x, ts_value *y)
 {
     piece p = split_piece(c, x, c->which);
     int64_t dims[TS_MAX_RANK];
-    int rank = shape(x, dims);
+    int rank = lower_shape_of(x, dims);
 
     dims[p.dim] = p.end - p.start;
     return paste(c->g, x, p, ts_reshape_n(y, rank, dims));
@@ -286,8 +286,8 @@ ts_value *lower_unfold(ts_call *c)
     if (!rank || rank == TS_MAX_RANK || size < 1)
         return lower_refuse(c, "rank %d", rank);
     n = c->dims[dim];
-    at = ts_add(ts_reshape_n(counted(c->g, n, 0, step), 2, (int64_t[]){n, 1}),
-                ts_reshape_n(counted(c->g, size, 0, 1), 2, (int64_t[]){1, size}));
+    at = ts_add(ts_reshape_n(lower_counted(c->g, n, 0, step), 2, (int64_t[]){n, 1}),
+                ts_reshape_n(lower_counted(c->g, size, 0, 1), 2, (int64_t[]){1, size}));
     x = ts_apply(c->g, "index_select", 2, (ts_value *[]){x, at}, "dim:i", (int64_t)dim);
     for (int i = 0; i < rank; i++)
         dims[i] = i <= dim ? i : i + 1;
@@ -312,7 +312,7 @@ ts_value *lower_put_places(ts_call *c, ts_value *x, ts_value *y)
 {
     ts_value *flat = ts_reshape_n(x, 1, (int64_t[]){-1}), *at = lower_tensor(c, 1), *new, *one;
     int64_t dims[TS_MAX_RANK], size, n;
-    int rank = shape(x, dims);
+    int rank = lower_shape_of(x, dims);
 
     if (!flat || !at)
         return NULL;
@@ -361,9 +361,10 @@ ts_value *lower_roll(ts_call *c)
     return x;
 }
 
+/* [a, b] -> [1, a, 1, b] -> [r, a, s, b] -> [r a, s b], a dim at a time: ranks end at 8 */
 ts_value *lower_repeat(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0), *copies[64];
+    ts_value *x = lower_tensor(c, 0);
     int64_t times[TS_MAX_RANK], dims[TS_MAX_RANK];
     int n = lower_ints(c, 1, times), rank = x ? ts_rank(x) : 0;
 
@@ -371,17 +372,16 @@ ts_value *lower_repeat(ts_call *c)
         dims[i] = i < n - rank ? 1 : ts_dim(x, i - (n - rank));
     x = ts_reshape_n(x, n, dims);
     for (int i = 0; i < n && x; i++) {
-        if (dims[i] == 1) {
-            dims[i] = times[i];
-            x = ts_expand_n(x, n, dims);
+        int64_t before = 1, after = 1, size = dims[i];
+
+        if (times[i] == 1)
             continue;
-        }
-        if (times[i] > 64)
-            return lower_refuse(c, "more than 64 copies");
-        for (int k = 0; k < times[i]; k++)
-            copies[k] = x;
-        x = times[i] == 1 ? x : ts_concat((int)times[i], copies, i);
+        for (int k = 0; k < n; k++)
+            *(k < i ? &before : &after) *= k == i ? 1 : dims[k];
         dims[i] *= times[i];
+        x = ts_reshape_n(x, 4, (int64_t[]){before, 1, size, after});
+        x = ts_expand_n(x, 4, (int64_t[]){before, times[i], size, after});
+        x = ts_reshape_n(x, n, dims);
     }
     return x;
 }
@@ -412,6 +412,184 @@ ts_value *lower_stack(ts_call *c)
         if (in[i] && ts_dtype_of(in[i]) != c->dtype)
             in[i] = ts_cast(in[i], c->dtype);
     return ts_stack(n, in, lower_dim(c, 1, c->rank));
+}
+
+/* diagonal(x, offset, dim1, dim2): dim1 and dim2 go last and become one, of which every (w+1)-th
+ * element is taken. */
+typedef struct diagonal {
+    int64_t order[TS_MAX_RANK], inverse[TS_MAX_RANK], flat[TS_MAX_RANK], moved[TS_MAX_RANK];
+    int rank;
+    piece p;
+} diagonal;
+
+static diagonal diagonal_of(const ts_value *x, int64_t offset, int a, int b)
+{
+    diagonal d = {.rank = ts_rank(x)};
+    int64_t h = ts_dim(x, a), w = ts_dim(x, b), n;
+    int k = 0;
+
+    for (int i = 0; i < d.rank; i++)
+        if (i != a && i != b)
+            d.order[k++] = i;
+    d.order[k] = a;
+    d.order[k + 1] = b;
+    for (int i = 0; i < d.rank; i++) {
+        d.inverse[d.order[i]] = i;
+        d.moved[i] = ts_dim(x, (int)d.order[i]);
+        d.flat[i] = d.moved[i];
+    }
+    d.flat[k] = h * w;
+    n = offset >= 0 ? (w - offset < h ? w - offset : h) : (h + offset < w ? h + offset : w);
+    d.p = (piece){.dim = k, .start = offset >= 0 ? offset : -offset * w, .step = w + 1};
+    d.p.end = d.p.start + (n - 1) * d.p.step + 1;
+    return d;
+}
+
+static ts_value *take_diagonal(ts_value *x, int64_t offset, int a, int b)
+{
+    diagonal d = diagonal_of(x, offset, a, b);
+
+    x = ts_permute_n(x, d.rank, d.order);
+    return cut(ts_reshape_n(x, d.rank - 1, d.flat), d.p);
+}
+
+static ts_value *put_diagonal(ts_call *c, ts_value *x, int64_t offset, int a, int b, ts_value *y)
+{
+    diagonal d = diagonal_of(x, offset, a, b);
+
+    x = ts_reshape_n(ts_permute_n(x, d.rank, d.order), d.rank - 1, d.flat);
+    x = paste(c->g, x, d.p, y);
+    return ts_permute_n(ts_reshape_n(x, d.rank, d.moved), d.rank, d.inverse);
+}
+
+ts_value *lower_diagonal(ts_call *c)
+{
+    ts_value *x = lower_tensor(c, 0);
+    int rank = x ? ts_rank(x) : 0;
+
+    return x ? take_diagonal(x, lower_int(c, 1, 0), lower_dim(c, 2, rank), lower_dim(c, 3, rank))
+             : NULL;
+}
+
+ts_value *lower_put_diagonal(ts_call *c, ts_value *x, ts_value *y)
+{
+    int rank = ts_rank(x);
+
+    return put_diagonal(c, x, lower_int(c, 1, 0), lower_dim(c, 2, rank), lower_dim(c, 3, rank), y);
+}
+
+ts_value *lower_trace(ts_call *c)
+{
+    ts_value *x = lower_tensor(c, 0);
+
+    return x ? ts_sum(take_diagonal(x, 0, 0, 1), 0, NULL, false) : NULL;
+}
+
+/* [.., n] to the diagonal of [.., n + |offset|, n + |offset|], which lies in dims a and b. */
+static ts_value *embed_diagonal(ts_call *c, ts_value *x, int64_t offset, int a, int b)
+{
+    int64_t lo[TS_MAX_RANK] = {0}, hi[TS_MAX_RANK] = {0}, dims[TS_MAX_RANK], order[TS_MAX_RANK];
+    int rank = lower_shape_of(x, dims), k = 0;
+    int64_t more = offset < 0 ? -offset : offset, n = dims[rank - 1] + more;
+    ts_value *row = ts_reshape_n(lower_counted(c->g, n, offset, 1), 2, (int64_t[]){n, 1});
+    ts_value *column = ts_reshape_n(lower_counted(c->g, n, 0, 1), 2, (int64_t[]){1, n});
+
+    hi[rank - 1] = more;
+    x = ts_pad(x, rank, lo, hi, 0);
+    dims[rank - 1] = offset < 0 ? 1 : n;
+    dims[rank] = offset < 0 ? n : 1;
+    x = ts_where(ts_eq(row, column), ts_reshape_n(x, rank + 1, dims), lower_scalar(c, 0));
+    for (int i = 0; i <= rank; i++)
+        order[i] = i == a ? rank - 1 : i == b ? rank : k++;
+    return ts_permute_n(x, rank + 1, order);
+}
+
+/* diag_embed(x, offset, dim1, dim2) */
+ts_value *lower_diag_embed(ts_call *c)
+{
+    ts_value *x = lower_tensor(c, 0);
+
+    return x ? embed_diagonal(c, x, lower_int(c, 1, 0), lower_dim(c, 2, c->rank),
+                              lower_dim(c, 3, c->rank))
+             : NULL;
+}
+
+/* diag(x, offset): of a vector the matrix, of a matrix the vector */
+ts_value *lower_diag(ts_call *c)
+{
+    ts_value *x = lower_tensor(c, 0);
+
+    if (!x)
+        return NULL;
+    return ts_rank(x) == 1 ? embed_diagonal(c, x, lower_int(c, 1, 0), 0, 1)
+                           : take_diagonal(x, lower_int(c, 1, 0), 0, 1);
+}
+
+/* block_diag([x, y, ..]) */
+ts_value *lower_block_diag(ts_call *c)
+{
+    ts_value *in[64], *all[64];
+    int n = lower_tensors(c, 0, 64, in);
+    int64_t before = 0;
+
+    if (n > 64)
+        return lower_refuse(c, "more than 64 tensors");
+    for (int i = 0; i < n; i++) {
+        int64_t h = ts_rank(in[i]) > 1 ? ts_dim(in[i], 0) : 1, w;
+
+        w = ts_rank(in[i]) ? ts_dim(in[i], -1) : 1;
+        all[i] = ts_pad(ts_reshape_n(ts_cast(in[i], c->dtype), 2, (int64_t[]){h, w}), 2,
+                        (int64_t[]){0, before}, (int64_t[]){0, c->dims[1] - before - w}, 0);
+        before += w;
+    }
+    return ts_concat(n, all, 0);
+}
+
+/* rot90(x, k, dims) */
+ts_value *lower_rot90(ts_call *c)
+{
+    ts_value *x = lower_tensor(c, 0);
+    int64_t k = ((lower_int(c, 1, 1) % 4) + 4) % 4, d[TS_MAX_RANK] = {0, 1};
+
+    lower_ints(c, 2, d);
+    for (int i = 0; x && i < 2; i++)
+        d[i] += d[i] < 0 ? ts_rank(x) : 0;
+    if (!x || !k)
+        return x;
+    if (k == 2)
+        return ts_apply(c->g, "flip", 1, &x, "dims:l", 2, d);
+    x = ts_apply(c->g, "flip", 1, &x, "dims:l", 1, d + (k == 1));
+    return ts_transpose(x, (int)d[0], (int)d[1]);
+}
+
+/* select_scatter(x, source, dim, index), slice_scatter(x, source, dim, start, end, step),
+ * diagonal_scatter(x, source, offset, dim1, dim2): writing through a view, without the view */
+ts_value *lower_view_scatter(ts_call *c)
+{
+    ts_value *x = lower_as(c, 0, c->dtype), *y = lower_as(c, 1, c->dtype);
+    piece p = {.dim = lower_dim(c, 2, c->rank)};
+    int64_t size = c->dims[p.dim < 0 || p.dim >= c->rank ? 0 : p.dim], dims[TS_MAX_RANK];
+
+    if (!x || !y)
+        return NULL;
+    if (!strcmp(c->row->op, "diagonal"))
+        return put_diagonal(c, x, lower_int(c, 2, 0), lower_dim(c, 3, c->rank),
+                            lower_dim(c, 4, c->rank), y);
+    memcpy(dims, c->dims, sizeof(dims));
+    p.start = clamp(lower_int(c, 3, 0), size);
+    p.end = !strcmp(c->row->op, "select") ? p.start + 1 : clamp(lower_int(c, 4, size), size);
+    p.step = !strcmp(c->row->op, "select") ? 1 : lower_int(c, 5, 1);
+    dims[p.dim] = (p.end - p.start + p.step - 1) / p.step;
+    return paste(c->g, x, p, ts_reshape_n(y, c->rank, dims));
+}
+
+/* channel_shuffle(x, groups): [N, g, C / g, ..] turned */
+ts_value *lower_channel_shuffle(ts_call *c)
+{
+    int64_t g = lower_int(c, 1, 1), n = c->dims[0], ch = c->dims[1];
+    ts_value *x = ts_reshape_n(lower_tensor(c, 0), 4, (int64_t[]){n, g, ch / g, -1});
+
+    return ts_reshape_n(ts_transpose(x, 1, 2), c->rank, c->dims);
 }
 
 /* F.pad's list has the last dim first; a negative number cuts. */
@@ -499,166 +677,16 @@ ts_value *lower_tri(ts_call *c)
         return NULL;
     h = ts_dim(x, -2);
     w = ts_dim(x, -1);
-    row = ts_reshape_n(counted(c->g, h, d, 1), 2, (int64_t[]){h, 1});
-    column = ts_reshape_n(counted(c->g, w, 0, 1), 2, (int64_t[]){1, w});
+    row = ts_reshape_n(lower_counted(c->g, h, d, 1), 2, (int64_t[]){h, 1});
+    column = ts_reshape_n(lower_counted(c->g, w, 0, 1), 2, (int64_t[]){1, w});
     keep = !strcmp(c->row->op, "triu") ? ts_ge(column, row) : ts_le(column, row);
     return ts_where(keep, x, lower_scalar(c, 0));
 }
 
-/* --- indexing --------------------------------------------------------------------------------- */
-
-/* Negative indices count from the end; constants are almost always plain, but nothing says so. */
-static ts_value *wrapped(ts_call *c, ts_value *at, int64_t size)
-{
-    ts_value *zero = ts_scalar(c->g, ts_dtype_of(at), 0);
-
-    return ts_where(ts_lt(at, zero), ts_add(at, ts_scalar(c->g, ts_dtype_of(at), (double)size)),
-                    at);
-}
-
-/* x[:, i, j, ..., :]: the indexed dims, which must be neighbours, become one, and so do the
- * indices. */
-ts_value *lower_index(ts_call *c)
-{
-    ts_value *x = lower_tensor(c, 0), *at[TS_MAX_RANK], *flat = NULL;
-    int n = lower_tensors(c, 1, TS_MAX_RANK, at), first = -1, last = -1;
-    int64_t dims[TS_MAX_RANK], size = 1;
-    int rank = 0;
-
-    for (int i = 0; i < n; i++) {
-        if (!at[i])
-            continue;
-        if (ts_dtype_of(at[i]) == TS_BOOL)
-            return lower_refuse(c, "a mask of bools: the result's size depends on its values");
-        if (last >= 0 && last != i - 1)
-            return lower_refuse(c, "indices in dims that are not neighbours");
-        first = first < 0 ? i : first;
-        last = i;
-    }
-    if (!x || first < 0)
-        return x;
-    for (int i = first; i <= last; i++) {
-        ts_value *k = wrapped(c, at[i], ts_dim(x, i));
-
-        flat = flat ? ts_add(ts_mul_scalar(flat, (double)ts_dim(x, i)), k) : k;
-        size *= ts_dim(x, i);
-    }
-    for (int i = 0; i < ts_rank(x); i++)
-        if (i < first || i > last)
-            dims[rank++] = ts_dim(x, i);
-        else if (i == first)
-            dims[rank++] = size;
-    x = ts_reshape_n(x, rank, dims);
-    return x && flat
-               ? ts_apply(c->g, "index_select", 2, (ts_value *[]){x, flat}, "dim:i", (int64_t)first)
-               : NULL;
-}
-
-ts_value *lower_index_select(ts_call *c)
-{
-    ts_value *in[] = {lower_tensor(c, 0), lower_tensor(c, 2)};
-
-    if (!in[0] || !in[1])
-        return NULL;
-    return ts_apply(c->g, "index_select", 2, in, "dim:i", (int64_t)lower_dim(c, 1, ts_rank(in[0])));
-}
-
-ts_value *lower_gather(ts_call *c)
-{
-    return ts_gather(lower_tensor(c, 0), (int)lower_int(c, 1, 0), lower_tensor(c, 2));
-}
-
-/* source, cut to the index's shape, added to zeros of x's shape */
-static ts_value *scattered(ts_call *c, ts_value *x, ts_value *at, ts_value *source)
-{
-    int64_t dims[TS_MAX_RANK];
-    int rank;
-
-    if (!x || !at || !source)
-        return NULL;
-    rank = shape(x, dims);
-    for (int i = 0; i < rank && source; i++)
-        if (ts_dim(source, i) != ts_dim(at, i))
-            source = ts_slice(source, i, 0, ts_dim(at, i), 1);
-    return ts_apply(c->g, "scatter_add", 2, (ts_value *[]){at, source}, "dim:i shape:l",
-                    (int64_t)lower_dim(c, 1, rank), rank, dims);
-}
-
-static ts_value *ones_like(ts_call *c, ts_value *at, ts_dtype t)
-{
-    int64_t dims[TS_MAX_RANK];
-    int rank = at ? shape(at, dims) : 0;
-
-    return at ? ts_full_n(c->g, t, 1, rank, dims) : NULL;
-}
-
-ts_value *lower_scatter_value(ts_call *c)
-{
-    ts_value *x = lower_as(c, 0, c->dtype), *at = lower_tensor(c, 2);
-
-    return ts_where(scattered(c, x, at, ones_like(c, at, TS_F32)), lower_as(c, 3, c->dtype), x);
-}
-
-/* Of two sources for one place PyTorch takes either; here they are added. */
-ts_value *lower_scatter_src(ts_call *c)
-{
-    ts_value *x = lower_as(c, 0, c->dtype), *at = lower_tensor(c, 2);
-
-    return ts_where(scattered(c, x, at, ones_like(c, at, TS_F32)),
-                    scattered(c, x, at, lower_as(c, 3, c->dtype)), x);
-}
-
-ts_value *lower_scatter_add(ts_call *c)
-{
-    ts_value *x = lower_as(c, 0, c->dtype);
-
-    return ts_add(x, scattered(c, x, lower_tensor(c, 2), lower_as(c, 3, c->dtype)));
-}
-
-/* x[mask] = value: a mask of bools over the first dims, and one value for all. */
-ts_value *lower_index_put(ts_call *c)
-{
-    ts_value *x = lower_as(c, 0, c->dtype), *mask[TS_MAX_RANK], *v = lower_as(c, 2, c->dtype);
-    int n = lower_tensors(c, 1, TS_MAX_RANK, mask);
-    int64_t dims[TS_MAX_RANK];
-    int rank;
-
-    if (n != 1 || !mask[0] || ts_dtype_of(mask[0]) != TS_BOOL || lower_flag(c, 3))
-        return lower_refuse(c, "anything but x[mask] = number");
-    if (!x || !v || (ts_rank(v) > 0 && (ts_rank(v) > 1 || ts_dim(v, 0) != 1)))
-        return lower_refuse(c, "a value of more than one element");
-    rank = shape(mask[0], dims);
-    while (rank < ts_rank(x))
-        dims[rank++] = 1;
-    return ts_where(ts_reshape_n(mask[0], rank, dims), ts_reshape_n(v, 0, NULL), x);
-}
-
-/* padding_idx: that row gets no gradient. */
-ts_value *lower_embedding(ts_call *c)
-{
-    ts_value *w = lower_tensor(c, 0), *at = lower_tensor(c, 1), *row;
-    int64_t padding = lower_int(c, 2, -1), rows = size_of(w, 0);
-
-    if (lower_flag(c, 3) || lower_flag(c, 4))
-        return lower_refuse(c, "scale_grad_by_freq and sparse");
-    if (!w || !at)
-        return NULL;
-    if (padding >= 0) {
-        row = ts_reshape_n(counted(c->g, rows, 0, 1), 2, (int64_t[]){rows, 1});
-        w = ts_where(ts_eq(row, ts_scalar(c->g, TS_I64, (double)padding)), ts_detach(w), w);
-    }
-    return ts_embedding(at, w);
-}
-
-ts_value *lower_one_hot(ts_call *c)
-{
-    return ts_one_hot(lower_tensor(c, 0), c->dims[c->rank - 1], c->dtype);
-}
-
 /* --- reductions ------------------------------------------------------------------------------- */
 
-static ts_value *reduce(ts_call *c, const char *op, ts_value *x, int n, const int64_t *dims,
-                        bool keepdim)
+ts_value *lower_fold(ts_call *c, const char *op, ts_value *x, int n, const int64_t *dims,
+                     bool keepdim)
 {
     if (!x)
         return NULL;
@@ -679,7 +707,7 @@ ts_value *lower_reduce(ts_call *c)
 
     if (x && ts_dtype_of(x) != c->dtype)
         x = ts_cast(x, c->dtype);
-    return reduce(c, c->row->op, x, n, dims, n > 0 && lower_flag(c, 2));
+    return lower_fold(c, c->row->op, x, n, dims, n > 0 && lower_flag(c, 2));
 }
 
 ts_value *lower_logsumexp(ts_call *c)
@@ -706,7 +734,7 @@ ts_value *lower_extreme(ts_call *c)
                              (int64_t)lower_flag(c, 2));
         c->nout = 2;
     }
-    return reduce(c, max ? "amax" : "amin", x, n, dims, n > 0 && lower_flag(c, 2));
+    return lower_fold(c, max ? "amax" : "amin", x, n, dims, n > 0 && lower_flag(c, 2));
 }
 
 ts_value *lower_argument(ts_call *c)
@@ -714,7 +742,7 @@ ts_value *lower_argument(ts_call *c)
     int64_t dims[TS_MAX_RANK];
     int n = lower_ints(c, 1, dims);
 
-    return reduce(c, c->row->op, lower_tensor(c, 0), n, dims, n > 0 && lower_flag(c, 2));
+    return lower_fold(c, c->row->op, lower_tensor(c, 0), n, dims, n > 0 && lower_flag(c, 2));
 }
 
 ts_value *lower_any(ts_call *c)
@@ -723,7 +751,7 @@ ts_value *lower_any(ts_call *c)
     int n = lower_ints(c, 1, dims);
     ts_value *x = ts_cast(lower_as(c, 0, TS_BOOL), TS_I32);
 
-    return ts_cast(reduce(c, c->row->op, x, n, dims, n > 0 && lower_flag(c, 2)), TS_BOOL);
+    return ts_cast(lower_fold(c, c->row->op, x, n, dims, n > 0 && lower_flag(c, 2)), TS_BOOL);
 }
 
 /* var(x, dims, correction, keepdim): the mean of squares around the mean, in two passes */
@@ -740,53 +768,121 @@ ts_value *lower_variance(ts_call *c)
         count *= ts_dim(x, i);
     for (int i = 0; i < n; i++)
         count *= ts_dim(x, (int)dims[i]);
-    mean = reduce(c, "mean", x, n, dims, true);
-    v = reduce(c, "sum", ts_square(ts_sub(x, mean)), n, dims, lower_flag(c, 3));
+    mean = lower_fold(c, "mean", x, n, dims, true);
+    v = lower_fold(c, "sum", ts_square(ts_sub(x, mean)), n, dims, lower_flag(c, 3));
     v = ts_mul_scalar(v, 1 / ((double)count - correction));
     c->out[1] = ts_reshape_n(mean, c->rank, c->dims);
     c->nout = 2;
     return !strcmp(c->row->op, "std") ? ts_sqrt(v) : v;
 }
 
-/* norm(x, p, dims, keepdim) */
-ts_value *lower_norm(ts_call *c)
+/* The square root whose slope at 0 is 0: PyTorch has it so for norms. */
+static ts_value *root(ts_call *c, ts_value *x)
 {
-    ts_value *x = lower_as(c, 0, c->dtype);
-    int64_t dims[TS_MAX_RANK];
-    int n = lower_ints(c, 2, dims);
-    double p = lower_number(c, 1, 2);
-    bool keep = lower_flag(c, 3);
+    ts_value *zero = lower_scalar(c, 0), *none = ts_eq(x, zero);
 
+    return ts_where(none, zero, ts_sqrt(ts_where(none, lower_scalar(c, 1), x)));
+}
+
+ts_value *lower_p_norm(ts_call *c, ts_value *x, double p, int n, const int64_t *dims, bool keep)
+{
     if (p == 2)
-        return ts_sqrt(reduce(c, "sum", ts_square(x), n, dims, keep));
+        return root(c, lower_fold(c, "sum", ts_square(x), n, dims, keep));
     if (p == 1)
-        return reduce(c, "sum", ts_abs(x), n, dims, keep);
-    if (p > 1e300)
-        return reduce(c, "amax", ts_abs(x), n, dims, keep);
-    if (p <= 0)
-        return lower_refuse(c, "p = %g", p);
-    x = reduce(c, "sum", ts_pow(ts_abs(x), lower_scalar(c, p)), n, dims, keep);
+        return lower_fold(c, "sum", ts_abs(x), n, dims, keep);
+    if (p == 0)
+        return lower_fold(c, "sum", ts_cast(ts_ne(x, lower_scalar(c, 0)), c->dtype), n, dims, keep);
+    if (isinf(p))
+        return lower_fold(c, p > 0 ? "amax" : "amin", ts_abs(x), n, dims, keep);
+    x = lower_fold(c, "sum", ts_pow(ts_abs(x), lower_scalar(c, p)), n, dims, keep);
     return ts_pow(x, lower_scalar(c, 1 / p));
 }
 
-/* x times a triangle of ones, along dim */
-ts_value *lower_cumsum(ts_call *c)
+/* norm(x, p, dims, keepdim) */
+ts_value *lower_norm(ts_call *c)
 {
-    ts_value *x = lower_as(c, 0, c->dtype), *row, *column, *ones;
-    int dim = lower_dim(c, 1, c->rank);
-    int64_t n;
+    int64_t dims[TS_MAX_RANK];
+    int n = lower_ints(c, 2, dims);
 
-    if (!x || !c->rank || !lower_is_float(c->dtype))
-        return lower_refuse(c, "integers and scalars");
-    n = ts_dim(x, dim);
-    if (n > 4096)
-        return lower_refuse(c, "more than 4096 elements in a row");
-    row = ts_reshape_n(counted(c->g, n, 0, 1), 2, (int64_t[]){n, 1});
-    column = ts_reshape_n(counted(c->g, n, 0, 1), 2, (int64_t[]){1, n});
-    ones = ts_cast(ts_le(row, column), c->dtype);
-    if (c->rank == 1)
-        return ts_reshape_n(ts_matmul(ts_reshape_n(x, 2, (int64_t[]){1, n}), ones), 1, &n);
-    return ts_transpose(ts_matmul(ts_transpose(x, dim, c->rank - 1), ones), dim, c->rank - 1);
+    return lower_p_norm(c, lower_as(c, 0, c->dtype), lower_number(c, 1, 2), n, dims,
+                        lower_flag(c, 3));
+}
+
+/* dist(x, y, p) */
+ts_value *lower_dist(ts_call *c)
+{
+    ts_value *d = ts_sub(lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype));
+
+    return lower_p_norm(c, d, lower_number(c, 2, 2), 0, NULL, false);
+}
+
+/* All dims of x but one; keeps them as 1. */
+static ts_value *norm_but(ts_call *c, ts_value *x, double p, int dim)
+{
+    int64_t dims[TS_MAX_RANK];
+    int n = 0;
+
+    for (int i = 0; i < ts_rank(x); i++)
+        if (i != dim)
+            dims[n++] = i;
+    return n ? lower_p_norm(c, x, p, n, dims, true) : ts_abs(x);
+}
+
+/* renorm(x, p, dim, maxnorm) */
+ts_value *lower_renorm(ts_call *c)
+{
+    ts_value *x = lower_as(c, 0, c->dtype), *norm, *most = lower_as(c, 3, c->dtype);
+
+    if (!x || !most)
+        return NULL;
+    norm = norm_but(c, x, lower_number(c, 1, 2), lower_dim(c, 2, ts_rank(x)));
+    return ts_mul(x, ts_where(ts_gt(norm, most), ts_div(most, ts_add_scalar(norm, 1e-7)),
+                              lower_scalar(c, 1)));
+}
+
+/* _weight_norm_interface(v, g, dim): v g / |v|, and the norms */
+ts_value *lower_weight_norm(ts_call *c)
+{
+    ts_value *v = lower_as(c, 0, c->dtype), *g = lower_as(c, 1, c->dtype), *norm;
+
+    if (!v || !g)
+        return NULL;
+    norm = norm_but(c, v, 2, lower_dim(c, 2, ts_rank(v)));
+    c->out[1] = norm;
+    c->nout = 2;
+    return ts_mul(v, ts_div(g, norm));
+}
+
+/* nansum(x, dims, keepdim) */
+ts_value *lower_nansum(ts_call *c)
+{
+    ts_value *x = lower_as(c, 0, c->dtype);
+    int64_t dims[TS_MAX_RANK];
+    int n = lower_ints(c, 1, dims);
+
+    x = ts_where(lower_op1("isnan", c, x), lower_scalar(c, 0), x);
+    return lower_fold(c, "sum", x, n, dims, n > 0 && lower_flag(c, 2));
+}
+
+/* count_nonzero(x, dims) */
+ts_value *lower_count_nonzero(ts_call *c)
+{
+    int64_t dims[TS_MAX_RANK];
+    int n = lower_ints(c, 1, dims);
+
+    return lower_fold(c, "sum", ts_cast(lower_as(c, 0, TS_BOOL), TS_I64), n, dims, false);
+}
+
+/* aminmax(x, dim, keepdim) */
+ts_value *lower_aminmax(ts_call *c)
+{
+    ts_value *x = lower_tensor(c, 0);
+    int64_t dims[TS_MAX_RANK];
+    int n = lower_ints(c, 1, dims);
+
+    c->out[1] = lower_fold(c, "amax", x, n, dims, lower_flag(c, 2));
+    c->nout = 2;
+    return lower_fold(c, "amin", x, n, dims, lower_flag(c, 2));
 }
 
 ts_value *lower_softmax(ts_call *c)

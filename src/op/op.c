@@ -27,6 +27,12 @@
 #define FMOD         fmod
 #define FLOORDIV     floor_div
 #define REMAINDER    remainder_of
+#define NOT(x)       (double)(~(int64_t)(x))
+#define AND(x, y)    (double)((int64_t)(x) & (int64_t)(y))
+#define OR(x, y)     (double)((int64_t)(x) | (int64_t)(y))
+#define XOR(x, y)    (double)((int64_t)(x) ^ (int64_t)(y))
+#define SHL          shift_left
+#define SHR          shift_right
 
 /* By way of fmod, which is exact: x / y may round up to a whole number (1 / 0.1 is 9.99..). */
 static double remainder_of(double x, double y)
@@ -43,6 +49,17 @@ static double floor_div(double x, double y)
     if (y == 0)
         return x / y;
     return rint(m != 0 && (m < 0) != (y < 0) ? q - 1 : q);
+}
+
+/* A shift by the width or more, or by less than nothing, leaves no bit but the sign's. */
+static double shift_left(double x, double y)
+{
+    return y >= 0 && y < 64 ? (double)(int64_t)((uint64_t)(int64_t)x << (int)y) : 0;
+}
+
+static double shift_right(double x, double y)
+{
+    return (double)((int64_t)x >> (y >= 0 && y < 64 ? (int)y : 63));
 }
 
 #define POINT(name, nin, res, grad, ...)                                                           \
@@ -77,6 +94,7 @@ static double floor_div(double x, double y)
 #define s_ 's'
 #define f_ 'f'
 #define b_ 'b'
+#define i_ 'i'
 static const ts_op table[] = {
 #define POINT(op, ins, res, gradient, ...)                                                         \
     {.name = #op,                                                                                  \

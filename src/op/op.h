@@ -58,7 +58,7 @@ struct ts_op {
     double (*ref)(double x, double y, double z);
     const char *formula;
     const char *attrs; /* "dims:l keepdim:i" */
-    char result;       /* pointwise: s same dtype as x, f that and floats only, b bool */
+    char result; /* pointwise: s same dtype as x, f that and floats only, i integers, b bool */
 };
 
 /* op.c */

@@ -2,8 +2,8 @@
  *
  * POINT: a formula over x, y, z, written once: compiled it is the reference, as text it is the
  *        generated code. The capital names (SEL, EXP, ...) are macros with a scalar and a vector
- *        meaning. res: s the inputs' dtype, f that and floats only, b bool. grad: the gradient
- *        rule, `none` for no gradient.
+ *        meaning. res: s the inputs' dtype, f that and floats only, i that and integers only,
+ *        b bool. grad: the gradient rule, `none` for no gradient.
  * OP:    flags, then the names of its rules; `none` where it has none.
  * MACRO: a composition; only says how to expand.
  * CONTROL: a composition of sub-graphs; has as many outputs as the first of them.
@@ -47,6 +47,7 @@ POINT( round,        1, s, none,        RINT(x) )
 POINT( trunc,        1, s, none,        TRUNC(x) )
 POINT( isnan,        1, b, none,        CMP(x != x) )
 POINT( logical_not,  1, b, none,        CMP(x == 0) )
+POINT( bitwise_not,  1, i, none,        NOT(x) )
 POINT( detach,       1, s, none,        x )
 POINT( nop,          1, s, nop,         x )
 
@@ -70,6 +71,11 @@ POINT( ge,           2, b, none,        CMP(x >= y) )
 POINT( logical_and,  2, b, none,        CMP(x != 0) & CMP(y != 0) )
 POINT( logical_or,   2, b, none,        CMP(x != 0) | CMP(y != 0) )
 POINT( logical_xor,  2, b, none,        CMP(x != 0) ^ CMP(y != 0) )
+POINT( bitwise_and,  2, i, none,        AND(x, y) )
+POINT( bitwise_or,   2, i, none,        OR(x, y) )
+POINT( bitwise_xor,  2, i, none,        XOR(x, y) )
+POINT( bitwise_left_shift,  2, i, none, SHL(x, y) )
+POINT( bitwise_right_shift, 2, i, none, SHR(x, y) )
 POINT( where,        3, s, where,       SEL(x != 0, y, z) )
 
 /*  name        in out flags                      infer       grad        eval        emit spec */
@@ -113,6 +119,7 @@ OP( index_select,   2, 1, TS_INDEX,                index_select,  index_select, 
 OP( index_add,      2, 1, TS_INDEX,                index_add,     index_add,     index_add,     index_add,     none )
 
 OP( host_call,     -1, 0, TS_HOST,                 host_call,     host_call,     host_call,     host_call,     none )
+OP( merge,          2, 1, TS_WINDOW | TS_NODIFF,   merge,         none,          merge,         merge,         none )
 
 /*     name          in out expand */
 MACRO( leaky_relu,                         1, 1, leaky_relu )
@@ -138,6 +145,7 @@ MACRO( avg_pool,                           1, 1, avg_pool )
 MACRO( adaptive_avg_pool,                  1, 1, adaptive_avg_pool )
 MACRO( upsample_nearest,                   1, 1, upsample_nearest )
 MACRO( upsample_bilinear,                  1, 1, upsample_bilinear )
+MACRO( sort,                               1, 2, sort )
 MACRO( one_hot,                            1, 1, one_hot )
 MACRO( embedding,                          2, 1, embedding )
 MACRO( nll_loss,                          -2, 1, nll_loss )
@@ -207,6 +215,8 @@ ATTRS( scatter_add,                      "dim:i shape:l" )
 ATTRS( index_select,                     "dim:i" )
 ATTRS( index_add,                        "dim:i size:i" )
 ATTRS( host_call,                        "id:i gradient:i types:s" )
+ATTRS( merge,                            "dim:i width:i descending:i" )
+ATTRS( sort,                             "dim:i descending:i" )
 ATTRS( one_hot,                          "classes:i dtype:s" )
 ATTRS( embedding,                        "" )
 

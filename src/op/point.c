@@ -14,6 +14,9 @@ ts_status ts_infer_point(ts_node *n)
                               ts_dtype_name(n->in[i]->type.dtype), ts_dtype_name(t.dtype));
     if (n->op->result == 'f')
         TS_TRY(ts_check_float(n, n->in[0]));
+    if (n->op->result == 'i' && (ts_dtype_is_float(t.dtype) || t.dtype == TS_BOOL))
+        return ts_fail_at(n, TS_ERR_TYPE, "%s needs integers, got %s", n->op->name,
+                          ts_dtype_name(t.dtype));
     TS_TRY(ts_broadcast(n, n->nin, n->in, &t));
     if (n->op->result == 'b')
         t.dtype = TS_BOOL;

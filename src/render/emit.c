@@ -136,6 +136,7 @@ static void remember(ts_emit *e, const ts_value *v, const char *key, const char 
 void ts_emit_bind(ts_emit *e, const ts_value *v, const ts_ix *const *at, const char *name)
 {
     remember(e, v, key_of(e, v, at), name);
+    e->memo[e->nmemo - 1].own = true;
 }
 
 static const char *recall(ts_emit *e, const ts_value *v, const char *key)
@@ -375,10 +376,26 @@ const char *ts_emit_node(ts_emit *e, const ts_value *v, const ts_ix *const *at)
     return wrapped(e, v, v->node->op->emit(e, v->node, v->index, at));
 }
 
+/* One lane of a vector that this kernel made and has not stored yet: memory does not have it. */
+static const char *lane_of(ts_emit *e, const ts_value *v, const ts_ix *const *at, const char *key)
+{
+    bool by_lane = false;
+
+    for (int d = 0; d < v->type.rank && e->lane; d++)
+        by_lane = by_lane || ts_ix_uses(at[d], e->lane);
+    for (int i = e->nmemo - 1; i >= 0 && !e->lanes; i--) {
+        const ts_memo *m = &e->memo[i];
+        if (m->v == v && m->own && !m->scalar && !strcmp(m->key, key))
+            return ts_arena_printf(e->a, "%s[%s]", m->name, by_lane ? e->lane->name : "0");
+    }
+    return NULL;
+}
+
 const char *ts_emit_at(ts_emit *e, const ts_value *v, const ts_ix *const *at)
 {
     const char *key = key_of(e, v, at), *name = recall(e, v, key);
 
+    name = name ? name : lane_of(e, v, at, key);
     if (name)
         return name;
     if (e->stored(e->where, v))

@@ -55,6 +55,7 @@ typedef struct ts_memo {
     const ts_value *v;
     const char *key, *name;
     bool scalar; /* in vector mode: the same for every lane */
+    bool own;    /* of a value that this kernel makes */
 } ts_memo;
 
 struct ts_emit {

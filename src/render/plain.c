@@ -52,6 +52,12 @@ static const word words[] = {
     {"FMOD", "fmod$(%1, %2)", "(%2 ? %1 % %2 : 0)"},
     {"FLOORDIV", "@floor_div_#(%1, %2)", "@floor_div_#(%1, %2)"},
     {"REMAINDER", "@mod_#(%1, %2)", "@mod_#(%1, %2)"},
+    {"NOT", NULL, "(~%1)"},
+    {"AND", NULL, "(%1 & %2)"},
+    {"OR", NULL, "(%1 | %2)"},
+    {"XOR", NULL, "(%1 ^ %2)"},
+    {"SHL", NULL, "((uint64_t)%2 < 8 * sizeof(T) ? (T)((uint64_t)%1 << %2) : 0)"},
+    {"SHR", NULL, "(%1 >> ((uint64_t)%2 < 8 * sizeof(T) ? %2 : (T)(8 * sizeof(T) - 1)))"},
 };
 
 /* Those that formulas and kernels call, each before those that call it. */

@@ -275,7 +275,13 @@ static const char scalar_int[] =
     "#define FMOD(x, y) ((y) ? (x) % (y) : 0)\n"
     "#define FLOORDIV(x, y) ((y) ? ((x) / (y) - ((x) % (y) != 0 && ((x) < 0) != ((y) < 0))) : 0)\n"
     "#define REMAINDER(x, y) ((y) ? ((x) % (y) + ((x) % (y) != 0 && ((x) < 0) != ((y) < 0) ? (y) : "
-    "0)) : 0)\n";
+    "0)) : 0)\n"
+    "#define NOT(x) (~(x))\n"
+    "#define AND(x, y) ((x) & (y))\n"
+    "#define OR(x, y) ((x) | (y))\n"
+    "#define XOR(x, y) ((x) ^ (y))\n"
+    "#define SHL(x, y) ((uint64_t)(y) < 8 * sizeof(T) ? (T)((uint64_t)(x) << (y)) : 0)\n"
+    "#define SHR(x, y) ((x) >> ((uint64_t)(y) < 8 * sizeof(T) ? (y) : (T)(8 * sizeof(T) - 1)))\n";
 
 static const char vector_int[] =
     "#define T i32x@\n"
@@ -308,7 +314,13 @@ static const char vector_int[] =
     "#define FLOORDIV(x, y) EACHI(b_ ? a_ / b_ - (a_ % b_ != 0 && (a_ < 0) != (b_ < 0)) : 0, x, "
     "y)\n"
     "#define REMAINDER(x, y) EACHI(b_ ? a_ % b_ + (a_ % b_ != 0 && (a_ < 0) != (b_ < 0) ? b_ : 0) "
-    ": 0, x, y)\n";
+    ": 0, x, y)\n"
+    "#define NOT(x) (~(x))\n"
+    "#define AND(x, y) ((x) & (y))\n"
+    "#define OR(x, y) ((x) | (y))\n"
+    "#define XOR(x, y) ((x) ^ (y))\n"
+    "#define SHL(x, y) EACHI((uint32_t)b_ < 32 ? (int32_t)((uint32_t)a_ << b_) : 0, x, y)\n"
+    "#define SHR(x, y) EACHI(a_ >> ((uint32_t)b_ < 32 ? b_ : 31), x, y)\n";
 
 static const char undefine[] =
     "#undef T\n#undef I\n#undef NAME\n#undef SEL\n#undef CMP\n#undef NUM\n#undef TO_I\n#undef "
@@ -317,7 +329,8 @@ static const char undefine[] =
     "SQRT\n#undef EXP\n#undef LOG\n"
     "#undef TANH\n#undef ERF\n#undef EXPM1\n#undef LOG1P\n#undef SIN\n#undef COS\n#undef "
     "FLOOR\n#undef CEIL\n#undef RINT\n"
-    "#undef TRUNC\n#undef POW\n#undef ATAN2\n#undef FMOD\n#undef FLOORDIV\n#undef REMAINDER\n";
+    "#undef TRUNC\n#undef POW\n#undef ATAN2\n#undef FMOD\n#undef FLOORDIV\n#undef REMAINDER\n"
+    "#undef NOT\n#undef AND\n#undef OR\n#undef XOR\n#undef SHL\n#undef SHR\n";
 
 static const char math_text[] =
     "/* e^x = 2^n e^r, |r| <= ln2/2; e^r - 1 - r = r^2 p(r), error 3e-9. 2^n in two factors: subnormal results too */\n"

@@ -70,6 +70,14 @@ static const struct {
     {"gather", "%0 = gather(%m, %i) dim=1"},
     {"host_call", "%0 : f32[3,5] = host_call(%m) id=4 types=\"f32[3,5]\""},
     {"scatter_add", "%0 : f32[3,9] = scatter_add(%i, %m) dim=1 shape=[3,9]"},
+    {"bitwise_not", "%0 = bitwise_not(%i)"},
+    {"bitwise_and", "%0 = bitwise_and(%i, %i)"},
+    {"bitwise_or", "%0 = bitwise_or(%i, %i)"},
+    {"bitwise_xor", "%0 = bitwise_xor(%i, %i)"},
+    {"bitwise_left_shift", "%0 = bitwise_left_shift(%i, %i)"},
+    {"bitwise_right_shift", "%0 = bitwise_right_shift(%i, %i)"},
+    {"merge", "%0 = merge(%m, %i) dim=1 width=2"},
+    {"sort", "%0, %1 : i64[3,4] = sort(%m) dim=1 descending=1"},
     {"index_select", "%0 : f32[2,4] = index_select(%m, %j) dim=0"},
     {"index_add", "%0 : f32[7,4] = index_add(%c, %m) dim=0 size=7"},
     {"leaky_relu", "%0 = leaky_relu(%m) negative_slope=0.20000000000000001"},
@@ -120,7 +128,7 @@ static char *case_text(ts_arena *a, const ts_op *op, int i)
         if (!strcmp(cases[k].op, op->name) && i-- == 0)
             return ts_arena_printf(a, "%s%s%s\noutput y = %%0\n", header, linear_params,
                                    cases[k].line);
-    if (op->ref && op->nin < 3 && i == 0)
+    if (op->ref && op->nin < 3 && op->result != 'i' && i == 0)
         return ts_arena_printf(a, "%s%%0 = %s(%s)\noutput y = %%0\n", header, op->name,
                                args[op->nin]);
     return NULL;

@@ -183,6 +183,15 @@ def index_add(i, s, dim=0, size=0):
     return out.index_add(dim, i.reshape(-1).long(), s.reshape([*s.shape[:dim], i.numel(), *rest]))
 
 
+def merge(x, places, dim=-1, width=1, descending=0):
+    """Runs of 2 width, each sorted; equal elements in the order of their places' runs."""
+    runs = []
+    for at, p in zip(x.split(2 * width, dim), places.split(2 * width, dim)):
+        order = torch.sort(x.gather(dim, p), dim=dim, descending=bool(descending), stable=True)[1]
+        runs.append(p.gather(dim, order))
+    return torch.cat(runs, dim)
+
+
 def batch_norm(x, mean, var, w=None, b=None, eps=1e-5, momentum=0.1, training=1):
     mean, var = mean.clone(), var.clone()
     return F.batch_norm(x, mean, var, w, b, bool(training), momentum, eps), mean, var
@@ -223,6 +232,9 @@ TORCH = {
     "relu": torch.relu, "step": lambda x: (~(x <= 0)).to(x.dtype), "floor": torch.floor, "ceil": torch.ceil,
     "round": torch.round, "trunc": torch.trunc, "isnan": torch.isnan, "logical_not": torch.logical_not,
     "detach": lambda x: x.detach(), "nop": lambda x: x * 1 if x.is_floating_point() else x,
+    "bitwise_not": torch.bitwise_not, "bitwise_and": torch.bitwise_and, "bitwise_or": torch.bitwise_or,
+    "bitwise_xor": torch.bitwise_xor, "bitwise_left_shift": torch.bitwise_left_shift,
+    "bitwise_right_shift": torch.bitwise_right_shift,
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div,
     "floor_divide": lambda x, y: torch.div(x, y, rounding_mode="floor"),
     "remainder": torch.remainder, "fmod": torch.fmod, "pow": torch.pow, "atan2": torch.atan2,
@@ -250,6 +262,8 @@ TORCH = {
     "gather": lambda x, i, dim=0: x.gather(dim, i.long()),
     "scatter_add": lambda i, s, shape, dim=0: torch.zeros(shape, dtype=s.dtype).scatter_add(dim, i.long(), s),
     "index_select": index_select, "index_add": index_add,
+    "merge": merge,
+    "sort": lambda x, dim=-1, descending=0: torch.sort(x, dim=dim, descending=bool(descending), stable=True),
     "one_hot": lambda i, classes, dtype="i64": F.one_hot(i.long(), classes).to(DTYPE[dtype]),
     "embedding": lambda i, w: F.embedding(i.long(), w),
     "leaky_relu": F.leaky_relu, "gelu": F.gelu, "silu": F.silu, "elu": F.elu, "softplus": F.softplus,

@@ -145,6 +145,21 @@ static void backward_sum(void **state)
     check(g);
 }
 
+/* A kernel that makes a vector, which it stores, and reads it one lane at a time: i64 has no
+ * vectors. */
+static void one_lane_of_what_is_not_stored(void **state)
+{
+    ts_graph *g = ts_graph_new("lanes");
+    ts_value *x = ts_mul_scalar(ts_input(g, "x", TS_F32, 32), 3), *i = ts_cast(x, TS_I32), *y;
+    ts_value *k = ts_input(g, "k", TS_I32, 2);
+
+    (void)state;
+    y = ts_add(ts_cast(ts_square(i), TS_I64), ts_cast(x, TS_I64));
+    ts_output(ts_cast(y, TS_I32), "y");
+    ts_output(ts_sum(ts_mul(ts_reshape(i, 32, 1), k), 1, (int64_t[]){1}, false), "read often");
+    check(g);
+}
+
 /* Bytes and bools are computed as int32_t. */
 static void narrow_wraps(void **state)
 {
@@ -311,12 +326,19 @@ static void other_compiler(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(depthwise),         cmocka_unit_test(rows_of_two_dims),
-        cmocka_unit_test(flip_then_reshape), cmocka_unit_test(backward_sum),
-        cmocka_unit_test(narrow_wraps),      cmocka_unit_test(narrow_iota),
-        cmocka_unit_test(integer_max_pool),  cmocka_unit_test(infinite_literals),
-        cmocka_unit_test(plain_outputs),     cmocka_unit_test(states_to_states),
-        cmocka_unit_test(many_inputs),       cmocka_unit_test(every_n),
+        cmocka_unit_test(depthwise),
+        cmocka_unit_test(rows_of_two_dims),
+        cmocka_unit_test(flip_then_reshape),
+        cmocka_unit_test(backward_sum),
+        cmocka_unit_test(narrow_wraps),
+        cmocka_unit_test(narrow_iota),
+        cmocka_unit_test(integer_max_pool),
+        cmocka_unit_test(infinite_literals),
+        cmocka_unit_test(plain_outputs),
+        cmocka_unit_test(states_to_states),
+        cmocka_unit_test(many_inputs),
+        cmocka_unit_test(every_n),
+        cmocka_unit_test(one_lane_of_what_is_not_stored),
         cmocka_unit_test(other_compiler),
     };
 

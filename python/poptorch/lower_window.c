@@ -1,0 +1,591 @@
+/* lower_window.c - windows of a picture by constant tables of indices: unfold and fold, max pools
+ * that the engine has no op for, resizing, sampling along a grid.
+ *
+ * A table says for each window (or output) and each of its taps which row of the input is meant.
+ * Rows and columns are chosen one after the other, so a table is small.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lower.h"
+
+enum { SPATIAL = 3 };
+
+typedef struct table {
+    int64_t windows, taps;
+    int64_t *at; /* [taps, windows] */
+} table;
+
+typedef struct tables {
+    int n; /* spatial dims */
+    table t[SPATIAL];
+} tables;
+
+static bool make_table(table *t, int64_t windows, int64_t taps)
+{
+    size_t n = windows > 0 && taps > 0 ? (size_t)windows * (size_t)taps : 0;
+
+    *t = (table){windows, taps, n && n <= 1 << 24 ? calloc(n, sizeof(int64_t)) : NULL};
+    return t->at != NULL;
+}
+
+static void free_tables(tables *ts)
+{
+    for (int i = 0; i < ts->n; i++)
+        free(ts->t[i].at);
+}
+
+static ts_value *table_value(ts_call *c, const table *t)
+{
+    return ts_const_n(c->g, TS_I64, t->at, 2, (int64_t[]){t->taps, t->windows});
+}
+
+/* Window o, tap k: o * stride + k * dilation, in the padded input. */
+static bool strided(table *t, int64_t windows, int64_t taps, int64_t stride, int64_t dilation)
+{
+    if (!make_table(t, windows, taps))
+        return false;
+    for (int64_t k = 0; k < taps; k++)
+        for (int64_t o = 0; o < windows; o++)
+            t->at[k * windows + o] = o * stride + k * dilation;
+    return true;
+}
+
+static ts_value *with_batch(ts_value *x, int spatial)
+{
+    int64_t dims[TS_MAX_RANK];
+    int rank = x ? lower_shape_of(x, dims) : 0;
+
+    if (!x || rank != spatial + 1)
+        return x;
+    memmove(dims + 1, dims, sizeof(*dims) * (size_t)rank);
+    dims[0] = 1;
+    return ts_reshape_n(x, rank + 1, dims);
+}
+
+static ts_value *padded(ts_value *x, int spatial, const int64_t *lo, const int64_t *hi, double with)
+{
+    int64_t low[TS_MAX_RANK] = {0}, high[TS_MAX_RANK] = {0};
+    bool any = false;
+
+    for (int i = 0; i < spatial; i++) {
+        low[2 + i] = lo[i];
+        high[2 + i] = hi[i];
+        any = any || lo[i] || hi[i];
+    }
+    return any && x ? ts_pad(x, 2 + spatial, low, high, with) : x;
+}
+
+/* [N, C, H, W] -> [N, C, kh, oh, kw, ow] */
+static ts_value *choose(ts_call *c, ts_value *x, const tables *ts)
+{
+    for (int i = 0; x && i < ts->n; i++)
+        x = ts_apply(c->g, "index_select", 2, (ts_value *[]){x, table_value(c, &ts->t[i])}, "dim:i",
+                     (int64_t)(2 + 2 * i));
+    return x;
+}
+
+/* kh, oh, kw, ow and kh, kw, oh, ow: where each dim of the second lies in the first */
+static void taps_first(int n, int64_t *order)
+{
+    order[0] = 0;
+    order[1] = 1;
+    for (int i = 0; i < n; i++) {
+        order[2 + i] = 2 + 2 * i;
+        order[2 + n + i] = 3 + 2 * i;
+    }
+}
+
+/* --- unfold and fold -------------------------------------------------------------------------- */
+
+typedef struct fold_args {
+    int64_t kernel[2], dilation[2], padding[2], stride[2], windows[2], size[2];
+} fold_args;
+
+static void fold_arguments(const ts_call *c, int from, const int64_t *size, fold_args *f)
+{
+    lower_ints_n(c, from, 2, 1, f->kernel);
+    lower_ints_n(c, from + 1, 2, 1, f->dilation);
+    lower_ints_n(c, from + 2, 2, 0, f->padding);
+    lower_ints_n(c, from + 3, 2, 1, f->stride);
+    for (int i = 0; i < 2; i++) {
+        f->size[i] = size[i] + 2 * f->padding[i];
+        f->windows[i] = (f->size[i] - f->dilation[i] * (f->kernel[i] - 1) - 1) / f->stride[i] + 1;
+    }
+}
+
+static bool fold_tables(const fold_args *f, tables *ts)
+{
+    bool ok = true;
+
+    *ts = (tables){.n = 2};
+    for (int i = 0; i < 2; i++)
+        ok = strided(&ts->t[i], f->windows[i], f->kernel[i], f->stride[i], f->dilation[i]) && ok;
+    return ok;
+}
+
+/* im2col(x, kernel, dilation, padding, stride): [N, C kh kw, oh ow] */
+ts_value *lower_im2col(ts_call *c)
+{
+    ts_value *x = with_batch(lower_tensor(c, 0), 2);
+    int64_t order[TS_MAX_RANK];
+    fold_args f;
+    tables ts;
+
+    if (!x)
+        return NULL;
+    fold_arguments(c, 1, (int64_t[]){ts_dim(x, 2), ts_dim(x, 3)}, &f);
+    x = padded(x, 2, f.padding, f.padding, 0);
+    x = fold_tables(&f, &ts) ? choose(c, x, &ts) : NULL;
+    free_tables(&ts);
+    taps_first(2, order);
+    return x ? ts_reshape_n(ts_permute_n(x, 6, order), c->rank, c->dims) : NULL;
+}
+
+/* col2im(x, size, kernel, dilation, padding, stride): im2col's transpose */
+ts_value *lower_col2im(ts_call *c)
+{
+    ts_value *x = lower_tensor(c, 0);
+    int64_t size[2], order[TS_MAX_RANK], inverse[TS_MAX_RANK], n;
+    fold_args f;
+    tables ts;
+
+    lower_ints_n(c, 1, 2, 1, size);
+    fold_arguments(c, 2, size, &f);
+    n = c->rank > 3 ? c->dims[0] : 1;
+    x = ts_reshape_n(
+        x, 6,
+        (int64_t[]){n, c->dims[c->rank - 3], f.kernel[0], f.kernel[1], f.windows[0], f.windows[1]});
+    taps_first(2, order);
+    for (int i = 0; i < 6; i++)
+        inverse[order[i]] = i;
+    x = ts_permute_n(x, 6, inverse);
+    for (int i = fold_tables(&f, &ts) ? 1 : -1; x && i >= 0; i--)
+        x = ts_apply(c->g, "index_add", 2, (ts_value *[]){table_value(c, &ts.t[i]), x},
+                     "dim:i size:i", (int64_t)(2 + 2 * i), f.size[i]);
+    /* the columns were added while the rows still had two dims, so they lie right */
+    free_tables(&ts);
+    for (int i = 0; x && i < 2; i++)
+        x = ts_slice(x, 2 + i, f.padding[i], f.padding[i] + size[i], 1);
+    return x ? ts_reshape_n(x, c->rank, c->dims) : NULL;
+}
+
+/* --- max pools -------------------------------------------------------------------------------- */
+
+/* The place in the unpadded, flat picture of each window's taps: [oh ow, kh kw] */
+static ts_value *flat_places(ts_call *c, const tables *ts, const int64_t *size, const int64_t *pad)
+{
+    int64_t windows = 1, taps = 1, *flat;
+    ts_value *v = NULL;
+
+    for (int i = 0; i < ts->n; i++) {
+        windows *= ts->t[i].windows;
+        taps *= ts->t[i].taps;
+    }
+    flat = calloc((size_t)windows * (size_t)taps, sizeof(*flat));
+    for (int64_t o = 0; flat && o < windows; o++)
+        for (int64_t k = 0; k < taps; k++) {
+            int64_t rest_o = o, rest_k = k, scale = 1;
+
+            for (int i = ts->n - 1; i >= 0; i--) {
+                const table *t = &ts->t[i];
+
+                flat[o * taps + k] +=
+                    scale * (t->at[rest_k % t->taps * t->windows + rest_o % t->windows] - pad[i]);
+                rest_o /= t->windows;
+                rest_k /= t->taps;
+                scale *= size[i];
+            }
+        }
+    if (flat)
+        v = ts_const_n(c->g, TS_I64, flat, 2, (int64_t[]){windows, taps});
+    free(flat);
+    return v;
+}
+
+/* The largest of each window, the first of equals, and its place. x has its padding. */
+static ts_value *largest(ts_call *c, ts_value *x, const tables *ts, const int64_t *size,
+                         const int64_t *pad)
+{
+    int64_t order[TS_MAX_RANK], by[TS_MAX_RANK], dims[4] = {1, 1, 1, 1}, last = 3;
+    ts_value *at, *flat = flat_places(c, ts, size, pad);
+    int n = ts->n;
+
+    x = choose(c, x, ts);
+    if (!x || !flat)
+        return NULL;
+    dims[0] = ts_dim(x, 0);
+    dims[1] = ts_dim(x, 1);
+    taps_first(n, order);
+    for (int i = 0; i < n; i++) { /* windows first here */
+        by[2 + i] = order[2 + n + i];
+        by[2 + n + i] = order[2 + i];
+        dims[2] *= ts->t[i].windows;
+        dims[3] *= ts->t[i].taps;
+    }
+    by[0] = 0;
+    by[1] = 1;
+    x = ts_reshape_n(ts_permute_n(x, 2 + 2 * n, by), 4, dims);
+    at = x ? ts_apply(c->g, "argmax", 1, &x, "dims:l keepdim:i", 1, &last, (int64_t)1) : NULL;
+    flat = ts_expand_n(flat, 4, dims);
+    c->out[1] = ts_reshape_n(ts_gather(flat, 3, at), c->rank, c->dims);
+    c->nout = 2;
+    return ts_reshape_n(ts_gather(x, 3, at), c->rank, c->dims);
+}
+
+static int spatial_of(const ts_call *c)
+{
+    for (int n = 1; n <= SPATIAL; n++)
+        if (strchr(c->row->name, '0' + n))
+            return n;
+    return 2;
+}
+
+static double lowest(ts_dtype t)
+{
+    return lower_is_float(t) ? -INFINITY : INT32_MIN;
+}
+
+/* max_poolNd_with_indices(x, kernel, stride, padding, dilation, ceil_mode), of any dilation */
+ts_value *lower_window_max(ts_call *c)
+{
+    int n = spatial_of(c);
+    ts_value *x = with_batch(lower_tensor(c, 0), n), *y = NULL;
+    int64_t kernel[3], stride[3], padding[3], dilation[3], hi[3], size[3], none[TS_MAX_RANK];
+    bool own_stride = lower_ints(c, 2, none) > 0, ok = x != NULL;
+    tables ts = {.n = n};
+
+    lower_ints_n(c, 1, n, 1, kernel);
+    lower_ints_n(c, 2, n, 1, stride);
+    lower_ints_n(c, 3, n, 0, padding);
+    lower_ints_n(c, 4, n, 1, dilation);
+    for (int i = 0; ok && i < n; i++) {
+        int64_t windows = c->dims[c->rank - n + i], s = own_stride ? stride[i] : kernel[i];
+        int64_t need = (windows - 1) * s + dilation[i] * (kernel[i] - 1) + 1;
+
+        size[i] = ts_dim(x, 2 + i);
+        hi[i] = need - size[i] - padding[i];
+        hi[i] = hi[i] < 0 ? 0 : hi[i];
+        ok = strided(&ts.t[i], windows, kernel[i], s, dilation[i]);
+    }
+    if (ok)
+        y = largest(c, padded(x, n, padding, hi, lowest(c->dtype)), &ts, size, padding);
+    free_tables(&ts);
+    return y;
+}
+
+static ts_value *adaptive_windows(ts_call *c);
+
+/* The places only: made when somebody reads them. */
+ts_value *lower_max_places(ts_call *c)
+{
+    ts_dtype t = c->dtype;
+    ts_value *y, *x = lower_tensor(c, 0);
+
+    c->dtype = x ? ts_dtype_of(x) : t;
+    y = strstr(c->row->name, "adaptive") ? adaptive_windows(c) : lower_window_max(c);
+    c->nout = 1;
+    c->dtype = t;
+    return y ? c->out[1] : NULL;
+}
+
+/* Windows of uneven sizes name their last row again. */
+static ts_value *adaptive_windows(ts_call *c)
+{
+    int n = spatial_of(c);
+    ts_value *x = with_batch(lower_tensor(c, 0), n), *y = NULL;
+    int64_t size[3], none[3] = {0};
+    tables ts = {.n = n};
+    bool ok = x != NULL;
+
+    for (int i = 0; ok && i < n; i++) {
+        int64_t to = c->dims[c->rank - n + i], taps = 1;
+
+        size[i] = ts_dim(x, 2 + i);
+        for (int64_t o = 0; o < to; o++) {
+            int64_t len = ((o + 1) * size[i] + to - 1) / to - o * size[i] / to;
+            taps = len > taps ? len : taps;
+        }
+        ok = make_table(&ts.t[i], to, taps);
+        for (int64_t o = 0; ok && o < to; o++)
+            for (int64_t k = 0; k < taps; k++) {
+                int64_t at = o * size[i] / to + k, end = ((o + 1) * size[i] + to - 1) / to;
+                ts.t[i].at[k * to + o] = at < end ? at : end - 1;
+            }
+    }
+    if (ok)
+        y = largest(c, x, &ts, size, none);
+    free_tables(&ts);
+    return y;
+}
+
+/* adaptive_max_poolNd(x, size): where the sizes divide, an ordinary pool */
+ts_value *lower_adaptive_max_pool(ts_call *c)
+{
+    int n = spatial_of(c);
+    ts_value *x = with_batch(lower_tensor(c, 0), n);
+    int64_t kernel[SPATIAL];
+
+    for (int i = 0; x && i < n; i++) {
+        int64_t size = ts_dim(x, 2 + i), to = c->dims[c->rank - n + i];
+
+        if (size % to)
+            return adaptive_windows(c);
+        kernel[i] = size / to;
+    }
+    c->nout = 1;
+    if (!x)
+        return NULL;
+    x = ts_apply(c->g, "max_pool", 1, &x, "kernel:l stride:l", n, kernel, n, kernel);
+    return ts_reshape_n(x, c->rank, c->dims);
+}
+
+/* --- resizing --------------------------------------------------------------------------------- */
+
+/* Input per output: by the factors where they are given (a list, or a number for each dim). */
+static double step_of(const ts_call *c, int arg, int d, int64_t in, int64_t out)
+{
+    PyObject *list = arg < PyTuple_GET_SIZE(c->args) ? PyTuple_GET_ITEM(c->args, arg) : Py_None;
+    double factor = 0;
+
+    if (PyList_Check(list) || PyTuple_Check(list)) {
+        if (d < PySequence_Fast_GET_SIZE(list))
+            factor = PyFloat_AsDouble(PySequence_Fast_GET_ITEM(list, d));
+    } else
+        factor = lower_number(c, arg + d, 0);
+    PyErr_Clear();
+    return factor > 0 ? 1 / factor : (double)in / (double)out;
+}
+
+/* Is a factor other than the ratio of the sizes? Then PyTorch goes by the factor. */
+static bool has_factors(const ts_call *c, int arg, const ts_value *x)
+{
+    for (int i = 0; i < ts_rank(x) - 2; i++) {
+        int64_t in = ts_dim(x, 2 + i), out = c->dims[2 + i];
+
+        if (fabs(step_of(c, arg, i, in, out) * (double)out / (double)in - 1) > 1e-9)
+            return true;
+    }
+    return false;
+}
+
+/* Output o takes input (o + shift) * step, rounded down. */
+static ts_value *nearest(ts_call *c, ts_value *x, double shift)
+{
+    int n = x ? ts_rank(x) - 2 : 0;
+
+    for (int i = 0; x && i < n; i++) {
+        int64_t in = ts_dim(x, 2 + i), out = c->dims[2 + i];
+        double step = step_of(c, 2, i, in, out);
+        int64_t *at = malloc(sizeof(*at) * (size_t)out);
+
+        for (int64_t o = 0; at && o < out; o++) {
+            int64_t k = (int64_t)floor(((double)o + shift) * step);
+            at[o] = k < in ? k : in - 1;
+        }
+        x = at ? ts_apply(c->g, "index_select", 2,
+                          (ts_value *[]){x, ts_const_n(c->g, TS_I64, at, 1, &out)}, "dim:i",
+                          (int64_t)(2 + i))
+               : NULL;
+        free(at);
+    }
+    return x;
+}
+
+/* _upsample_nearest_exactNd(x, size, factors) */
+ts_value *lower_nearest_exact(ts_call *c)
+{
+    return nearest(c, lower_tensor(c, 0), 0.5);
+}
+
+/* upsample_nearestNd(x, size, factors) */
+ts_value *lower_nearest(ts_call *c)
+{
+    ts_value *x = lower_tensor(c, 0);
+
+    if (x && has_factors(c, 2, x))
+        return nearest(c, x, 0);
+    return x ? ts_apply(c->g, "upsample_nearest", 1, &x, "size:l", ts_rank(x) - 2, c->dims + 2)
+             : NULL;
+}
+
+static double hat(double d)
+{
+    return fabs(d) < 1 ? 1 - fabs(d) : 0;
+}
+
+/* Keys' cubic with a = -0.75, as PyTorch has it: of taps at distances 1+t, t, 1-t, 2-t */
+static double cubic(double d)
+{
+    const double a = -0.75;
+
+    d = fabs(d);
+    if (d <= 1)
+        return ((a + 2) * d - (a + 3)) * d * d + 1;
+    return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
+}
+
+/* [in, out]: each output's weights of `taps` inputs; taps beyond an end count for the end */
+static ts_value *weights_of(ts_call *c, int64_t in, int64_t out, double step, bool corners,
+                            int taps, double (*weight)(double))
+{
+    float *w = calloc((size_t)in * (size_t)out, sizeof(*w));
+    ts_value *v = NULL;
+
+    for (int64_t o = 0; w && o < out; o++) {
+        double at = corners ? (out > 1 ? (double)o * (double)(in - 1) / (double)(out - 1) : 0)
+                            : ((double)o + 0.5) * step - 0.5;
+        int64_t first = (int64_t)floor(at) - (taps / 2 - 1);
+
+        for (int64_t k = first; k < first + taps; k++)
+            w[(k < 0 ? 0 : k >= in ? in - 1 : k) * out + o] += (float)weight(at - (double)k);
+    }
+    if (w)
+        v = ts_cast(ts_const_n(c->g, TS_F32, w, 2, (int64_t[]){in, out}), c->dtype);
+    free(w);
+    return v;
+}
+
+/* Dim by dim: x times weights. */
+static ts_value *resized(ts_call *c, ts_value *x, int taps, double (*weight)(double))
+{
+    int rank = x ? ts_rank(x) : 0;
+
+    for (int d = 2; x && d < rank; d++) {
+        int64_t in = ts_dim(x, d), out = c->dims[d];
+        ts_value *w =
+            weights_of(c, in, out, step_of(c, 3, d - 2, in, out), lower_flag(c, 2), taps, weight);
+
+        x = ts_matmul(d == rank - 1 ? x : ts_transpose(x, d, rank - 1), w);
+        x = d == rank - 1 ? x : ts_transpose(x, d, rank - 1);
+    }
+    return x;
+}
+
+/* upsample_bicubic2d(x, size, align_corners, factors) */
+ts_value *lower_bicubic(ts_call *c)
+{
+    return resized(c, lower_tensor(c, 0), 4, cubic);
+}
+
+/* upsample_linear1d, bilinear2d, trilinear3d(x, size, align_corners, factors) */
+ts_value *lower_linear_resize(ts_call *c)
+{
+    ts_value *x = lower_tensor(c, 0);
+
+    if (x && !lower_flag(c, 2) && has_factors(c, 3, x))
+        return resized(c, x, 2, hat);
+    return x ? ts_apply(c->g, "upsample_bilinear", 1, &x, "size:l align_corners:i", ts_rank(x) - 2,
+                        c->dims + 2, (int64_t)lower_flag(c, 2))
+             : NULL;
+}
+
+/* --- sampling --------------------------------------------------------------------------------- */
+
+/* affine_grid_generator(theta [N, 2, 3], size, align_corners): [N, H, W, 2] */
+ts_value *lower_affine_grid(ts_call *c)
+{
+    ts_value *theta = lower_tensor(c, 0), *base = NULL;
+    int64_t h = c->dims[1], w = c->dims[2];
+    bool corners = lower_flag(c, 2);
+    float *at;
+
+    if (!theta || c->rank != 4)
+        return lower_refuse(c, "a grid of rank %d", c->rank);
+    at = malloc(sizeof(*at) * (size_t)(h * w * 3));
+    for (int64_t i = 0; at && i < h * w; i++) {
+        int64_t xy[2] = {i % w, i / w}, size[2] = {w, h};
+
+        for (int d = 0; d < 2; d++) {
+            double span = corners ? (double)(size[d] - 1) : (double)size[d];
+            double p = corners ? (double)xy[d] : (double)xy[d] + 0.5;
+            at[3 * i + d] = (float)(span > 0 ? 2 * p / span - 1 : 0);
+        }
+        at[3 * i + 2] = 1;
+    }
+    if (at)
+        base = ts_cast(ts_const_n(c->g, TS_F32, at, 2, (int64_t[]){h * w, 3}), c->dtype);
+    free(at);
+    return ts_reshape_n(ts_matmul(base, ts_transpose(theta, 1, 2)), c->rank, c->dims);
+}
+
+enum { ZEROS, BORDER, REFLECTION };
+
+/* From -1..1 to the input's columns (or rows), beyond its ends as the padding says. */
+static ts_value *unnormalised(ts_call *c, ts_value *g, int64_t size, int padding, bool corners)
+{
+    double low = corners ? 0 : -0.5, span = corners ? (double)(size - 1) : (double)size;
+    ts_value *x = ts_add_scalar(ts_mul_scalar(ts_add_scalar(g, 1), span / 2), low);
+
+    if (padding == REFLECTION && span > 0) { /* there and back: a triangle of 2 span */
+        ts_value *two = lower_scalar(c, 2 * span);
+
+        x = lower_op2("remainder", c, ts_add_scalar(x, -low), two);
+        x = ts_where(ts_gt(x, lower_scalar(c, span)), ts_sub(two, x), x);
+        x = ts_add_scalar(x, low);
+    }
+    return padding == ZEROS ? x : ts_clamp(x, 0, (double)(size - 1));
+}
+
+typedef struct sample {
+    ts_value *flat; /* [N, C, H W] */
+    int64_t n, channels, h, w, count;
+} sample;
+
+/* The picture at whole coordinates, 0 outside it: [N, C, count] */
+static ts_value *at_corner(ts_call *c, const sample *s, ts_value *x, ts_value *y)
+{
+    ts_value *zero = lower_scalar(c, 0), *inside, *at, *v;
+
+    inside =
+        lower_op2("logical_and", c, ts_ge(x, zero), ts_le(x, lower_scalar(c, (double)s->w - 1)));
+    inside = lower_op2("logical_and", c, inside, ts_ge(y, zero));
+    inside = lower_op2("logical_and", c, inside, ts_le(y, lower_scalar(c, (double)s->h - 1)));
+    x = ts_cast(ts_clamp(x, 0, (double)(s->w - 1)), TS_I64);
+    y = ts_cast(ts_clamp(y, 0, (double)(s->h - 1)), TS_I64);
+    at = ts_add(ts_mul_scalar(y, (double)s->w), x);
+    at = ts_expand_n(at, 3, (int64_t[]){s->n, s->channels, s->count});
+    v = ts_gather(s->flat, 2, at);
+    return ts_where(inside, v, zero);
+}
+
+/* grid_sampler_2d(x, grid, mode, padding, align_corners) */
+ts_value *lower_grid_sample(ts_call *c)
+{
+    ts_value *in = lower_tensor(c, 0), *grid = lower_as(c, 1, c->dtype), *xy[2], *floor_[2], *w[2];
+    int64_t mode = lower_int(c, 2, 0);
+    ts_value *sum = NULL;
+    sample s;
+
+    if (mode > 1)
+        return lower_refuse(c, "mode='bicubic'");
+    if (!in || !grid)
+        return NULL;
+    s = (sample){.n = c->dims[0],
+                 .channels = c->dims[1],
+                 .h = ts_dim(in, 2),
+                 .w = ts_dim(in, 3),
+                 .count = c->dims[2] * c->dims[3]};
+    s.flat = ts_reshape_n(in, 3, (int64_t[]){s.n, s.channels, s.h * s.w});
+    for (int i = 0; i < 2; i++) {
+        xy[i] = ts_reshape_n(ts_slice(grid, 3, i, i + 1, 1), 3, (int64_t[]){s.n, 1, s.count});
+        xy[i] = unnormalised(c, xy[i], i ? s.h : s.w, (int)lower_int(c, 3, 0), lower_flag(c, 4));
+        floor_[i] = lower_op1("floor", c, xy[i]);
+        w[i] = ts_sub(xy[i], floor_[i]);
+    }
+    if (mode == 1)
+        return ts_reshape_n(
+            at_corner(c, &s, lower_op1("round", c, xy[0]), lower_op1("round", c, xy[1])), c->rank,
+            c->dims);
+    for (int k = 0; k < 4; k++) {
+        ts_value *v =
+            at_corner(c, &s, ts_add_scalar(floor_[0], k & 1), ts_add_scalar(floor_[1], k >> 1));
+        ts_value *wx = k & 1 ? w[0] : ts_sub(lower_scalar(c, 1), w[0]);
+        ts_value *wy = k >> 1 ? w[1] : ts_sub(lower_scalar(c, 1), w[1]);
+
+        v = ts_mul(v, ts_mul(wx, wy));
+        sum = sum ? ts_add(sum, v) : v;
+    }
+    return ts_reshape_n(sum, c->rank, c->dims);
+}

@@ -1,0 +1,93 @@
+#!/usr/bin/python3
+"""Write doc/torch-ops.md: the ATen ops that poptorch takes, from the table in python/poptorch/lower.c.
+
+    tools/torch-ops-doc.py            write it
+    tools/torch-ops-doc.py --check    exit 1 when it is not what this would write
+
+What a row refuses is found in its function: the words of lower_refuse.
+"""
+
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "doc" / "torch-ops.md"
+
+HEAD = """\
+# PyTorch ops
+
+Written by `tools/torch-ops-doc.py` from the table in `python/poptorch/lower.c`.
+
+What a model's `forward()` may call: these ATen ops, and every function of PyTorch that is made of them (`einsum`,
+`F.normalize`, `chunk`, `nn.LSTM`, ...). A name without an overload stands for all of them; `op_` and `out=` count
+as the op. Names of PyTorch 1.13 and of 2.x both have rows.
+
+- Each op is compared with PyTorch, values and gradients, in `test/python/test_poptorch_ops.py`, which also states a
+  call of PyTorch for every op of the engine (`doc/ops.md`).
+- What does not depend on inputs, weights or buffers is computed by PyTorch while the model is traced, so it needs no
+  row: any op may make a mask, a position or a table.
+- An op without a row, and a call that a row refuses, are reported together, each with the line of the model.
+- A result whose size depends on values (`nonzero`, `unique`, `x[mask]` with a mask that is computed) cannot be. With a
+  mask that is a constant `x[mask]` works; `x[mask] = v` and `masked_fill` always do.
+- Of several values written to one place (`scatter`, `x[i] = v`) the last is taken.
+- `sort` and what uses it are stable; results in `i64` come back as `int32`.
+- `ctc_loss` takes 512 steps at most.
+"""
+
+
+def functions():
+    """function -> what it refuses"""
+    found = {}
+    for file in sorted((ROOT / "python/poptorch").glob("lower*.c")):
+        for m in re.finditer(r"^(?:static )?[\w *]+?(\w+)\([^;{]*?\)\n\{\n(.*?)^\}", file.read_text(), re.M | re.S):
+            words = re.findall(r'lower_refuse\(\s*c,\s*((?:"[^"]*"\s*)+)', m[2])
+            found[m[1]] = ["".join(re.findall(r'"([^"]*)"', w)) for w in words]
+    return found
+
+
+def families():
+    """[(family, [(op, function)])]"""
+    text = (ROOT / "python/poptorch/lower.c").read_text()
+    table = text[text.index("rows[] = {"):]
+    table = table[:table.index("\n};")]
+    out = []
+    for line in table.splitlines():
+        comment = re.match(r"    /\* (.*?) \*/$", line)
+        row = re.match(r'    \{"(\w+)::([\w.]+)", (\w+),', line)
+        if comment:
+            out.append((comment[1], []))
+        elif row and row[1] == "aten" and row[3] != "lower_dynamic":    # that one only says why not
+            out[-1][1].append((row[2], row[3]))
+    return out
+
+
+def wrapped(line):
+    return textwrap.fill(line, 118, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def text():
+    refused, out, count = functions(), [], 0
+    for family, rows in families():
+        out.append(f"\n## {family[0].upper()}{family[1:]}\n\n" + wrapped(" ".join(f"`{op}`" for op, _ in rows)))
+        count += len(rows)
+        notes = {}
+        for op, function in rows:
+            for why in refused.get(function, []):
+                notes.setdefault(re.sub(r"%(ll)?[a-z]", "..", why), []).append(op)
+        if notes:
+            out.append("\n" + wrapped("Refused: " + "; ".join(
+                f"{why} ({', '.join(f'`{o}`' for o in ops)})" for why, ops in notes.items()) + "."))
+    return f"{HEAD}\n{count} rows.\n" + "".join(out)
+
+
+def main():
+    if "--check" in sys.argv[1:]:
+        if OUT.read_text() != text():
+            sys.exit("doc/torch-ops.md is not up to date: tools/torch-ops-doc.py writes it")
+        return
+    OUT.write_text(text())
+
+
+main()
