@@ -1,6 +1,7 @@
 """The examples train, and say what is wrong with bad data."""
 
 import gzip
+import json
 import os
 import re
 import struct
@@ -54,6 +55,19 @@ def test_the_seed_repeats_a_run(build_dir, fashion):
             for seed, threads in ((1, 1), (1, 3), (2, 2))]
     assert runs[0].stderr == runs[1].stderr != runs[2].stderr
     assert runs[0].stdout == runs[1].stdout
+
+
+def test_pipelines_give_the_same(build_dir, fashion, tmp_path):
+    """Pipelined, sharded, offloaded: the same losses and accuracy."""
+    kinds = ([], ["--strategy", "sharded"], ["--offload-optimiser"], ["--profile", "--profile-dir", tmp_path / "p"])
+    runs = [run(build_dir, "mnist_pipeline", "--epochs", 1, "--limit", 4000, *kind) for kind in kinds]
+    assert all(accuracy(r) == accuracy(runs[0]) for r in runs)
+    losses = [re.findall(r"loss (\S+)", r.stderr) for r in runs]
+    assert losses[0] and all(x == losses[0] for x in losses)
+    events = json.loads((tmp_path / "p" / "trace.json").read_text())
+    assert {e["tid"] for e in events} == {0, 1, 2, 3} and all(e["dur"] >= 0 for e in events)
+    # every micro-batch: forward and backward on each device, the last one's in one; 4 updates at least
+    assert len(events) >= 100 * 7 + 10 * 4
 
 
 def test_too_few_samples(build_dir, fashion):
