@@ -186,6 +186,14 @@ def text(value, form):
     return "-" if value is None else form.format(value)
 
 
+def pipeline(build, threads):
+    """Stages on several devices: what waiting costs beyond the schedule, and the speed against one device."""
+    done = subprocess.run([build / "bench" / "pipeline", str(threads)], capture_output=True, text=True)
+    print()
+    for line in (done.stdout or f"not measured: {done.stderr.strip()}").splitlines():
+        print(f"pipeline: {line}")
+
+
 def loader(build, steps):
     """The loader alone, against the samples that W1 consumes at that many steps a second."""
     done = subprocess.run([build / "bench" / "loader"], capture_output=True, text=True)
@@ -242,6 +250,7 @@ def main():
         w1 = next((r for r in results if r["workload"] == "W1"), None)
         if w1:
             loader(args.build, w1["tessera_steps_per_s"])
+            pipeline(args.build, args.threads)
         if w1 and with_torch:
             package(args, w1, cache)
     out = args.build / "bench.json"
