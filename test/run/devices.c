@@ -495,6 +495,47 @@ static void the_trace_shows_the_schedule(void **state)
     ts_graph_free(g);
 }
 
+/* All that several devices need is in the file. */
+static void saved_and_loaded(void **state)
+{
+    ts_stage stages[4];
+    ts_optimizer adam = ts_adamw(0.01);
+    ts_options opt = {.optimizer = &adam,
+                      .stages = stages,
+                      .nstages = cut(4, stages, false),
+                      .gradient_accumulation = 7,
+                      .replicas = 2,
+                      .recompute = true,
+                      .offload = TS_OFFLOAD_OPTIMIZER,
+                      .cache_dir = ""};
+    ts_graph *g = tied(BATCH);
+    static float x[2 * 7 * BATCH * 12];
+    static int32_t labels[2 * 7 * BATCH];
+    char *folder = test_folder(), path[4096];
+    ts_executable *exe[2];
+    float loss[2][2];
+
+    (void)state;
+    for (int i = 0; i < TS_COUNT(x); i++)
+        x[i] = (float)(i % 31) / 31;
+    snprintf(path, sizeof(path), "%s/net.tse", folder);
+    assert_ok(ts_compile(g, &opt, &exe[0]));
+    assert_ok(ts_executable_save(exe[0], path));
+    assert_ok(ts_executable_load(path, &exe[1]));
+    for (int k = 0; k < 2; k++) {
+        ts_engine *e;
+        assert_ok(ts_engine_new(exe[k], &(ts_run_options){.threads = 2, .seed = 3}, &e));
+        for (int i = 0; i < 3; i++)
+            assert_ok(ts_engine_run(e, (const void *[]){x, labels}, (void *[]){NULL, loss[k]}));
+        ts_engine_free(e);
+        ts_executable_free(exe[k]);
+    }
+    assert_memory_equal(loss[0], loss[1], sizeof(loss[0]));
+    test_folder_remove(folder);
+    free(folder);
+    ts_graph_free(g);
+}
+
 static void over_budget(void **state)
 {
     ts_optimizer adam = ts_adamw(0.01);
@@ -554,6 +595,7 @@ int main(void)
         cmocka_unit_test(a_stage_that_stops_says_which),
         cmocka_unit_test(a_thousand_updates_on_eight_devices),
         cmocka_unit_test(the_trace_shows_the_schedule),
+        cmocka_unit_test(saved_and_loaded),
         cmocka_unit_test(over_budget),
         cmocka_unit_test(what_cannot_be),
         cmocka_unit_test(stages_give_the_same_bits),
