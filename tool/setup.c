@@ -161,6 +161,29 @@ static int check_shapes(run *r)
     return TOOL_OK;
 }
 
+/* "Cut for 2 devices: conv1, conv2 | fc1, fc2; 19 % of their time idle, as modelled" */
+static void say_cut(const ts_graph *g, const ts_options *opt)
+{
+    ts_plan_info *p;
+    char line[600] = "";
+
+    if (ts_plan_new(g, opt, &p))
+        return;
+    for (int d = 0; d < p->ndevices; d++)
+        for (int i = 0, n = 0; i < p->nlayers; i++) {
+            size_t used = strlen(line);
+            if (p->layers[i].device == d && p->layers[i].name[0] && used < sizeof(line) - 80)
+                snprintf(line + used, sizeof(line) - used, "%s%.60s",
+                         n++ ? ", "
+                         : d ? " | "
+                             : "",
+                         p->layers[i].name);
+        }
+    say("Cut for %d devices: %s; %.0f %% of their time idle, as modelled", p->ndevices, line,
+        100 * p->bubble);
+    ts_plan_free(p);
+}
+
 static int compile(run *r)
 {
     ts_options opt = chosen_options();
@@ -178,6 +201,8 @@ static int compile(run *r)
     if (!code &&
         (ts_model_graph(r->model, &model, &r->graph) || ts_compile(r->graph, &opt, &r->exe)))
         code = failed();
+    if (!code && opt.devices > 1 && !opt.nstages)
+        say_cut(r->graph, &opt);
     if (!code && (opt.nstages > 1 || opt.devices > 1) && opt.schedule == TS_PIPELINED &&
         chosen.accumulation == 1)
         say("With --gradient-accumulation 1 the devices have nothing to overlap and take turns");

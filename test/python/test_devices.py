@@ -53,14 +53,23 @@ def data(tmp_path):
 # --- train
 
 
+def tool_fails(tool, *args):
+    tool(*args, code=FAILED)
+    return tool.err
+
+
 def test_stages_and_devices_give_the_same_bits(tool, data, tmp_path):
     args = ["train", data, *STAGES, "--epochs", 1, "--optimizer", "adam"]
     tool(*args, "--output", "one.pth")
     one = (tmp_path / "one.pth").read_bytes()
     for name, more in {"four": ["--stages", "B1|B2|B3|B4", "--queue-depth", 1],
+                       "cut": ["--devices", 3, "--recompute", "--offload", "optimizer,activations"],
                        "back": ["--stages", " B1 | B2 | B3 , B4@0 ", "--strategy", "sharded"]}.items():
         tool(*args, *more, "--output", f"{name}.pth")
         assert (tmp_path / f"{name}.pth").read_bytes() == one, name
+    out = tool(*args, "--devices", 2, "--output", "cut.pth")
+    assert re.search(r"Cut for 2 devices: layer1.*\|.*layer4.*; \d+ % of their time idle", out)
+    assert "needs" in tool_fails(tool, *args, "--device-memory", "100KiB", "--output", "small.pth")
     out = tool(*args, "--gradient-accumulation", 1, "--stages", "B1,B2|B3,B4", "--output", "turns.pth")
     assert "nothing to overlap" in out
 
