@@ -28,7 +28,7 @@ typedef struct devices {
 
 /* --- kernels to devices --- */
 
-static const ts_node *place_of(const ts_kernel *k)
+const ts_node *ts_kernel_node(const ts_kernel *k)
 {
     const ts_value *v = k->copy ? k->copy : k->nroots ? k->roots[0] : k->reads[0];
 
@@ -75,7 +75,7 @@ static ts_status find_devices(devices *x)
     p->pipe.ndevices = 1;
     for (int i = 0; i < p->nkernels; i++) {
         ts_kernel *k = p->kernels[i];
-        TS_TRY(device_of(x, place_of(k), &k->device));
+        TS_TRY(device_of(x, ts_kernel_node(k), &k->device));
         p->pipe.ndevices = TS_MAX(p->pipe.ndevices, k->device + 1);
     }
     return TS_OK;
@@ -160,7 +160,7 @@ static void name_section(devices *x, ts_section *s)
     ts_text t = {0};
 
     for (int i = s->first; i < s->first + s->count; i++) {
-        const ts_node *n = place_of(x->p->kernels[i]);
+        const ts_node *n = ts_kernel_node(x->p->kernels[i]);
         const char *block = n && n->block ? n->block : "";
         const char *known = t.len && block[0] ? strstr(t.s, block) : NULL;
         size_t len = strlen(block);

@@ -82,7 +82,8 @@ bool ts_same_layout(const ts_value *x, const ts_value *y);
 ts_status ts_plan_schedule(ts_arena *a, ts_program *p);
 /* device.c */
 ts_status ts_plan_devices(ts_arena *a, const ts_options *opt, ts_program *p);
-void ts_plan_renumber(ts_program *p); /* after kernels were put between others */
+const ts_node *ts_kernel_node(const ts_kernel *k); /* that it is made for, or NULL: a load */
+void ts_plan_renumber(ts_program *p);              /* after kernels were put between others */
 /* recompute.c, offload.c */
 void ts_plan_recompute(ts_arena *a, ts_program *p);
 void ts_plan_offload(ts_arena *a, const ts_options *opt, ts_program *p);

@@ -43,16 +43,11 @@ static void find_order(layers *x)
     }
 }
 
-static const ts_node *made_by(const ts_kernel *k)
-{
-    return k->anchor ? k->anchor : (k->copy ? k->copy : k->roots[0])->node;
-}
-
 static void add_work(layers *x)
 {
     for (int i = 0; i < x->p->nkernels; i++) {
         const ts_kernel *k = x->p->kernels[i];
-        const ts_node *n = made_by(k);
+        const ts_node *n = ts_kernel_node(k);
         if (!n || k->phase)
             continue;
         ts_plan_layer *l = layer_of(x, n->layer, n->block, k->device);
@@ -93,7 +88,7 @@ static bool read_backward(const ts_program *p, const ts_value *v)
 {
     for (int i = 0; i < p->nkernels; i++) {
         const ts_kernel *k = p->kernels[i];
-        const ts_node *n = made_by(k);
+        const ts_node *n = ts_kernel_node(k);
         for (int r = 0; r < k->nreads && n && n->backward && !k->phase; r++)
             if (k->reads[r] == v)
                 return true;
@@ -141,7 +136,7 @@ static char kind_of(const ts_program *p, const ts_section *s)
     if (s->phase)
         return 'U';
     for (int i = s->first; i < s->first + s->count; i++) {
-        const ts_node *n = made_by(p->kernels[i]);
+        const ts_node *n = ts_kernel_node(p->kernels[i]);
         if (n && n->backward)
             backward = true;
         else
