@@ -172,7 +172,8 @@ def test_places_change_no_number(name, compiled):
 
 
 @pytest.mark.parametrize("make, strategy, which, bits", [
-    (Digits, two, ("Optimizer",), 1), (Tied, in_turns, ("Optimizer",), 1), (Tied, one_device, ("Weight", "Accumulator"), 6),
+    (Digits, two, ("Optimizer",), 1), (Tied, in_turns, ("Optimizer",), 1),
+    (Tied, one_device, ("Weight", "Accumulator"), 6),
     (UNet, four, ("Optimizer", "Weight", "Accumulator", "Activation"), 15)])
 def test_offloading_changes_no_number(make, strategy, which, bits, compiled):
     assert_same_bits(make, strategy(), offloaded(*which))
@@ -199,11 +200,34 @@ def test_skips_and_tied_weights(make):
     assert_same_bits(make, four())
 
 
-def test_running_mean_in_a_pipeline():
-    def change(opts):
-        opts.Training.setMeanAccumulationAndReplicationReductionStrategy(poptorch.MeanReductionStrategy.Running)
-    one, several = run(Tied, one_device(), change), run(Tied, four(), change)
+def running(opts):
+    opts.Training.setMeanAccumulationAndReplicationReductionStrategy(poptorch.MeanReductionStrategy.Running)
+
+
+def summed(opts):
+    opts.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Sum)
+
+
+@pytest.mark.parametrize("reduction", [running, summed])
+def test_reductions(reduction):
+    one, several, replicas = (run(Tied, s(), reduction, a, r, adam=False)
+                              for s, a, r in ((one_device, A, 1), (four, A, 1), (two, A // 2, 2)))
     assert all(torch.equal(x, y) for x, y in zip(one, several))
+    for x, y in zip(one, replicas):
+        torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_seen_in_a_pipeline():
+    found = []
+    for strategy in (one_device(), four()):
+        torch.manual_seed(1)
+        opts = options().setExecutionStrategy(strategy).outputMode(MODES.All)
+        opts.anchorTensor("gradient", "Gradient___fc2.weight")
+        opts.Training.gradientAccumulation(A)
+        model = training(Tied(), opts)[1]
+        model(torch.randn(2 * A, 10), torch.randint(10, (2 * A,)))
+        found.append(model.getAnchoredTensor("gradient"))
+    assert found[0].shape == (20 * A, 20) and torch.equal(*found)
 
 
 def placed(x, *ipus):
@@ -216,9 +240,9 @@ def placed(x, *ipus):
 
 def test_inference_in_a_pipeline(compiled):
     x = torch.randn(12, 3)
-    found = [inference(lambda x: placed(x, *ipus), options().deviceIterations(4))(x) for ipus in ((0,) * 4, (0, 1, 2, 3))]
-    assert len(compiled[0]["stages"]) == 0 and len(compiled[1]["stages"]) == 4
-    assert found[0].shape == (12, 3) and torch.equal(found[1], (((x * 2) * 2 + 1) * 2 + 2) * 2 + 3)
+    out = inference(lambda x: placed(x, 0, 1, 2, 3), options().deviceIterations(4))(x)
+    assert len(compiled[0]["stages"]) == 4
+    assert torch.equal(out, (((x * 2) * 2 + 1) * 2 + 2) * 2 + 3)
 
 
 def test_what_precedes_the_first_block_is_on_device_0(compiled):
