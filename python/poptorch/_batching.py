@@ -13,9 +13,10 @@ _MODES = {OutputMode.Final: 1, OutputMode.All: 2, OutputMode.Sum: 3, OutputMode.
 class Batching:
     """D, A, R and the output mode, and what the engine is asked for in their place.
 
-    The engine has one device. R replicas are R times as many micro-batches of an update when training,
-    and R times as many iterations otherwise; the sums are the same. Where the results of a mode then differ,
-    the engine returns all of them and pick() chooses; so it does when everything is wanted for another reason.
+    Where the engine cannot have replicas (see useReplicas), R of them are R times as many micro-batches of an
+    update when training, and R times as many iterations otherwise; the sums are the same. Where the results of a
+    mode then differ, the engine returns all of them and pick() chooses; so it does when everything is wanted for
+    another reason.
     """
 
     def __init__(self, options: Any, training: bool) -> None:
@@ -30,11 +31,22 @@ class Batching:
         self._of_replica = _groups(self.replicas, self.groups, options.input_cgt)
         self.all_results = False
         self.engine_mode = _MODES[self.mode]
-        same = self.mode == OutputMode.All or (self.mode == OutputMode.EveryN and training)
-        if self.replicas > 1 and not same:
+        self._training = training
+        self.useReplicas(True)
+
+    def useReplicas(self, use: bool) -> None:
+        """Let the engine have replicas, or compute them one after the other."""
+        self.engine_replicas = self.replicas if use else 1
+        more = self.replicas // self.engine_replicas
+        self.engine_iterations = self.iterations * (1 if self._training else more)
+        self.engine_accumulation = self.accumulation * (more if self._training else 1)
+        same = self.mode == OutputMode.All or (self.mode == OutputMode.EveryN and self._training)
+        if more > 1 and not same:
             self.wantAll()
-        self.engine_iterations = self.iterations * (1 if training else self.replicas)
-        self.engine_accumulation = self.accumulation * (self.replicas if training else 1)
+
+    def times(self, times: List[Any]) -> List[Any]:
+        """The engine's times as one for every micro-batch: its replicas work at the same time."""
+        return [t for t in times for _ in range(self.engine_replicas)]
 
     def wantAll(self) -> None:
         """Let the engine return the results of every micro-batch."""

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
-from . import _args, _core, _host, _state, _trace, _wrap, optim
+from . import _args, _core, _host, _state, _trace, _wrap, blocks, optim
 from ._logging import engineWarning, logger
 from ._batching import Batching
 from .enums import MeanReductionStrategy, OutputMode, ReductionType
@@ -22,6 +22,9 @@ from .errors import createPoptorchError
 _KINDS = {"SGD": 0, "Adam": 1, "AdamW": 2, "RMSprop": 3, "LAMB": 4}
 _HYPER_BITS = {"lr": 1, "momentum": 2, "dampening": 4, "weight_decay": 8, "betas": 16, "eps": 32, "alpha": 64,
                "max_weight_norm": 128, "loss_scaling": 256, "velocity_scaling": 512}
+_OFFLOAD_BITS = {"location_optimizer": 1, "location_weight": 2, "location_accumulator": 4, "location_activation": 8}
+# Values of autoRecomputation: the default, which concerns pipelined training only, and those that keep activations.
+_RECOMPUTE_PIPELINE, _RECOMPUTE_LITTLE = 3, (0, 2)
 
 
 class Anchor:
@@ -134,7 +137,6 @@ def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: A
         program.host = tracer.host
         _addNames(program, tracer)
         _addAnchors(program, tracer, batching, options)
-        _checkBuffers(program, batching, options)
     return program, tracer
 
 
@@ -165,7 +167,12 @@ def _addAnchors(program: Program, tracer: _trace.Tracer, batching: Batching, opt
                 raise createPoptorchError(f"anchorTensor(): of {name} only OutputMode.Final is supported yet")
 
 
-def _checkBuffers(program: Program, batching: Batching, options: Any) -> None:
+def chooseReplicas(program: Program, batching: Batching, options: Any,
+                   description: Optional[Dict[str, Any]]) -> None:
+    """Whether the engine has the replicas: calls of the host would come in any order, and a combined velocity
+    cannot be added up over replicas."""
+    combined = description is not None and description.get("use_combined_accum", False)
+    batching.useReplicas(not len(program.host) and not combined)
     changed = [name for name in program.changed if name not in program.trained]
     if batching.replicas < 2 or not changed:
         return
@@ -174,8 +181,10 @@ def _checkBuffers(program: Program, batching: Batching, options: Any) -> None:
         raise createPoptorchError(f"The model changes its buffers ({names}) and has several replicas, which would no "
                                   "longer agree about them. To let each replica keep its own, use "
                                   "Options.broadcastBuffers(False)")
-    raise createPoptorchError(f"Several replicas of a model that changes its buffers ({names}) are not supported yet, "
-                              "with broadcastBuffers(False) or without")
+    if batching.engine_replicas < batching.replicas:
+        why = "has a combined velocity (use_combined_accum)" if combined else "calls the host"
+        raise createPoptorchError(f"Several replicas of a model that changes its buffers ({names}) and {why} are not "
+                                  "supported yet, with broadcastBuffers(False) or without")
 
 
 def _forward(model: torch.nn.Module, arguments: Any, tensors: List[torch.Tensor], tracer: _trace.Tracer,
@@ -342,6 +351,23 @@ def _cacheFolder(options: Any) -> Optional[str]:
     return folder
 
 
+def _stages(tracer: _trace.Tracer, batching: Batching, options: Any, pipelined: bool,
+            training: bool) -> List[Tuple[int, List[str]]]:
+    """(device, its blocks) for each device, or nothing for a model on one."""
+    ipus = [p.ipu for p in tracer.placements]
+    blocks.countDevices(ipus, batching.replicas, options.auto_round_num_ipus)
+    if len(set(ipus)) < 2:
+        return []
+    if pipelined:
+        blocks.checkPipeline(tracer.numPipelineStages(), training, batching.accumulation, batching.iterations)
+    return list(tracer.stages.items())
+
+
+def _offloaded(options: Any) -> int:
+    locations = options.TensorLocations.toDict()
+    return sum(bit for name, bit in _OFFLOAD_BITS.items() if (locations.get(name) or {}).get("onChip") == 0)
+
+
 def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, options: Any,
                    description: Optional[Dict[str, Any]], names: List[List[str]]) -> None:
     """Fill in the executable."""
@@ -350,6 +376,9 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
     running = strategy == MeanReductionStrategy.Running or (
         description is not None and optim.wantsRunningMean(description))
     sums = training.accumulation_and_replication_reduction_type == ReductionType.Sum
+    pipelined = isinstance(options.execution_strategy, blocks.PipelinedExecution)
+    stages = _stages(tracer, batching, options, pipelined, description is not None)
+    recompute = options._Popart.options.get("autoRecomputation", _RECOMPUTE_PIPELINE) not in _RECOMPUTE_LITTLE
     cache = _cacheFolder(options)
     started = time.perf_counter()
     distributed = options.Distributed
@@ -359,7 +388,8 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
             program.executable = _core.compile(
                 tracer.graph, None if description is None else _optimizerTuple(description, names),
                 batching.engine_iterations, batching.engine_accumulation, sums, running and not sums,
-                batching.engine_mode, batching.period, cache, bar,
+                batching.engine_mode, batching.period, cache, bar, stages=stages, sharded=not pipelined,
+                recompute=recompute, replicas=batching.engine_replicas, offload=_offloaded(options),
                 processes=1 if description is None else distributed.numProcesses)
     finally:
         bar.close()

@@ -114,26 +114,30 @@ static bool hyper_of(PyObject *t, ts_hyper *h)
     return true;
 }
 
-/* ([names], hyper); the names are borrowed from their list. */
-static bool group_of(PyObject *o, ts_group *g)
+/* The strings of a list, borrowed from it; the array is the caller's, also when this fails. */
+static bool strings_of(PyObject *list, const char *const **out, int *n)
 {
-    PyObject *names, *hyper;
-    const char **list;
+    const char **strings = PyMem_Calloc((size_t)PyList_GET_SIZE(list) + 1, sizeof(*strings));
 
-    if (!PyArg_ParseTuple(o, "O!O!", &PyList_Type, &names, &PyTuple_Type, &hyper) ||
-        !hyper_of(hyper, &g->hyper))
-        return false;
-    list = PyMem_Calloc((size_t)PyList_GET_SIZE(names) + 1, sizeof(*list));
-    g->params = list;
-    if (!list) {
+    *out = strings;
+    if (!strings) {
         PyErr_NoMemory();
         return false;
     }
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names); i++)
-        if (!(list[i] = PyUnicode_AsUTF8(PyList_GET_ITEM(names, i))))
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++)
+        if (!(strings[i] = PyUnicode_AsUTF8(PyList_GET_ITEM(list, i))))
             return false;
-    g->nparams = (int)PyList_GET_SIZE(names);
+    *n = (int)PyList_GET_SIZE(list);
     return true;
+}
+
+/* ([names], hyper) */
+static bool group_of(PyObject *o, ts_group *g)
+{
+    PyObject *names, *hyper;
+
+    return PyArg_ParseTuple(o, "O!O!", &PyList_Type, &names, &PyTuple_Type, &hyper) &&
+           hyper_of(hyper, &g->hyper) && strings_of(names, &g->params, &g->nparams);
 }
 
 static void groups_free(ts_group *groups, Py_ssize_t n)
@@ -181,6 +185,34 @@ static bool optimizer_of(PyObject *t, ts_optimizer *o)
     return (o->groups = groups_of(groups)) != NULL;
 }
 
+/* [(device, [blocks])] */
+static bool stages_of(PyObject *list, ts_options *opt)
+{
+    ts_stage *stages = PyMem_Calloc((size_t)PyList_GET_SIZE(list) + 1, sizeof(*stages));
+
+    opt->stages = stages;
+    if (!stages) {
+        PyErr_NoMemory();
+        return false;
+    }
+    opt->nstages = (int)PyList_GET_SIZE(list);
+    for (int i = 0; i < opt->nstages; i++) {
+        PyObject *blocks;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "iO!", &stages[i].device, &PyList_Type,
+                              &blocks) ||
+            !strings_of(blocks, &stages[i].blocks, &stages[i].nblocks))
+            return false;
+    }
+    return true;
+}
+
+static void stages_free(const ts_options *opt)
+{
+    for (int i = 0; i < opt->nstages; i++)
+        PyMem_Free((void *)opt->stages[i].blocks);
+    PyMem_Free((void *)opt->stages);
+}
+
 static PyObject *compile_graph(graph_object *graph, const ts_options *opt)
 {
     ts_executable *x;
@@ -192,33 +224,49 @@ static PyObject *compile_graph(graph_object *graph, const ts_options *opt)
 
 static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"graph",          "optimizer",          "iterations", "accumulation",
-                            "accumulate_sum", "accumulate_running", "mode",       "period",
-                            "cache_dir",      "progress",           "processes",  NULL};
-    PyObject *graph, *optimizer, *progress, *result = NULL;
-    int sum, running, mode;
+    static char *names[] = {"graph",
+                            "optimizer",
+                            "iterations",
+                            "accumulation",
+                            "accumulate_sum",
+                            "accumulate_running",
+                            "mode",
+                            "period",
+                            "cache_dir",
+                            "progress",
+                            "stages",
+                            "sharded",
+                            "recompute",
+                            "replicas",
+                            "offload",
+                            "processes",
+                            NULL};
+    PyObject *graph, *optimizer, *progress, *stages, *result = NULL;
+    int sum, running, mode, sharded, recompute;
     ts_optimizer o = {0};
     ts_options opt = {0};
 
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OiippiizO|i", names, &core_graph_type, &graph,
-                                     &optimizer, &opt.device_iterations, &opt.gradient_accumulation,
-                                     &sum, &running, &mode, &opt.output_period, &opt.cache_dir,
-                                     &progress, &opt.processes))
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "O!OiippiizOO!ppiI|i", names, &core_graph_type, &graph, &optimizer,
+            &opt.device_iterations, &opt.gradient_accumulation, &sum, &running, &mode,
+            &opt.output_period, &opt.cache_dir, &progress, &PyList_Type, &stages, &sharded,
+            &recompute, &opt.replicas, &opt.offload, &opt.processes))
         return NULL;
     opt.accumulate_sum = sum;
     opt.accumulate_running = running;
     opt.output_mode = (ts_output_mode)mode;
+    opt.schedule = sharded ? TS_SHARDED : TS_PIPELINED;
+    opt.recompute = recompute;
     if (progress != Py_None) {
         opt.progress = report;
         opt.progress_arg = progress;
     }
-    if (optimizer == Py_None)
-        return compile_graph((graph_object *)graph, &opt);
-    if (optimizer_of(optimizer, &o)) {
+    if (optimizer != Py_None)
         opt.optimizer = &o;
+    if ((!opt.optimizer || optimizer_of(optimizer, &o)) && stages_of(stages, &opt))
         result = compile_graph((graph_object *)graph, &opt);
-    }
+    stages_free(&opt);
     groups_free((ts_group *)o.groups, o.groups ? o.ngroups : 0);
     return result;
 }
@@ -631,7 +679,8 @@ static PyObject *core_ops(PyObject *self, PyObject *unused)
 static PyMethodDef functions[] = {
     CORE_METHOD("compile", core_compile, METH_VARARGS | METH_KEYWORDS,
                 "compile(graph, optimizer, iterations, accumulation, accumulate_sum,\n"
-                "accumulate_running, mode, period, cache_dir, progress) -> Executable"),
+                "accumulate_running, mode, period, cache_dir, progress, stages, sharded,\n"
+                "recompute, replicas, offload) -> Executable; stages: [(device, [blocks])]"),
     CORE_METHOD("load", core_load, METH_O, "load(path) -> Executable"),
     CORE_METHOD("supported", core_supported, METH_O, "supported(op): is there a row for it?"),
     CORE_METHOD("ops", core_ops, METH_NOARGS, "ops() -> the names of all rows"),

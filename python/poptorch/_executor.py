@@ -215,6 +215,7 @@ class PoplarExecutor:
         if self._training:
             self._description = self._describe()
             names = _compile.groupNames(self._description, self._model, program.trained)
+        _compile.chooseReplicas(program, self._batching, self._options, self._description)
         if executable is None:
             _compile.compileProgram(program, tracer, self._batching, self._options, self._description, names)
         else:
@@ -619,7 +620,7 @@ class PoplarExecutor:
         if self._program is None:
             return {k: [[]] for k in _times.NAMES}
         times = self._run_times if self._engine is None else self._engine.times()
-        return _times.counters(*self._call_times, times, self._batching.microBatches(),
+        return _times.counters(*self._call_times, self._batching.times(times), self._batching.microBatches(),
                                len(self._program.arguments.leaves), len(set(self._program.returned) - {-1}))
 
     def _latency(self, first: str, last: str) -> Tuple[float, float, float]:

@@ -26,6 +26,9 @@ class Host:
     def __init__(self) -> None:
         self._calls: List[Tuple[Optional[Callable], List[Spec], List[Spec]]] = []
 
+    def __len__(self) -> int:
+        return len(self._calls)
+
     def add(self, function: Optional[Callable], takes: Sequence[Spec], gives: Sequence[Spec] = ()) -> int:
         """The id of function(*tensors), which returns a list of tensors if it gives any. None does nothing."""
         self._calls.append((function, list(takes), list(gives)))

@@ -249,7 +249,8 @@ class Tracer(TorchDispatchMode):
         self._offsets: Dict[int, Tuple[int, int]] = {}    # id of a tensor: that of another, how much more it is
         self._override: Optional[Tuple[str, Tuple]] = None
         self._recorder: Optional[blocks.Recorder] = None
-        self._block: Optional[str] = None
+        self.placements: List[blocks.Placement] = []    # of the operations, where it changes
+        self.stages: Dict[int, List[str]] = {0: []}     # device: its blocks; what is in no block is on the first
 
     # --- what a trace starts from ---
 
@@ -456,14 +457,30 @@ class Tracer(TorchDispatchMode):
         self._feeds[id(value)] = feeds | {mark}
 
     def _enterBlock(self) -> None:
-        block = self._recorder.place()[0] if self._recorder is not None else None
-        if block == self._block:
+        if self._recorder is None:
             return
-        if self._block is not None:
+        place, last = self._recorder.place(), self.placements[-1] if self.placements else None
+        if place == last:
+            return
+        if last is not None and last.block is not None:
             self.graph.block_end()
-        if block is not None:
-            self.graph.block_begin(str(block))
-        self._block = block
+        if place.block is not None:
+            self.graph.block_begin(self._graphBlock(place.block, place.ipu))
+        self.placements.append(place)
+
+    def numPipelineStages(self) -> int:
+        """Of the operations so far."""
+        return self._recorder.numPipelineStages(self.placements) if self._recorder is not None else 1
+
+    def _graphBlock(self, name: str, ipu: int) -> str:
+        """A block's name in the graph, noted for its device. One that comes again on another device is two
+        blocks there."""
+        if any(name in names for other, names in self.stages.items() if other != ipu):
+            name = f"{name} on {ipu}"
+        names = self.stages.setdefault(ipu, [])
+        if name not in names:
+            names.append(name)
+        return name
 
     def _note(self, why: str) -> None:
         self.missing.setdefault(why, _userLine())

@@ -340,11 +340,11 @@ class TensorLocationSettings:
         self._content: Dict[str, int] = {}
 
     def minElementsForOffChip(self, min_elements: int) -> "TensorLocationSettings":
-        """Smaller tensors stay on the device."""
+        """Accepted; no effect: of what is kept in host memory, only single numbers stay on our devices."""
         return self._setNumber("minElementsForOffChip", min_elements)
 
     def minElementsForReplicatedTensorSharding(self, min_elements: int) -> "TensorLocationSettings":
-        """Smaller tensors are not split over replicas."""
+        """Accepted; no effect on our devices."""
         return self._setNumber("minElementsForReplicatedTensorSharding", min_elements)
 
     def useOnChipStorage(self, use: Optional[bool] = True) -> "TensorLocationSettings":
@@ -355,7 +355,7 @@ class TensorLocationSettings:
         return self._setFlag("onChip", use)
 
     def useReplicatedTensorSharding(self, use: bool = True) -> "TensorLocationSettings":
-        """Split each tensor over the replicas and gather it for use."""
+        """Accepted; no effect on our devices: each replica has the whole tensor."""
         return self._setFlag("useReplicatedTensorSharding", use)
 
     def useIOTilesToLoad(self, use: bool = True) -> "TensorLocationSettings":

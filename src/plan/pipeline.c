@@ -181,6 +181,22 @@ static void needs_of_send(const ts_pipeline *p, const ts_order *o, const ts_send
     }
 }
 
+/* Sharded, all that comes before has been done, on all devices: values whose lives do not overlap
+ * share memory, and what is sent early would land in another's. */
+static void in_turns(const ts_pipeline *p, const ts_order *o, ts_item x, int *needs)
+{
+    int phase = p->sections[x.section].phase;
+
+    memset(needs, 0, sizeof(int) * (size_t)p->ndevices);
+    for (int i = 0; i < p->nsections; i++) {
+        const ts_section *s = &p->sections[i];
+        if (s->phase < phase)
+            needs[s->device] += o->micro_batches;
+        else if (s->phase == phase)
+            needs[s->device] += x.m + (i < x.section);
+    }
+}
+
 static void find_needs(ts_arena *a, const ts_pipeline *p, ts_order *o)
 {
     for (int d = 0; d < p->ndevices; d++) {
@@ -189,7 +205,9 @@ static void find_needs(ts_arena *a, const ts_pipeline *p, ts_order *o)
             int *needs = o->needs[d] + (size_t)i * (size_t)p->ndevices;
             for (int k = 0; k < p->ndevices; k++)
                 needs[k] = INT32_MIN / 2;
-            for (int k = 0; k < p->nsends; k++)
+            if (p->sharded)
+                in_turns(p, o, o->items[d][i], needs);
+            for (int k = 0; k < p->nsends && !p->sharded; k++)
                 needs_of_send(p, o, &p->sends[k], o->items[d][i].section, o->items[d][i].m, needs);
         }
     }

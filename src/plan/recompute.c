@@ -7,7 +7,7 @@
  *
  * In a pipeline, what the forward part leaves is kept for every micro-batch that is under way; what
  * is computed again is kept for one. The kernels are the same, so the bits are. One that updates a
- * state runs once only: what it makes is kept.
+ * state or calls the host runs once only: what it makes is kept.
  */
 #include "plan/plan.h"
 
@@ -27,7 +27,7 @@ static bool in_section(const again *x, int kernel, int section)
 /* Does it give the same results when it runs again, later? */
 static bool repeatable(const again *x, const ts_kernel *k)
 {
-    if (k->copy || k->load || k->store)
+    if (k->copy || k->load || k->store || (k->anchor && k->anchor->op->flags & TS_HOST))
         return false;
     for (int r = 0; r < k->nroots; r++)
         if (x->p->place[k->roots[r]->id].alias)

@@ -207,6 +207,19 @@ static void offloaded(void **state)
         }
 }
 
+/* A device may be done with its update, and send the next micro-batch, before another is. */
+static void offloaded_in_turns(void **state)
+{
+    ts_stage stages[4];
+    ts_options opt = {.stages = stages, .nstages = cut(4, stages, false), .schedule = TS_SHARDED};
+    results here = run(&nets[2], opt, 2);
+
+    (void)state;
+    opt.offload = TS_OFFLOAD_OPTIMIZER;
+    assert_same(&here, run(&nets[2], opt, 2));
+    free(here.states);
+}
+
 static void cut_by_itself(void **state)
 {
     (void)state;
@@ -601,6 +614,7 @@ int main(void)
         cmocka_unit_test(stages_give_the_same_bits),
         cmocka_unit_test(recomputed),
         cmocka_unit_test(offloaded),
+        cmocka_unit_test(offloaded_in_turns),
         cmocka_unit_test(cut_by_itself),
         cmocka_unit_test(running_mean),
     };

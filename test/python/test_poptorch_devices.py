@@ -1,0 +1,448 @@
+"""Several devices: where blocks run changes no number, replicas are a larger batch, and what cannot be is an error."""
+
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+import nets
+import poptorch
+from poptorch import BeginBlock, Block, Stage, _core
+from poptorch_helpers import (MODES, Counting, inference, log, nothing_cached, options, refused,    # noqa: F401
+                              training)
+
+NAMES = ("B1", "B2", "B3", "B4")
+ROWS = 4
+A, D = 8, 2
+
+
+class Digits(nets.Pipeline):
+    """Four blocks, the loss in the last of them."""
+
+    def __init__(self):
+        super().__init__()
+        for name, layer in zip(NAMES, (self.layer1, self.layer2, self.layer3, self.layer4)):
+            BeginBlock(layer, name)
+        self.input = (1, 28, 28)
+
+    def forward(self, x, t):
+        x = self.layer2(self.layer1(x))
+        x = F.dropout(F.relu(self.layer3(torch.flatten(x, 1))), 0.5, self.training)
+        y = self.layer4(x)
+        return y, F.cross_entropy(y, t)
+
+
+class UNet(nn.Module):
+    """Down and up again: skips over one stage and over two, and statistics that every micro-batch changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.down1, self.norm = nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.down2, self.bottom = nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.up2, self.up1 = nn.ConvTranspose2d(8, 8, 2, stride=2), nn.Conv2d(20, 2, 3, padding=1)
+        self.out = nn.Linear(128, 10)
+        self.input = (1, 8, 8)
+
+    def forward(self, x, t):
+        with Block("B1"):
+            top = F.relu(self.norm(self.down1(x)))
+        with Block("B2"):
+            low = F.relu(self.down2(F.max_pool2d(top, 2)))
+        with Block("B3"):
+            x = torch.cat([self.up2(F.relu(self.bottom(F.max_pool2d(low, 2)))), low], 1)
+        with Block("B4"):
+            x = torch.cat([F.interpolate(x, scale_factor=2), top], 1)
+            y = self.out(torch.flatten(F.relu(self.up1(x)), 1))
+            return y, F.cross_entropy(y, t)
+
+
+class Tied(nn.Module):
+    """The first and the last layer share their weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(10, 20) / 4)
+        self.fc2, self.fc3 = nn.Linear(20, 20), nn.Linear(20, 20)
+        self.input = (10,)
+
+    def forward(self, x, t):
+        Block.start("B1")
+        x = torch.tanh(x @ self.w)
+        Block.start("B2")
+        x = poptorch.recomputationCheckpoint(torch.tanh(self.fc2(x)))
+        Block.start("B3")
+        x = torch.tanh(self.fc3(x))
+        Block.start("B4")
+        y = x @ self.w.t()
+        return y, F.cross_entropy(y, t)
+
+
+def offloaded(*which):
+    off = poptorch.TensorLocationSettings().useOnChipStorage(False)
+
+    def change(opts):
+        for name in which:
+            getattr(opts.TensorLocations, f"set{name}Location")(off)
+    return change
+
+
+def run(make, strategy, change=None, a=A, r=1, adam=True):
+    """Results, weights and buffers."""
+    torch.manual_seed(1)
+    net = make()
+    opts = options().deviceIterations(D).replicationFactor(r).outputMode(MODES.All).randomSeed(7)
+    opts.Training.gradientAccumulation(a)
+    opts.setExecutionStrategy(strategy).autoRoundNumIPUs(True)
+    if change is not None:
+        change(opts)
+    model = poptorch.trainingModel(net, opts, poptorch.optim.AdamW(net.parameters(), lr=0.01) if adam else
+                                   poptorch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9))
+    torch.manual_seed(2)
+    out = []
+    for _ in range(2):
+        out += model(torch.randn(ROWS * D * a * r, *net.input), torch.randint(10, (ROWS * D * a * r,)))
+    return out + [t.detach().clone() for t in net.state_dict().values()]
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """What the compiler was asked for: one dictionary for each time."""
+    made, compile = [], _core.compile
+
+    def spy(*args, **kwargs):
+        made.append(kwargs)
+        return compile(*args, **kwargs)
+    monkeypatch.setattr(_core, "compile", spy)
+    return made
+
+
+def one_device():
+    return poptorch.ShardedExecution(Stage(*NAMES).ipu(0))
+
+
+def four():
+    return poptorch.PipelinedExecution(*NAMES)
+
+
+def in_turns():
+    return poptorch.ShardedExecution(*NAMES)
+
+
+def two():
+    return poptorch.PipelinedExecution(Stage("B1", "B2").ipu(0), Stage("B3", "B4").ipu(1))
+
+
+_plain, _larger = {}, {}    # results on one device
+
+
+def assert_same_bits(make, strategy, change=None):
+    """As on one device with the same accumulation."""
+    if make not in _plain:
+        _plain[make] = run(make, one_device())
+    got = run(make, strategy, change)
+    assert len(got) == len(_plain[make]) and all(torch.equal(x, y) for x, y in zip(got, _plain[make]))
+
+
+def stages(ipus):
+    """A stage for each block, on these devices."""
+    return [Stage(b).ipu(i) for b, i in zip(NAMES, ipus)]
+
+
+PLACES = {    # a strategy, and the devices of the blocks
+    "two stages": (two, "0011"),
+    "three stages": (lambda: poptorch.PipelinedExecution("B1", ["B2", "B3"], "B4"), "0112"),
+    "four stages": (four, "0123"),
+    "backwards": (lambda: poptorch.PipelinedExecution(*stages([3, 2, 1, 0])), "3210"),
+    "two devices in turns": (lambda: poptorch.PipelinedExecution(*stages([0, 1, 0, 1])), "0101"),
+    "automatic": (lambda: poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement), "1234"),    # from 1 on
+    "sharded": (in_turns, "0123"),
+    "serial phases": (lambda: poptorch.SerialPhasedExecution([Stage("B1"), Stage("B2")], [Stage("B3"), Stage("B4")]),
+                      "0101"),
+    "parallel phases": (lambda: poptorch.ParallelPhasedExecution(*NAMES), "0101"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_places_change_no_number(name, compiled):
+    strategy, ipus = PLACES[name][0](), PLACES[name][1]
+    assert_same_bits(Digits, strategy)
+    asked = compiled[-1]
+    assert {b: ipu for ipu, blocks in asked["stages"] for b in blocks} == dict(zip(NAMES, map(int, ipus)))
+    assert asked["sharded"] == (not isinstance(strategy, poptorch.PipelinedExecution)) and asked["recompute"]
+
+
+@pytest.mark.parametrize("make, strategy, which, bits", [
+    (Digits, two, ("Optimizer",), 1), (Tied, in_turns, ("Optimizer",), 1),
+    (Tied, one_device, ("Weight", "Accumulator"), 6),
+    (UNet, four, ("Optimizer", "Weight", "Accumulator", "Activation"), 15)])
+def test_offloading_changes_no_number(make, strategy, which, bits, compiled):
+    assert_same_bits(make, strategy(), offloaded(*which))
+    assert compiled[-1]["offload"] == bits
+
+
+def test_on_chip_is_not_offloaded(compiled):
+    def change(opts):
+        for setting, use in ((opts.TensorLocations.setWeightLocation, True),
+                             (opts.TensorLocations.setOptimizerLocation, None)):
+            setting(poptorch.TensorLocationSettings().useOnChipStorage(use).minElementsForOffChip(1))
+    run(Tied, one_device(), change)
+    assert compiled[-1]["offload"] == 0
+
+
+@pytest.mark.parametrize("value, on", [(0, False), (3, True)])    # 3 is the default
+def test_recomputing_changes_no_number(value, on, compiled):
+    assert_same_bits(Tied, four(), lambda opts: opts._Popart.set("autoRecomputation", value))
+    assert compiled[-1]["recompute"] == on
+
+
+@pytest.mark.parametrize("make", [UNet, Tied])
+def test_skips_and_tied_weights(make):
+    assert_same_bits(make, four())
+
+
+def running(opts):
+    opts.Training.setMeanAccumulationAndReplicationReductionStrategy(poptorch.MeanReductionStrategy.Running)
+
+
+def summed(opts):
+    opts.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Sum)
+
+
+@pytest.mark.parametrize("reduction", [running, summed])
+def test_reductions(reduction):
+    one, several, replicas = (run(Tied, s(), reduction, a, r, adam=False)
+                              for s, a, r in ((one_device, A, 1), (four, A, 1), (two, A // 2, 2)))
+    assert all(torch.equal(x, y) for x, y in zip(one, several))
+    for x, y in zip(one, replicas):
+        torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_seen_in_a_pipeline():
+    found = []
+    for strategy in (one_device(), four()):
+        torch.manual_seed(1)
+        opts = options().setExecutionStrategy(strategy).outputMode(MODES.All)
+        opts.anchorTensor("gradient", "Gradient___fc2.weight")
+        opts.Training.gradientAccumulation(A)
+        model = training(Tied(), opts)[1]
+        model(torch.randn(2 * A, 10), torch.randint(10, (2 * A,)))
+        found.append(model.getAnchoredTensor("gradient"))
+    assert found[0].shape == (20 * A, 20) and torch.equal(*found)
+
+
+def placed(x, *ipus):
+    """An operation on each of these devices."""
+    for ipu in ipus:
+        Block.start(f"on {ipu}", ipu)
+        x = x * 2 + ipu
+    return x
+
+
+def test_inference_in_a_pipeline(compiled):
+    x = torch.randn(12, 3)
+    out = inference(lambda x: placed(x, 0, 1, 2, 3), options().deviceIterations(4))(x)
+    assert len(compiled[0]["stages"]) == 4
+    assert torch.equal(out, (((x * 2) * 2 + 1) * 2 + 2) * 2 + 3)
+
+
+def test_what_precedes_the_first_block_is_on_device_0(compiled):
+    x = torch.randn(2, 3)
+    out = inference(lambda x: placed(x + 5, 1), options().deviceIterations(2))(x)
+    assert torch.equal(out, (x + 5) * 2 + 1) and compiled[0]["stages"] == [(0, []), (1, ["on 1"])]
+
+
+def test_a_block_on_two_devices(compiled):
+    def forward(x):
+        Block.start("same", 0)
+        x = x * 2
+        Block.start("same", 1)
+        return x + 1
+    x = torch.randn(2, 3)
+    assert torch.equal(inference(forward, options().deviceIterations(2))(x), x * 2 + 1)
+    assert compiled[0]["stages"] == [(0, ["same"]), (1, ["same on 1"])]
+
+
+def test_prints_once_in_a_recomputed_pipeline(log):
+    class Printing(Tied):
+        def forward(self, x, t):
+            Block.start("B1")
+            return super().forward(torch.tanh(poptorch.ipu_print_tensor(torch.tanh(x), "seen")), t)
+    run(Printing, two())
+    assert log().count("seen") == 2 * A * D
+
+
+def test_saved_and_loaded(tmp_path):
+    model = training(Tied(), pipeline_of(4, 7))[1]
+    x, t = torch.randn(14, 10), torch.randint(10, (14,))
+    model.compileAndExport(str(tmp_path / "net"), x, t)
+    wanted = model(x, t)
+    assert all(torch.equal(a, b) for a, b in zip(poptorch.load(str(tmp_path / "net"))(x, t), wanted))
+
+
+# Replicas.
+
+@pytest.mark.parametrize("make, strategy, a, r", [(Tied, one_device, 1, 8), (Tied, two, 4, 2),
+                                                  (Digits, one_device, 2, 4)])
+def test_replicas_are_a_larger_batch(make, strategy, a, r, compiled):
+    if make not in _larger:
+        _larger[make] = run(make, one_device(), adam=False)
+    one, several = _larger[make], run(make, strategy(), a=a, r=r, adam=False)
+    assert compiled[-1]["replicas"] == r
+    for x, y in zip(one, several):
+        torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
+
+
+def test_replicas_of_groups(compiled):
+    """Pairs of the four replicas see the same rows."""
+    net, plain = Tied(), Tied()
+    plain.load_state_dict(net.state_dict())
+    x, t = torch.randn(8, 10), torch.randint(10, (8,))
+    opts = options().replicationFactor(4).inputReplicaGrouping(2, poptorch.CommGroupType.Consecutive)
+    opts.setExecutionStrategy(one_device())
+    training(net, opts, torch.optim.SGD(net.parameters(), lr=0.1))[1](x, t)
+    plain(x, t)[1].backward()
+    torch.optim.SGD(plain.parameters(), lr=0.1).step()
+    assert compiled[-1]["replicas"] == 4
+    torch.testing.assert_close(net.w.detach(), plain.w.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_batch_norm_of_replicas():
+    """Each replica normalises its own rows and keeps its own statistics; the host gets the first one's."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bn = nn.BatchNorm1d(3, affine=False)
+            self.w = nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            y = self.bn(x)
+            return y, poptorch.identity_loss((y * self.w).sum(), "sum")
+    net, x = Net(), torch.randn(16, 3)
+    opts = options().deviceIterations(2).replicationFactor(2).outputMode(MODES.All).broadcastBuffers(False)
+    out, _ = training(net, opts)[1](x)
+    rows, first = x.view(2, 2, 4, 3), nn.BatchNorm1d(3, affine=False)
+    wanted = torch.stack([torch.stack([F.batch_norm(y, None, None, training=True) for y in z]) for z in rows])
+    torch.testing.assert_close(out, wanted.view(16, 3), rtol=1e-4, atol=1e-5)
+    for z in rows[:, 0]:
+        first(z)
+    torch.testing.assert_close(net.bn.running_mean, first.running_mean)
+    torch.testing.assert_close(net.bn.running_var, first.running_var)
+
+
+def test_replicas_one_after_the_other(compiled):
+    """What the engine's replicas cannot do is computed in turns, with the same results."""
+    for net, optimizer in ((Tied(), lambda p: poptorch.optim.SGD(p, lr=0.1, momentum=0.9, use_combined_accum=True)),
+                           (Tied(), lambda p: poptorch.optim.SGD(p, lr=0.1))):
+        model = training(net, options().replicationFactor(2).setExecutionStrategy(one_device()),
+                         optimizer(net.parameters()))[1]
+        out, loss = model(torch.randn(8, 10), torch.randint(10, (8,)))
+        assert out.shape == (8, 10) and loss.shape == (2,)
+    assert [c["replicas"] for c in compiled] == [1, 2]
+
+
+def test_times_of_replicas():
+    model = inference(lambda x: x * 2, options().deviceIterations(3).replicationFactor(2))
+    model(torch.ones(6))
+    counters = model.getPerfCounters()
+    assert [len(counters[k][0]) for k in ("input", "input_complete", "output", "output_complete")] == [6] * 4
+
+
+# What cannot be.
+
+def pipeline_of(n, accumulation=1, iterations=1):
+    names = NAMES[:n - 1] + (list(NAMES[n - 1:]),)
+    opts = options().setExecutionStrategy(poptorch.PipelinedExecution(*names)).deviceIterations(iterations)
+    opts.autoRoundNumIPUs(True)
+    opts.Training.gradientAccumulation(accumulation)
+    return opts
+
+
+@pytest.mark.parametrize("n, enough", [(2, 3), (3, 5), (4, 7)])
+def test_a_pipeline_needs_micro_batches(n, enough):
+    rows = torch.randn(enough, 10), torch.randint(10, (enough,))
+    with pytest.raises(poptorch.Error, match=r"gradientAccumulation must be greater than or equal to the number of "
+                                             rf"pipeline stages \({enough}\)"):
+        training(Tied(), pipeline_of(n, enough - 1))[1](*(t[1:] for t in rows))
+    training(Tied(), pipeline_of(n, enough))[1](*rows)
+
+
+def test_a_pipeline_needs_iterations():
+    with pytest.raises(poptorch.Error, match="deviceIterations must be greater than or equal to the number of "
+                                             r"pipeline stages \(2\)"):
+        inference(lambda x: placed(x, 0, 1))(torch.ones(1))
+    with pytest.raises(poptorch.Error, match=r"pipeline stages \(3\)"):    # there and back again
+        inference(lambda x: placed(x, 0, 1, 0), options().deviceIterations(2))(torch.ones(2))
+
+
+def test_stages_on_one_device_are_no_pipeline(compiled):
+    inference(lambda x: placed(x, 0, 0))(torch.ones(1))
+    opts = options().setExecutionStrategy(poptorch.PipelinedExecution(*[Stage(b).ipu(0) for b in NAMES]))
+    training(Tied(), opts)[1](torch.randn(2, 10), torch.randint(10, (2,)))
+    assert [c["stages"] for c in compiled] == [[], []]
+
+
+def test_sharded_needs_nothing():
+    opts = options().setExecutionStrategy(poptorch.ShardedExecution(*NAMES))
+    training(Tied(), opts)[1](torch.randn(2, 10), torch.randint(10, (2,)))
+
+
+@pytest.mark.parametrize("ipus, replicas, used, reserved", [((0, 1, 2), 1, 3, 4), ((0,), 3, 3, 4), ((0, 1), 3, 6, 8),
+                                                            ((0, 4), 1, 5, 8)])
+def test_devices_are_a_power_of_two(ipus, replicas, used, reserved, log):
+    x, opts = torch.ones(len(ipus) * replicas), options().deviceIterations(len(ipus)).replicationFactor(replicas)
+    with pytest.raises(poptorch.Error, match=rf"use of {used} IPUs, .* minimum of {reserved} .*autoRoundNumIPUs"):
+        inference(lambda x: placed(x, *ipus), opts.clone())(x)
+    inference(lambda x: placed(x, *ipus), opts.clone().autoRoundNumIPUs(True))(x)
+    assert f"Reserving {reserved} IPUs although the model uses {used}" in log()
+
+
+@pytest.mark.parametrize("ipu, replicas", [(64, 1), (0, 128), (1, 64)])
+def test_too_many_devices(ipu, replicas):
+    opts = options().deviceIterations(2).replicationFactor(replicas).autoRoundNumIPUs(True)
+    with pytest.raises(poptorch.Error, match="64 at most"):
+        inference(lambda x: placed(x, 0, ipu), opts)(torch.ones(2 * replicas))
+
+
+@pytest.mark.parametrize("strategy, match", [
+    (lambda: poptorch.PipelinedExecution("B1", "B2", "B3"), "Unknown Block 'B4', list of expected Blocks"),
+    (lambda: poptorch.PipelinedExecution(), "no IPU was specified for block 'B1'")])
+def test_blocks_without_a_place(strategy, match):
+    with pytest.raises(AssertionError, match=match):
+        training(Tied(), options().setExecutionStrategy(strategy()))[1](torch.randn(2, 10), torch.randint(10, (2,)))
+
+
+def test_operations_between_blocks():
+    def forward(x):
+        with Block("a", 0):
+            x = x * 2
+        return x + 1
+    refused(forward, "No active Block, all the ops must belong to a Block")
+
+
+def test_parallel_phases_take_turns():
+    strategy = poptorch.ParallelPhasedExecution(*[poptorch.Phase(b) for b in NAMES])
+    strategy.phase(1).ipus(2)
+    with pytest.raises(poptorch.Error, match="even phases run on even IPUs and odd phases on odd ones"):
+        training(Tied(), options().setExecutionStrategy(strategy))[1](torch.randn(2, 10), torch.randint(10, (2,)))
+
+
+def test_a_buffer_of_two_stages():
+    """What every micro-batch changes is read where it changes, or the stages take turns."""
+    class Net(Counting):
+        def forward(self, x):
+            Block.start("a", 0)
+            x = (x + self.n) @ torch.ones(3, 3, device=x.device)
+            Block.start("b", 1)
+            return super().forward(x)
+    with pytest.raises(poptorch.Error, match="changes with every micro-batch in one stage of the pipeline"):
+        inference(Net(), options().deviceIterations(2))(torch.ones(2, 3))
+    opts = options().deviceIterations(2).setExecutionStrategy(poptorch.ShardedExecution())
+    assert inference(Net(), opts)(torch.ones(2, 3))[:, 0].tolist() == [4, 8]
+
+
+def test_buffers_of_replicas_that_the_engine_lacks():
+    class Net(Counting):
+        def forward(self, x):
+            return super().forward(poptorch.ipu_print_tensor(x))
+    with pytest.raises(poptorch.Error, match="calls the host are not supported yet"):
+        inference(Net(), options().replicationFactor(2).broadcastBuffers(False))(torch.zeros(2))
