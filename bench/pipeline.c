@@ -19,7 +19,7 @@ static float images[BATCH * A * D * 28 * 28];
 static int32_t labels[BATCH * A * D];
 static const char *const blocks[] = {"B1", "B2", "B3", "B4"};
 
-static void stop(void)
+static _Noreturn void stop(void)
 {
     fputs(ts_error_text(), stderr);
     exit(1);

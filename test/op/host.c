@@ -38,7 +38,7 @@ static ts_status called(void *arg, int id, const void *const *in, void *const *o
 static ts_engine *start(const ts_graph *g, ts_options opt, host *h)
 {
     ts_executable *exe;
-    ts_engine *e;
+    ts_engine *e = NULL;
 
     opt.cache_dir = "";
     if (ts_compile(g, &opt, &exe) ||

@@ -149,62 +149,83 @@ static void assert_same(const results *x, results y)
     free(y.states);
 }
 
+/* One device's results for each net, which the others are held against. */
+static results one_device[TS_COUNT(nets)];
+
+static int run_on_one(void **state)
+{
+    (void)state;
+    for (int k = 0; k < TS_COUNT(nets); k++)
+        one_device[k] = run(&nets[k], (ts_options){0}, 2);
+    return 0;
+}
+
+static int free_ones(void **state)
+{
+    (void)state;
+    for (int k = 0; k < TS_COUNT(nets); k++)
+        free(one_device[k].states);
+    return 0;
+}
+
 static void stages_give_the_same_bits(void **state)
 {
     (void)state;
-    for (int k = 0; k < TS_COUNT(nets); k++) {
-        results one = run(&nets[k], (ts_options){0}, 2);
-        for (int n = 2; n <= 4; n++)
-            for (int schedule = TS_PIPELINED; schedule <= TS_SHARDED; schedule++) {
-                ts_stage stages[4];
-                ts_options opt = {.stages = stages, .schedule = (ts_schedule)schedule};
-                opt.nstages = cut(n, stages, n == 3);
-                assert_same(&one, run(&nets[k], opt, n - 1));
-            }
-        free(one.states);
-    }
+    for (int k = 0; k < TS_COUNT(nets); k++)
+        for (int n = 2; n <= 5; n++) {
+            ts_stage stages[4];
+            ts_options opt = {.stages = stages, .schedule = n == 5 ? TS_SHARDED : TS_PIPELINED};
+            opt.nstages = cut(n < 5 ? n : 4, stages, n == 3);
+            assert_same(&one_device[k], run(&nets[k], opt, n - 1));
+        }
 }
 
 static void recomputed(void **state)
 {
     (void)state;
     for (int k = 0; k < TS_COUNT(nets); k++) {
-        results one = run(&nets[k], (ts_options){0}, 1), kept, again;
         ts_stage stages[4];
-        ts_options opt = {.stages = stages, .nstages = cut(4, stages, false)};
-        kept = run(&nets[k], opt, 2);
-        opt.recompute = true;
-        again = run(&nets[k], opt, 2);
+        ts_optimizer adam = ts_adamw(0.01);
+        ts_options opt = {.stages = stages, .nstages = cut(4, stages, false), .recompute = true};
+        results again = run(&nets[k], opt, 2);
+        ts_graph *g = nets[k].make(BATCH);
+        ts_stats kept;
+        opt = (ts_options){.optimizer = &adam,
+                           .gradient_accumulation = A,
+                           .stages = stages,
+                           .nstages = opt.nstages};
+        assert_ok(ts_estimate(g, &opt, &kept));
         if (k < 2)
-            assert_true(again.stats.peak_bytes < kept.stats.peak_bytes);
-        assert_same(&one, kept);
-        assert_same(&one, again);
-        free(one.states);
+            assert_true(again.stats.peak_bytes < kept.peak_bytes);
+        assert_same(&one_device[k], again);
+        ts_graph_free(g);
     }
 }
 
 static void offloaded(void **state)
 {
-    static const unsigned what[] = {TS_OFFLOAD_OPTIMIZER, TS_OFFLOAD_WEIGHTS,
-                                    TS_OFFLOAD_ACCUMULATORS, TS_OFFLOAD_ACTIVATIONS, 15};
+    static const unsigned what[] = {TS_OFFLOAD_OPTIMIZER | TS_OFFLOAD_ACCUMULATORS,
+                                    TS_OFFLOAD_WEIGHTS, TS_OFFLOAD_ACTIVATIONS, 15};
 
     (void)state;
-    for (int piped = 0; piped < 2; piped++)
+    for (int piped = 0; piped < 2; piped++) {
+        ts_stage stages[4];
+        ts_options opt = {.skip = "spread"};
+        results here;
+        if (piped) {
+            opt.stages = stages;
+            opt.nstages = cut(3, stages, false);
+        }
+        here = run(&nets[piped], opt, 2);
         for (int i = 0; i < TS_COUNT(what); i++) {
-            ts_stage stages[4];
-            ts_options opt = {.skip = "spread"};
-            results here, there;
-            if (piped) {
-                opt.stages = stages;
-                opt.nstages = cut(3, stages, false);
-            }
-            here = run(&nets[piped], opt, 2);
+            results there;
             opt.offload = what[i];
             there = run(&nets[piped], opt, 2);
             assert_true(there.stats.peak_bytes < here.stats.peak_bytes);
             assert_same(&here, there);
-            free(here.states);
         }
+        free(here.states);
+    }
 }
 
 /* A device may be done with its update, and send the next micro-batch, before another is. */
@@ -223,12 +244,8 @@ static void offloaded_in_turns(void **state)
 static void cut_by_itself(void **state)
 {
     (void)state;
-    for (int k = 0; k < TS_COUNT(nets); k++) {
-        results one = run(&nets[k], (ts_options){0}, 2);
-        for (int n = 2; n <= 4; n += 2)
-            assert_same(&one, run(&nets[k], (ts_options){.devices = n}, 2));
-        free(one.states);
-    }
+    for (int k = 0; k < TS_COUNT(nets); k++)
+        assert_same(&one_device[k], run(&nets[k], (ts_options){.devices = k ? 2 : 4}, 2));
 }
 
 static void running_mean(void **state)
@@ -386,7 +403,7 @@ static void uneven_stages_end(void **state)
             ts_block_end(g);
         }
         assert_ok(ts_compile(g, &opt, &exe));
-        for (int threads = 1; threads <= 5; threads++) {
+        for (int threads = 1; threads <= 5; threads += 2) {
             assert_ok(ts_engine_new(exe, &(ts_run_options){.threads = threads}, &e));
             for (int i = 0; i < 10; i++)
                 assert_ok(ts_engine_run(e, (const void *[]){data, data}, (void *[]){NULL}));
@@ -618,5 +635,5 @@ int main(void)
         cmocka_unit_test(cut_by_itself),
         cmocka_unit_test(running_mean),
     };
-    return cmocka_run_group_tests_name("run devices", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("run devices", tests, run_on_one, free_ones);
 }
