@@ -772,6 +772,7 @@ INTERNAL = {
     "iota": "positions are constants while a model is traced", "kl_div": "PyTorch makes it of xlogy or exp and mul",
     "linear": "PyTorch hands over addmm or matmul", "l1_loss": "PyTorch makes it of abs and mean",
     "for_loop": "poptorch.for_loop writes its body out", "cond": "poptorch.cond makes it of where",
+    "host_call": "poptorch.CPU and ipu_print_tensor make it",
     "attention": "PyTorch 1.13 makes it of matmul and softmax; 2.x has a row",
 }
 

@@ -63,7 +63,7 @@ class Encoder(nn.Module):
         super().__init__()
         layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
         self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.mask = mask
+        self.register_buffer("mask", mask)
 
     def forward(self, x, *mask):
         return self.layers(x, *mask) if mask else self.layers(x, self.mask)

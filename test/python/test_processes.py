@@ -137,7 +137,7 @@ def test_errors_say_which_process(mpirun, train):
     usage = mpirun(2, *train, "--nonsense", code=None)
     assert usage.returncode == 2 and usage.stderr.count("there is no option --nonsense") == 1
     done = mpirun(2, *train, "--batch-size", "1000", code=1)
-    assert "1000 x 5 x 1, in each process" in done.stderr
+    assert "1000 x 5 x 1 x 1, in each process" in done.stderr
 
 
 def begin(command, environment, tmp_path):
