@@ -81,7 +81,7 @@ static void add_mpirun(void)
     add("none");
     add("--mca");
     add("odls_base_sigkill_timeout");
-    add("4");
+    add("2");
     if (asked.tag)
         add("--tag-output");
 }
