@@ -785,7 +785,7 @@ def test_every_op_of_the_engine_is_reached():
     assert ops == set(REACHED_BY) | set(INTERNAL)
     unreached = []
     for op, call in REACHED_BY.items():
-        tracer = _trace.Tracer("reach", True, poptorch.Options().execution_strategy)
+        tracer = _trace.Tracer("reach", True, poptorch.Options())
         inputs = [X.clone(), I32.clone(), IMAGE.clone()]
         for k, t in enumerate(inputs):
             tracer.addInput(f"i{k}", t)
