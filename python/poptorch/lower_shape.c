@@ -388,7 +388,7 @@ ts_value *lower_repeat(ts_call *c)
 
 enum { JOINED = 1024 };
 
-ts_value *lower_cat(ts_call *c)
+static ts_value *join(ts_call *c, ts_value *(*how)(int n, ts_value *const *xs, int dim))
 {
     ts_value *in[JOINED];
     int n = lower_tensors(c, 0, JOINED, in);
@@ -398,20 +398,17 @@ ts_value *lower_cat(ts_call *c)
     for (int i = 0; i < n; i++)
         if (in[i] && ts_dtype_of(in[i]) != c->dtype)
             in[i] = ts_cast(in[i], c->dtype);
-    return ts_concat(n, in, lower_dim(c, 1, c->rank));
+    return how(n, in, lower_dim(c, 1, c->rank));
+}
+
+ts_value *lower_cat(ts_call *c)
+{
+    return join(c, ts_concat);
 }
 
 ts_value *lower_stack(ts_call *c)
 {
-    ts_value *in[JOINED];
-    int n = lower_tensors(c, 0, JOINED, in);
-
-    if (n > JOINED)
-        return lower_refuse(c, "more than %d tensors", JOINED);
-    for (int i = 0; i < n; i++)
-        if (in[i] && ts_dtype_of(in[i]) != c->dtype)
-            in[i] = ts_cast(in[i], c->dtype);
-    return ts_stack(n, in, lower_dim(c, 1, c->rank));
+    return join(c, ts_stack);
 }
 
 /* diagonal(x, offset, dim1, dim2): dim1 and dim2 go last and become one, of which every (w+1)-th

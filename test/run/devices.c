@@ -421,7 +421,11 @@ static void uneven_stages_end(void **state)
     }
 }
 
-static void a_stage_that_stops_says_which(void **state)
+/* The tied net on four devices, an update of seven micro-batches, and something to feed it. */
+static float some_x[7 * BATCH * 12];
+static int32_t some_labels[7 * BATCH];
+
+static ts_engine *four_devices(void)
 {
     ts_stage stages[4];
     ts_optimizer sgd = ts_sgd(0.01);
@@ -431,24 +435,33 @@ static void a_stage_that_stops_says_which(void **state)
                       .gradient_accumulation = 7,
                       .cache_dir = ""};
     ts_graph *g = tied(BATCH);
-    static float x[7 * BATCH * 12];
-    static int32_t labels[7 * BATCH];
     ts_executable *exe;
     ts_engine *e;
 
-    (void)state;
     assert_ok(ts_compile(g, &opt, &exe));
     assert_ok(ts_engine_new(exe, &(ts_run_options){.threads = 2}, &e));
+    ts_executable_free(exe);
+    ts_graph_free(g);
+    return e;
+}
+
+static ts_status run_once(ts_engine *e)
+{
+    return ts_engine_run(e, (const void *[]){some_x, some_labels}, (void *[]){NULL, NULL});
+}
+
+static void a_stage_that_stops_says_which(void **state)
+{
+    ts_engine *e = four_devices();
+
+    (void)state;
     ts_fault_arm("stage", 10);
-    assert_int_equal(ts_engine_run(e, (const void *[]){x, labels}, (void *[]){NULL, NULL}),
-                     TS_ERR_INTERNAL);
+    assert_int_equal(run_once(e), TS_ERR_INTERNAL);
     ts_fault_arm(NULL, -1);
     assert_non_null(strstr(ts_last_error()->message, " stopped in micro-batch "));
     assert_non_null(strstr(ts_last_error()->message, "(B"));
-    assert_ok(ts_engine_run(e, (const void *[]){x, labels}, (void *[]){NULL, NULL}));
+    assert_ok(run_once(e));
     ts_engine_free(e);
-    ts_executable_free(exe);
-    ts_graph_free(g);
 }
 
 /* For the thread sanitizer: more devices than cores, a thousand updates. */
@@ -497,26 +510,13 @@ static void a_thousand_updates_on_eight_devices(void **state)
 /* Fill, main, flush: the schedule's arithmetic. */
 static void the_trace_shows_the_schedule(void **state)
 {
-    ts_stage stages[4];
-    ts_optimizer sgd = ts_sgd(0.01);
-    ts_options opt = {.optimizer = &sgd,
-                      .stages = stages,
-                      .nstages = cut(4, stages, false),
-                      .gradient_accumulation = 7,
-                      .cache_dir = ""};
-    ts_graph *g = tied(BATCH);
-    static float x[7 * BATCH * 12];
-    static int32_t labels[7 * BATCH];
     const ts_trace_event *events;
-    ts_executable *exe;
-    ts_engine *e;
+    ts_engine *e = four_devices();
     int n, updates = 0;
 
     (void)state;
-    assert_ok(ts_compile(g, &opt, &exe));
-    assert_ok(ts_engine_new(exe, &(ts_run_options){.threads = 2}, &e));
     assert_ok(ts_engine_trace(e, 1000));
-    assert_ok(ts_engine_run(e, (const void *[]){x, labels}, (void *[]){NULL, NULL}));
+    assert_ok(run_once(e));
     events = ts_engine_events(e, &n);
     for (int i = 0; i < n; i++) {
         updates += events[i].update;
@@ -528,8 +528,6 @@ static void the_trace_shows_the_schedule(void **state)
     assert_int_equal(n - updates, 7 * (2 * 4 - 1));
     assert_int_equal(updates, 3); /* the last stage has no parameter of its own */
     ts_engine_free(e);
-    ts_executable_free(exe);
-    ts_graph_free(g);
 }
 
 /* All that several devices need is in the file. */
