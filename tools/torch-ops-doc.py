@@ -38,12 +38,21 @@ as the op. Names of PyTorch 1.13 and of 2.x both have rows.
 
 
 def functions():
-    """function -> what it refuses"""
+    """function -> what it refuses, itself or through the functions of its file that it calls"""
     found = {}
     for file in sorted((ROOT / "python/poptorch").glob("lower*.c")):
-        for m in re.finditer(r"^(?:static )?[\w *]+?(\w+)\([^;{]*?\)\n\{\n(.*?)^\}", file.read_text(), re.M | re.S):
-            words = re.findall(r'lower_refuse\(\s*c,\s*((?:"[^"]*"\s*)+)', m[2])
-            found[m[1]] = ["".join(re.findall(r'"([^"]*)"', w)) for w in words]
+        bodies = dict(re.findall(r"^(?:static )?[\w *]+?(\w+)\([^;{]*?\)\n\{\n(.*?)^\}", file.read_text(), re.M | re.S))
+
+        def words(name, seen):
+            out = re.findall(r'lower_refuse\(\s*c,\s*((?:"[^"]*"\s*)+)', bodies[name])
+            for called in dict.fromkeys(re.findall(r"\b(\w+)\(", bodies[name])):
+                if called in bodies and called not in seen:
+                    seen.add(called)
+                    out += words(called, seen)
+            return out
+
+        for name in bodies:
+            found[name] = list(dict.fromkeys("".join(re.findall(r'"([^"]*)"', w)) for w in words(name, {name})))
     return found
 
 
