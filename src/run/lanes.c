@@ -1,10 +1,10 @@
 /* lanes.c - several devices: each runs its sections in the order of plan/pipeline.c, by whichever
  * thread is free.
  *
- *   lanes 2, devices 4      lane 0   d3 X0 | d2 B0 | d0 F3 | ...
- *                           lane 1   d1 F2 | d3 X1 | d2 F2 | ...
+ *   lanes 2, devices 2      lane 0   d1 X0 | d1 B0 | d0 F3 | ...
+ *                           lane 1   d0 F1 | d0 F2 | d1 X1 | ...
  *
- * A lane is a thread, or a team of threads when there are more of them than devices. It looks for a
+ * A lane is a thread or a team of threads; count_lanes says how many there are. It looks for a
  * device that nobody runs and whose next item has all it needs: every other device has come far
  * enough, which says both that the data is there and that there is room for the results. It runs
  * the item, gives outputs to the host, copies what other devices need into their blocks, and moves
@@ -283,13 +283,15 @@ ts_status ts_lanes_run(ts_lanes *l)
 
 /* --- making it --- */
 
-/* Micro-batches go through a sharded net one at a time: its replicas share the threads. */
+/* A lane for every device, if there are threads for that. With fewer, a lane for every replica: all
+ * its threads run one item after another, so that stages of unequal cost leave none of them idle.
+ * Micro-batches go through a sharded net one at a time anyway. */
 static int count_lanes(const ts_engine *e)
 {
     const ts_pipeline *p = &e->exe->pipe;
-    int most = e->exe->replicas * (p->sharded ? 1 : p->ndevices);
+    int devices = e->exe->replicas * p->ndevices;
 
-    return TS_MIN(most, e->threads);
+    return p->sharded || devices > e->threads ? TS_MIN(e->exe->replicas, e->threads) : devices;
 }
 
 static ts_status make_lanes(ts_lanes *l)

@@ -183,7 +183,7 @@ static void stages_give_the_same_bits(void **state)
             ts_stage stages[4];
             ts_options opt = {.stages = stages, .schedule = n == 5 ? TS_SHARDED : TS_PIPELINED};
             opt.nstages = cut(n < 5 ? n : 4, stages, n == 3);
-            assert_same(&one_device[k], run(&nets[k], opt, n - 1));
+            assert_same(&one_device[k], run(&nets[k], opt, n));
         }
 }
 
@@ -194,7 +194,7 @@ static void recomputed(void **state)
         ts_stage stages[4];
         ts_optimizer adam = ts_adamw(0.01);
         ts_options opt = {.stages = stages, .nstages = cut(4, stages, false), .recompute = true};
-        results again = run(&nets[k], opt, 2);
+        results again = run(&nets[k], opt, 4);
         ts_graph *g = nets[k].make(BATCH);
         ts_stats kept;
         opt = (ts_options){.optimizer = &adam,
@@ -223,11 +223,11 @@ static void offloaded(void **state)
             opt.stages = stages;
             opt.nstages = cut(3, stages, false);
         }
-        here = run(&nets[piped], opt, 2);
+        here = run(&nets[piped], opt, 3);
         for (int i = brief() ? TS_COUNT(what) - 1 : 0; i < TS_COUNT(what); i++) {
             results there;
             opt.offload = what[i];
-            there = run(&nets[piped], opt, 2);
+            there = run(&nets[piped], opt, 3);
             assert_true(there.stats.peak_bytes < here.stats.peak_bytes);
             assert_same(&here, there);
         }
@@ -368,7 +368,7 @@ static void inference_in_a_pipeline(void **state)
             opt.nstages = cut(4, stages, false);
         }
         assert_ok(ts_compile(g, &opt, &exe));
-        assert_ok(ts_engine_new(exe, &(ts_run_options){.threads = 3}, &e));
+        assert_ok(ts_engine_new(exe, &(ts_run_options){.threads = 4}, &e));
         assert_ok(ts_engine_run(e, (const void *[]){x, labels}, (void *[]){k ? many : one, NULL}));
         if (k)
             assert_memory_equal(one, many, sizeof(one));
