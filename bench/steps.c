@@ -1,7 +1,7 @@
 /* steps.c - training steps of one workload, in windows asked for one at a time, so that
  * bench/run.py can put a window of PyTorch between two of ours.
  *
- *   steps W1 2 /tmp/cache       the workload, threads, a folder for the cache
+ *   steps W1 2 /tmp/cache       the workload, threads at most, a folder for the cache
  *   {"compile_cold_s": ...}     printed once it is ready
  *   1.0                         on its input: run for a second
  *   8123.4                      printed: steps a second
@@ -167,7 +167,8 @@ int main(int argc, char **argv)
     in[0] = feed(x, 0);
     in[1] = feed(x, 1);
     rss = resident();
-    if (ts_engine_new(x, &(ts_run_options){.threads = atoi(argv[2]), .seed = 1}, &e))
+    setenv("OMP_NUM_THREADS", argv[2], 1); /* the engine finds out how many of them help */
+    if (ts_engine_new(x, &(ts_run_options){.seed = 1}, &e))
         stop(ts_error_text());
     window(e, in, w->iterations, 0.01);
     report(w, x, argv[3], resident() - rss);

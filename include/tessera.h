@@ -585,7 +585,9 @@ typedef struct ts_attachment ts_attachment; /* see devices, below */
  * ts_engine_run returns. */
 typedef ts_status ts_host_fn(void *arg, int id, const void *const *in, void *const *out);
 typedef struct ts_run_options {
-    int threads; /* 0: $OMP_NUM_THREADS, else the cores this process may use */
+    /* 0: up to $OMP_NUM_THREADS, else the cores this process may use; fewer of them work while that
+     * is faster, because other programs need the cores. The results do not depend on it. */
+    int threads;
     uint64_t seed;
     const ts_comm *comm; /* NULL: this process alone */
     ts_host_fn *host;    /* for a graph that calls it */

@@ -123,8 +123,9 @@ static ts_status check_run(const ts_executable *x, const ts_run_options *opt)
 {
     const ts_comm *c = opt ? opt->comm : NULL;
 
-    if (opt && opt->threads < 0)
-        return ts_fail(TS_ERR_ARG, "threads is %d; it must not be negative", opt->threads);
+    if (opt && (opt->threads < 0 || opt->threads > TS_MOST_THREADS))
+        return ts_fail(TS_ERR_ARG, "threads is %d; it must be from 0 to %d", opt->threads,
+                       TS_MOST_THREADS);
     if (!x->training || (c ? c->size : 1) == x->processes)
         return TS_OK;
     ts_fail(TS_ERR_ARG, "the executable is one of %d processes, and the run of %d", x->processes,
@@ -179,6 +180,7 @@ ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_en
     e->host_arg = opt ? opt->host_arg : NULL;
     pthread_mutex_init(&e->host_lock, NULL);
     e->threads = opt && opt->threads > 0 ? opt->threads : ts_team_default_size();
+    ts_pace_start(&e->pace, e->threads, opt && opt->threads > 0);
     s = ts_alloc((size_t)(x->device_iterations * x->gradient_accumulation) * sizeof(*e->times),
                  "the times of the micro-batches", (void **)&e->times);
     if (!s)

@@ -17,6 +17,7 @@ struct ts_engine {
     ts_attachment *devices; /* who else can see, [replica][device], or NULL */
     uint64_t seed, step;
     ts_team *team;      /* loop.c */
+    ts_pace pace;       /* how many of it work */
     const void **feeds; /* each thread's pointers to the inputs of its micro-batch */
     ts_lanes *lanes;    /* lanes.c, instead of the two above */
     ts_ref **refs;   /* the reference executor's tensors for each replica, instead of all above */

@@ -84,18 +84,31 @@ static void loop(void *arg, int member, int size)
         run_phase(e, 1, &c, member, size);
 }
 
+/* Micro-batches, by as many threads as is fastest. */
+static void run_some(ts_engine *e, int first, int end, int phase)
+{
+    while (first < end) {
+        double start = ts_now(), stop;
+        int threads, n = ts_pace_plan(&e->pace, end - first, start, &threads);
+        ts_team_run_some(e->team, threads, loop, &(call){e, first, first + n, phase});
+        stop = ts_now();
+        ts_pace_done(&e->pace, n, stop - start, stop);
+        first += n;
+    }
+}
+
 ts_status ts_loop_native(ts_engine *e)
 {
     int D = e->exe->device_iterations, A = e->exe->gradient_accumulation;
 
     if (!ts_exchange_needed(e)) {
-        ts_team_run(e->team, loop, &(call){e, 0, D * A, -1});
+        run_some(e, 0, D * A, -1);
         return TS_OK;
     }
     for (int d = 0; d < D; d++) {
-        ts_team_run(e->team, loop, &(call){e, d * A, d * A + A, 0});
+        run_some(e, d * A, d * A + A, 0);
         TS_TRY(ts_exchange_processes(e));
-        ts_team_run(e->team, loop, &(call){e, 0, 0, 1});
+        ts_team_run_some(e->team, e->pace.threads, loop, &(call){e, 0, 0, 1});
     }
     return TS_OK;
 }

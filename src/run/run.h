@@ -22,12 +22,31 @@ void ts_init_fill(const ts_init *init, const char *name, uint64_t seed, ts_dtype
                   void *data);
 
 /* threads.c: a team that runs a function together */
+enum { TS_MOST_THREADS = 1024 };
 typedef struct ts_team ts_team;
 typedef void ts_team_fn(void *arg, int member, int size);
 ts_status ts_team_new(int size, ts_team **out);
 void ts_team_free(ts_team *t);
 void ts_team_run(ts_team *t, ts_team_fn *fn, void *arg); /* returns when every member has */
-void ts_team_wait(ts_team *t);                           /* inside fn: the barrier */
+void ts_team_run_some(ts_team *t, int members, ts_team_fn *fn, void *arg); /* the first of them */
+void ts_team_wait(ts_team *t); /* inside fn: the barrier */
+/* pace.c: how many threads work, by trial */
+typedef struct ts_pace {
+    int most, threads; /* there are; work */
+    bool fixed;        /* always most */
+    double seconds;    /* of a micro-batch, 0: not known yet */
+    double next, wait; /* the next trial; it came this long after the last */
+    bool fewer;        /* which way it goes */
+    int trial;         /* threads of the trial that runs, or 0 */
+    bool warm;         /* its first micro-batch is over */
+    int trial_count;
+    double trial_seconds, warm_seconds;
+} ts_pace;
+void ts_pace_start(ts_pace *p, int threads, bool fixed);
+/* How many of the micro-batches that are left to run now, and with how many threads. */
+int ts_pace_plan(ts_pace *p, int left, double now, int *threads);
+void ts_pace_done(ts_pace *p, int count, double seconds, double now);
+
 /* threads.c: waiting for something that others do; look, then check, then wait for a change */
 typedef struct ts_signal ts_signal;
 ts_status ts_signal_new(ts_signal **out);

@@ -15,15 +15,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SPINS = 4000 };
+enum { SPINS = 4000, MEMBERS = 2 * TS_MOST_THREADS };
 
 struct ts_team {
     int size;
+    int active; /* members of the run: those below it */
     pthread_t *threads;
     _Alignas(64) atomic_uint arrived;
     _Alignas(64) atomic_uint turn; /* barrier generation: what members wait for */
     atomic_uint sleepers;
-    _Alignas(64) atomic_uint job; /* run generation */
+    _Alignas(64) atomic_uint job; /* run generation * MEMBERS + who takes part */
     atomic_bool quit;
     ts_team_fn *fn;
     void *arg;
@@ -66,9 +67,10 @@ void ts_team_wait(ts_team *t)
 {
     unsigned turn = atomic_load_explicit(&t->turn, memory_order_relaxed);
 
-    if (t->size == 1)
+    if (t->active == 1)
         return;
-    if (atomic_fetch_add_explicit(&t->arrived, 1, memory_order_acq_rel) == (unsigned)t->size - 1) {
+    if (atomic_fetch_add_explicit(&t->arrived, 1, memory_order_acq_rel) ==
+        (unsigned)t->active - 1) {
         atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
         atomic_store(&t->turn, turn + 1);
         if (atomic_load(&t->sleepers))
@@ -124,6 +126,7 @@ void ts_signal_free(ts_signal *s)
 
 /* --- the team --- */
 
+/* Nobody waits for a member that takes no part, so it must not look at more than the job's word. */
 static void *work(void *arg)
 {
     member m = *(member *)arg;
@@ -135,30 +138,39 @@ static void *work(void *arg)
         if (!spin(&t->job, seen)) /* the next call often comes at once */
             while (atomic_load(&t->job) == seen)
                 futex_wait(&t->job, seen);
-        seen++;
+        seen = atomic_load(&t->job);
         if (atomic_load(&t->quit))
             return NULL;
-        t->fn(t->arg, m.index, t->size);
+        if ((unsigned)m.index >= seen % MEMBERS)
+            continue;
+        t->fn(t->arg, m.index, t->active);
         ts_team_wait(t);
     }
 }
 
-void ts_team_run(ts_team *t, ts_team_fn *fn, void *arg)
+void ts_team_run_some(ts_team *t, int members, ts_team_fn *fn, void *arg)
 {
     t->fn = fn;
     t->arg = arg;
-    if (t->size > 1) {
-        atomic_fetch_add(&t->job, 1);
+    t->active = members;
+    if (members > 1) {
+        unsigned run = atomic_load_explicit(&t->job, memory_order_relaxed) / MEMBERS + 1;
+        atomic_store(&t->job, run * MEMBERS + (unsigned)members);
         futex_wake(&t->job);
     }
-    fn(arg, 0, t->size);
+    fn(arg, 0, members);
     ts_team_wait(t);
+}
+
+void ts_team_run(ts_team *t, ts_team_fn *fn, void *arg)
+{
+    ts_team_run_some(t, t->size, fn, arg);
 }
 
 static void stop(ts_team *t, int started)
 {
     atomic_store(&t->quit, true);
-    atomic_fetch_add(&t->job, 1);
+    atomic_fetch_add(&t->job, MEMBERS);
     futex_wake(&t->job);
     for (int i = 1; i < started; i++)
         pthread_join(t->threads[i], NULL);

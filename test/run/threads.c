@@ -50,13 +50,34 @@ static void run_rounds(int size, int n)
     test_free(c);
 }
 
+/* Another number of members in each run; the others may come late and must take no part. */
+static void test_some(void **state)
+{
+    counts *c = test_calloc(1, sizeof(*c));
+
+    (void)state;
+    assert_int_equal(ts_team_new(MOST, &c->team), TS_OK);
+    c->rounds = 3;
+    for (int i = 0; i < 1000; i++) {
+        int members = 1 + i * 7 % 11 % MOST;
+        c->members = 0;
+        c->seen = 0;
+        ts_team_run_some(c->team, members, rounds, c);
+        assert_int_equal(c->wrong, 0);
+        assert_int_equal(c->members, members);
+        assert_int_equal(c->seen, (1u << members) - 1);
+    }
+    ts_team_free(c->team);
+    test_free(c);
+}
+
 static void test_barrier(void **state)
 {
     (void)state;
     run_rounds(1, 1000);
-    run_rounds(2, 50000); /* two waits a round */
+    run_rounds(2, 20000); /* two waits a round */
     for (int size = 3; size <= MOST; size++)
-        run_rounds(size, 2000);
+        run_rounds(size, 500);
 }
 
 static void hello(void *arg, int member, int size)
@@ -170,11 +191,9 @@ static void test_default_size(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_barrier),
-        cmocka_unit_test(test_many_runs),
-        cmocka_unit_test(test_create_and_free),
-        cmocka_unit_test(test_sleepers_wake),
-        cmocka_unit_test(test_a_thread_that_does_not_start),
+        cmocka_unit_test(test_barrier),       cmocka_unit_test(test_some),
+        cmocka_unit_test(test_many_runs),     cmocka_unit_test(test_create_and_free),
+        cmocka_unit_test(test_sleepers_wake), cmocka_unit_test(test_a_thread_that_does_not_start),
         cmocka_unit_test(test_default_size),
     };
 
