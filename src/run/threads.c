@@ -66,11 +66,11 @@ static bool spin(atomic_uint *word, unsigned seen)
 void ts_team_wait(ts_team *t)
 {
     unsigned turn = atomic_load_explicit(&t->turn, memory_order_relaxed);
+    unsigned last = (unsigned)t->active - 1; /* read before the others may go on to the next run */
 
-    if (t->active == 1)
+    if (!last)
         return;
-    if (atomic_fetch_add_explicit(&t->arrived, 1, memory_order_acq_rel) ==
-        (unsigned)t->active - 1) {
+    if (atomic_fetch_add_explicit(&t->arrived, 1, memory_order_acq_rel) == last) {
         atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
         atomic_store(&t->turn, turn + 1);
         if (atomic_load(&t->sleepers))
