@@ -64,3 +64,8 @@ int test_folder_count(const char *path)
 {
     return each_entry(path, NULL);
 }
+
+bool test_brief(void)
+{
+    return getenv("TS_BRIEF") != NULL;
+}

@@ -23,6 +23,10 @@ char *test_folder(void); /* free() it */
 void test_folder_remove(const char *path);
 int test_folder_count(const char *path); /* files in it */
 
+/* The library built with another compiler or a sanitizer generates the same code: what proves that
+ * code again may be shorter. */
+bool test_brief(void);
+
 /* ts_status is TS_OK, or fails with the error's text. */
 #define assert_ok(call)                                                                            \
     do {                                                                                           \

@@ -149,13 +149,6 @@ static void assert_same(const results *x, results y)
     free(y.states);
 }
 
-/* The library built with another compiler or a sanitizer generates the same code: fewer cases do.
- */
-static bool brief(void)
-{
-    return getenv("TS_BRIEF") != NULL;
-}
-
 /* One device's results for each net, which the others are held against. */
 static results one_device[TS_COUNT(nets)];
 
@@ -179,7 +172,7 @@ static void stages_give_the_same_bits(void **state)
 {
     (void)state;
     for (int k = 0; k < TS_COUNT(nets); k++)
-        for (int n = brief() ? 4 : 2; n <= 5; n++) {
+        for (int n = test_brief() ? 4 : 2; n <= 5; n++) {
             ts_stage stages[4];
             ts_options opt = {.stages = stages, .schedule = n == 5 ? TS_SHARDED : TS_PIPELINED};
             opt.nstages = cut(n < 5 ? n : 4, stages, n == 3);
@@ -215,7 +208,7 @@ static void offloaded(void **state)
                                     TS_OFFLOAD_WEIGHTS, TS_OFFLOAD_ACTIVATIONS, 15};
 
     (void)state;
-    for (int piped = brief(); piped < 2; piped++) {
+    for (int piped = test_brief(); piped < 2; piped++) {
         ts_stage stages[4];
         ts_options opt = {.skip = "spread"};
         results here;
@@ -224,7 +217,7 @@ static void offloaded(void **state)
             opt.nstages = cut(3, stages, false);
         }
         here = run(&nets[piped], opt, 3);
-        for (int i = brief() ? TS_COUNT(what) - 1 : 0; i < TS_COUNT(what); i++) {
+        for (int i = test_brief() ? TS_COUNT(what) - 1 : 0; i < TS_COUNT(what); i++) {
             results there;
             opt.offload = what[i];
             there = run(&nets[piped], opt, 3);
@@ -385,7 +378,7 @@ static void uneven_stages_end(void **state)
     ts_optimizer sgd = ts_sgd(0.01);
 
     (void)state;
-    for (int slow = brief() ? 3 : 0; slow < 4; slow++) {
+    for (int slow = test_brief() ? 3 : 0; slow < 4; slow++) {
         ts_graph *g = ts_graph_new("uneven");
         ts_value *x = ts_input(g, "x", TS_F32, 2, 8), *t = ts_input(g, "t", TS_F32, 2, 8);
         ts_options opt = {.optimizer = &sgd,

@@ -1,10 +1,7 @@
 /* same_bits.c - any number of threads computes the same bits: weights, optimiser state, losses. */
 #include "models/nets.h"
 #include "run/run.h"
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 typedef struct net {
     const char *name;
@@ -12,10 +9,15 @@ typedef struct net {
     int D, A;
 } net;
 
-enum { UPDATES = 200, SAMPLES = 512, PIXELS = 28 * 28 };
+enum { SAMPLES = 512, PIXELS = 28 * 28 };
 
 static float images[SAMPLES][PIXELS];
 static int32_t labels[SAMPLES];
+
+static int updates(void)
+{
+    return test_brief() ? 50 : 200;
+}
 
 /* Ten blurred blobs and noise: enough structure for the loss to fall. */
 static int fill(void **state)
@@ -63,7 +65,7 @@ static ts_executable *compile(const net *n)
 /* Trains and returns the losses, then every state, in one block. */
 static char *result(const ts_executable *x, const net *n, int threads, size_t *bytes)
 {
-    int calls = UPDATES / n->D, per_call = n->D * n->A;
+    int calls = updates() / n->D, per_call = n->D * n->A;
     int64_t rows = n->batch * per_call;
     const ts_tensor_info *t;
     ts_engine *e;
@@ -93,7 +95,7 @@ static void test_same_bits(void **state)
     ts_executable *x = compile(n);
     size_t bytes;
     char *one = result(x, n, 1, &bytes);
-    float first = ((float *)one)[0], last = ((float *)one)[UPDATES * n->A - 1];
+    float first = ((float *)one)[0], last = ((float *)one)[updates() * n->A - 1];
 
     assert_true(last < first && last > 0);
     for (int i = 0; i < TS_COUNT(threads); i++) {

@@ -58,7 +58,7 @@ static void test_some(void **state)
     (void)state;
     assert_int_equal(ts_team_new(MOST, &c->team), TS_OK);
     c->rounds = 3;
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < 300; i++) {
         int members = 1 + i * 7 % 11 % MOST;
         c->members = 0;
         c->seen = 0;
@@ -77,7 +77,7 @@ static void test_barrier(void **state)
     run_rounds(1, 1000);
     run_rounds(2, 20000); /* two waits a round */
     for (int size = 3; size <= MOST; size++)
-        run_rounds(size, 500);
+        run_rounds(size, 250);
 }
 
 static void hello(void *arg, int member, int size)
@@ -95,7 +95,7 @@ static void test_many_runs(void **state)
 
     (void)state;
     assert_int_equal(ts_team_new(4, &c.team), TS_OK);
-    for (int i = 1; i <= 2000; i++) {
+    for (int i = 1; i <= 500; i++) {
         atomic_store(&c.seen, 0);
         ts_team_run(c.team, hello, &c);
         assert_int_equal(c.members, 4 * i);
