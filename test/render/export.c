@@ -243,7 +243,7 @@ static void run_cases(ts_dtype t, int step)
 static void as_written(void **state)
 {
     (void)state;
-    run_cases(TS_F32, 1);
+    run_cases(TS_F32, test_brief() ? 4 : 1);
 }
 
 static void in_other_types(void **state)

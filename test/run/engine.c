@@ -1,14 +1,10 @@
 /* engine.c - a loaded run: what each output mode returns, device iterations and accumulation, state
  * by name, the random generator, threads, and that a run allocates nothing. */
 #include "run/run.h"
+#include "support.h"
 #include <math.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 /* --- counting allocations: this program's malloc in front of the C library's --- */
 
@@ -273,11 +269,18 @@ static void check_example(const example *c, ts_executor executor, int threads)
     rows_free(in);
 }
 
+/* Examples share networks: a cache saves half of the compiling. */
 static void test_output_modes(void **state)
 {
+    char *cache = test_folder();
+
     (void)state;
+    setenv("TESSERA_CACHE_DIR", cache, 1);
     for (int i = 0; i < TS_COUNT(examples); i++)
         check_example(&examples[i], TS_EXEC_NATIVE, 2);
+    setenv("TESSERA_CACHE_DIR", "", 1);
+    test_folder_remove(cache);
+    free(cache);
 }
 
 static void test_output_modes_reference(void **state)
