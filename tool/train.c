@@ -23,7 +23,7 @@ static const option options[] = {
     {.name = "training", .kind = KIND_GROUP, .target = (void *)training_options},
     {.name = "devices", .kind = KIND_GROUP, .target = (void *)place_options},
     {"threads", "N", KIND_INT, &asked.threads,
-     "threads to compute with; the cores that may be used when not given", .low = 1, .high = 1024},
+     "threads to compute with; not given, as many of the cores as make it faster", .low = 1, .high = 1024},
     {"seed", "N", KIND_INT, &asked.seed,
      "of the first weights, the order of the samples, and dropout", .low = 0,
      .high = (double)(INT64_C(1) << 53)},
