@@ -6,6 +6,7 @@ runs.
 """
 
 import contextlib
+import inspect
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
@@ -52,7 +53,7 @@ _LEFT_ALIGNED = getattr(torch, "_nested_tensor_from_mask_left_aligned", None)
 @contextlib.contextmanager
 def taken(tracer: "Tracer") -> Iterator[None]:
     """Take them, for a trace."""
-    with _patched(tracer), _plainLayers(tracer), _Functions(tracer):
+    with _patched(tracer), _plainLayers(), _anyMask(tracer), _Functions(tracer):
         yield
 
 
@@ -195,16 +196,11 @@ def _checkpoint(function: Callable, *args: Any, use_reentrant: bool = True, **kw
 
 
 @contextlib.contextmanager
-def _plainLayers(tracer: "Tracer") -> Iterator[None]:
+def _plainLayers() -> Iterator[None]:
     """No layers made of one large kernel, which PyTorch 2 chooses on a CPU: an LSTM and attention are written
-    down as the products and sums they consist of, with any mask. To choose, an encoder also looks whether its
-    mask is the causal one; a mask that is not known yet is not.
+    down as the products and sums they consist of, with any mask.
     """
     flash = getattr(torch.backends.cuda, "flash_sdp_enabled", bool)()
-    detect = getattr(transformer, "_detect_is_causal_mask", None)
-    if detect:
-        transformer._detect_is_causal_mask = (
-            lambda mask, *more: detect(None if tracer.isTraced(mask) else mask, *more))
     if flash:
         torch.backends.cuda.enable_flash_sdp(False)
     mkldnn = torch._C._get_mkldnn_enabled()    # torch.backends.mkldnn.flags() warns of other things it sets
@@ -215,5 +211,28 @@ def _plainLayers(tracer: "Tracer") -> Iterator[None]:
         torch._C._set_mkldnn_enabled(mkldnn)
         if flash:
             torch.backends.cuda.enable_flash_sdp(True)
+
+
+@contextlib.contextmanager
+def _anyMask(tracer: "Tracer") -> Iterator[None]:
+    """To choose a kernel, an encoder looks whether its mask is the causal one; a mask that is not known yet is
+    not. PyTorch 2.0 looks in the encoder's forward() itself, unless it is told; 1.13 does not look."""
+    detect = getattr(transformer, "_detect_is_causal_mask", None)
+    encoder = transformer.TransformerEncoder
+    forward = encoder.forward
+
+    def told(self: Any, src: torch.Tensor, mask: Optional[torch.Tensor] = None, *more: Any, **named: Any) -> Any:
+        if not more[1:] and named.get("is_causal") is None and tracer.isTraced(mask):
+            named["is_causal"] = False
+        return forward(self, src, mask, *more, **named)
+    if detect:
+        transformer._detect_is_causal_mask = (
+            lambda mask, *more: detect(None if tracer.isTraced(mask) else mask, *more))
+    elif "is_causal" in inspect.signature(forward).parameters:
+        encoder.forward = told    # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        encoder.forward = forward    # type: ignore[method-assign]
         if detect:
             transformer._detect_is_causal_mask = detect
