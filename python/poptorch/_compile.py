@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
-from . import _args, _core, _host, _state, _trace, _wrap, blocks, optim
+from . import _args, _core, _host, _native, _state, _trace, _wrap, blocks, optim
 from ._logging import engineWarning, logger
 from ._batching import Batching
 from .enums import MeanReductionStrategy, OutputMode, ReductionType
@@ -248,7 +248,7 @@ def _output(program: Program, tracer: _trace.Tracer, value: Any, known: Dict[int
     if id(value) not in known:
         known[id(value)] = len(program.outputs)
         tracer.graph.output(value, f"output{len(program.outputs)}")
-        program.outputs.append((_trace.TORCH_DTYPES[value.dtype], value.shape))
+        program.outputs.append((_native.TORCH_DTYPES[value.dtype], value.shape))
     return known[id(value)]
 
 
@@ -284,7 +284,7 @@ def groupNames(description: Dict[str, Any], model: torch.nn.Module, trained: Lis
 
 def _optimizerTuple(description: Dict[str, Any], names: List[List[str]]) -> Tuple:
     """What _core.compile takes."""
-    dtype = _trace.DTYPES
+    dtype = _native.DTYPES
     first = description.get("velocity_accum_type", description.get("first_order_momentum_accum_type"))
     second = description.get("second_order_momentum_accum_type", torch.float32)
     norm = description.get("max_grad_norm", float("inf"))
@@ -384,7 +384,7 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
     distributed = options.Distributed
     bar = _Bar(options.show_compilation_progress_bar and distributed.processId == 0)
     try:
-        with _trace.nativeErrors():
+        with _native.nativeErrors():
             program.executable = _core.compile(
                 tracer.graph, None if description is None else _optimizerTuple(description, names),
                 batching.engine_iterations, batching.engine_accumulation, sums, running and not sums,
@@ -399,7 +399,7 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
 def checkExecutable(program: Program) -> None:
     """An Error unless a loaded executable has the inputs, outputs and weights of the traced model."""
     outputs = program.executable.tensors(1)
-    found = [(_trace.TORCH_DTYPES[t[1]], t[2]) for t in outputs[:len(program.outputs)]]
+    found = [(_native.TORCH_DTYPES[t[1]], t[2]) for t in outputs[:len(program.outputs)]]
     state = {t[0]: t[2] for t in program.executable.tensors(2)}
     same = found == program.outputs and len(outputs) == len(program.outputs) + program.has_loss
     for name, t in program.states.items():

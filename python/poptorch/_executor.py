@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
-from . import _args, _compile, _core, _file, _state, _times, _trace, _wrap, blocks, optim
+from . import _args, _compile, _core, _file, _native, _state, _times, _wrap, blocks, optim
 from ._batching import Batching
 from ._logging import logger
 from .enums import ConnectionType, OutputMode
@@ -202,7 +202,7 @@ class PoplarExecutor:
     def _build(self, args: Tuple, kwargs: Dict[str, Any], executable: Any = None) -> None:
         """Trace and compile, or with an executable, trace only."""
         self._options._Popart.checkKeys()
-        with _trace.nativeErrors():
+        with _native.nativeErrors():
             function = isinstance(self._model, blocks._CallableModule)    # whose signature is its own
             forward = self._model._function if function else self._model.forward
             arguments = _args.Arguments(forward, args, kwargs)
@@ -301,7 +301,7 @@ class PoplarExecutor:
         program = self._compiled()
         seed = self._options.random_seed if self._options.exists("random_seed") else None
         seed = torch.initial_seed() if seed is None else seed
-        with _trace.nativeErrors():
+        with _native.nativeErrors():
             self._engine = _core.Engine(program.executable, seed & (2**64 - 1), 0, program.host, *self._processes())
         self._prepareRun()
         self._upload()
@@ -312,7 +312,7 @@ class PoplarExecutor:
             self._setHypers()
         if self._rng is not None:
             self._engine.set_rng(*self._rng)
-        with _trace.nativeErrors():
+        with _native.nativeErrors():
             self._engine.copy()
 
     def _processes(self) -> Tuple[int, int]:
@@ -337,11 +337,11 @@ class PoplarExecutor:
         self._direct = self._batching.groups == self._batching.replicas and \
             all(leaf.dtype != torch.int16 for leaf in leaves)
 
-    @_trace.nativeErrors()
+    @_native.nativeErrors()
     def _upload(self) -> None:
         """Weights and buffers to the device."""
         for name, t in self._compiled().states.items():
-            data = _trace.engineTensor(_wrap.plain(t))
+            data = _native.engineTensor(_wrap.plain(t))
             self._engine.write(name, data.data_ptr(), data.numel() * data.element_size())
         self._stale = False
         links = _wrap.links(self._compiled().states.values())
@@ -376,7 +376,7 @@ class PoplarExecutor:
         out = {}
         for name, dtype, dims, size in program.executable.tensors(2):
             if name not in program.states:
-                t = torch.empty(dims, dtype=_trace.TORCH_DTYPES[dtype])
+                t = torch.empty(dims, dtype=_native.TORCH_DTYPES[dtype])
                 self._engine.read(name, t.data_ptr(), size)
                 out[name] = t
         return out
@@ -404,7 +404,7 @@ class PoplarExecutor:
 
     # --- weights ---
 
-    @_trace.nativeErrors()
+    @_native.nativeErrors()
     def copyWeightsToHost(self) -> None:
         """Fetch the weights and buffers that runs changed."""
         program = self._compiled()
@@ -414,7 +414,7 @@ class PoplarExecutor:
         for name in program.changed:
             t = _wrap.plain(program.states[name]).detach()
             direct = t.is_contiguous() and t.dtype != torch.int16
-            data = t if direct else torch.empty_like(_trace.engineTensor(t))
+            data = t if direct else torch.empty_like(_native.engineTensor(t))
             self._engine.read(name, data.data_ptr(), data.numel() * data.element_size())
             if data is not t:
                 t.copy_(data)
@@ -445,7 +445,7 @@ class PoplarExecutor:
         if self._engine is None:
             raise createPoptorchError("Device is not attached")
         for name in set(self._options.updatable_named_buffers) & program.states.keys():    # those in use
-            data = _trace.engineTensor(_wrap.plain(program.states[name]))
+            data = _native.engineTensor(_wrap.plain(program.states[name]))
             self._engine.write(name, data.data_ptr(), data.numel() * data.element_size())
 
     def load_state_dict(self, state_dict: Dict[str, torch.Tensor], strict: bool = True) -> Any:
@@ -488,7 +488,7 @@ class PoplarExecutor:
         if self._engine is not None:
             self._setHypers()
 
-    @_trace.nativeErrors()
+    @_native.nativeErrors()
     def _writeState(self, loaded: Tuple[Dict, Dict]) -> None:
         """The state that load_state_dict() gave to the optimizer."""
         self.copyWeightsToHostIfNeeded()
@@ -498,7 +498,7 @@ class PoplarExecutor:
             self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
 
     def _setHypers(self) -> None:
-        with _trace.nativeErrors():
+        with _native.nativeErrors():
             for name, value in _compile.hyperValues(self._description):
                 self._engine.set(name, value)
 
@@ -540,7 +540,7 @@ class PoplarExecutor:
                 t = self._contiguous(t)
                 copies.append(t)
             if not self._direct:
-                t = _trace.engineTensor(self._batching.forReplicas(t))
+                t = _native.engineTensor(self._batching.forReplicas(t))
                 copies.append(t)
             inputs.append(t.data_ptr())
         outs = [torch.empty(shape, dtype=dtype) for shape, dtype in self._allocations]
@@ -550,7 +550,7 @@ class PoplarExecutor:
         try:
             self._engine.run(inputs, addresses)
         except _core.Error as e:
-            raise _trace.coreError(e) from None
+            raise _native.coreError(e) from None
         self._stale = self._state_stale = self._training
         if program.written or program.anchors:    # type: ignore[union-attr]
             self._afterRun(tensors, outs)
@@ -607,7 +607,7 @@ class PoplarExecutor:
         program = self._compiled()
         for found, dtype, dims, size in program.executable.tensors(2):
             if name in (found, *_state.namesOf([(found,)], (), program.trained)):
-                t = torch.empty(dims, dtype=_trace.TORCH_DTYPES[dtype])
+                t = torch.empty(dims, dtype=_native.TORCH_DTYPES[dtype])
                 self._engine.read(found, t.data_ptr(), size)
                 return t
         raise createPoptorchError(f"The compiled model has no tensor {name}")

@@ -12,7 +12,7 @@ import struct
 import tempfile
 from typing import Any, Dict, Tuple
 
-from . import _core, _trace
+from . import _core, _native
 from ._logging import logger
 from .errors import createPoptorchError
 
@@ -39,7 +39,7 @@ def write(filename: str, executable: Any, record: Dict[str, Any]) -> None:
     folder = os.path.dirname(os.path.abspath(filename))
     with tempfile.TemporaryDirectory(dir=folder, prefix=".poptorch") as scratch:
         part = os.path.join(scratch, "executable")
-        with _trace.nativeErrors():
+        with _native.nativeErrors():
             executable.save(part)
         with open(part, "rb") as f:
             code = f.read()
@@ -81,5 +81,5 @@ def executable(filename: str) -> Any:
     with tempfile.NamedTemporaryFile(suffix=".tsx") as f:
         f.write(_parts(filename)[0])
         f.flush()
-        with _trace.nativeErrors():
+        with _native.nativeErrors():
             return _core.load(f.name)

@@ -3,7 +3,7 @@
  * A row without an overload stands for all overloads of its name: numbers and tensors are told
  * apart when they are read, and trailing arguments that an overload lacks read as absent. Names
  * that begin with poptorch:: are calls that the tracer takes before PyTorch makes ATen calls of
- * them. In-place ops have no rows: add_ is add and a write (_trace.py).
+ * them. In-place ops have no rows: add_ is add and a write (_memory.py).
  */
 #include <stdarg.h>
 #include <string.h>

@@ -72,8 +72,8 @@ class Encoder(nn.Module):
 CAUSAL = torch.full((5, 5), float("-inf")).triu(1)
 
 
-@pytest.mark.parametrize("own, given", [(None, ()), (CAUSAL, ()), pytest.param(None, (CAUSAL,), marks=pytest.mark.skipif(
-    RELEASE == (2, 0), reason="this release looks at the mask's values"))], ids=["no_mask", "own_mask", "given_mask"])
+@pytest.mark.parametrize("own, given", [(None, ()), (CAUSAL, ()), (None, (CAUSAL,)), (None, (CAUSAL.t().contiguous(),))],
+                         ids=["no_mask", "own_mask", "given_mask", "given_mask_of_the_past"])
 def test_encoder_in_eval_mode(own, given):
     """Where PyTorch has a kernel for a whole layer, and looks whether the mask is the causal one."""
     torch.manual_seed(0)

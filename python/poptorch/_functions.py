@@ -1,0 +1,238 @@
+"""Calls that are taken before they become ATen calls.
+
+A function mode sees most of them: losses are marked, dropout stays one op, and what needs a value that does not
+exist yet (.item(), .numpy(), ...) is an error. What torch calls without asking any mode is replaced while forward()
+runs.
+"""
+
+import contextlib
+import inspect
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+import torch.utils.checkpoint
+from torch.nn.modules import transformer
+from torch.overrides import TorchFunctionMode
+
+from ._record import needsValue
+from .errors import createPoptorchError
+
+if TYPE_CHECKING:
+    from ._trace import Tracer
+
+#: Functions that make a tensor from nothing. Without a device= they warn, as on the original device.
+_FACTORIES = frozenset(getattr(torch, n) for n in (
+    "arange empty full full_like linspace logspace ones rand randint randn randperm range tensor zeros "
+    "zeros_like").split())
+
+_LOSSES = frozenset(getattr(F, n) for n in (
+    "nll_loss cross_entropy l1_loss mse_loss smooth_l1_loss binary_cross_entropy "
+    "binary_cross_entropy_with_logits kl_div poisson_nll_loss hinge_embedding_loss soft_margin_loss "
+    "margin_ranking_loss cosine_embedding_loss triplet_margin_loss ctc_loss huber_loss").split()
+    if hasattr(F, n))
+
+_DROPOUTS = {F.dropout: "poptorch::dropout", torch.dropout: "poptorch::dropout"}
+_DROPOUTS.update({getattr(F, n): "poptorch::feature_dropout"
+                  for n in ("dropout1d", "dropout2d", "dropout3d") if hasattr(F, n)})
+_DROPOUT_NAMES = ("dropout", "dropout1d", "dropout2d", "dropout3d")
+_UNTRAINED = frozenset((F.alpha_dropout, F.feature_alpha_dropout))
+
+_T = torch.Tensor
+_NEED_VALUES: Dict[Any, str] = {
+    _T.item: ".item()", _T.tolist: ".tolist()", _T.numpy: ".numpy()", _T.__array__: ".numpy()",
+    _T.__bool__: "bool()", _T.__float__: "float()", _T.__int__: "int()", _T.__index__: "an index",
+    _T.cpu: ".cpu()",
+}
+
+# A TransformerEncoder asks it of its mask, and leaves the padding out where the answer is yes: the answer is in the
+# mask's values, and the sums are the same either way.
+_LEFT_ALIGNED = getattr(torch, "_nested_tensor_from_mask_left_aligned", None)
+
+
+@contextlib.contextmanager
+def taken(tracer: "Tracer") -> Iterator[None]:
+    """Take them, for a trace."""
+    with _patched(tracer), _plainLayers(), _anyMask(tracer), _Functions(tracer):
+        yield
+
+
+class _Functions(TorchFunctionMode):
+    """Calls that are taken before they become ATen calls."""
+
+    def __init__(self, tracer: "Tracer") -> None:
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_function__(self, func: Any, types: Any, args: Tuple = (), kwargs: Optional[Dict] = None) -> Any:
+        kwargs = kwargs or {}
+        t = self.tracer
+        if t.pausing:
+            return func(*args, **kwargs)
+        if func in _FACTORIES and kwargs.get("device") is None:
+            t.warn(f"No device set in torch.{func.__name__}(): forcing to IPU")
+        first = args[0] if args else None
+        if func in _LOSSES:
+            out = _smoothed(t, *args, **kwargs) if func is F.cross_entropy else None
+            out = func(*args, **kwargs) if out is None else out
+            if t.training:
+                t.markLoss(out)
+            return out
+        if not t.isTraced(first if first is not None else kwargs.get("input")):
+            return func(*args, **kwargs)
+        if func in _DROPOUTS:
+            return _dropout(t, _DROPOUTS[func], *args, **_dropoutArguments(kwargs))
+        if func in _UNTRAINED and not t.training:
+            return first
+        if func is _LEFT_ALIGNED:
+            return False
+        if func is F.one_hot:
+            return _oneHot(t, *args, **kwargs)
+        if func in _NEED_VALUES or (func is _T.to and "cpu" in (*args[1:2], kwargs.get("device"))):
+            raise needsValue(f"{_NEED_VALUES.get(func, '.to()')} of a tensor")
+        if func in (_T.__repr__, _T.__format__):
+            return f"tensor(<unavailable>, size={tuple(first.shape)}, dtype={first.dtype})"
+        return func(*args, **kwargs)
+
+
+def _dropoutArguments(kwargs: Dict[str, Any]) -> Dict[str, Any]:
+    return {{"input": "x", "train": "training"}.get(k, k): v for k, v in kwargs.items()}
+
+
+def _dropout(tracer: "Tracer", op: str, x: torch.Tensor, p: float = 0.5, training: bool = True,
+             inplace: bool = False) -> torch.Tensor:
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not training or not tracer.training or p == 0.0:
+        return x
+    y = tracer.emit(op, (p,), x.clone)
+    return x.copy_(y) if inplace else y
+
+
+def _smoothed(t: "Tracer", input: torch.Tensor, target: torch.Tensor, weight: Optional[torch.Tensor] = None,
+              size_average: Any = None, ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
+              label_smoothing: float = 0.0) -> Optional[torch.Tensor]:
+    """cross_entropy with smoothed labels, which PyTorch makes of ops that choose elements by their values;
+    None for the other kinds."""
+    if not label_smoothing or not t.isTraced(input) or target.is_floating_point():
+        return None
+    compute = (lambda: input.sum(0 if input.dim() == 1 else 1)) if reduction == "none" else input.sum
+    return t.emit("poptorch::cross_entropy", (target, weight, reduction, ignore_index, label_smoothing), compute)
+
+
+def _oneHot(t: "Tracer", tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    if num_classes < 1:
+        raise createPoptorchError("one_hot needs num_classes: the largest class is not known while the model "
+                                  "is traced")
+    shape = (*tensor.shape, num_classes)
+    return t.emit("poptorch::one_hot", (), lambda: tensor.new_zeros(shape, dtype=torch.int64))
+
+
+def _hasTensorBounds(t: "Tracer", index: Any) -> bool:
+    if type(index) not in (slice, tuple):
+        return False
+    items = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(i, slice) and (t.isTraced(i.start) or t.isTraced(i.stop)) for i in items)
+
+
+def _sliced(t: "Tracer", x: torch.Tensor, index: Any) -> torch.Tensor:
+    """x[i:i + n], where i is a tensor."""
+    from .ops import dynamic_slice
+    rest: List[Any] = []
+    dim = 0
+    for item in index if isinstance(index, tuple) else (index,):
+        if _hasTensorBounds(t, item):
+            size = t.distance(item.start, item.stop)
+            if size is None or any(r is Ellipsis for r in rest):
+                raise createPoptorchError("A slice whose bounds are tensors needs a size that is known, as in "
+                                          "x[i:i + 5], and no ellipsis before it")
+            x = dynamic_slice(x, dim, item.start, size, item.step or 1)
+            item = slice(None)
+        rest.append(item)
+        dim += item is not None
+    return x[tuple(rest)]
+
+
+@contextlib.contextmanager
+def _patched(tracer: "Tracer") -> Iterator[None]:
+    """For calls that torch.nn.functional makes to itself, which no function mode sees, checkpoint() and x[i:j]."""
+    saved = {name: getattr(F, name) for name in _DROPOUT_NAMES if hasattr(F, name)}
+    checkpoint = torch.utils.checkpoint.checkpoint
+    torch.utils.checkpoint.checkpoint = _checkpoint
+    getitem = _T.__getitem__
+
+    def read(x: torch.Tensor, index: Any) -> Any:    # PyTorch asks a slice's bounds for numbers before any mode
+        return _sliced(tracer, x, index) if _hasTensorBounds(tracer, index) else getitem(x, index)
+    own = _T.__dict__.get("__getitem__")
+    _T.__getitem__ = read    # type: ignore[assignment]
+
+    def patch(original: Callable) -> Callable:
+        op = _DROPOUTS[original]
+
+        def call(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+            if not tracer.isTraced(input):
+                return original(input, p, training, inplace)
+            return _dropout(tracer, op, input, p, training, inplace)
+        return call
+    for name, original in saved.items():
+        setattr(F, name, patch(original))
+    try:
+        yield
+    finally:
+        torch.utils.checkpoint.checkpoint = checkpoint
+        if own is None:
+            del _T.__getitem__    # it is a base class's
+        else:
+            _T.__getitem__ = own
+        for name, original in saved.items():
+            setattr(F, name, original)
+
+
+def _checkpoint(function: Callable, *args: Any, use_reentrant: bool = True, **kwargs: Any) -> Any:
+    """torch.utils.checkpoint: the compiler decides what to compute again."""
+    for name in ("preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"):
+        kwargs.pop(name, None)
+    return function(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _plainLayers() -> Iterator[None]:
+    """No layers made of one large kernel, which PyTorch 2 chooses on a CPU: an LSTM and attention are written
+    down as the products and sums they consist of, with any mask.
+    """
+    flash = getattr(torch.backends.cuda, "flash_sdp_enabled", bool)()
+    if flash:
+        torch.backends.cuda.enable_flash_sdp(False)
+    mkldnn = torch._C._get_mkldnn_enabled()    # torch.backends.mkldnn.flags() warns of other things it sets
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(mkldnn)
+        if flash:
+            torch.backends.cuda.enable_flash_sdp(True)
+
+
+@contextlib.contextmanager
+def _anyMask(tracer: "Tracer") -> Iterator[None]:
+    """To choose a kernel, an encoder looks whether its mask is the causal one; a mask that is not known yet is
+    not. PyTorch 2.0 looks in the encoder's forward() itself, unless it is told; 1.13 does not look."""
+    detect = getattr(transformer, "_detect_is_causal_mask", None)
+    encoder = transformer.TransformerEncoder
+    forward = encoder.forward
+
+    def told(self: Any, src: torch.Tensor, mask: Optional[torch.Tensor] = None, *more: Any, **named: Any) -> Any:
+        if not more[1:] and named.get("is_causal") is None and tracer.isTraced(mask):
+            named["is_causal"] = False
+        return forward(self, src, mask, *more, **named)
+    if detect:
+        transformer._detect_is_causal_mask = (
+            lambda mask, *more: detect(None if tracer.isTraced(mask) else mask, *more))
+    elif "is_causal" in inspect.signature(forward).parameters:
+        encoder.forward = told    # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        encoder.forward = forward    # type: ignore[method-assign]
+        if detect:
+            transformer._detect_is_causal_mask = detect

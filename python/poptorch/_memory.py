@@ -1,0 +1,290 @@
+"""Tensors of the program and the memory they share, as values of the graph.
+
+A graph has values, PyTorch has memory. A Tensor here is a tensor of the program, a Memory what several of
+them share. A write changes the memory's version; a view that is read after that is computed again from the
+tensor it views, and a write through a view is carried up to the tensor that owns the memory by the view's
+inverse (`_core.Graph.put`).
+"""
+
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+
+import torch
+
+from ._host import Host, Series
+from ._native import DTYPES, OUTPUT_DTYPES, engineTensor
+from ._record import Missing, Record, userLine
+from .errors import createPoptorchError
+
+
+class Memory:
+    """What tensors share. Version 0 is what it started with."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.tensors: List["Tensor"] = []
+
+
+class Tensor:
+    """A traced tensor: the owner of its memory, or a view of `parent` made by `op`.
+
+    `value` is its value as of `version`; None stands for a result of an op that is not supported.
+    """
+
+    def __init__(self, tensor: torch.Tensor, memory: Memory, value: Any = None) -> None:
+        self.tensor = tensor    # also keeps it alive, so that its id and its memory stay its own
+        self.memory = memory
+        self.value = value
+        self.version = memory.version
+        self.parent: Optional["Tensor"] = None
+        self.op = ""
+        self.args: Tuple = ()
+        self.which = 0
+        self.make: Optional[Callable[[], Any]] = None    # of a leaf that nobody has read yet
+        self.start: Any = None                           # of a leaf: the state itself
+        self.cut = False                                 # made under no_grad()
+        memory.tensors.append(self)
+
+    @property
+    def spec(self) -> Tuple[str, Tuple[int, ...]]:
+        return DTYPES[self.tensor.dtype], tuple(self.tensor.shape)
+
+
+def storage(t: torch.Tensor) -> int:
+    storage = t.untyped_storage() if hasattr(t, "untyped_storage") else t.storage()
+    return storage.data_ptr()
+
+
+def geometry(t: torch.Tensor) -> Tuple:
+    return t.dtype, tuple(t.shape), t.stride(), t.storage_offset()
+
+
+def _reach(t: torch.Tensor) -> int:
+    """One past the last place of the memory that a tensor shows."""
+    return t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride())) + 1
+
+
+def sameElements(t: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: Optional[int]) -> bool:
+    """Would as_strided_ leave the elements where they are? Strides of sizes of 1 say nothing."""
+    same = tuple(size) == tuple(t.shape) and offset in (None, t.storage_offset())
+    return same and all(n == 1 or a == b for n, a, b in zip(size, stride, t.stride()))
+
+
+def tensorsIn(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            yield from tensorsIn(v)
+
+
+class Memories(Record):
+    """The tensors of a trace: those it starts from, what their values are, and which were written."""
+
+    def __init__(self, name: str, options: Any) -> None:
+        super().__init__(name, options)
+        self.host = Host()
+        self.gradients: Dict[str, Series] = {}    # of parameters, for anchors
+        self.leaves: Dict[str, Tensor] = {}      # parameters and buffers by name
+        self.inputs: List[Tensor] = []
+        self._made: Set[int] = set()            # memory that the trace itself made
+        self._tensors: Dict[int, Tensor] = {}
+        self._memories: Dict[int, Memory] = {}
+        self._constants: Dict[Tuple[int, int], Tuple[torch.Tensor, Any]] = {}
+
+    # --- what a trace starts from ---
+
+    def _add(self, t: Tensor) -> Tensor:
+        self._tensors[id(t.tensor)] = t
+        return t
+
+    def _newMemory(self, t: torch.Tensor) -> Memory:
+        memory = self._memories[storage(t)] = Memory()
+        return memory
+
+    def addInput(self, name: str, t: torch.Tensor) -> None:
+        """An input of a run, in the order of these calls."""
+        if t.dtype not in DTYPES:
+            raise createPoptorchError(f"{name} has type {t.dtype}, which is not supported; there are "
+                                      f"{', '.join(str(d) for d in DTYPES)}")
+        value = self.named("input", self.graph.input(name, DTYPES[t.dtype], t.shape))
+        self.inputs.append(self._add(Tensor(t, self._newMemory(t), value)))
+
+    def addState(self, name: str, t: torch.Tensor, trained: bool) -> None:
+        """A parameter or buffer; it joins the graph when it is read."""
+        known = self._find(t)
+        if known is not None:
+            self._add(known if known.tensor is t else self._alias(t, known))
+            return
+        leaf = Tensor(t, self._newMemory(t))
+        declare = self.graph.param if trained else self.graph.buffer
+        leaf.make = lambda: declare(name, *leaf.spec)
+        if trained and name in self.gradients:
+            spec = t.dtype, tuple(t.shape)
+            self.gradients[name] = Series(spec)
+            ids = self.host.add(None, [spec]), self.host.add(self.gradients[name], [spec])
+            leaf.make = lambda: self.graph.tap(declare(name, *leaf.spec), *ids)
+        self.leaves[name] = self._add(leaf)
+
+    # --- values of tensors ---
+
+    def _find(self, t: torch.Tensor) -> Optional[Tensor]:
+        known = self._tensors.get(id(t))
+        if known is not None:
+            return known
+        memory = self._memories.get(storage(t)) if t.numel() else None
+        if memory is None:
+            return None
+        for other in reversed(memory.tensors):
+            if geometry(other.tensor) == geometry(t):
+                return self._add(self._alias(t, other))
+        return self._strided(t, memory.tensors[0])
+
+    def _strided(self, t: torch.Tensor, of: Tensor) -> Optional[Tensor]:
+        """A view without a better name: made by as_strided, or before its memory was traced.
+
+        Where each of its elements lies in `of` is found out with numbers; in order, it is a reshape. None: it
+        has none of them, as pieces of one split of which only some are traced.
+        """
+        base = of.tensor
+        size = max(_reach(base), _reach(t))
+        inside = torch.full((size,), -1, dtype=torch.int64)
+        inside.as_strided(base.shape, base.stride(), base.storage_offset()).copy_(
+            torch.arange(base.numel()).view(base.shape))
+        places = inside.as_strided(t.shape, t.stride(), t.storage_offset()).flatten()
+        if base.dtype == t.dtype and bool((places < 0).all()):
+            return None
+        if base.dtype != t.dtype or bool((places < 0).any()):
+            raise createPoptorchError("A view of memory in which another tensor lies is not supported "
+                                      "(%s:%d)" % userLine())
+        if torch.equal(places, torch.arange(base.numel())):
+            return self._view(t, of, "aten::view", (list(t.shape),), 0, None)
+        return self._view(t, of, "poptorch::places", (self._constant(places),), 0, None)
+
+    def _alias(self, t: torch.Tensor, of: Tensor) -> Tensor:
+        """Another Python object for the same elements: x.data, and what autograd makes for itself."""
+        cut = of.tensor.requires_grad and not t.requires_grad
+        return self._view(t, of, "aten::detach" if cut else "aten::alias", (), 0, None)
+
+    def _view(self, t: torch.Tensor, of: Tensor, op: str, args: Tuple, which: int, value: Any) -> Tensor:
+        view = Tensor(t, of.memory, value)
+        view.parent, view.op, view.args, view.which = of, op, args, which
+        if value is None:
+            view.version = -1
+        return self._add(view)
+
+    def isTraced(self, t: Any) -> bool:
+        """Does the tensor's value depend on the run?"""
+        return isinstance(t, torch.Tensor) and self._find(t) is not None
+
+    def _valueOf(self, t: Tensor) -> Any:
+        if t.make is not None:
+            t.start = t.value = t.make()
+            t.make = None
+            self._values.append(t.value)
+        if t.parent is None or t.version == t.memory.version:
+            if t.value is None:
+                raise Missing(t.op)
+            return t.value
+        args = (self._valueOf(t.parent),) + t.args
+        t.value = self._lower(t.op, t.spec, args)[t.which]
+        t.version = t.memory.version
+        return t.value
+
+    def _write(self, t: Tensor, value: Any) -> None:
+        """t's elements become value's, and so do those of every tensor that shares them."""
+        up, node = value, t
+        while node.parent is not None:
+            if up is not None:
+                args = (self._valueOf(node.parent),) + node.args
+                up = self._tracked(self.graph.put(node.op, *node.spec, args, up, node.which), (args, up))
+            node = node.parent
+        if node.make is not None:
+            self._valueOf(node)
+        t.memory.version += 1
+        node.value, node.version = up, t.memory.version
+        t.value, t.version = value, t.memory.version
+
+    def _constant(self, t: torch.Tensor) -> Any:
+        key = (id(t), t._version)
+        if key in self._constants:
+            return self._constants[key][1]
+        if t.dtype not in DTYPES or t.numel() == 0:
+            raise createPoptorchError(f"A tensor of type {t.dtype} and shape {tuple(t.shape)} cannot be part "
+                                      "of a model")
+        kept = engineTensor(t)
+        first = kept.flatten()[0].item()
+        if abs(first) < 2**53 and bool((kept == first).all()):
+            value = self.graph.full(DTYPES[t.dtype], t.shape, float(first))
+        else:
+            value = self.graph.const(DTYPES[t.dtype], t.shape, kept.data_ptr())
+        self._constants[key] = (t, value)
+        return value
+
+    def _checkMade(self, t: torch.Tensor) -> None:
+        """A tensor from outside of the trace would be the same in every run, whatever becomes of it."""
+        if t.dim() and storage(t) not in self._made:
+            file, line = userLine()
+            raise createPoptorchError(f"Expected an IPU tensor but got one of shape {tuple(t.shape)} that was made "
+                                      f"on the CPU, outside of forward() ({file}:{line}): make it in forward(), "
+                                      "pass it as an argument, or register it as a buffer")
+
+    def _adopt(self, t: torch.Tensor, overwritten: bool) -> None:
+        """An ordinary tensor becomes part of the graph, because a traced value is written to it."""
+        owner = t if t._base is None else t._base
+        self._checkMade(owner)
+        value = None if overwritten and owner is t else self._constant(owner)
+        self._add(Tensor(owner, self._newMemory(owner), value))
+
+    def _poison(self, t: Tensor) -> None:
+        while t.parent is not None:
+            t = t.parent
+        t.value, t.version = None, t.memory.version
+
+    # --- what became of them ---
+
+    def output(self, t: torch.Tensor) -> Any:
+        """The value to return for a tensor of forward's result."""
+        try:
+            value = self._valueOf(self._find(t))    # type: ignore[arg-type]
+        except Missing as e:
+            raise createPoptorchError(f"{e}: the result that forward() returns is not supported") from None
+        wanted = OUTPUT_DTYPES.get(value.dtype)
+        return value if wanted is None else self._tracked(self.graph.cast(value, wanted), value)
+
+    def isAfterLoss(self, t: torch.Tensor, loss: Any) -> bool:
+        """Is the tensor computed from the loss, and not the loss itself?"""
+        value = self._valueOf(self._find(t))    # type: ignore[arg-type]
+        return value is not loss and self.losses.index(loss) in self._feeds.get(id(value), frozenset())
+
+    def nameOf(self, t: torch.Tensor) -> str:
+        """The name of a tensor's value, or ""."""
+        known = self._find(t)
+        value = known.value if known is not None else None
+        for name, leaf in self.leaves.items():
+            if leaf is known:
+                return name
+        return next((name for name, v in self.names.items() if v is value), "") if value is not None else ""
+
+    def writtenInputs(self) -> Iterator[Tuple[int, Any]]:
+        """(index, value) of the inputs that forward wrote to."""
+        for i, t in enumerate(self.inputs):
+            if t.memory.version > 0:
+                yield i, self._valueOf(t)
+
+    def assignments(self) -> Iterator[Tuple[str, Any, Any]]:
+        """(name, state, next value) of the parameters and buffers that forward wrote to."""
+        for name, leaf in self.leaves.items():
+            if leaf.memory.version > 0:
+                yield name, leaf.start, leaf.value
+
+    def usedStates(self) -> List[str]:
+        """Names of the parameters and buffers that are part of the graph."""
+        return [name for name, leaf in self.leaves.items() if leaf.make is None]
+
+    def close(self) -> None:
+        """Let go of the tensors of the trace, which point at each other, now rather than some time."""
+        for t in self._tensors.values():
+            t.memory.tensors.clear()
+        for table in (self._tensors, self._memories, self._constants, self._values, self.inputs, self.leaves,
+                      self.names):
+            table.clear()    # type: ignore[attr-defined]
