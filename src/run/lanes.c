@@ -23,6 +23,7 @@ typedef struct device {
 
 typedef struct lane {
     ts_team *team;
+    int threads;
     const void **in;
     /* the item it runs */
     ts_run_ctx ctx;
@@ -38,6 +39,8 @@ struct ts_lanes {
     int ndevices;    /* of all replicas */
     lane *lanes;
     int nlanes;
+    ts_pace pace;      /* of the largest lane */
+    int threads;       /* of a lane that work */
     int last;          /* section of phase 0 */
     ts_team *team;     /* the lanes' first threads */
     uint64_t base;     /* micro-batches before this call */
@@ -133,7 +136,7 @@ static void run_item(ts_lanes *l, lane *x, int replica, const ts_item *item, int
     if (!s->phase)
         ts_input_find(e, replica, m, x->in);
     ts_monitor_begin(e, replica * l->order.ndevices + s->device);
-    ts_team_run(x->team, run_section, x);
+    ts_team_run_some(x->team, TS_MIN(l->threads, x->threads), run_section, x);
     if (!s->phase && ts_output_slot(e->exe, m) >= 0)
         give_outputs(l, replica, item->section, m, x->ctx.m, mb);
     send(l, replica, item->section, mb);
@@ -261,6 +264,21 @@ static void exchange(void *arg, int member, int size)
     ts_exchange_replicas(arg, member, size);
 }
 
+static ts_status run_iterations(ts_lanes *l, int first, int end)
+{
+    ts_engine *e = l->e;
+
+    if (!ts_exchange_needed(e))
+        return run_to(l, end, NULL);
+    for (int i = first; i < end; i++) {
+        TS_TRY(run_to(l, i, l->order.nfirst));
+        ts_team_run(l->team, exchange, e);
+        TS_TRY(ts_exchange_processes(e));
+        TS_TRY(run_to(l, i + 1, NULL));
+    }
+    return TS_OK;
+}
+
 ts_status ts_lanes_run(ts_lanes *l)
 {
     ts_engine *e = l->e;
@@ -270,13 +288,12 @@ ts_status ts_lanes_run(ts_lanes *l)
     atomic_store(&l->broken, 0);
     for (int i = 0; i < l->ndevices; i++)
         atomic_store(&l->devices[i].at, 0);
-    if (!ts_exchange_needed(e))
-        return run_to(l, iterations, NULL);
-    for (int i = 0; i < iterations; i++) {
-        TS_TRY(run_to(l, i, l->order.nfirst));
-        ts_team_run(l->team, exchange, e);
-        TS_TRY(ts_exchange_processes(e));
-        TS_TRY(run_to(l, i + 1, NULL));
+    for (int i = 0, n; i < iterations; i += n) {
+        double start = ts_now(), stop;
+        n = ts_pace_plan(&l->pace, iterations - i, start, &l->threads);
+        TS_TRY(run_iterations(l, i, i + n));
+        stop = ts_now();
+        ts_pace_done(&l->pace, n, stop - start, stop);
     }
     return TS_OK;
 }
@@ -298,6 +315,7 @@ static ts_status make_lanes(ts_lanes *l)
 {
     ts_engine *e = l->e;
     size_t feeds = (size_t)e->exe->ninputs * sizeof(void *);
+    int most = 1;
 
     l->nlanes = count_lanes(e);
     TS_TRY(ts_alloc((size_t)l->nlanes * sizeof(lane), "the lanes", (void **)&l->lanes));
@@ -306,7 +324,10 @@ static ts_status make_lanes(ts_lanes *l)
         int size = e->threads * (i + 1) / l->nlanes - e->threads * i / l->nlanes;
         TS_TRY(ts_alloc(feeds, "the pointers to the inputs", (void **)&x->in));
         TS_TRY(ts_team_new(size, &x->team));
+        x->threads = size;
+        most = TS_MAX(most, size);
     }
+    ts_pace_start(&l->pace, most, e->pace.fixed);
     return ts_team_new(l->nlanes, &l->team);
 }
 
