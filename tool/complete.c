@@ -121,8 +121,11 @@ static void zsh_value(const command *c, const option *o)
         printf("(");
         visible_commands();
         printf(")");
-    } else if (o->choice)
-        printf("(%s)", o->choice);
+    } else if (o->choice) {
+        printf("(");
+        zsh_text(o->choice);
+        printf(")");
+    }
 }
 
 static void zsh_options(const command *c)

@@ -102,7 +102,7 @@ ts_options chosen_options(void); /* device iterations and gradient accumulation 
 /* place.c: options of every command that puts a net on devices */
 extern const option place_options[];
 typedef struct placing {
-    const char *stages, *schedule, *offload, *memory;
+    const char *stages, *schedule, *offload, *device, *memory;
     int64_t devices, replicas, queue;
     bool recompute;
 } placing;
