@@ -59,7 +59,7 @@ static void bash_options(const command *c)
 
     printf("    %s)\n        case \"$prev\" in\n", c->name);
     for (int i = 0; (o = option_at(c, i)); i++)
-        if (!o->argument && o->kind != KIND_FLAG) {
+        if (!o->argument && o->kind != KIND_FLAG && o->kind != KIND_SWITCH) {
             printf("        --%s) ", o->name);
             bash_value(c, o);
             printf("; return ;;\n");
@@ -144,7 +144,7 @@ static void zsh_options(const command *c)
             zsh_text(o->help);
             printf("]");
         }
-        if (o->argument || o->kind != KIND_FLAG)
+        if (o->argument || (o->kind != KIND_FLAG && o->kind != KIND_SWITCH))
             zsh_value(c, o);
         printf("'");
     }

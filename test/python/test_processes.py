@@ -407,8 +407,64 @@ def test_hosts_and_more(launch):
     assert words[-3:] == ["tessera", "train", "--quiet"]
 
 
+def test_poprun(build_dir, environment, tmp_path):
+    """Its name and its options; those of the servers that lend IPUs do nothing, and -v says so."""
+    (tmp_path / "poprun").symlink_to(build_dir / "tessera")
+    line = ("-vv --num-instances 2 --num-replicas 4 --ipus-per-replica 2 --num-ilds 1 --host a,b:3 --numa-aware 1 "
+            "--vipu-server-host here --vipu-server-port 8090 --vipu-server-timeout 120 --vipu-partition p "
+            "--vipu-partition-attempts 1 --vipu-cluster c --update-partition=yes --reset-partition no "
+            "--remove-partition 0 --offline-mode off --executable-cache-path /c --print-topology true "
+            "--mpi-global-args=--mca --mpi-local-args '-x A=1' --only-output-from-instance 1 --dry-run "
+            "python3 train.py --host x")
+    done = subprocess.run([tmp_path / "poprun", *shlex.split(line)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    table, words = done.stdout.rsplit("mpirun", 1)
+    assert [row.split() for row in table.splitlines()] == [
+        ["process", "host", "replicas", "devices"], ["0", "a", "0-1", "2", "x", "2"], ["1", "b", "2-3", "2", "x", "2"]]
+    words = shlex.split(words)
+    assert words[-4:] == ["python3", "train.py", "--host", "x"]
+    assert words[words.index("--map-by") + 1] == "numa" and words[words.index("--bind-to") + 1].startswith("numa")
+    assert "TESSERA_CACHE_DIR=/c" in words and "POPTORCH_CACHE_DIR=/c" in words
+    assert words.index("--mca") < words.index("A=1") < words.index("sh")
+    nothing = re.findall(r"^tessera run: --([\w-]+) has no effect here$", done.stderr, re.M)
+    assert len(nothing) == 11 and "vipu-partition" in nothing and "offline-mode" in nothing
+    assert done.stderr.splitlines()[-1].startswith("mpirun ")
+
+
+def test_only_one_process_is_heard(launch):
+    args = ["--only-output-from-instance", "1", "--numa-aware", "--executable-cache-path", "/c", "-n", "2"]
+    done = launch(*args, "--", "sh", "-c", "echo $OMPI_COMM_WORLD_RANK $POPTORCH_CACHE_DIR; echo no >&2")
+    assert (done.stdout, done.stderr) == ("1 /c\n", "no\n")
+
+
+def test_files_of_options(launch, tmp_path):
+    given = ["-n", "2", "--num-replicas", "4", "--hosts", "a:2", "--numa-aware", "no", "--mpi-local-args", "-x A=b c"]
+    first = launch(*given, "--export-config", "c", "--dry-run", "x")
+    assert (tmp_path / "c").read_text() == ("processes 2\nhosts a:2\nnum-replicas 4\nnuma-aware no\n"
+                                            "mpi-local-args -x A=b c\n")
+    assert launch("--import-config", "c", "--dry-run", "x").stdout == first.stdout
+    assert "-n 1 " in launch("--import-config", "c", "--num-instances", "1", "--dry-run", "x").stdout    # given wins
+    done = launch("--export-config", "c", "--dry-run", "x")
+    assert done.returncode == 1 and "c is there already" in done.stderr and "--overwrite-config" in done.stderr
+    assert launch("--export-config", "c", "--overwrite-config", "-n", "3", "--dry-run", "x").returncode == 0
+    assert (tmp_path / "c").read_text() == "processes 3\n"
+    for text, code, words in (("num-instances x", 2, "--num-instances must be a whole number"),
+                              ("# a\n\nnumm 3", 2, "there is no option --numm\n"), ("numa-aware perhaps", 2, "yes or no"),
+                              ("num-replicas 5\nprocesses 2", 2, "5 replicas cannot be divided")):
+        (tmp_path / "c").write_text(text)
+        done = launch("--import-config", "c", "--dry-run", "x")
+        assert done.returncode == code and words in done.stderr, done.stderr
+        assert "divided" in words or f"that is line {text.count(chr(10)) + 1} of c" in done.stderr
+    done = launch("--import-config", "nowhere", "x")
+    assert done.returncode == 1 and "cannot read nowhere" in done.stderr
+
+
 @pytest.mark.parametrize("args, words", [
     ([], "PROGRAM is missing"),
+    (["-n", "2", "--only-output-from-instance", "2", "x"], "the processes have the numbers 0 to 1"),
+    (["--numa-aware=maybe", "x"], "--numa-aware is 'maybe'; it can be yes or no"),
+    (["--vipu-server-port", "70000", "x"], "--vipu-server-port is 70000"),
+    (["--overwrite-config", "x"], "--overwrite-config needs --export-config"),
     (["-n", "0", "x"], "--processes is 0"),
     (["-n"], "--processes needs a value"),
     (["-q", "x"], "'-q' is not an option"),
