@@ -30,7 +30,13 @@ def environment(build_dir):
 
 
 @pytest.fixture
-def mpirun(tmp_path, environment):
+def mpi(build_dir):
+    if not (build_dir / "libtessera_mpi.so").exists():
+        pytest.skip("needs a build with MPI (libopenmpi-dev)")
+
+
+@pytest.fixture
+def mpirun(tmp_path, environment, mpi):
     """mpirun(2, command...): what it printed, and its status."""
     def run(n, *command, options=(), code=0, **set):
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
@@ -137,6 +143,15 @@ def test_the_command_trains_as_one_process_that_accumulates(mpirun, train, tmp_p
         assert ours == pytest.approx(theirs, abs=1e-6)
 
 
+def test_without_mpi_it_says_what_is_missing(train, environment, tmp_path, build_dir):
+    """A build that has none, or one whose module is gone."""
+    there = (build_dir / "libtessera_mpi.so").exists()
+    place = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "TESSERA_MPI": "/nowhere.so" if there else ""}
+    done = subprocess.run(train, cwd=tmp_path, env={**environment, **place}, timeout=LIMIT, capture_output=True, text=True)
+    assert done.returncode == 1 and "cannot load MPI, through which processes train together" in done.stderr
+    assert ("TESSERA_MPI names another place" if there else "install libopenmpi-dev and build again") in done.stderr
+
+
 def test_errors_say_which_process(mpirun, train):
     usage = mpirun(2, *train, "--nonsense", code=None)
     assert usage.returncode == 2 and usage.stderr.count("there is no option --nonsense") == 1
@@ -172,7 +187,7 @@ def wait_for_event(child, event, times=1):
 
 
 @pytest.fixture(params=["12"])
-def long(build_dir, command, request):
+def long(build_dir, command, request, mpi):
     """A run that takes a while, started by `tessera run`, with a checkpoint after every five updates."""
     epochs = request.param
     command[command.index("--epochs") + 1] = epochs
@@ -299,7 +314,7 @@ def test_a_poptorch_script_reduces_gradients(mpirun, tmp_path, environment):
     assert far(states(tmp_path / "out0.pth"), by_torch(4)) <= 1e-6
 
 
-def test_popdist_has_replicas_in_each_process(tmp_path, environment, build_dir):
+def test_popdist_has_replicas_in_each_process(tmp_path, environment, build_dir, mpi):
     run = script(tmp_path, "s.py", "opts = popdist.poptorch.Options(ipus_per_replica=1)", "import popdist.poptorch")
     line = [build_dir / "tessera", "run", "-n", "2", "--num-replicas", "4", "--", *run, "1", "out{}.pth"]
     done = subprocess.run(line, cwd=tmp_path, env=environment, timeout=LIMIT, capture_output=True, text=True)
@@ -496,7 +511,7 @@ def test_examples_of_the_help(launch):
 
 
 if os.environ.get("TS_SOAK"):
-    def test_two_network_namespaces(environment, build_dir, tmp_path, program):
+    def test_two_network_namespaces(environment, build_dir, tmp_path, program, mpi):
         """Two hosts of their own addresses, joined by a virtual cable; mpirun reaches the second through nsenter."""
         if os.geteuid() != 0 or not shutil.which("ip"):
             pytest.skip("needs root and ip(8) for network namespaces")
