@@ -473,7 +473,8 @@ typedef struct ts_options {
     bool recompute;             /* pipelined training: run the forward pass again instead of keeping
                                    what the backward pass reads                                   */
     int replicas;               /* data-parallel copies, their gradients reduced together; 0: 1   */
-    int processes;              /* that train together, each with its replicas; 0: 1              */
+    int processes;              /* that train together, each with its replicas and buffers, such as
+                                   a batch norm's statistics, of its own; 0: 1                    */
     unsigned offload;           /* TS_OFFLOAD_* bits                                              */
     ts_device_kind device_kind; /* what the devices are                                      */
     int64_t device_memory; /* bytes a device has; a plan that needs more fails. 0: as many as the

@@ -314,6 +314,48 @@ def test_a_poptorch_script_reduces_gradients(mpirun, tmp_path, environment):
     assert far(states(tmp_path / "out0.pth"), by_torch(4)) <= 1e-6
 
 
+NORM = """
+import torch
+import poptorch
+
+opts = poptorch.Options()
+me = opts.Distributed.processId
+torch.manual_seed(1)
+model = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
+mine = torch.nn.BatchNorm1d(3)
+loss = torch.nn.CrossEntropyLoss()
+class WithLoss(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = model
+    def forward(self, x, t):
+        y = self.net(x)
+        return y, loss(y, t)
+
+training = poptorch.trainingModel(WithLoss(), opts, poptorch.optim.SGD(model.parameters(), lr=0.1))
+torch.manual_seed(10 + me)
+for _ in range(3):
+    x = torch.randn(8, 3) + me
+    training(x, torch.randint(0, 2, (8,)))
+    mine(x)
+training.copyWeightsToHost()
+torch.save((model.state_dict(), mine.state_dict()), f"norm{me}.pth")
+"""
+
+
+def test_each_process_has_its_own_statistics(mpirun, tmp_path):
+    """Of batch norm: those of its rows, as torch finds them. The weights are the same everywhere."""
+    (tmp_path / "n.py").write_text(NORM)
+    mpirun(2, sys.executable, "n.py")
+    (first, a), (second, b) = (torch.load(tmp_path / f"norm{i}.pth") for i in range(2))
+    for net, own in ((first, a), (second, b)):
+        for name in ("running_mean", "running_var"):
+            assert (net[f"0.{name}"] - own[name]).abs().max() <= 1e-6
+    assert (first["0.running_mean"] - second["0.running_mean"]).abs().max() > 0.1
+    for name in ("0.weight", "0.bias", "1.weight", "1.bias"):
+        assert torch.equal(first[name], second[name]), name
+
+
 def test_popdist_has_replicas_in_each_process(tmp_path, environment, build_dir, mpi):
     run = script(tmp_path, "s.py", "opts = popdist.poptorch.Options(ipus_per_replica=1)", "import popdist.poptorch")
     line = [build_dir / "tessera", "run", "-n", "2", "--num-replicas", "4", "--", *run, "1", "out{}.pth"]
