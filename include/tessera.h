@@ -436,6 +436,17 @@ enum {
     TS_OFFLOAD_ACTIVATIONS = 8   /* what the forward pass keeps for the backward pass */
 };
 
+/* What a device is. All of them compute on this machine's cores; a model of an IPU has an IPU's
+ * memory.
+ */
+typedef enum ts_device_kind {
+    TS_DEVICE_CPU, /* a share of the machine's memory: what the other devices leave */
+    TS_DEVICE_MK2, /* a model of a GC200: 1472 tiles of 624 KiB, 897 MiB            */
+    TS_DEVICE_MK1  /* a model of an Mk1: 1216 tiles of 256 KiB, 304 MiB             */
+} ts_device_kind;
+/* What a device of the kind has, in bytes; of TS_DEVICE_CPU, what all of them have together. */
+TS_API int64_t ts_device_memory(ts_device_kind kind);
+
 /* All zero is a good default: inference, or with an optimizer, training. */
 typedef struct ts_options {
     const ts_optimizer *optimizer; /* NULL: inference, the loss is an ordinary output       */
@@ -456,15 +467,18 @@ typedef struct ts_options {
     bool no_winograd;              /* exact convolution only                                */
     const ts_stage *stages;        /* on which device each block runs; none: one device     */
     int nstages;
-    int devices;           /* without stages: cut the net for so many devices, 0 means 1     */
-    ts_schedule schedule;  /* of several devices                                             */
-    int queue_depth;       /* micro-batches that may wait between two devices, 0 means 2     */
-    bool recompute;        /* pipelined training: run the forward pass again instead of keeping
-                              what the backward pass reads                                   */
-    int replicas;          /* data-parallel copies, their gradients reduced together; 0: 1   */
-    int processes;         /* that train together, each with its replicas; 0: 1              */
-    unsigned offload;      /* TS_OFFLOAD_* bits                                              */
-    int64_t device_memory; /* bytes a device has; a plan that needs more fails. 0: no limit */
+    int devices;                /* without stages: cut the net for so many devices, 0 means 1     */
+    ts_schedule schedule;       /* of several devices                                             */
+    int queue_depth;            /* micro-batches that may wait between two devices, 0 means 2     */
+    bool recompute;             /* pipelined training: run the forward pass again instead of keeping
+                                   what the backward pass reads                                   */
+    int replicas;               /* data-parallel copies, their gradients reduced together; 0: 1   */
+    int processes;              /* that train together, each with its replicas and buffers, such as
+                                   a batch norm's statistics, of its own; 0: 1                    */
+    unsigned offload;           /* TS_OFFLOAD_* bits                                              */
+    ts_device_kind device_kind; /* what the devices are                                      */
+    int64_t device_memory; /* bytes a device has; a plan that needs more fails. 0: as many as the
+                              kind has                                                       */
     void (*progress)(void *arg, int percent); /* of the compilation: 0..100, -1: it failed  */
     void *progress_arg;
 } ts_options;
@@ -512,7 +526,7 @@ TS_API ts_stats ts_executable_stats(const ts_executable *x);
 TS_API ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats *out);
 
 /* The same in detail: what each device and each layer needs, and who runs what when. Nothing is
- * compiled, and ts_options.device_memory is no limit here. */
+ * compiled, and the memory of a device is no limit here. */
 typedef struct ts_plan_device {
     int64_t states,
         peak;       /* bytes: always live; with the working memory, as many as the block has */

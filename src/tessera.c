@@ -89,6 +89,8 @@ static ts_status check_options(const ts_graph *g, const ts_options *opt)
         return ts_fail(TS_ERR_ARG, "%d replicas in %d processes are too many", R, opt->processes);
     if ((int64_t)D * A > INT_MAX / R)
         return ts_fail(TS_ERR_ARG, "%d device iterations of %d micro-batches are too many", D, A);
+    if ((unsigned)opt->device_kind > TS_DEVICE_MK1)
+        return ts_fail(TS_ERR_ARG, "there is no kind of device %d", opt->device_kind);
     if ((unsigned)opt->executor > TS_EXEC_REFERENCE)
         return ts_fail(TS_ERR_ARG, "there is no executor %d", opt->executor);
     TS_TRY(check_skip(opt->skip));
@@ -99,6 +101,17 @@ static ts_status check_options(const ts_graph *g, const ts_options *opt)
         return TS_OK;
     TS_TRY(ts_isa_find(opt->isa, &isa));
     return ts_isa_check(isa.name);
+}
+
+/* A model's memory is a limit as if it were given; a share of the machine's is seen to by the plan.
+ */
+static ts_options with_memory(const ts_options *opt)
+{
+    ts_options with = opt ? *opt : (ts_options){0};
+
+    if (!with.device_memory && with.device_kind != TS_DEVICE_CPU)
+        with.device_memory = ts_device_memory(with.device_kind);
+    return with;
 }
 
 /* --- what a run needs to know, copied out of the compile --- */
@@ -326,9 +339,9 @@ static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *o
     return s;
 }
 
-ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **out)
+ts_status ts_compile(const ts_graph *g, const ts_options *asked, ts_executable **out)
 {
-    static const ts_options defaults;
+    const ts_options with = with_memory(asked), *opt = &with;
     double start = ts_now();
     ts_executable *x = NULL;
     ts_arena *a;
@@ -337,7 +350,6 @@ ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **o
     if (!g || !out)
         return ts_fail(TS_ERR_ARG, "compiling needs a graph and a place for the executable");
     *out = NULL;
-    opt = opt ? opt : &defaults;
     s = ts_graph_check(g);
     if (!s)
         s = check_options(g, opt);
@@ -371,7 +383,7 @@ static ts_status plan(ts_arena *a, const ts_graph *g, const ts_options *opt, con
 
 ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats *out)
 {
-    static const ts_options defaults;
+    const ts_options with = with_memory(opt);
     const ts_program *p;
     ts_arena *a;
     ts_status s;
@@ -379,7 +391,7 @@ ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats *out)
     if (!g || !out)
         return ts_fail(TS_ERR_ARG, "an estimate needs a graph and a place for the numbers");
     a = ts_arena_new();
-    s = plan(a, g, opt ? opt : &defaults, &p);
+    s = plan(a, g, &with, &p);
     if (!s)
         *out = (ts_stats){.native = true,
                           .state_bytes = p->state_bytes,
@@ -406,7 +418,7 @@ ts_status ts_plan_new(const ts_graph *g, const ts_options *opt, ts_plan_info **o
     if (!g || !out)
         return ts_fail(TS_ERR_ARG, "a plan needs a graph and a place for the plan");
     *out = NULL;
-    unlimited.device_memory = 0;
+    unlimited.device_memory = INT64_MAX;
     a = ts_arena_new();
     s = plan(a, g, &unlimited, &p);
     if (s) {

@@ -59,7 +59,7 @@ static void bash_options(const command *c)
 
     printf("    %s)\n        case \"$prev\" in\n", c->name);
     for (int i = 0; (o = option_at(c, i)); i++)
-        if (!o->argument && o->kind != KIND_FLAG) {
+        if (!o->argument && o->kind != KIND_FLAG && o->kind != KIND_SWITCH) {
             printf("        --%s) ", o->name);
             bash_value(c, o);
             printf("; return ;;\n");
@@ -121,8 +121,11 @@ static void zsh_value(const command *c, const option *o)
         printf("(");
         visible_commands();
         printf(")");
-    } else if (o->choice)
-        printf("(%s)", o->choice);
+    } else if (o->choice) {
+        printf("(");
+        zsh_text(o->choice);
+        printf(")");
+    }
 }
 
 static void zsh_options(const command *c)
@@ -141,7 +144,7 @@ static void zsh_options(const command *c)
             zsh_text(o->help);
             printf("]");
         }
-        if (o->argument || o->kind != KIND_FLAG)
+        if (o->argument || (o->kind != KIND_FLAG && o->kind != KIND_SWITCH))
             zsh_value(c, o);
         printf("'");
     }

@@ -8,7 +8,7 @@
 
 static struct {
     const char *file, *data, *dir, *model;
-    int64_t batch, limit, threads;
+    int64_t batch, iterations, limit, threads;
     bool quiet, json;
 } args = {.batch = 32};
 
@@ -24,9 +24,13 @@ static const option options[] = {
     {"model", "NAME|FILE", KIND_TEXT, &args.model,
      "the model of the weights, when the checkpoint does not say", .takes = TAKES_MODEL},
     {"batch-size", "N", KIND_INT, &args.batch, "samples in a batch", .low = 1, .high = 1 << 20},
+    {"device-iterations", "N", KIND_INT, &args.iterations,
+     "batches of one call; when not given, 16 in a pipeline, which overlaps them, and else 1",
+     .low = 1, .high = 1 << 20},
     {"limit", "N", KIND_INT, &args.limit, "use only the first N samples", .low = 1,
      .high = INT32_MAX},
     {"threads", "N", KIND_INT, &args.threads, "threads to compute with", .low = 1, .high = 1024},
+    {.name = "devices", .kind = KIND_GROUP, .target = (void *)place_options},
     {.name = "plots", .kind = KIND_GROUP, .target = (void *)plot_options},
     {"quiet", NULL, KIND_FLAG, &args.quiet, .help = "no bars and no table: the accuracy only"},
     {"json", NULL, KIND_FLAG, &args.json, .help = "print the result as JSON"},
@@ -66,10 +70,13 @@ static int open_data(evaluation *e)
 
 static int make_net(evaluation *e)
 {
-    return net_from_weights(
-        &e->w,
-        &(net_options){.batch = args.batch, .threads = (int)args.threads, .quiet = args.quiet},
-        &e->n);
+    return net_from_weights(&e->w,
+                            &(net_options){.command = "eval",
+                                           .batch = args.batch,
+                                           .iterations = (int)args.iterations,
+                                           .threads = (int)args.threads,
+                                           .quiet = args.quiet},
+                            &e->n);
 }
 
 static bool is_number(const char *s)
@@ -361,5 +368,6 @@ const command eval_command = {
             "script wrote is taken for the model that has parameters of the same names and\n"
             "shapes. Samples are those of the test set where the data has one.",
     .examples = "eval net.pth\neval net.pth --data fashion-mnist --limit 1000 --plots plots\n"
-                "eval net.safetensors --model net.txt --data digits/ --json\n",
+                "eval net.safetensors --model net.txt --data digits/ --json\n"
+                "eval net.pth --stages 'B1,B2|B3,B4' --device model\n",
 };

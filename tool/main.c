@@ -95,11 +95,13 @@ static int run(int argc, char **argv)
     return c ? obey(c, argc - 2, argv + 2) : unknown_command(first);
 }
 
-/* The command that has the name of the program: a link called gc-monitor. */
+/* The command that has the name of the program: a link called gc-monitor or poprun. */
 static const command *own_name(const char *path)
 {
     const char *slash = path ? strrchr(path, '/') : NULL, *name = slash ? slash + 1 : path;
 
+    if (name && !strcmp(name, "poprun"))
+        return &run_command;
     return name && !strcmp(name, gc_monitor_command.name) ? &gc_monitor_command : NULL;
 }
 

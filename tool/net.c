@@ -1,12 +1,13 @@
 /* net.c - a net with its weights, ready for inference. Rows go through the engine a batch at a
- * time; a last batch that is not full is filled up with zeros.
+ * time, or as many batches as a pipeline overlaps and replicas take; what is not full at the end is
+ * filled up with zeros.
  */
 #include "net.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { USUAL_BATCH = 32 };
+enum { USUAL_BATCH = 32, USUAL_ITERATIONS = 16 };
 
 /* --- making --- */
 
@@ -37,8 +38,9 @@ static int64_t elements(int rank, const int64_t *dims)
     return n;
 }
 
-/* The shapes of the executable; a classifier's scores are f32 of batch x classes. */
-static int read_shapes(net *n)
+/* The shapes of the executable; a classifier's scores are f32 of batch x classes. A run takes
+ * `batches` of them. */
+static int read_shapes(net *n, int64_t batches)
 {
     const ts_tensor_info *x = ts_executable_tensor(n->exe, TS_ROLE_INPUT, 0);
     const ts_tensor_info *y = ts_executable_tensor(n->exe, TS_ROLE_OUTPUT, 0);
@@ -59,36 +61,56 @@ static int read_shapes(net *n)
     memcpy(n->dims, x->dims + 1, sizeof(*n->dims) * (size_t)n->rank);
     n->row = elements(n->rank, n->dims);
     n->classes = y->dims[1];
-    n->in = calloc(1, x->bytes);
-    n->out = calloc(1, y->bytes);
+    n->batch *= batches;
+    n->in = calloc((size_t)batches, x->bytes);
+    n->out = calloc((size_t)batches, y->bytes);
     return n->in && n->out ? TOOL_OK
                            : failure("out of memory for a batch of %lld", (long long)n->batch);
 }
 
-static ts_status compile(const ts_model *m, const net_options *o, net *n)
+static int place_net(const ts_model *m, const net_options *o, const ts_model_options *how,
+                     ts_options *opt)
+{
+    int code = o->command ? place(o->command, m, how, opt) : TOOL_OK;
+    bool several = opt->nstages > 1 || opt->devices > 1;
+
+    opt->device_iterations = o->iterations                              ? o->iterations
+                             : several && opt->schedule == TS_PIPELINED ? USUAL_ITERATIONS
+                                                                        : 1;
+    return code;
+}
+
+static int compile(const ts_model *m, const net_options *o, net *n, ts_options *opt)
 {
     ts_model_options how = {
         .batch = n->batch, .rank = o->rank, .dims = o->dims, .classes = o->classes};
     ts_graph *g = NULL;
-    ts_status s = find_end(m, &how, &n->end);
+    int code = place_net(m, o, &how, opt);
+    ts_status s;
 
+    if (code)
+        return code;
+    s = find_end(m, &how, &n->end);
     if (!s)
         s = ts_model_graph(m, &how, &g);
     if (!s)
-        s = ts_compile(g, &(ts_options){.progress = o->quiet ? NULL : ts_progress_bar}, &n->exe);
+        s = ts_compile(g, opt, &n->exe);
     ts_graph_free(g);
     if (!s)
         s = ts_engine_new(n->exe, &(ts_run_options){.threads = o->threads}, &n->engine);
-    return s;
+    return s ? failed() : TOOL_OK;
 }
 
 int net_from_model(const ts_model *m, const net_options *o, net *out)
 {
+    ts_options opt = {.progress = o->quiet ? NULL : ts_progress_bar};
     int code;
 
     *out = (net){.batch = o->batch ? o->batch : USUAL_BATCH};
     printable(ts_model_name(m), out->name, sizeof(out->name));
-    code = compile(m, o, out) ? failed() : read_shapes(out);
+    code = compile(m, o, out, &opt);
+    if (!code)
+        code = read_shapes(out, (int64_t)opt.device_iterations * (opt.replicas ? opt.replicas : 1));
     if (code)
         net_free(out);
     return code;

@@ -85,9 +85,11 @@ int weights_misfit(const ts_executable *x, const ts_object *states, const char *
 typedef enum net_end { NET_LOGITS, NET_LOG_PROBABILITIES, NET_PROBABILITIES } net_end;
 
 typedef struct net_options {
-    const char *model; /* net_open: in place of what the file says         */
-    int64_t batch;     /* rows of one run; 0: 32                           */
-    int rank;          /* of one sample; 0: what the description says      */
+    const char *model;   /* net_open: in place of what the file says         */
+    const char *command; /* it has the options of devices: they are obeyed     */
+    int64_t batch;       /* rows of a batch; 0: 32                           */
+    int iterations;      /* batches of one run, times the replicas; 0: 16 in a pipeline, else 1 */
+    int rank;            /* of one sample; 0: what the description says      */
     const int64_t *dims;
     int64_t classes; /* 0: what the description says                       */
     int threads;     /* 0: as the engine likes                             */
@@ -100,9 +102,10 @@ typedef struct net {
     char name[128];
     int rank; /* of one sample */
     int64_t dims[TS_MAX_RANK];
-    int64_t batch, row, classes; /* row: numbers of a sample; classes: scores of one */
+    int64_t batch, row, classes; /* batch: rows of one run; row: numbers of a sample; classes:
+                                    scores of one */
     net_end end;                 /* what the scores are                              */
-    float *in, *out;             /* one batch */
+    float *in, *out;             /* of one run */
 } net;
 
 int net_from_model(const ts_model *m, const net_options *o, net *out);

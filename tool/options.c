@@ -1,5 +1,7 @@
-/* options.c - reads a command line by the command's table: --name VALUE, --name=VALUE, flags, and
- * arguments in the order of the table. "--" ends the options. */
+/* options.c - reads a command line by the command's table: --name VALUE, --name=VALUE, flags,
+ * switches
+ * (--name, --name=no, --name no), and arguments in the order of the table. "--" ends the options.
+ */
 #include "tool.h"
 #include <ctype.h>
 #include <errno.h>
@@ -141,12 +143,34 @@ static int read_word(const command *c, const option *o, const char *s)
                        o->choice);
 }
 
+/* 1, 0, or -1 for another word. */
+static int truth(const char *s)
+{
+    static const char *const words[] = {"no", "yes", "0", "1", "false", "true", "off", "on"};
+
+    for (int i = 0; i < COUNT(words); i++)
+        if (!strcmp(words[i], s))
+            return i % 2;
+    return -1;
+}
+
+static int read_truth(const command *c, const option *o, const char *s)
+{
+    if (truth(s) < 0)
+        return usage_error(c->name, "--%s is '%s'; it can be yes or no", o->name, s);
+    *(bool *)o->target = truth(s);
+    return TOOL_OK;
+}
+
 static int read_value(const command *c, const option *o, char *s)
 {
     char name[64];
 
     note(o);
     switch (o->kind) {
+    case KIND_FLAG:
+    case KIND_SWITCH:
+        return read_truth(c, o, s);
     case KIND_INT:
         return read_int(c, o, s);
     case KIND_REAL:
@@ -161,6 +185,11 @@ static int read_value(const command *c, const option *o, char *s)
     }
 }
 
+int option_read(const command *c, const option *o, char *text)
+{
+    return read_value(c, o, text);
+}
+
 const option *find_option(const command *c, const char *name)
 {
     return find(c, name, strlen(name));
@@ -172,6 +201,7 @@ const char *option_text(const option *o, char *out, size_t size)
 
     switch (o->kind) {
     case KIND_FLAG:
+    case KIND_SWITCH:
         snprintf(out, size, "%s", *(bool *)o->target ? "yes" : "no");
         break;
     case KIND_INT:
@@ -191,6 +221,7 @@ void option_set(const option *o, const char *text)
 {
     switch (o->kind) {
     case KIND_FLAG:
+    case KIND_SWITCH:
         *(bool *)o->target = !strcmp(text, "yes");
         break;
     case KIND_INT:
@@ -206,15 +237,26 @@ void option_set(const option *o, const char *text)
 
 /* --- the line --- */
 
-/* -l */
+/* -l; of a flag, -ll is no more than -l */
 static const option *find_letter(const command *c, const char *word)
 {
     const option *o;
 
     for (int i = 0; (o = option_at(c, i)); i++)
-        if (o->letter && word[1] == o->letter && !word[2])
+        if (o->letter && word[1] == o->letter &&
+            (!word[2] ||
+             (o->kind == KIND_FLAG && !word[1 + strspn(word + 1, (char[]){o->letter, 0})])))
             return o;
     return NULL;
+}
+
+/* A word after a switch is its value unless it is the last, which must be something else. */
+static int read_switch(const command *c, const option *o, char *value, char **argv, int argc,
+                       int *i)
+{
+    if (!value && *i + 2 < argc && truth(argv[*i + 1]) >= 0)
+        value = argv[++*i];
+    return read_value(c, o, value ? value : (char *)"yes");
 }
 
 static int read_option(const command *c, char **argv, int argc, int *i)
@@ -235,6 +277,8 @@ static int read_option(const command *c, char **argv, int argc, int *i)
         note(o);
         return TOOL_OK;
     }
+    if (o->kind == KIND_SWITCH)
+        return read_switch(c, o, s[len] ? s + len + 1 : NULL, argv, argc, i);
     if (s[len])
         return read_value(c, o, s + len + 1);
     if (*i + 1 >= argc)

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-placing placed = {.schedule = "pipelined", .replicas = 1};
+placing placed = {.schedule = "pipelined", .replicas = 1, .device = "cpu"};
 
 const option place_options[] = {
     {"stages", "STAGES", KIND_TEXT, &placed.stages,
@@ -32,18 +32,33 @@ const option place_options[] = {
     {"offload", "WHAT", KIND_TEXT, &placed.offload,
      .help = "keep in the host's memory: optimizer, weights, accumulators, activations; several "
              "with commas"},
+    {"device", "KIND", KIND_WORD, &placed.device,
+     "what the devices are: cpu, with a share of the machine's memory, or a model of an IPU, with "
+     "the "
+     "897 MiB of a GC200 (model, model:mk2) or the 304 MiB of an Mk1 (model:mk1)",
+     .choice = "cpu model model:mk2 model:mk1"},
     {"device-memory", "SIZE", KIND_TEXT, &placed.memory,
-     .help = "what a device has, as in 304MiB, or gc200 (897 MiB) or mk1 (304 MiB); a net that "
-             "needs more is an error"},
+     .help = "what a device has, when not what its kind has, as in 304MiB, gc200 (897 MiB) or mk1 "
+             "(304 MiB); a net that needs more is an error"},
     {0},
 };
 
 /* --- sizes and lists --- */
 
 static const struct {
-    const char *name;
-    int64_t bytes;
-} sizes[] = {{"gc200", INT64_C(897) << 20}, {"mk1", INT64_C(304) << 20}};
+    const char *name, *device;
+    ts_device_kind kind;
+} models[] = {{"gc200", "model", TS_DEVICE_MK2},
+              {"gc200", "model:mk2", TS_DEVICE_MK2},
+              {"mk1", "model:mk1", TS_DEVICE_MK1}};
+
+static ts_device_kind read_kind(void)
+{
+    for (int i = 0; i < COUNT(models); i++)
+        if (!strcmp(models[i].device, placed.device))
+            return models[i].kind;
+    return TS_DEVICE_CPU;
+}
 
 static int read_memory(const char *command, int64_t *bytes)
 {
@@ -52,9 +67,9 @@ static int read_memory(const char *command, int64_t *bytes)
     double v;
 
     *bytes = 0;
-    for (int i = 0; placed.memory && i < COUNT(sizes); i++)
-        if (!strcmp(sizes[i].name, placed.memory))
-            *bytes = sizes[i].bytes;
+    for (int i = 0; placed.memory && i < COUNT(models); i++)
+        if (!strcmp(models[i].name, placed.memory))
+            *bytes = ts_device_memory(models[i].kind);
     if (!placed.memory || *bytes)
         return TOOL_OK;
     v = isdigit((unsigned char)placed.memory[0]) ? strtod(placed.memory, &end) : 0;
@@ -265,6 +280,7 @@ int place(const char *command, const ts_model *m, const ts_model_options *o, ts_
         code = read_stages(command, &s);
     if (!code && placed.stages)
         code = check_blocks(m, o, &s);
+    opt->device_kind = read_kind();
     opt->stages = s.stage;
     opt->nstages = s.n;
     opt->devices = (int)placed.devices;

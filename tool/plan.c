@@ -44,7 +44,9 @@ static int make(plan *out)
     printable(ts_model_name(m), out->name, sizeof(out->name));
     opt.optimizer = args.training ? &optimizer : NULL;
     code = place("plan", m, &model, &opt);
-    out->limit = opt.device_memory;
+    out->limit = opt.device_memory                  ? opt.device_memory
+                 : opt.device_kind != TS_DEVICE_CPU ? ts_device_memory(opt.device_kind)
+                                                    : 0;
     if (!code && (ts_model_graph(m, &model, &g) || ts_plan_new(g, &opt, &out->info)))
         code = failed();
     ts_graph_free(g);

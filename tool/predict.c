@@ -31,6 +31,7 @@ static const option options[] = {
     {"invert", "WHEN", KIND_WORD, &args.invert, "invert gray images with a light background",
      .choice = "auto never"},
     {"threads", "N", KIND_INT, &args.threads, "threads to compute with", .low = 1, .high = 1024},
+    {.name = "devices", .kind = KIND_GROUP, .target = (void *)place_options},
     {.name = "plots", .kind = KIND_GROUP, .target = (void *)plot_options},
     {"json", NULL, KIND_FLAG, &args.json, .help = "print the result as JSON"},
     {0},
@@ -338,8 +339,12 @@ static int all(prediction *p)
 static int run(void)
 {
     prediction p = {0};
-    net_options o = {
-        .model = args.model, .batch = 1, .threads = (int)args.threads, .quiet = args.json};
+    net_options o = {.model = args.model,
+                     .command = "predict",
+                     .batch = 1,
+                     .iterations = 1,
+                     .threads = (int)args.threads,
+                     .quiet = args.json};
     int code = net_open(args.file, &o, &p.w, &p.n);
 
     if (!code)

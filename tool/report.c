@@ -98,7 +98,7 @@ int finish_output(int code)
 
     errno = 0;
     lost = fflush(stdout) || lost;
-    if (!lost)
+    if (!lost || code > 128) /* after a signal perhaps nobody reads it: stop.c */
         return code;
     failure("cannot write to standard output%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
     return code ? code : TOOL_FAILED;

@@ -17,13 +17,14 @@ enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 }; /* and 128 + the signal t
 #define PRINTF(f, a) __attribute__((format(printf, f, a)))
 
 typedef enum kind {
-    KIND_FLAG,  /* bool           --training              */
-    KIND_INT,   /* int64_t        --batch-size 16         */
-    KIND_REAL,  /* double         --lr 0.01               */
-    KIND_TEXT,  /* const char *   --output FILE           */
-    KIND_WORD,  /* const char *   --optimizer sgd         */
-    KIND_WORDS, /* words          IMAGE ...               */
-    KIND_GROUP, /* const option * the options of a table  */
+    KIND_FLAG,   /* bool           --training              */
+    KIND_SWITCH, /* bool           --numa-aware, --numa-aware=no */
+    KIND_INT,    /* int64_t        --batch-size 16         */
+    KIND_REAL,   /* double         --lr 0.01               */
+    KIND_TEXT,   /* const char *   --output FILE           */
+    KIND_WORD,   /* const char *   --optimizer sgd         */
+    KIND_WORDS,  /* words          IMAGE ...               */
+    KIND_GROUP,  /* const option * the options of a table  */
 } kind;
 /* For completion. A model and a dataset are a name or a file. */
 typedef enum takes { TAKES_ANY, TAKES_FILE, TAKES_FOLDER, TAKES_MODEL, TAKES_DATA } takes;
@@ -70,6 +71,8 @@ const option *find_option(const command *c, const char *name); /* or NULL */
 bool given(const void *target); /* did the command line give this option a value? */
 /* The value an option has as text, and back; text that is set must stay. */
 const char *option_text(const option *o, char *out, size_t size);
+/* As if the line had given it: checked, and an error says what is wrong. The text must stay. */
+int option_read(const command *c, const option *o, char *text);
 void option_set(const option *o, const char *text);
 int usage_error(const char *command, const char *fmt, ...) PRINTF(2, 3); /* TOOL_USAGE */
 
@@ -102,7 +105,7 @@ ts_options chosen_options(void); /* device iterations and gradient accumulation 
 /* place.c: options of every command that puts a net on devices */
 extern const option place_options[];
 typedef struct placing {
-    const char *stages, *schedule, *offload, *memory;
+    const char *stages, *schedule, *offload, *device, *memory;
     int64_t devices, replicas, queue;
     bool recompute;
 } placing;
@@ -120,6 +123,11 @@ int plot_path(const char *name, char *out, size_t size); /* in the folder, which
 /* Reports a picture that failed. A library that draws none is no failure unless --plots is given;
  * then plots are not wanted any more. */
 int plot_done(ts_status s);
+
+/* config.c: files of options, a line each; those that the line has given stay as they are */
+int config_import(const command *c, const char *path);
+/* What was given, but for those of the names in `skip`, which NULL ends. */
+int config_export(const command *c, const char *path, bool overwrite, const char *const *skip);
 
 /* quote.c: as JSON, to stdout; and words */
 void json_quote(const char *text);

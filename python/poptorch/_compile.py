@@ -382,6 +382,7 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
     cache = _cacheFolder(options)
     started = time.perf_counter()
     distributed = options.Distributed
+    kind, memory = options.device_kind
     bar = _Bar(options.show_compilation_progress_bar and distributed.processId == 0)
     try:
         with _native.nativeErrors():
@@ -390,7 +391,8 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
                 batching.engine_iterations, batching.engine_accumulation, sums, running and not sums,
                 batching.engine_mode, batching.period, cache, bar, stages=stages, sharded=not pipelined,
                 recompute=recompute, replicas=batching.engine_replicas, offload=_offloaded(options),
-                processes=1 if description is None else distributed.numProcesses)
+                processes=1 if description is None else distributed.numProcesses, device_kind=kind,
+                device_memory=memory)
     finally:
         bar.close()
     program.seconds = time.perf_counter() - started

@@ -224,40 +224,31 @@ static PyObject *compile_graph(graph_object *graph, const ts_options *opt)
 
 static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"graph",
-                            "optimizer",
-                            "iterations",
-                            "accumulation",
-                            "accumulate_sum",
-                            "accumulate_running",
-                            "mode",
-                            "period",
-                            "cache_dir",
-                            "progress",
-                            "stages",
-                            "sharded",
-                            "recompute",
-                            "replicas",
-                            "offload",
-                            "processes",
-                            NULL};
+    static char *names[] = {"graph",          "optimizer",          "iterations", "accumulation",
+                            "accumulate_sum", "accumulate_running", "mode",       "period",
+                            "cache_dir",      "progress",           "stages",     "sharded",
+                            "recompute",      "replicas",           "offload",    "processes",
+                            "device_kind",    "device_memory",      NULL};
     PyObject *graph, *optimizer, *progress, *stages, *result = NULL;
-    int sum, running, mode, sharded, recompute;
+    int sum, running, mode, sharded, recompute, kind = 0;
+    long long memory = 0;
     ts_optimizer o = {0};
     ts_options opt = {0};
 
     (void)self;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "O!OiippiizOO!ppiI|i", names, &core_graph_type, &graph, &optimizer,
+            args, kwargs, "O!OiippiizOO!ppiI|iiL", names, &core_graph_type, &graph, &optimizer,
             &opt.device_iterations, &opt.gradient_accumulation, &sum, &running, &mode,
             &opt.output_period, &opt.cache_dir, &progress, &PyList_Type, &stages, &sharded,
-            &recompute, &opt.replicas, &opt.offload, &opt.processes))
+            &recompute, &opt.replicas, &opt.offload, &opt.processes, &kind, &memory))
         return NULL;
     opt.accumulate_sum = sum;
     opt.accumulate_running = running;
     opt.output_mode = (ts_output_mode)mode;
     opt.schedule = sharded ? TS_SHARDED : TS_PIPELINED;
     opt.recompute = recompute;
+    opt.device_kind = (ts_device_kind)kind;
+    opt.device_memory = memory;
     if (progress != Py_None) {
         opt.progress = report;
         opt.progress_arg = progress;

@@ -12,7 +12,7 @@ and stored like the others, and their docstrings say "Accepted; no effect on our
 import copy
 import json
 import os
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import torch
 
@@ -35,7 +35,7 @@ SOURCE_EXCLUDES = ["install/poptorch", "site-packages/torch", "site-packages/pop
 POPART_KEYS = frozenset((
     "accumulateOuterFragmentSettings.", "autoRecomputation", "automaticLossScalingSettings.",
     "batchSerializationSettings.", "cachePath", "compilationProgressTotal", "convolutionOptions",
-    "customCodelets", "defaultBufferingDepth", "defaultPrefetchBufferingDepth", "enableEngineCaching",
+    "customCodelets", "defaultBufferingDepth", "defaultPrefetchBufferingDepth", "deviceMemory", "enableEngineCaching",
     "enableFloatingPointChecks", "enableGradientAccumulation", "enableOutlining", "enableStableNorm",
     "enableStochasticRounding", "engineOptions", "explicitRecomputation", "gclOptions",
     "instrumentWithHardwareCycleCounter", "lstmOptions", "matmulOptions", "numIOTiles", "outlineThreshold",
@@ -44,6 +44,10 @@ POPART_KEYS = frozenset((
 ))
 
 _ENGINE_OPTIONS = "POPLAR_ENGINE_OPTIONS"
+
+#: Simulated devices by version: the kind in tessera.h, and the bytes of a tile.
+_MODELS = {2: (1, 624 * 1024), 21: (1, 624 * 1024), 1: (2, 256 * 1024)}
+_SMALL_TILES = 4
 
 
 class _Freezable:
@@ -607,7 +611,12 @@ class Options(_Settings):
         return self
 
     def useIpuModel(self, use_model: bool) -> "Options":
-        """Use a simulated device. Wins over POPTORCH_IPU_MODEL."""
+        """Use a simulated device. Wins over POPTORCH_IPU_MODEL.
+
+        It computes as the others do and has an IPU's memory: a model that needs more is an Error. The version is
+        POPTORCH_IPU_MODEL_VERSION's: ipu2 or ipu21 (897 MiB, the default) or ipu1 (304 MiB).
+        _Popart.set("deviceMemory", bytes) sets another size, for all kinds of devices.
+        """
         self._set(use_model=use_model)
         return self
 
@@ -617,7 +626,7 @@ class Options(_Settings):
         return self
 
     def useOfflineIpuTarget(self, ipu_version: int = 2) -> "Options":
-        """Compile only, for devices of version 1, 2 or 21."""
+        """Compile only, for devices of version 1, 2 or 21 and with their memory."""
         check(ipu_version in (1, 2, 21), f"The IPU version is 1, 2 or 21, got {ipu_version!r}")
         self._set(ipu_version=ipu_version)
         return self.connectionType(ConnectionType.Never)
@@ -842,10 +851,30 @@ class Options(_Settings):
         return any(os.environ.get(v, "0") == "1" for v in ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL"))
 
     @property
+    def device_kind(self) -> Tuple[int, int]:
+        """For the compiler: the kind of the devices, and their memory in bytes or 0 for the kind's."""
+        memory = self._popart_options.options.get("deviceMemory", 0)
+        if not isinstance(memory, int) or memory < 0:
+            raise createPoptorchError(f"deviceMemory is a number of bytes, got {memory!r}")
+        if not self.uses_ipu_model and not self.exists("ipu_version"):
+            return 0, memory
+        kind, tile = _MODELS[self.ipu_version if self.exists("ipu_version") else _modelVersion()]
+        small = self.uses_ipu_model and os.environ.get("POPTORCH_SMALL_IPU_MODEL", "0") == "1"
+        return kind, memory or (_SMALL_TILES * tile if small else 0)
+
+    @property
     def cache_path(self) -> Optional[str]:
         """Where compiled models are kept, or None."""
         popart = self._popart_options.options
         return popart.get("cachePath") if popart.get("enableEngineCaching") else None
+
+
+def _modelVersion() -> int:
+    name = os.environ.get("POPTORCH_IPU_MODEL_VERSION", "ipu2")
+    known = {f"ipu{version}": version for version in _MODELS}
+    if name not in known:
+        raise createPoptorchError(f"POPTORCH_IPU_MODEL_VERSION is ipu1, ipu2 or ipu21, got {name!r}")
+    return known[name]
 
 
 def _notA(name: str, value: Any) -> str:

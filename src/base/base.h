@@ -91,6 +91,8 @@ ts_status ts_file_end(ts_file_out *f, unsigned mode, ts_status so_far);
 ts_status ts_file_mkdirs(const char *path);
 ts_status ts_file_temp_folder(char *path, size_t size); /* a new one in $TMPDIR, mode 0700 */
 void ts_file_remove_folder(const char *path);           /* with the files in it */
+/* The first line of a file of our control group, as "cpu.max"; false when there is none. */
+bool ts_file_control_group(const char *name, char *line, size_t size);
 
 /* log.c: one line on stderr when TESSERA_LOG allows (default: warnings) */
 typedef enum ts_log_level { TS_LOG_ERROR, TS_LOG_WARN, TS_LOG_INFO, TS_LOG_DEBUG } ts_log_level;

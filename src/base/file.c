@@ -189,3 +189,25 @@ void ts_file_remove_folder(const char *path)
         closedir(d);
     rmdir(path);
 }
+
+bool ts_file_control_group(const char *name, char *line, size_t size)
+{
+    char path[512], group[256] = "";
+    FILE *f = fopen("/proc/self/cgroup", "r");
+    bool found;
+
+    if (!f)
+        return false;
+    while (fgets(path, sizeof(path), f))
+        if (!strncmp(path, "0::", 3)) {
+            path[strcspn(path, "\n")] = 0;
+            snprintf(group, sizeof(group), "%.255s", path + 3);
+        }
+    fclose(f);
+    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/%s", group, name);
+    f = fopen(path, "r");
+    found = f && fgets(line, (int)size, f);
+    if (f)
+        fclose(f);
+    return found;
+}

@@ -101,7 +101,7 @@ static ts_status measure(cut *c)
     opt.devices = TS_MAX(2, c->groups);
     opt.schedule = TS_SHARDED;
     opt.gradient_accumulation = TS_MIN(opt.gradient_accumulation, 2);
-    opt.device_memory = 0;
+    opt.device_memory = INT64_MAX;
     opt.dump_dir = NULL;
     TS_TRY(ts_pass_after(c->a, "cut", with_blocks(c, begin, c->groups), &opt, &g));
     TS_TRY(ts_plan(c->a, g, &opt, &p));

@@ -1,4 +1,4 @@
-/* budget.c - a plan that needs more memory than its devices have fails before anything runs, and
+/* budget.c - how much memory a device has. A plan that needs more fails before anything runs, and
  * says what would help:
  *
  *   out of memory: device 1 needs 12.4 MB and has 8 MB
@@ -7,8 +7,35 @@
  *          (-8 MB) or ...
  */
 #include "plan/plan.h"
+#include <unistd.h>
 
 enum { SHOWN = 4 };
+
+/* --- what there is --- */
+
+/* What is built in, or less when the process's control group may not have it all. */
+static int64_t machine_memory(void)
+{
+    int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    char limit[64];
+    long long most = ts_file_control_group("memory.max", limit, sizeof(limit)) ? atoll(limit) : 0;
+
+    return most > 0 ? TS_MIN(bytes, (int64_t)most) : bytes;
+}
+
+int64_t ts_device_memory(ts_device_kind kind)
+{
+    switch (kind) {
+    case TS_DEVICE_MK2:
+        return INT64_C(1472) * 624 * 1024;
+    case TS_DEVICE_MK1:
+        return INT64_C(1216) * 256 * 1024;
+    default:
+        return machine_memory();
+    }
+}
+
+/* --- what would help --- */
 
 typedef struct tensor {
     const ts_value *v;
@@ -65,7 +92,8 @@ static void add_help(ts_arena *a, const char *what, size_t bytes, int *n, ts_tex
         ts_text_printf(out, "%s%s (-%s)", (*n)++ ? ", " : "; ", what, size_text(a, bytes));
 }
 
-/* What each option would take off the device, at most. */
+/* What each option would take off the device, at most. The host's memory is the machine's too, so a
+ * share of that is not made larger by putting things there. */
 static void add_options(ts_arena *a, const ts_program *p, const ts_options *opt, int device,
                         ts_text *out)
 {
@@ -86,31 +114,58 @@ static void add_options(ts_arena *a, const ts_program *p, const ts_options *opt,
         else
             weights += s->bytes;
     }
-    add_help(a, "offload the optimiser's state", moments, &n, out);
-    add_help(a, "offload accumulators", sums, &n, out);
-    add_help(a, "offload weights", weights, &n, out);
+    if (opt->device_memory) {
+        add_help(a, "offload the optimiser's state", moments, &n, out);
+        add_help(a, "offload accumulators", sums, &n, out);
+        add_help(a, "offload weights", weights, &n, out);
+    }
     if (!opt->recompute)
         add_help(a, "recompute", kept, &n, out);
     ts_text_printf(out, "%suse more devices, half precision or a smaller batch", n ? ", " : "; ");
 }
 
+static ts_status too_large(ts_arena *a, const ts_options *opt, const ts_program *p, int device,
+                           int64_t has)
+{
+    ts_text hint = {0};
+    tensor *t;
+    int n = list(a, p, device, &t);
+
+    add_largest(a, t, n, &hint);
+    add_options(a, p, opt, device, &hint);
+    ts_fail(TS_ERR_MEMORY, "device %d needs %s, %s of them always, and has %s", device,
+            size_text(a, p->bytes[device].peak), size_text(a, p->bytes[device].states),
+            size_text(a, (size_t)TS_MAX(0, has)));
+    ts_error_hint("%s", hint.s);
+    ts_text_free(&hint);
+    return TS_ERR_MEMORY;
+}
+
+/* --- all --- */
+
+/* The devices of all replicas share the machine's memory, and the tensors in the host's memory take
+ * theirs of it: the largest device has what all others leave. */
+static ts_status check_share(ts_arena *a, const ts_options *opt, const ts_program *p)
+{
+    double all = (double)p->remote_bytes, has = (double)ts_device_memory(TS_DEVICE_CPU);
+    int most = 0;
+
+    for (int d = 0; d < p->pipe.ndevices; d++) {
+        all += (double)p->bytes[d].peak;
+        most = p->bytes[d].peak > p->bytes[most].peak ? d : most;
+    }
+    all *= TS_MAX(1, opt->replicas);
+    if (all <= has)
+        return TS_OK;
+    return too_large(a, opt, p, most, (int64_t)(has - (all - (double)p->bytes[most].peak)));
+}
+
 ts_status ts_plan_budget(ts_arena *a, const ts_options *opt, const ts_program *p)
 {
-    for (int d = 0; d < p->pipe.ndevices && opt->device_memory; d++) {
-        ts_text hint = {0};
-        tensor *t;
-        int n;
-        if (p->bytes[d].peak <= (size_t)opt->device_memory)
-            continue;
-        n = list(a, p, d, &t);
-        add_largest(a, t, n, &hint);
-        add_options(a, p, opt, d, &hint);
-        ts_fail(TS_ERR_MEMORY, "device %d needs %s, %s of them always, and has %s", d,
-                size_text(a, p->bytes[d].peak), size_text(a, p->bytes[d].states),
-                size_text(a, (size_t)opt->device_memory));
-        ts_error_hint("%s", hint.s);
-        ts_text_free(&hint);
-        return TS_ERR_MEMORY;
-    }
+    if (!opt->device_memory)
+        return check_share(a, opt, p);
+    for (int d = 0; d < p->pipe.ndevices; d++)
+        if (p->bytes[d].peak > (size_t)opt->device_memory)
+            return too_large(a, opt, p, d, opt->device_memory);
     return TS_OK;
 }

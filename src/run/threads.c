@@ -217,25 +217,12 @@ ts_status ts_team_new(int size, ts_team **out)
 /* "max 100000" or "150000 100000" */
 double ts_core_quota(void)
 {
-    char path[512], group[256] = "";
-    FILE *f = fopen("/proc/self/cgroup", "r");
     double quota = 0, period = 0;
+    char text[64];
 
-    if (!f)
+    if (!ts_file_control_group("cpu.max", text, sizeof(text)) ||
+        sscanf(text, "%lf %lf", &quota, &period) != 2)
         return 0;
-    while (fgets(path, sizeof(path), f))
-        if (!strncmp(path, "0::", 3)) {
-            path[strcspn(path, "\n")] = 0;
-            snprintf(group, sizeof(group), "%.255s", path + 3);
-        }
-    fclose(f);
-    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/cpu.max", group);
-    f = fopen(path, "r");
-    if (!f)
-        return 0;
-    if (fscanf(f, "%lf %lf", &quota, &period) != 2)
-        quota = 0;
-    fclose(f);
     return quota > 0 && period > 0 ? quota / period : 0;
 }
 

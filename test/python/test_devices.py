@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from PIL import Image
 
 OK, FAILED, USAGE = 0, 1, 2
 STAGES = ["--gradient-accumulation", 4, "--model", "mnist-pipeline", "--batch-size", 8, "--no-plots"]
@@ -153,6 +154,46 @@ def test_plan_says_what_does_not_fit(tool):
         tool(*args, size)
     assert "device" in tool(*args, "1MiB", code=FAILED)
     assert "device 0 needs 1.1 MiB" in tool.err and "and has 1.0 MiB" in tool.err
+
+
+def test_models_of_ipus_have_their_memory(tool):
+    args = ["plan", "resnet18", "--training", "--batch-size", 16]
+    tool(*args, "--device", "model")
+    for kind in ("model:mk1", "mk1"):
+        tool(*args, *(["--device", kind] if ":" in kind else ["--device-memory", kind]), code=FAILED)
+        assert re.search(r"device 0 needs \d+ MiB and has 304 MiB", tool.err)
+    tool(*args, "--device", "model:mk1", "--device-memory", "2GiB")    # what is set wins
+    tool("compile", "resnet18", "--training", "--batch-size", 16, "--device", "model:mk1", code=FAILED)
+    assert "device 0 needs" in tool.err and "and has 318.8 MB" in tool.err and "the largest are" in tool.err
+    tool("plan", "mlp", "--device", "gc200", code=USAGE)
+    assert "cpu model model:mk2 model:mk1" in tool.err
+
+
+# --- eval and predict
+
+
+def test_eval_and_predict_on_devices(tool, data, tmp_path):
+    """The same numbers however the net is placed; 256 samples are not a multiple of what a call takes."""
+    Image.fromarray(np.load(tmp_path / data)["x"][0]).save(tmp_path / "x.png")
+    tool("train", data, *STAGES, "--epochs", 1, "--output", "net.pth", "--quiet")
+    args = ["eval", "net.pth", "--data", data, "--no-plots", "--json", "--batch-size", 24]
+    one = json.loads(tool(*args))
+    assert one["samples"] == 256
+    for more in (["--stages", "B1|B2|B3|B4"], ["--stages", "B1,B2|B3,B4", "--strategy", "sharded"],
+                 ["--devices", 2, "--device-iterations", 5, "--replicas", 2, "--device", "model:mk1"],
+                 ["--replicas", 3, "--offload", "weights"]):
+        got = json.loads(tool(*args, *more))
+        assert got == one, more
+    args = ["predict", "net.pth", "x.png", "--no-plots", "--json"]
+    one = json.loads(tool(*args))
+    assert json.loads(tool(*args, "--stages", "B1|B2,B3|B4", "--replicas", 2)) == one
+    for command in (["eval", "net.pth", "--data", data], ["predict", "net.pth", "x.png"]):
+        tool(*command, "--device-memory", "100KiB", code=FAILED)
+        assert "device 0 needs" in tool.err and "layer3.weight" in tool.err
+        tool(*command, "--stages", "B1|B2", code=FAILED)
+        assert "the block 'B3' is in no stage" in tool.err
+        tool(*command, "--device-memory", "x", code=USAGE)
+        assert f"tessera {command[0]}: --device-memory is 'x'" in tool.err
 
 
 # --- monitor

@@ -6,6 +6,7 @@ import os
 import re
 import struct
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,42 @@ def test_pipelines_give_the_same(build_dir, fashion, tmp_path):
     assert {e["tid"] for e in events} == {0, 1, 2, 3} and all(e["dur"] >= 0 for e in events)
     # every micro-batch: forward and backward on each device, the last one's in one; 4 updates at least
     assert len(events) >= 100 * 7 + 10 * 4
+
+
+# The Python example.
+
+
+def python_example(build_dir, root, *args):
+    env = {**os.environ, "PYTHONPATH": str(build_dir / "python"), "TESSERA_CACHE_DIR": str(build_dir / "test-cache")}
+    return subprocess.run([sys.executable, root / "examples" / "mnist_pipeline.py", *map(str, args)], env=env,
+                          capture_output=True, text=True, timeout=120)
+
+
+def test_the_python_pipeline(build_dir, root, fashion, tmp_path):
+    """It learns; sharded, offloaded and profiled it does the same."""
+    pytest.importorskip("torchvision")
+    raw = tmp_path / "FashionMNIST" / "raw"
+    raw.mkdir(parents=True)
+    for which, n in (("train", 3200), ("t10k", 1600)):
+        for kind, head, row in (("images-idx3", 16, 784), ("labels-idx1", 8, 1)):
+            with gzip.open(fashion / f"{which}-{kind}-ubyte.gz") as f:
+                data = f.read(head + n * row)
+            (raw / f"{which}-{kind}-ubyte").write_bytes(data[:4] + struct.pack(">I", n) + data[8:])
+    args = ["--fashion", "--data", tmp_path, "--epochs", 2, "--device-iterations", 2, "--learning-rate", 0.003]
+    other = ["--strategy", "sharded", "--offload-optimiser", "--profile", "--profile-dir", tmp_path / "p", "--debug"]
+    runs = [python_example(build_dir, root, *args, *more) for more in ([], other)]
+    for done in runs:
+        assert done.returncode == 0, done.stderr
+        found = re.fullmatch(r"epoch 1/2  loss (.*)\nepoch 2/2  loss (.*)\nAccuracy on test set: (.*)%\n", done.stdout)
+        assert float(found[1]) > float(found[2]) and float(found[3]) > 50, done.stdout
+    assert runs[0].stdout == runs[1].stdout
+
+
+def test_the_python_pipeline_has_the_documents_options(build_dir, root, shared):
+    text = next(shared("seeds").glob("003_*.txt")).read_text()
+    options = re.findall(r"^- `(--[\w-]+)` ", text, re.M)
+    said = python_example(build_dir, root, "--help").stdout
+    assert len(options) > 8 and [o for o in options if f" {o}" not in said] == []
 
 
 def test_too_few_samples(build_dir, fashion):

@@ -74,6 +74,23 @@ def test_cache_and_the_simulated_device(tmp_path, log):
     assert "[warning] enableExecutableCaching() has no effect" in log() and not files(tmp_path)
 
 
+@pytest.mark.parametrize("small, size, has", [("0", 9100, "318.8 MB"), ("1", 550, "1048.6 kB")])
+def test_a_simulated_device_has_an_ipus_memory(monkeypatch, small, size, has):
+    monkeypatch.setenv("POPTORCH_IPU_MODEL_VERSION", "ipu1")
+    monkeypatch.setenv("POPTORCH_SMALL_IPU_MODEL", small)
+    net = nn.Linear(size, size, bias=False, device="meta").to_empty(device="cpu")
+    with pytest.raises(poptorch.Error, match=f"device 0 needs .* and has {has}") as caught:
+        inference(net, options().useIpuModel(True)).compile(torch.ones(1, size))
+    assert "the largest are weight (" in str(caught.value) and "offload weights (-" in str(caught.value)
+
+
+def test_the_memory_of_a_device_can_be_set():
+    opts = options().useIpuModel(True)
+    opts._Popart.set("deviceMemory", 1000000)
+    with pytest.raises(poptorch.Error, match=r"device 0 needs .* and has 1000\.0 kB"):
+        inference(nn.Linear(550, 550), opts).compile(torch.ones(1, 550))
+
+
 def test_processes_without_a_cache(log):
     opts = options()
     opts.Distributed.configureProcessId(0, 2)

@@ -21,7 +21,7 @@ from poptorch.enums import (AnchorMode, CommGroupType, ConnectionType, MeanReduc
 from poptorch.options import Options, TensorLocationSettings    # noqa: E402
 
 ENVIRONMENT = ["POPTORCH_CACHE_DIR", "POPTORCH_DEFAULT_OPTIONS", "POPLAR_ENGINE_OPTIONS", "POPTORCH_IPU_MODEL",
-               "POPTORCH_SMALL_IPU_MODEL", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"]
+               "POPTORCH_SMALL_IPU_MODEL", "POPTORCH_IPU_MODEL_VERSION", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"]
 
 
 @pytest.fixture(autouse=True)
@@ -618,6 +618,37 @@ def test_simulated_device(monkeypatch, variables, call, expected):
     if call is not None:
         opts.useIpuModel(call)
     assert opts.uses_ipu_model is expected
+
+
+@pytest.mark.parametrize("variables, calls, expected", [
+    ({}, {}, (0, 0)), ({}, {"useIpuModel": True}, (1, 0)), ({"POPTORCH_IPU_MODEL": "1"}, {}, (1, 0)),
+    ({"POPTORCH_IPU_MODEL": "1", "POPTORCH_IPU_MODEL_VERSION": "ipu1"}, {}, (2, 0)),
+    ({"POPTORCH_IPU_MODEL_VERSION": "ipu21"}, {"useIpuModel": True}, (1, 0)),
+    ({"POPTORCH_IPU_MODEL_VERSION": "ipu1"}, {}, (0, 0)), ({"POPTORCH_IPU_MODEL_VERSION": "x"}, {}, (0, 0)),
+    ({"POPTORCH_SMALL_IPU_MODEL": "1"}, {}, (1, 4 * 624 * 1024)),
+    ({"POPTORCH_SMALL_IPU_MODEL": "1", "POPTORCH_IPU_MODEL_VERSION": "ipu1"}, {}, (2, 2**20)),
+    ({"POPTORCH_SMALL_IPU_MODEL": "1"}, {"useIpuModel": False}, (0, 0)),
+    ({}, {"useOfflineIpuTarget": 1}, (2, 0)), ({}, {"useOfflineIpuTarget": 2}, (1, 0))])
+def test_kinds_of_devices(monkeypatch, variables, calls, expected):
+    """The kind by its number in tessera.h, and the memory when it is not the kind's."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    opts = Options()
+    for name, value in calls.items():
+        getattr(opts, name)(value)
+    assert opts.device_kind == expected
+    opts._Popart.set("deviceMemory", 1000)
+    assert opts.device_kind == (expected[0], 1000)
+
+
+def test_wrong_kinds_of_devices(monkeypatch):
+    monkeypatch.setenv("POPTORCH_IPU_MODEL_VERSION", "ipu3")
+    with pytest.raises(errors.Error, match="POPTORCH_IPU_MODEL_VERSION is ipu1, ipu2 or ipu21, got 'ipu3'"):
+        Options().useIpuModel(True).device_kind
+    opts = Options()
+    opts._Popart.set("deviceMemory", -1)
+    with pytest.raises(errors.Error, match="deviceMemory is a number of bytes, got -1"):
+        opts.device_kind
 
 
 def test_engine_options_of_the_environment_win(monkeypatch, log):

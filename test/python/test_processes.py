@@ -1,14 +1,17 @@
 """Several processes that train together, started by mpirun on this machine: the library, the command, poptorch
 scripts and popdist; what happens when one of them is lost; and the launcher, `tessera run`."""
 
+import fcntl
 import json
 import os
 import re
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 
 import numpy as np
@@ -27,7 +30,13 @@ def environment(build_dir):
 
 
 @pytest.fixture
-def mpirun(tmp_path, environment):
+def mpi(build_dir):
+    if not (build_dir / "libtessera_mpi.so").exists():
+        pytest.skip("needs a build with MPI (libopenmpi-dev)")
+
+
+@pytest.fixture
+def mpirun(tmp_path, environment, mpi):
     """mpirun(2, command...): what it printed, and its status."""
     def run(n, *command, options=(), code=0, **set):
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
@@ -134,6 +143,15 @@ def test_the_command_trains_as_one_process_that_accumulates(mpirun, train, tmp_p
         assert ours == pytest.approx(theirs, abs=1e-6)
 
 
+def test_without_mpi_it_says_what_is_missing(train, environment, tmp_path, build_dir):
+    """A build that has none, or one whose module is gone."""
+    there = (build_dir / "libtessera_mpi.so").exists()
+    place = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "TESSERA_MPI": "/nowhere.so" if there else ""}
+    done = subprocess.run(train, cwd=tmp_path, env={**environment, **place}, timeout=LIMIT, capture_output=True, text=True)
+    assert done.returncode == 1 and "cannot load MPI, through which processes train together" in done.stderr
+    assert ("TESSERA_MPI names another place" if there else "install libopenmpi-dev and build again") in done.stderr
+
+
 def test_errors_say_which_process(mpirun, train):
     usage = mpirun(2, *train, "--nonsense", code=None)
     assert usage.returncode == 2 and usage.stderr.count("there is no option --nonsense") == 1
@@ -169,7 +187,7 @@ def wait_for_event(child, event, times=1):
 
 
 @pytest.fixture(params=["12"])
-def long(build_dir, command, request):
+def long(build_dir, command, request, mpi):
     """A run that takes a while, started by `tessera run`, with a checkpoint after every five updates."""
     epochs = request.param
     command[command.index("--epochs") + 1] = epochs
@@ -200,18 +218,26 @@ def test_a_killed_process_ends_the_run_and_another_goes_on(long, environment, tm
 
 
 @pytest.mark.parametrize("long", ["100000"], indirect=True)
-def test_ctrl_c_stops_all_at_the_same_step(long, environment, tmp_path, mpirun):
-    # Quiet: mpirun reads no output while it waits for them, and a process whose output nobody reads cannot go on.
-    long[long.index("--json")] = "--quiet"
+def test_ctrl_c_stops_all_at_the_same_step(long, environment, tmp_path, build_dir):
+    """Even when they wait for somebody to read their output, which mpirun does not after Ctrl-C."""
+    os.mkfifo(tmp_path / "out")
+    out = os.open(tmp_path / "out", os.O_RDWR)
+    room = fcntl.fcntl(out, fcntl.F_SETPIPE_SZ, 4096)
+    at = long.index("tessera")
+    long[at:at + 1] = ["sh", "-c", 'exec "$@" >out', "sh", build_dir / "tessera"]
+    long[long.index("--checkpoint-every") + 1] = "1"
     child = begin(long, environment, tmp_path)
     end = time.monotonic() + LIMIT
-    while not (tmp_path / "long.resume.pth").exists() and time.monotonic() < end:
+    while struct.unpack("i", fcntl.ioctl(out, termios.FIONREAD, b"    "))[0] < room - 200 and time.monotonic() < end:
         time.sleep(0.05)
+    time.sleep(0.5)
+    before = torch.load(tmp_path / "long.resume.pth")["step"]
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=LIMIT)
+    os.close(out)
     assert child.returncode
     assert "tessera run -n 2 -- tessera train" in err, err
-    assert torch.load(tmp_path / "long.resume.pth")["step"] > 0
+    assert torch.load(tmp_path / "long.resume.pth")["step"] > before > 0
 
 
 def test_processes_that_do_not_divide_the_updates_are_refused(mpirun, train):
@@ -288,7 +314,49 @@ def test_a_poptorch_script_reduces_gradients(mpirun, tmp_path, environment):
     assert far(states(tmp_path / "out0.pth"), by_torch(4)) <= 1e-6
 
 
-def test_popdist_has_replicas_in_each_process(tmp_path, environment, build_dir):
+NORM = """
+import torch
+import poptorch
+
+opts = poptorch.Options()
+me = opts.Distributed.processId
+torch.manual_seed(1)
+model = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
+mine = torch.nn.BatchNorm1d(3)
+loss = torch.nn.CrossEntropyLoss()
+class WithLoss(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = model
+    def forward(self, x, t):
+        y = self.net(x)
+        return y, loss(y, t)
+
+training = poptorch.trainingModel(WithLoss(), opts, poptorch.optim.SGD(model.parameters(), lr=0.1))
+torch.manual_seed(10 + me)
+for _ in range(3):
+    x = torch.randn(8, 3) + me
+    training(x, torch.randint(0, 2, (8,)))
+    mine(x)
+training.copyWeightsToHost()
+torch.save((model.state_dict(), mine.state_dict()), f"norm{me}.pth")
+"""
+
+
+def test_each_process_has_its_own_statistics(mpirun, tmp_path):
+    """Of batch norm: those of its rows, as torch finds them. The weights are the same everywhere."""
+    (tmp_path / "n.py").write_text(NORM)
+    mpirun(2, sys.executable, "n.py")
+    (first, a), (second, b) = (torch.load(tmp_path / f"norm{i}.pth") for i in range(2))
+    for net, own in ((first, a), (second, b)):
+        for name in ("running_mean", "running_var"):
+            assert (net[f"0.{name}"] - own[name]).abs().max() <= 1e-6
+    assert (first["0.running_mean"] - second["0.running_mean"]).abs().max() > 0.1
+    for name in ("0.weight", "0.bias", "1.weight", "1.bias"):
+        assert torch.equal(first[name], second[name]), name
+
+
+def test_popdist_has_replicas_in_each_process(tmp_path, environment, build_dir, mpi):
     run = script(tmp_path, "s.py", "opts = popdist.poptorch.Options(ipus_per_replica=1)", "import popdist.poptorch")
     line = [build_dir / "tessera", "run", "-n", "2", "--num-replicas", "4", "--", *run, "1", "out{}.pth"]
     done = subprocess.run(line, cwd=tmp_path, env=environment, timeout=LIMIT, capture_output=True, text=True)
@@ -396,8 +464,64 @@ def test_hosts_and_more(launch):
     assert words[-3:] == ["tessera", "train", "--quiet"]
 
 
+def test_poprun(build_dir, environment, tmp_path):
+    """Its name and its options; those of the servers that lend IPUs do nothing, and -v says so."""
+    (tmp_path / "poprun").symlink_to(build_dir / "tessera")
+    line = ("-vv --num-instances 2 --num-replicas 4 --ipus-per-replica 2 --num-ilds 1 --host a,b:3 --numa-aware 1 "
+            "--vipu-server-host here --vipu-server-port 8090 --vipu-server-timeout 120 --vipu-partition p "
+            "--vipu-partition-attempts 1 --vipu-cluster c --update-partition=yes --reset-partition no "
+            "--remove-partition 0 --offline-mode off --executable-cache-path /c --print-topology true "
+            "--mpi-global-args=--mca --mpi-local-args '-x A=1' --only-output-from-instance 1 --dry-run "
+            "python3 train.py --host x")
+    done = subprocess.run([tmp_path / "poprun", *shlex.split(line)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    table, words = done.stdout.rsplit("mpirun", 1)
+    assert [row.split() for row in table.splitlines()] == [
+        ["process", "host", "replicas", "devices"], ["0", "a", "0-1", "2", "x", "2"], ["1", "b", "2-3", "2", "x", "2"]]
+    words = shlex.split(words)
+    assert words[-4:] == ["python3", "train.py", "--host", "x"]
+    assert words[words.index("--map-by") + 1] == "numa" and words[words.index("--bind-to") + 1].startswith("numa")
+    assert "TESSERA_CACHE_DIR=/c" in words and "POPTORCH_CACHE_DIR=/c" in words
+    assert words.index("--mca") < words.index("A=1") < words.index("sh")
+    nothing = re.findall(r"^tessera run: --([\w-]+) has no effect here$", done.stderr, re.M)
+    assert len(nothing) == 11 and "vipu-partition" in nothing and "offline-mode" in nothing
+    assert done.stderr.splitlines()[-1].startswith("mpirun ")
+
+
+def test_only_one_process_is_heard(launch):
+    args = ["--only-output-from-instance", "1", "--numa-aware", "--executable-cache-path", "/c", "-n", "2"]
+    done = launch(*args, "--", "sh", "-c", "echo $OMPI_COMM_WORLD_RANK $POPTORCH_CACHE_DIR; echo no >&2")
+    assert (done.stdout, done.stderr) == ("1 /c\n", "no\n")
+
+
+def test_files_of_options(launch, tmp_path):
+    given = ["-n", "2", "--num-replicas", "4", "--hosts", "a:2", "--numa-aware", "no", "--mpi-local-args", "-x A=b c"]
+    first = launch(*given, "--export-config", "c", "--dry-run", "x")
+    assert (tmp_path / "c").read_text() == ("processes 2\nhosts a:2\nnum-replicas 4\nnuma-aware no\n"
+                                            "mpi-local-args -x A=b c\n")
+    assert launch("--import-config", "c", "--dry-run", "x").stdout == first.stdout
+    assert "-n 1 " in launch("--import-config", "c", "--num-instances", "1", "--dry-run", "x").stdout    # given wins
+    done = launch("--export-config", "c", "--dry-run", "x")
+    assert done.returncode == 1 and "c is there already" in done.stderr and "--overwrite-config" in done.stderr
+    assert launch("--export-config", "c", "--overwrite-config", "-n", "3", "--dry-run", "x").returncode == 0
+    assert (tmp_path / "c").read_text() == "processes 3\n"
+    for text, code, words in (("num-instances x", 2, "--num-instances must be a whole number"),
+                              ("# a\n\nnumm 3", 2, "there is no option --numm\n"), ("numa-aware perhaps", 2, "yes or no"),
+                              ("num-replicas 5\nprocesses 2", 2, "5 replicas cannot be divided")):
+        (tmp_path / "c").write_text(text)
+        done = launch("--import-config", "c", "--dry-run", "x")
+        assert done.returncode == code and words in done.stderr, done.stderr
+        assert "divided" in words or f"that is line {text.count(chr(10)) + 1} of c" in done.stderr
+    done = launch("--import-config", "nowhere", "x")
+    assert done.returncode == 1 and "cannot read nowhere" in done.stderr
+
+
 @pytest.mark.parametrize("args, words", [
     ([], "PROGRAM is missing"),
+    (["-n", "2", "--only-output-from-instance", "2", "x"], "the processes have the numbers 0 to 1"),
+    (["--numa-aware=maybe", "x"], "--numa-aware is 'maybe'; it can be yes or no"),
+    (["--vipu-server-port", "70000", "x"], "--vipu-server-port is 70000"),
+    (["--overwrite-config", "x"], "--overwrite-config needs --export-config"),
     (["-n", "0", "x"], "--processes is 0"),
     (["-n"], "--processes needs a value"),
     (["-q", "x"], "'-q' is not an option"),
@@ -429,7 +553,7 @@ def test_examples_of_the_help(launch):
 
 
 if os.environ.get("TS_SOAK"):
-    def test_two_network_namespaces(environment, build_dir, tmp_path, program):
+    def test_two_network_namespaces(environment, build_dir, tmp_path, program, mpi):
         """Two hosts of their own addresses, joined by a virtual cable; mpirun reaches the second through nsenter."""
         if os.geteuid() != 0 or not shutil.which("ip"):
             pytest.skip("needs root and ip(8) for network namespaces")

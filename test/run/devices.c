@@ -589,6 +589,60 @@ static void over_budget(void **state)
     ts_graph_free(g);
 }
 
+/* Weights of n MB, in inference. */
+static ts_graph *heavy(int64_t n)
+{
+    ts_graph *g = ts_graph_new("heavy");
+    ts_value *x = ts_input(g, "x", TS_F32, 1, 25000);
+
+    x = ts_matmul(x, ts_param(g, "w", TS_F32, ((ts_init){TS_INIT_FULL, 0, 0}), 25000, 10 * n));
+    ts_output(ts_sum(x, 0, NULL, false), "y");
+    return g;
+}
+
+static void memory_of_each_kind(void **state)
+{
+    static const struct {
+        ts_device_kind kind;
+        int64_t fits, large, limit; /* MB that fit and that do not; what is set */
+        const char *has;
+    } cases[] = {{TS_DEVICE_MK2, 900, 950, 0, "and has 940.6 MB"},
+                 {TS_DEVICE_MK1, 300, 330, 0, "and has 318.8 MB"},
+                 {TS_DEVICE_MK1, 900, 1100, 1000000000, "and has 1000.0 MB"},
+                 {TS_DEVICE_CPU, 900, 100000000, 0, "and has "}};
+    ts_stats s;
+
+    (void)state;
+    for (int i = 0; i < TS_COUNT(cases); i++) {
+        ts_options opt = {.device_kind = cases[i].kind, .device_memory = cases[i].limit};
+        ts_graph *g = heavy(cases[i].fits), *large = heavy(cases[i].large);
+        assert_ok(ts_estimate(g, &opt, &s));
+        assert_int_equal(ts_estimate(large, &opt, &s), TS_ERR_MEMORY);
+        assert_non_null(strstr(ts_last_error()->message, cases[i].has));
+        assert_memory_equal(ts_last_error()->hint, "the largest are w (", 19);
+        /* what the host keeps is the machine's memory as well */
+        assert_int_equal(!!strstr(ts_last_error()->hint, "offload weights"),
+                         cases[i].kind != TS_DEVICE_CPU);
+        ts_graph_free(g);
+        ts_graph_free(large);
+    }
+    assert_int_equal(ts_device_memory(TS_DEVICE_MK2), INT64_C(897) << 20);
+    assert_int_equal(ts_device_memory(TS_DEVICE_MK1), INT64_C(304) << 20);
+}
+
+/* One fits, two do not. */
+static void replicas_share_the_memory(void **state)
+{
+    int64_t mb = ts_device_memory(TS_DEVICE_CPU) / 1000000 * 2 / 3;
+    ts_graph *g = heavy(mb);
+    ts_stats s;
+
+    (void)state;
+    assert_ok(ts_estimate(g, &(ts_options){0}, &s));
+    assert_int_equal(ts_estimate(g, &(ts_options){.replicas = 2}, &s), TS_ERR_MEMORY);
+    ts_graph_free(g);
+}
+
 static void what_cannot_be(void **state)
 {
     static const char *const unknown[] = {"B1", "B2", "B7"}, *const twice[] = {"B1", "B1"};
@@ -609,6 +663,8 @@ static void what_cannot_be(void **state)
         TS_ERR_ARG, "stage 0 is on device -1; devices have the numbers 0 to 4095");
     assert_fails(ts_compile(g, &(ts_options){.replicas = -1}, &exe), TS_ERR_ARG,
                  "replicas is -1; it must not be negative");
+    assert_fails(ts_compile(g, &(ts_options){.device_kind = (ts_device_kind)3}, &exe), TS_ERR_ARG,
+                 "there is no kind of device 3");
     ts_graph_free(g);
 }
 
@@ -625,6 +681,8 @@ int main(void)
         cmocka_unit_test(the_trace_shows_the_schedule),
         cmocka_unit_test(saved_and_loaded),
         cmocka_unit_test(over_budget),
+        cmocka_unit_test(memory_of_each_kind),
+        cmocka_unit_test(replicas_share_the_memory),
         cmocka_unit_test(what_cannot_be),
         cmocka_unit_test(stages_give_the_same_bits),
         cmocka_unit_test(recomputed),

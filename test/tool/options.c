@@ -8,7 +8,7 @@ static struct {
     words images;
     int64_t n;
     double lr;
-    bool quiet;
+    bool quiet, aware;
 } args;
 
 static const option inner[] = {
@@ -22,7 +22,8 @@ static const option table[] = {
     {.name = "inner", .kind = KIND_GROUP, .target = (void *)inner},
     {"data", "DIR", KIND_TEXT, &args.data, "", .needed = true},
     {"IMAGE", NULL, KIND_WORDS, &args.images, "", .argument = true, .needed = true},
-    {"quiet", NULL, KIND_FLAG, &args.quiet, .help = ""},
+    {"quiet", NULL, KIND_FLAG, &args.quiet, .help = "", .letter = 'q'},
+    {"aware", NULL, KIND_SWITCH, &args.aware, .help = ""},
     {0},
 };
 static const command predict = {.name = "predict", .options = table};
@@ -40,13 +41,29 @@ static int read_line(char **words)
 
 static void tables_in_tables_are_one(void **state)
 {
-    static const char *const names[] = {"FILE", "n", "optimizer", "lr", "data", "IMAGE", "quiet"};
+    static const char *const names[] = {"FILE", "n",     "optimizer", "lr",
+                                        "data", "IMAGE", "quiet",     "aware"};
 
     (void)state;
     for (int i = 0; i < TS_COUNT(names); i++)
         assert_string_equal(option_at(&predict, i)->name, names[i]);
     assert_null(option_at(&predict, TS_COUNT(names)));
     assert_null(option_at(&(command){.name = "none"}, 0));
+}
+
+static void switches(void **state)
+{
+    (void)state;
+    assert_int_equal(LINE("a", "--data=x", "i", "--aware"), TOOL_OK);
+    assert_true(args.aware);
+    assert_int_equal(LINE("--aware=off", "a", "--data=x", "i"), TOOL_OK);
+    assert_false(args.aware);
+    assert_int_equal(LINE("a", "--data=x", "--aware", "no", "i", "-qq"), TOOL_OK);
+    assert_true(!args.aware && args.quiet && args.images.count == 1);
+    assert_int_equal(LINE("a", "--data=x", "--aware", "true"), TOOL_OK); /* the last: an image */
+    assert_true(args.aware && args.images.count == 1);
+    assert_int_equal(LINE("a", "--data=x", "--aware=2", "i"), TOOL_USAGE);
+    assert_int_equal(LINE("a", "--data=x", "-qx", "i"), TOOL_USAGE);
 }
 
 static void values_as_text_and_back(void **state)
@@ -112,6 +129,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_in_tables_are_one),
         cmocka_unit_test(everything_finds_its_place),
+        cmocka_unit_test(switches),
         cmocka_unit_test(values_as_text_and_back),
         cmocka_unit_test(what_is_needed_must_be_there),
     };
