@@ -136,8 +136,13 @@ static const char *options_text(ts_arena *a, const ts_options *opt)
     if (opt->nstages || opt->devices > 1)
         ts_text_printf(&t, " devices=%d schedule=%d queue=%d recompute=%d", opt->devices,
                        opt->schedule, opt->queue_depth, opt->recompute);
+    if (opt->schedule == TS_PHASED)
+        ts_text_printf(&t, " separate=%d by_pass=%d", opt->separate_backward, opt->offload_by_pass);
     for (int i = 0; i < opt->nstages; i++) {
-        ts_text_printf(&t, " %d:", opt->stages[i].device);
+        ts_text_printf(&t, " %d", opt->stages[i].device);
+        if (opt->schedule == TS_PHASED)
+            ts_text_printf(&t, "/%d", opt->stages[i].phase);
+        ts_text_printf(&t, ":");
         for (int b = 0; b < opt->stages[i].nblocks; b++)
             ts_text_printf(&t, "%s%zu.%s", b ? "," : "", strlen(opt->stages[i].blocks[b]),
                            opt->stages[i].blocks[b]);

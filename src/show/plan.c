@@ -137,6 +137,8 @@ static char kind_of(const ts_program *p, const ts_section *s)
         return 'U';
     for (int i = s->first; i < s->first + s->count; i++) {
         const ts_node *n = ts_kernel_node(p->kernels[i]);
+        if (p->kernels[i]->load || p->kernels[i]->store)
+            continue;
         if (n && n->backward)
             backward = true;
         else
@@ -155,6 +157,7 @@ static void find_sections(ts_arena *a, const ts_program *p, ts_plan_info *out)
         const ts_section *s = &p->pipe.sections[i];
         sections[i] = (ts_plan_section){.device = s->device,
                                         .kernels = s->count,
+                                        .phase = s->step,
                                         .kind = kind_of(p, s),
                                         .blocks = ts_arena_strdup(a, s->name ? s->name : ""),
                                         .seconds = s->seconds};
@@ -174,21 +177,48 @@ static void find_sections(ts_arena *a, const ts_program *p, ts_plan_info *out)
     out->nsections = p->pipe.nsections;
 }
 
+/* Of the state, else of the layer, else of the block. */
+static const char *name_of(ts_arena *a, const ts_value *v)
+{
+    const char *name = v->name ? v->name : v->node ? v->node->layer : "";
+
+    if (v->node && (!name || !name[0]))
+        name = v->node->block;
+    return ts_arena_strdup(a, name ? name : "");
+}
+
+static void find_moves(ts_arena *a, const ts_program *p, ts_plan_info *out)
+{
+    ts_plan_move *moves = NULL;
+
+    for (int i = 0; i < p->nkernels; i++) {
+        const ts_kernel *k = p->kernels[i];
+        const ts_value *v = k->load ? k->load : k->store;
+        if (!v)
+            continue;
+        TS_PUSH(a, moves, out->nmoves,
+                ((ts_plan_move){.section = k->section,
+                                .what = ts_plan_offload_bit(p, v),
+                                .load = k->load != NULL,
+                                .name = name_of(a, v),
+                                .bytes = (int64_t)ts_place_spot(p, v, k->device)->bytes}));
+    }
+    out->moves = moves;
+    out->host = (int64_t)p->remote_bytes;
+}
+
 static void find_sends(ts_arena *a, const ts_program *p, ts_plan_info *out)
 {
     ts_plan_send *sends = TS_NEWS(a, ts_plan_send, p->pipe.nsends);
 
     for (int i = 0; i < p->pipe.nsends; i++) {
         const ts_send *s = &p->pipe.sends[i];
-        const ts_value *v = p->sent[i];
-        const char *name = v->name ? v->name : v->node ? v->node->layer : "";
-        if (v->node && (!name || !name[0]))
-            name = v->node->block;
         sends[i] = (ts_plan_send){.section = s->section,
                                   .from = p->pipe.sections[s->section].device,
                                   .to = s->device,
-                                  .name = ts_arena_strdup(a, name ? name : ""),
+                                  .name = name_of(a, p->sent[i]),
                                   .state = s->state,
+                                  .host = s->remote,
                                   .depth = s->depth,
                                   .bytes = (int64_t)s->bytes};
     }
@@ -368,9 +398,11 @@ static void find_schedule(ts_arena *a, const ts_program *p, const ts_options *op
 void ts_plan_describe(ts_arena *a, const ts_program *p, const ts_options *opt, ts_plan_info *out)
 {
     out->sharded = p->pipe.sharded;
+    out->phases = ts_plan_phases(opt);
     out->replicas = TS_MAX(1, opt->replicas);
     find_layers(a, p, out);
     find_sections(a, p, out);
     find_sends(a, p, out);
+    find_moves(a, p, out);
     find_schedule(a, p, opt, out);
 }

@@ -84,7 +84,7 @@ static int cut(int n, ts_stage *stages, bool reversed)
 {
     for (int i = 0; i < n; i++) {
         int lo = 4 * i / n, hi = 4 * (i + 1) / n;
-        stages[i] = (ts_stage){blocks + lo, hi - lo, reversed ? n - 1 - i : i};
+        stages[i] = (ts_stage){blocks + lo, hi - lo, .device = reversed ? n - 1 - i : i};
     }
     return n;
 }
@@ -484,7 +484,7 @@ static void a_thousand_updates_on_eight_devices(void **state)
     for (int i = 0; i < TS_COUNT(data); i++)
         data[i] = (float)(i % 17) / 17;
     for (int i = 0; i < DEVICES; i++) {
-        stages[i] = (ts_stage){&names[i], 1, i};
+        stages[i] = (ts_stage){&names[i], 1, .device = i};
         ts_block_begin(g, names[i]);
         x = ts_tanh(ts_linear(x, ts_arena_printf(g->arena, "l%d", i), 6));
         if (i == DEVICES - 1)
@@ -604,15 +604,15 @@ static void what_cannot_be(void **state)
 
     (void)state;
     assert_int_equal(
-        ts_compile(g, &(ts_options){.stages = &(ts_stage){unknown, 3, 0}, .nstages = 1}, &exe),
+        ts_compile(g, &(ts_options){.stages = &(ts_stage){unknown, .nblocks = 3}, .nstages = 1}, &exe),
         TS_ERR_ARG);
     assert_string_equal(ts_last_error()->message, "the block 'B3' is in no stage");
     assert_string_equal(ts_last_error()->hint, "the stages have the blocks B1, B2, B7");
     assert_fails(
-        ts_compile(g, &(ts_options){.stages = &(ts_stage){twice, 2, 0}, .nstages = 1}, &exe),
+        ts_compile(g, &(ts_options){.stages = &(ts_stage){twice, .nblocks = 2}, .nstages = 1}, &exe),
         TS_ERR_ARG, "the block 'B1' is associated with more than one stage");
     assert_fails(
-        ts_compile(g, &(ts_options){.stages = &(ts_stage){twice, 1, -1}, .nstages = 1}, &exe),
+        ts_compile(g, &(ts_options){.stages = &(ts_stage){twice, 1, .device = -1}, .nstages = 1}, &exe),
         TS_ERR_ARG, "stage 0 is on device -1; devices have the numbers 0 to 4095");
     assert_fails(ts_compile(g, &(ts_options){.replicas = -1}, &exe), TS_ERR_ARG,
                  "replicas is -1; it must not be negative");

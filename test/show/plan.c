@@ -6,7 +6,7 @@
 enum { BATCH = 8, A = 6 };
 
 static const char *const blocks[] = {"B1", "B2", "B3", "B4"};
-static const ts_stage stages[] = {{blocks, 2, 0}, {blocks + 2, 2, 1}};
+static const ts_stage stages[] = {{blocks, .nblocks = 2}, {blocks + 2, 2, .device = 1}};
 
 static const ts_plan_layer *layer(const ts_plan_info *p, const char *name)
 {
