@@ -466,18 +466,18 @@ typedef struct ts_options {
     bool no_winograd;              /* exact convolution only                                */
     const ts_stage *stages;        /* on which device each block runs; none: one device     */
     int nstages;
-    int devices;           /* without stages: cut the net for so many devices, 0 means 1     */
-    ts_schedule schedule;  /* of several devices, or phases                                  */
+    int devices;            /* without stages: cut the net for so many devices, 0 means 1     */
+    ts_schedule schedule;   /* of several devices, or phases                                  */
     bool separate_backward; /* phased: the last phase runs forward, ends, and runs backward  */
-    bool offload_by_pass;  /* phased: what is offloaded leaves after its last use in the forward
-                              or the backward pass, not after each phase                     */
-    int queue_depth;       /* micro-batches that may wait between two devices, 0 means 2     */
-    bool recompute;        /* pipelined training: run the forward pass again instead of keeping
-                              what the backward pass reads                                   */
-    int replicas;          /* data-parallel copies, their gradients reduced together; 0: 1   */
-    int processes;         /* that train together, each with its replicas; 0: 1              */
-    unsigned offload;      /* TS_OFFLOAD_* bits                                              */
-    int64_t device_memory; /* bytes a device has; a plan that needs more fails. 0: no limit */
+    bool offload_by_pass;   /* phased: what is offloaded leaves after its last use in the forward
+                               or the backward pass, not after each phase                     */
+    int queue_depth;        /* micro-batches that may wait between two devices, 0 means 2     */
+    bool recompute;         /* pipelined training: run the forward pass again instead of keeping
+                               what the backward pass reads                                   */
+    int replicas;           /* data-parallel copies, their gradients reduced together; 0: 1   */
+    int processes;          /* that train together, each with its replicas; 0: 1              */
+    unsigned offload;       /* TS_OFFLOAD_* bits                                              */
+    int64_t device_memory;  /* bytes a device has; a plan that needs more fails. 0: no limit */
     void (*progress)(void *arg, int percent); /* of the compilation: 0..100, -1: it failed  */
     void *progress_arg;
 } ts_options;

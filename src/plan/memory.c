@@ -236,8 +236,6 @@ static void find_lives(memory *m)
                 continue;
             l = find_life(m, v, s);
             s->bytes = ts_layout_bytes(v);
-            if (s == &q->spot && q->alias)
-                s->offset = p->place[q->alias->id].spot.offset;
             if ((s == &q->spot && q->alias) || !l->n)
                 continue;
             if (sent)
@@ -321,6 +319,9 @@ static void place_values(memory *m, const ts_options *opt)
         s->offset = find_gap(m, i, &m->lives[i]);
         *peak = TS_MAX(*peak, s->offset + room(s));
     }
+    for (int i = 0; i < p->g->nvalues; i++)
+        if (p->place[i].alias)
+            p->place[i].spot.offset = p->place[p->place[i].alias->id].spot.offset;
 }
 
 static void place_sends(ts_program *p)

@@ -89,7 +89,8 @@ static bool stays(const offload *x, const tensor *t, const ts_kernel *j, const t
         return j->section == k->section && ts_kernel_backward(j) == ts_kernel_backward(k);
     if (j->phase != k->phase)
         return false;
-    return x->opt->offload_by_pass ? (j->step > turn) == (k->step > turn) : k->step <= j->step + 1;
+    return k->step <= j->step + 1 ||
+           (x->opt->offload_by_pass && (j->step > turn) == (k->step > turn));
 }
 
 static void find_visits(offload *x, tensor *t)
@@ -128,8 +129,7 @@ static bool gains(const offload *x, const tensor *t)
 {
     const ts_kernel *maker = x->p->kernels[x->p->place[t->v->id].kernel];
 
-    if (t->n < 2 ||
-        (!ts_plan_phases(x->opt) && (maker->phase || ts_kernel_backward(maker))))
+    if (t->n < 2 || (!ts_plan_phases(x->opt) && (maker->phase || ts_kernel_backward(maker))))
         return false;
     for (int i = 1; i < t->n; i++)
         if (t->visits[i].changed) /* computed again */

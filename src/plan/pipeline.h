@@ -21,12 +21,12 @@
 
 typedef struct ts_section {
     int phase, device;
-    int step;         /* phased execution: forward 0, 1, 2, backward 2, 3, 4; 0 else */
-    int level;        /* in its phase and step: how many devices the data has come through */
-    int first, count; /* its kernels, which follow each other */
-    double seconds;   /* of one micro-batch or update, modelled */
+    int step;             /* phased execution: forward 0, 1, 2, backward 2, 3, 4; 0 else */
+    int level;            /* in its phase and step: how many devices the data has come through */
+    int first, count;     /* its kernels, which follow each other */
+    double seconds;       /* of one micro-batch or update, modelled */
     size_t loads, stores; /* bytes from the host's memory, and to it */
-    const char *name; /* the blocks in it, for people */
+    const char *name;     /* the blocks in it, for people */
 } ts_section;
 
 /* What is copied to another device when a section is done: a value of this micro-batch, or a state

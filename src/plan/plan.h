@@ -86,7 +86,7 @@ ts_status ts_plan_devices(ts_arena *a, const ts_options *opt, ts_program *p);
 const ts_node *ts_kernel_node(const ts_kernel *k); /* that it is made for, or NULL: a load */
 bool ts_kernel_backward(const ts_kernel *k);
 int ts_plan_phases(const ts_options *opt); /* of the forward pass; 0: not phased */
-void ts_plan_renumber(ts_program *p);              /* after kernels were put between others */
+void ts_plan_renumber(ts_program *p);      /* after kernels were put between others */
 /* Of the user's graph: a block reads nothing of a later phase. */
 ts_status ts_plan_check_phases(const ts_graph *g, const ts_options *opt);
 /* recompute.c, offload.c */

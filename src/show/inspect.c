@@ -133,7 +133,7 @@ static void devices(ts_text *t, const ts_executable *x)
         const ts_send *s = &p->sends[i];
         ts_text_printf(t, "  %7d %4d %4d %12zu %6d  %s\n", s->section,
                        p->sections[s->section].device, s->device, s->bytes, s->depth,
-                       s->remote ? s->state ? "state, to the host" : "value, to the host"
+                       s->remote  ? s->state ? "state, to the host" : "value, to the host"
                        : s->state ? "state"
                                   : "value");
     }

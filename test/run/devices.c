@@ -122,8 +122,9 @@ static results run(const net *n, ts_options opt, int threads)
         labels[i] = i * 7 % 10;
     if (!opt.optimizer)
         opt.optimizer = &adam;
-    opt.device_iterations = D;
-    opt.gradient_accumulation = A / R;
+    if (!opt.gradient_accumulation)
+        opt.gradient_accumulation = A / R;
+    opt.device_iterations = MB / R / opt.gradient_accumulation;
     opt.output_mode = TS_OUT_ALL;
     opt.cache_dir = "";
     assert_ok(ts_compile(g, &opt, &exe));
@@ -246,6 +247,42 @@ static void offloaded_in_turns(void **state)
     opt.offload = TS_OFFLOAD_OPTIMIZER;
     assert_same(&here, run(&nets[2], opt, 2));
     free(here.states);
+}
+
+/* A phase for each block: one device for all, or two in turns, or phases of two stages each. */
+static void phased(void **state)
+{
+    static const struct {
+        int net, devices, stages; /* of a phase */
+        ts_options opt;
+    } cases[] = {
+        {0, 1, 1, {.offload = TS_OFFLOAD_ALL}},
+        {1, 1, 1, {.offload = TS_OFFLOAD_ALL}},
+        {1, 2, 1, {.offload = TS_OFFLOAD_ALL, .separate_backward = true}},
+        {1, 2, 2, {.offload = TS_OFFLOAD_ALL, .offload_by_pass = true}},
+        {2, 2, 1, {.offload = TS_OFFLOAD_ALL, .gradient_accumulation = 1}},
+        {2, 4, 2, {.offload = TS_OFFLOAD_WEIGHTS | TS_OFFLOAD_ACTIVATIONS, .replicas = 2}},
+    };
+
+    (void)state;
+    for (int i = brief() ? 2 : 0; i < (brief() ? 3 : TS_COUNT(cases)); i++) {
+        const net *n = &nets[cases[i].net];
+        ts_stage stages[4];
+        ts_options opt = cases[i].opt, plain = {.gradient_accumulation = opt.gradient_accumulation,
+                                                .replicas = opt.replicas};
+        bool own = plain.gradient_accumulation || plain.replicas;
+        results here = own ? run(n, plain, 2) : one_device[cases[i].net];
+        opt.stages = stages;
+        opt.nstages = cut(4, stages, false);
+        opt.schedule = TS_PHASED;
+        for (int k = 0; k < 4; k++) {
+            stages[k].phase = k / cases[i].stages;
+            stages[k].device = k % cases[i].devices;
+        }
+        assert_same(&here, run(n, opt, 2));
+        if (own)
+            free(here.states);
+    }
 }
 
 static void cut_by_itself(void **state)
@@ -604,15 +641,18 @@ static void what_cannot_be(void **state)
 
     (void)state;
     assert_int_equal(
-        ts_compile(g, &(ts_options){.stages = &(ts_stage){unknown, .nblocks = 3}, .nstages = 1}, &exe),
+        ts_compile(g, &(ts_options){.stages = &(ts_stage){unknown, .nblocks = 3}, .nstages = 1},
+                   &exe),
         TS_ERR_ARG);
     assert_string_equal(ts_last_error()->message, "the block 'B3' is in no stage");
     assert_string_equal(ts_last_error()->hint, "the stages have the blocks B1, B2, B7");
+    assert_fails(ts_compile(g,
+                            &(ts_options){.stages = &(ts_stage){twice, .nblocks = 2}, .nstages = 1},
+                            &exe),
+                 TS_ERR_ARG, "the block 'B1' is associated with more than one stage");
     assert_fails(
-        ts_compile(g, &(ts_options){.stages = &(ts_stage){twice, .nblocks = 2}, .nstages = 1}, &exe),
-        TS_ERR_ARG, "the block 'B1' is associated with more than one stage");
-    assert_fails(
-        ts_compile(g, &(ts_options){.stages = &(ts_stage){twice, 1, .device = -1}, .nstages = 1}, &exe),
+        ts_compile(g, &(ts_options){.stages = &(ts_stage){twice, 1, .device = -1}, .nstages = 1},
+                   &exe),
         TS_ERR_ARG, "stage 0 is on device -1; devices have the numbers 0 to 4095");
     assert_fails(ts_compile(g, &(ts_options){.replicas = -1}, &exe), TS_ERR_ARG,
                  "replicas is -1; it must not be negative");
@@ -637,6 +677,7 @@ int main(void)
         cmocka_unit_test(recomputed),
         cmocka_unit_test(offloaded),
         cmocka_unit_test(offloaded_in_turns),
+        cmocka_unit_test(phased),
         cmocka_unit_test(cut_by_itself),
         cmocka_unit_test(running_mean),
     };
