@@ -436,7 +436,7 @@ typedef enum ts_schedule {
     TS_PHASED     /* one micro-batch at a time, phase after phase                              */
 } ts_schedule;
 /* What is kept in the host's memory and brought to the device when it is needed: bits of
- * ts_options.offload. Single numbers stay on the device. */
+ * ts_options.offload. */
 enum {
     TS_OFFLOAD_OPTIMIZER = 1,    /* the optimiser's state */
     TS_OFFLOAD_WEIGHTS = 2,      /* parameters and buffers */
@@ -466,18 +466,20 @@ typedef struct ts_options {
     bool no_winograd;              /* exact convolution only                                */
     const ts_stage *stages;        /* on which device each block runs; none: one device     */
     int nstages;
-    int devices;            /* without stages: cut the net for so many devices, 0 means 1     */
-    ts_schedule schedule;   /* of several devices, or phases                                  */
-    bool separate_backward; /* phased: the last phase runs forward, ends, and runs backward  */
-    bool offload_by_pass;   /* phased: what is offloaded leaves after its last use in the forward
-                               or the backward pass, not after each phase                     */
-    int queue_depth;        /* micro-batches that may wait between two devices, 0 means 2     */
-    bool recompute;         /* pipelined training: run the forward pass again instead of keeping
-                               what the backward pass reads                                   */
-    int replicas;           /* data-parallel copies, their gradients reduced together; 0: 1   */
-    int processes;          /* that train together, each with its replicas; 0: 1              */
-    unsigned offload;       /* TS_OFFLOAD_* bits                                              */
-    int64_t device_memory;  /* bytes a device has; a plan that needs more fails. 0: no limit */
+    int devices;              /* without stages: cut the net for so many devices, 0 means 1     */
+    ts_schedule schedule;     /* of several devices, or phases                                  */
+    bool separate_backward;   /* phased: the last phase runs forward, ends, and runs backward  */
+    bool offload_by_pass;     /* phased: what is offloaded leaves after its last use in the forward
+                                 or the backward pass, not after each phase                     */
+    int queue_depth;          /* micro-batches that may wait between two devices, 0 means 2     */
+    bool recompute;           /* pipelined training: run the forward pass again instead of keeping
+                                 what the backward pass reads                                   */
+    int replicas;             /* data-parallel copies, their gradients reduced together; 0: 1   */
+    int processes;            /* that train together, each with its replicas; 0: 1              */
+    unsigned offload;         /* TS_OFFLOAD_* bits                                              */
+    int64_t offload_least[4]; /* elements of the smallest tensor of the optimiser, of weights, of
+                                 accumulators and of activations that leaves; 0 means 2       */
+    int64_t device_memory;    /* bytes a device has; a plan that needs more fails. 0: no limit */
     void (*progress)(void *arg, int percent); /* of the compilation: 0..100, -1: it failed  */
     void *progress_arg;
 } ts_options;

@@ -15,8 +15,8 @@
  *   skip, 0 to 2        make  st  |         load .    |          load .
  *   from 0 to 1         make      read, st  |         load .     |
  *
- * What another device sends goes to the host's memory at once, and every visit loads it. Single
- * numbers stay where they are.
+ * What another device sends goes to the host's memory at once, and every visit loads it. Small
+ * tensors stay where they are: single numbers, or what the user says.
  */
 #include "plan/plan.h"
 #include "render/emit.h"
@@ -152,14 +152,22 @@ static void add(offload *x, const ts_value *v, ts_spot *spot)
     TS_PUSH(x->a, x->list, x->n, t);
 }
 
+static bool wanted(const offload *x, const ts_value *v)
+{
+    unsigned bit = ts_plan_offload_bit(x->p, v);
+    int64_t least = x->opt->offload_least[__builtin_ctz(bit)];
+
+    return x->opt->offload & bit && x->p->place[v->id].home == TS_HOME_BLOCK &&
+           ts_type_count(&v->type) >= (least ? least : 2);
+}
+
 static void find_tensors(offload *x)
 {
     const ts_program *p = x->p;
 
     for (int i = 0; i < p->g->nvalues; i++) {
         const ts_value *v = p->g->values[i];
-        if (p->place[i].home != TS_HOME_BLOCK || ts_type_count(&v->type) < 2 ||
-            !(x->opt->offload & ts_plan_offload_bit(p, v)))
+        if (!wanted(x, v))
             continue;
         for (ts_spot *s = &p->place[i].spot; s; s = s->next)
             add(x, v, s);

@@ -131,6 +131,8 @@ static const char *options_text(ts_arena *a, const ts_options *opt)
         TS_MAX(1, opt->output_period), opt->skip ? opt->skip : "", !opt->no_winograd);
     ts_text_printf(&t, " replicas=%d processes=%d offload=%u", TS_MAX(1, opt->replicas),
                    TS_MAX(1, opt->processes), opt->offload);
+    for (int i = 0; i < TS_COUNT(opt->offload_least) && opt->offload; i++)
+        ts_text_printf(&t, "%s%lld", i ? "," : " least=", (long long)opt->offload_least[i]);
     if (opt->device_memory)
         ts_text_printf(&t, " memory=%lld", (long long)opt->device_memory);
     if (opt->nstages || opt->devices > 1)

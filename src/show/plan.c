@@ -48,7 +48,7 @@ static void add_work(layers *x)
     for (int i = 0; i < x->p->nkernels; i++) {
         const ts_kernel *k = x->p->kernels[i];
         const ts_node *n = ts_kernel_node(k);
-        if (!n || k->phase)
+        if (!n || k->phase || k->load || k->store)
             continue;
         ts_plan_layer *l = layer_of(x, n->layer, n->block, k->device);
         l->flops += k->flops;

@@ -167,8 +167,8 @@ def test_places_change_no_number(name, compiled):
     strategy, ipus = PLACES[name][0](), PLACES[name][1]
     assert_same_bits(Digits, strategy)
     asked = compiled[-1]
-    assert {b: ipu for ipu, blocks in asked["stages"] for b in blocks} == dict(zip(NAMES, map(int, ipus)))
-    assert asked["sharded"] == (not isinstance(strategy, poptorch.PipelinedExecution)) and asked["recompute"]
+    assert {b: ipu for ipu, _, blocks in asked["stages"] for b in blocks} == dict(zip(NAMES, map(int, ipus)))
+    assert asked["schedule"] == strategy.execution_mode and asked["recompute"]
 
 
 @pytest.mark.parametrize("make, strategy, which, bits", [
@@ -248,7 +248,7 @@ def test_inference_in_a_pipeline(compiled):
 def test_what_precedes_the_first_block_is_on_device_0(compiled):
     x = torch.randn(2, 3)
     out = inference(lambda x: placed(x + 5, 1), options().deviceIterations(2))(x)
-    assert torch.equal(out, (x + 5) * 2 + 1) and compiled[0]["stages"] == [(0, []), (1, ["on 1"])]
+    assert torch.equal(out, (x + 5) * 2 + 1) and compiled[0]["stages"] == [(0, 0, []), (1, 0, ["on 1"])]
 
 
 def test_a_block_on_two_devices(compiled):
@@ -259,7 +259,7 @@ def test_a_block_on_two_devices(compiled):
         return x + 1
     x = torch.randn(2, 3)
     assert torch.equal(inference(forward, options().deviceIterations(2))(x), x * 2 + 1)
-    assert compiled[0]["stages"] == [(0, ["same"]), (1, ["same on 1"])]
+    assert compiled[0]["stages"] == [(0, 0, ["same"]), (1, 0, ["same on 1"])]
 
 
 def test_prints_once_in_a_recomputed_pipeline(log):
