@@ -183,9 +183,9 @@ static void print_schedule(const ts_plan_info *x)
     printf("\nschedule of %d micro-batch%s%s\n%s", x->micro_batches,
            x->micro_batches == 1 ? "" : "es", args.training ? " and the weight update" : "",
            x->schedule);
-    printf("F forward, B backward, X both, U update; the number is the micro-batch\n\n"
+    printf("F forward, B backward, X both, U update; %s the micro-batch\n\n"
            "bubble     %.1f %% of the devices' time, as modelled\n",
-           100 * x->bubble);
+           x->phases ? "the numbers are the phase and" : "the number is", 100 * x->bubble);
     if (x->sharded && !x->phases && args.training && x->micro_batches == 1 &&
         strcmp(placed.schedule, "sharded"))
         printf("hint       --gradient-accumulation gives a pipeline micro-batches to overlap\n");

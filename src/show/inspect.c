@@ -74,6 +74,14 @@ static void kernels(ts_text *t, const ts_module *m)
     }
 }
 
+static bool in_phases(const ts_executable *x)
+{
+    for (int i = 0; i < x->pipe.nsections; i++)
+        if (x->pipe.sections[i].step)
+            return true;
+    return false;
+}
+
 static void facts(ts_text *t, const ts_executable *x)
 {
     static const char *const modes[] = {"default", "final", "all", "sum", "every_n"};
@@ -87,9 +95,11 @@ static void facts(ts_text *t, const ts_executable *x)
     ts_text_printf(t, "gradient_accumulation  %d\n", x->gradient_accumulation);
     if (x->replicas > 1)
         ts_text_printf(t, "replicas               %d\n", x->replicas);
-    if (x->pipe.ndevices > 1)
+    if (x->pipe.ndevices > 1 || in_phases(x))
         ts_text_printf(t, "devices                %d, %s\n", x->pipe.ndevices,
-                       x->pipe.sharded ? "sharded" : "pipelined");
+                       in_phases(x)      ? "phased"
+                       : x->pipe.sharded ? "sharded"
+                                         : "pipelined");
     ts_text_printf(t, "output_mode            %s\n", modes[x->mode]);
     if (x->mode == TS_OUT_EVERY_N)
         ts_text_printf(t, "output_period          %d\n", x->output_period);
@@ -159,7 +169,7 @@ char *ts_inspect(ts_arena *a, const ts_executable *x)
     slots(&t, "states", x->states, x->nstates, true);
     if (x->module) {
         memory(&t, x);
-        if (x->pipe.ndevices > 1 || x->remote_bytes || x->pipe.nsections > 2)
+        if (x->pipe.ndevices > 1 || x->remote_bytes || in_phases(x))
             devices(&t, x);
         kernels(&t, x->module);
     }

@@ -244,13 +244,15 @@ static int second_part(const drawing *d)
     return d->steps > HEAD + TAIL + 1 ? d->steps - TAIL : HEAD;
 }
 
-/* F0, and F'0 for the second forward section of a device. */
+/* F0, and F'0 for the second forward section of a device; in phases F1.0. */
 static const char *cell(ts_arena *a, const ts_plan_info *plan, const ts_item *x)
 {
     const ts_plan_section *s = &plan->sections[x->section];
     char marks[8] = "";
     size_t n = 0;
 
+    if (plan->phases)
+        return ts_arena_printf(a, "%c%d.%d", s->kind, s->phase, x->m);
     for (int i = 0; i < x->section && n < sizeof(marks) - 1; i++)
         if (plan->sections[i].device == s->device && plan->sections[i].kind == s->kind)
             marks[n++] = '\'';

@@ -257,8 +257,7 @@ static void phased(void **state)
         ts_options opt;
     } cases[] = {
         {0, 1, 1, {.offload = TS_OFFLOAD_ALL}},
-        {1, 1, 1, {.offload = TS_OFFLOAD_ALL}},
-        {1, 2, 1, {.offload = TS_OFFLOAD_ALL, .separate_backward = true}},
+        {1, 1, 1, {.offload = TS_OFFLOAD_ALL, .separate_backward = true}},
         {1, 2, 2, {.offload = TS_OFFLOAD_ALL, .offload_by_pass = true}},
         {2, 2, 1, {.offload = TS_OFFLOAD_ALL, .gradient_accumulation = 1}},
         {2, 4, 2, {.offload = TS_OFFLOAD_WEIGHTS | TS_OFFLOAD_ACTIVATIONS, .replicas = 2}},
@@ -578,7 +577,7 @@ static void saved_and_loaded(void **state)
                       .gradient_accumulation = 7,
                       .replicas = 2,
                       .recompute = true,
-                      .offload = TS_OFFLOAD_OPTIMIZER,
+                      .offload = TS_OFFLOAD_ALL,
                       .cache_dir = ""};
     ts_graph *g = tied(BATCH);
     static float x[2 * 7 * BATCH * 12];
@@ -637,6 +636,8 @@ static void what_cannot_be(void **state)
 {
     static const char *const unknown[] = {"B1", "B2", "B7"}, *const twice[] = {"B1", "B1"};
     ts_graph *g = tied(BATCH);
+    ts_stage stages[4];
+    ts_options opt = {.stages = stages, .schedule = TS_PHASED};
     ts_executable *exe;
 
     (void)state;
@@ -656,6 +657,17 @@ static void what_cannot_be(void **state)
         TS_ERR_ARG, "stage 0 is on device -1; devices have the numbers 0 to 4095");
     assert_fails(ts_compile(g, &(ts_options){.replicas = -1}, &exe), TS_ERR_ARG,
                  "replicas is -1; it must not be negative");
+    opt.nstages = cut(4, stages, false);
+    assert_fails(ts_compile(g, &(ts_options){.schedule = TS_PHASED}, &exe), TS_ERR_ARG,
+                 "phased execution needs stages that say their phases");
+    stages[1].phase = 2; /* and the others are of phase 0 */
+    assert_fails(ts_compile(g, &opt, &exe), TS_ERR_ARG,
+                 "the block 'B3' of phase 0 reads what the block 'B2' makes in phase 2");
+    stages[2].phase = stages[3].phase = 2;
+    assert_fails(ts_compile(g, &opt, &exe), TS_ERR_ARG, "no stage is of phase 1");
+    stages[0].phase = -1;
+    assert_fails(ts_compile(g, &opt, &exe), TS_ERR_ARG,
+                 "stage 0 is of phase -1; phases have the numbers 0 to 4095");
     ts_graph_free(g);
 }
 
