@@ -103,7 +103,7 @@ static bool inside(size_t block, json_int_t offset, json_int_t bytes, int depth)
     size_t room;
 
     return offset >= 0 && bytes >= 0 && depth >= 1 &&
-           !__builtin_mul_overflow((size_t)bytes + 64, (size_t)depth - 1, &room) &&
+           !__builtin_mul_overflow(ts_ring_stride((size_t)bytes), (size_t)depth - 1, &room) &&
            !__builtin_add_overflow(room, (size_t)bytes, &room) && room <= block &&
            (size_t)offset <= block - room;
 }
