@@ -40,7 +40,7 @@ static ts_engine *engine(int stages, int devices, int threads)
     ts_engine *e;
 
     for (int i = 0; i < stages; i++)
-        cut[i] = (ts_stage){&blocks[i], 1, i};
+        cut[i] = (ts_stage){&blocks[i], 1, .device = i};
     if (ts_compile(g, &opt, &x) || ts_engine_new(x, &(ts_run_options){.threads = threads}, &e))
         stop();
     ts_executable_free(x);

@@ -152,8 +152,10 @@ static int read_mine(int argc, char **argv)
 int main(int argc, char **argv)
 {
     static const char *const blocks[] = {"B1", "B2", "B3", "B4"};
-    const ts_stage stages[] = {
-        {&blocks[0], 1, 0}, {&blocks[1], 1, 1}, {&blocks[2], 1, 2}, {&blocks[3], 1, 3}};
+    const ts_stage stages[] = {{&blocks[0], 1, .device = 0},
+                               {&blocks[1], 1, .device = 1},
+                               {&blocks[2], 1, .device = 2},
+                               {&blocks[3], 1, .device = 3}};
     int n = read_mine(argc, argv);
     example_args a = example_read(
         n, argv, (example_args){.data = FASHION_MNIST, .epochs = 3, .seed = 42, .lr = 0.001});

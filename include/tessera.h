@@ -421,11 +421,19 @@ typedef struct ts_stage {
     const char *const *blocks;
     int nblocks;
     int device;
+    int phase; /* TS_PHASED: from 0, without gaps; several stages may be of one */
 } ts_stage;
-/* How several devices work together. The results are the same bits with each of them. */
+/* How the stages work together. The results are the same bits with each of them.
+ *
+ * Phased execution is for nets that do not fit: all devices do one phase after the other, forward
+ * 0, 1, 2 and backward 2, 3, 4, and what is offloaded is on a device only in the phases that use
+ * it, and while it is used again in the next one. The last phase forward is the first backward,
+ * unless that is separate. With one device the memory that it needs is that of the largest phase;
+ * with phases on even and odd devices in turns, two groups share it. */
 typedef enum ts_schedule {
     TS_PIPELINED, /* different micro-batches at a time; forward and backward in turns          */
-    TS_SHARDED    /* one micro-batch at a time, from device to device                          */
+    TS_SHARDED,   /* one micro-batch at a time, from device to device                          */
+    TS_PHASED     /* one micro-batch at a time, phase after phase                              */
 } ts_schedule;
 /* What is kept in the host's memory and brought to the device when it is needed: bits of
  * ts_options.offload. */
@@ -433,7 +441,9 @@ enum {
     TS_OFFLOAD_OPTIMIZER = 1,    /* the optimiser's state */
     TS_OFFLOAD_WEIGHTS = 2,      /* parameters and buffers */
     TS_OFFLOAD_ACCUMULATORS = 4, /* gradients summed over micro-batches */
-    TS_OFFLOAD_ACTIVATIONS = 8   /* what the forward pass keeps for the backward pass */
+    TS_OFFLOAD_ACTIVATIONS = 8,  /* what the forward pass keeps for the backward pass, what a device
+                                    gets from another, and what a phase leaves for later ones */
+    TS_OFFLOAD_ALL = 15
 };
 
 /* What a device is. All of them compute on this machine's cores; a model of an IPU has an IPU's
@@ -467,18 +477,23 @@ typedef struct ts_options {
     bool no_winograd;              /* exact convolution only                                */
     const ts_stage *stages;        /* on which device each block runs; none: one device     */
     int nstages;
-    int devices;                /* without stages: cut the net for so many devices, 0 means 1     */
-    ts_schedule schedule;       /* of several devices                                             */
-    int queue_depth;            /* micro-batches that may wait between two devices, 0 means 2     */
-    bool recompute;             /* pipelined training: run the forward pass again instead of keeping
-                                   what the backward pass reads                                   */
-    int replicas;               /* data-parallel copies, their gradients reduced together; 0: 1   */
-    int processes;              /* that train together, each with its replicas and buffers, such as
-                                   a batch norm's statistics, of its own; 0: 1                    */
-    unsigned offload;           /* TS_OFFLOAD_* bits                                              */
-    ts_device_kind device_kind; /* what the devices are                                      */
-    int64_t device_memory; /* bytes a device has; a plan that needs more fails. 0: as many as the
-                              kind has                                                       */
+    int devices;              /* without stages: cut the net for so many devices, 0 means 1     */
+    ts_schedule schedule;     /* of several devices, or phases                                  */
+    bool separate_backward;   /* phased: the last phase runs forward, ends, and runs backward  */
+    bool offload_by_pass;     /* phased: what is offloaded leaves after its last use in the forward
+                                 or the backward pass, not after each phase                     */
+    int queue_depth;          /* micro-batches that may wait between two devices, 0 means 2     */
+    bool recompute;           /* pipelined training: run the forward pass again instead of keeping
+                                 what the backward pass reads                                   */
+    int replicas;             /* data-parallel copies, their gradients reduced together; 0: 1   */
+    int processes;            /* that train together, each with its replicas and buffers, such as
+                                 a batch norm's statistics, of its own; 0: 1                    */
+    unsigned offload;         /* TS_OFFLOAD_* bits                                              */
+    int64_t offload_least[4]; /* elements of the smallest tensor of the optimiser, of weights, of
+                                 accumulators and of activations that leaves; 0 means 2         */
+    ts_device_kind device_kind; /* what the devices are                                         */
+    int64_t device_memory;      /* bytes a device has; a plan that needs more fails. 0: as many as
+                                   the kind has                                                   */
     void (*progress)(void *arg, int percent); /* of the compilation: 0..100, -1: it failed  */
     void *progress_arg;
 } ts_options;
@@ -535,14 +550,23 @@ typedef struct ts_plan_device {
 } ts_plan_device;
 typedef struct ts_plan_section { /* what a device does of a micro-batch without waiting */
     int device, kernels;
+    int phase;          /* phased: its number; the backward pass counts on. 0 else */
     char kind;          /* F forward, B backward, X both, U the weight update */
     const char *blocks; /* "B1 B2", or "" */
     double seconds;
 } ts_plan_section;
+typedef struct ts_plan_move { /* between the host's memory and a device, in the order of a run */
+    int section;
+    unsigned what;    /* a TS_OFFLOAD_* bit */
+    bool load;        /* to the device; else to the host */
+    const char *name; /* of the state or the layer */
+    int64_t bytes;
+} ts_plan_move;
 typedef struct ts_plan_send { /* what is copied to another device when a section is done */
     int section, from, to;
     const char *name; /* of the state or the layer */
     bool state;
+    bool host;     /* into the host's memory, from where the other device loads it */
     int depth;     /* micro-batches of it that can wait there */
     int64_t bytes; /* of one */
 } ts_plan_send;
@@ -555,12 +579,15 @@ typedef struct ts_plan_layer {
     double flops;        /* forward and backward, of a micro-batch */
 } ts_plan_layer;
 typedef struct ts_plan_info {
-    int ndevices, nsections, nsends, nlayers;
+    int ndevices, nsections, nsends, nlayers, nmoves;
     const ts_plan_device *devices;
     const ts_plan_section *sections;
     const ts_plan_send *sends;
+    const ts_plan_move *moves;
     const ts_plan_layer *layers; /* in the order of their work */
     bool sharded;
+    int phases;                  /* of the forward pass; 0: not phased */
+    int64_t host;                /* bytes in the host's memory, of a replica */
     int replicas, micro_batches; /* of an iteration */
     double bubble;               /* idle share of the devices' time, modelled */
     const char *schedule;        /* drawn: a row for each device, a column for each step */

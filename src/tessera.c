@@ -95,6 +95,7 @@ static ts_status check_options(const ts_graph *g, const ts_options *opt)
         return ts_fail(TS_ERR_ARG, "there is no executor %d", opt->executor);
     TS_TRY(check_skip(opt->skip));
     TS_TRY(check_results(g, opt));
+    TS_TRY(ts_plan_check_phases(g, opt));
     if (opt->optimizer)
         TS_TRY(ts_optimizer_check(opt));
     if (opt->executor == TS_EXEC_REFERENCE)
@@ -116,6 +117,12 @@ static ts_options with_memory(const ts_options *opt)
 
 /* --- what a run needs to know, copied out of the compile --- */
 
+/* Where a state is between runs. */
+static ts_spot_at at_rest(const ts_spot *s)
+{
+    return s->remote ? (ts_spot_at){TS_REMOTE, s->remote_at} : (ts_spot_at){s->device, s->offset};
+}
+
 static ts_slot slot(ts_arena *a, const ts_value *v, const char *name, const ts_program *p)
 {
     ts_slot s = {.value = v->id};
@@ -133,15 +140,15 @@ static ts_slot slot(ts_arena *a, const ts_value *v, const char *name, const ts_p
     const ts_spot *home = ts_place_spot(p, v, -1);
     s.at = (ts_spot_at){home->device, home->offset};
     s.depth = home->depth;
-    if (q->remote && v->kind == TS_VALUE_STATE)
-        s.at = (ts_spot_at){TS_REMOTE, q->remote_at};
+    if (v->kind == TS_VALUE_STATE)
+        s.at = at_rest(&q->spot);
     for (const ts_spot *x = q->spot.next; x && v->kind == TS_VALUE_STATE; x = x->next)
-        TS_PUSH(a, s.copies, s.ncopies, ((ts_spot_at){x->device, x->offset}));
+        TS_PUSH(a, s.copies, s.ncopies, at_rest(x));
     if (q->kernel >= 0)
         s.section = p->kernels[q->kernel]->section;
     else
         for (int i = 0; i < p->pipe.nsections; i++) /* a state: when its device is done */
-            if (!p->pipe.sections[i].phase && p->pipe.sections[i].device == s.at.device)
+            if (!p->pipe.sections[i].phase && p->pipe.sections[i].device == home->device)
                 s.section = i;
     return s;
 }

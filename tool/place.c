@@ -1,27 +1,35 @@
 /* place.c - the options of every command that puts a net on devices.
  *
  *   --stages "B1|B2,B3@0"     stage 0: block B1 on device 0; stage 1: B2 and B3 on device 0 too
+ *   --schedule phased
+ *   --stages "B1/B2|B3"       phase 0: B1 on device 0 and B2 on device 1; phase 1: B3 on device 0
  *
  * The blocks are those of the model's description. A stage's device is its place in the list unless
- * it names another.
+ * it names another. In phases it is its place in the phase; with two groups of devices in turns,
+ * the even or the odd device of that place.
  */
 #include "tool.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define SCHEDULES "pipelined sharded phased parallel-phased"
+
 placing placed = {.schedule = "pipelined", .replicas = 1, .device = "cpu"};
 
 const option place_options[] = {
     {"stages", "STAGES", KIND_TEXT, &placed.stages,
      .help = "blocks of the model on devices: stages separated by |, the blocks of a stage by "
-             "commas, perhaps @DEVICE after them, as in 'B1|B2|B3,B4@0'"},
+             "commas, perhaps @DEVICE after them, as in 'B1|B2|B3,B4@0'; phased, | separates "
+             "phases and / the stages of one"},
     {"devices", "N", KIND_INT, &placed.devices, "cut the net for so many devices", .low = 1,
      .high = 4096},
-    {"schedule", "NAME", KIND_WORD, &placed.schedule, "how the devices work together",
-     .choice = "pipelined sharded"},
+    {"schedule", "NAME", KIND_WORD, &placed.schedule, "how the stages work together",
+     .choice = SCHEDULES},
     {"strategy", "NAME", KIND_WORD, &placed.schedule, "the same as --schedule",
-     .choice = "pipelined sharded"},
+     .choice = SCHEDULES},
+    {"separate-backward", NULL, KIND_FLAG, &placed.separate,
+     .help = "phased: the last phase ends before it begins again with the backward pass"},
     {"replicas", "N", KIND_INT, &placed.replicas,
      "copies of the net, each with its own samples and all with the same weights", .low = 1,
      .high = 1024},
@@ -31,17 +39,26 @@ const option place_options[] = {
      .help = "run the forward pass again instead of keeping what the backward pass reads"},
     {"offload", "WHAT", KIND_TEXT, &placed.offload,
      .help = "keep in the host's memory: optimizer, weights, accumulators, activations; several "
-             "with commas"},
+             "with commas; or all, as phased execution does, or none"},
     {"device", "KIND", KIND_WORD, &placed.device,
      "what the devices are: cpu, with a share of the machine's memory, or a model of an IPU, with "
-     "the "
-     "897 MiB of a GC200 (model, model:mk2) or the 304 MiB of an Mk1 (model:mk1)",
+     "the 897 MiB of a GC200 (model, model:mk2) or the 304 MiB of an Mk1 (model:mk1)",
      .choice = "cpu model model:mk2 model:mk1"},
     {"device-memory", "SIZE", KIND_TEXT, &placed.memory,
      .help = "what a device has, when not what its kind has, as in 304MiB, gc200 (897 MiB) or mk1 "
              "(304 MiB); a net that needs more is an error"},
     {0},
 };
+
+static bool in_turns(void) /* even and odd devices */
+{
+    return !strcmp(placed.schedule, "parallel-phased");
+}
+
+static bool phased(void)
+{
+    return in_turns() || !strcmp(placed.schedule, "phased");
+}
 
 /* --- sizes and lists --- */
 
@@ -94,10 +111,13 @@ static int read_offload(const char *command, unsigned *bits)
     } parts[] = {{"optimizer", TS_OFFLOAD_OPTIMIZER},
                  {"weights", TS_OFFLOAD_WEIGHTS},
                  {"accumulators", TS_OFFLOAD_ACCUMULATORS},
-                 {"activations", TS_OFFLOAD_ACTIVATIONS}};
+                 {"activations", TS_OFFLOAD_ACTIVATIONS},
+                 {"all", TS_OFFLOAD_ALL}};
     size_t n;
 
-    *bits = 0;
+    *bits = !placed.offload && phased() ? TS_OFFLOAD_ALL : 0;
+    if (placed.offload && !strcmp(placed.offload, "none"))
+        return TOOL_OK;
     for (const char *p = placed.offload; p && *p; p += n + (p[n] == ',')) {
         unsigned bit = 0;
         n = strcspn(p, ",");
@@ -107,7 +127,7 @@ static int read_offload(const char *command, unsigned *bits)
         if (!bit)
             return usage_error(command,
                                "--offload has '%.*s'; it can be optimizer, weights, accumulators "
-                               "and activations",
+                               "and activations, or all, or none",
                                (int)n, p);
         *bits |= bit;
     }
@@ -144,13 +164,25 @@ static char *trim(char *s)
     return s;
 }
 
+static int default_device(const stages *of, int phase)
+{
+    int place = 0;
+
+    if (!phased())
+        return of->n;
+    for (int i = 0; i < of->n; i++)
+        place += of->stage[i].phase == phase;
+    return in_turns() ? 2 * place + phase % 2 : place;
+}
+
 /* "B3,B4@2" */
-static int read_stage(const char *command, char *text, stages *out)
+static int read_stage(const char *command, char *text, int phase, stages *out)
 {
     ts_stage *s = &out->stage[out->n];
     char *at = strrchr(text, '@'), *end, *comma;
 
-    *s = (ts_stage){.blocks = &out->names[out->nblocks], .device = out->n};
+    *s = (ts_stage){
+        .blocks = &out->names[out->nblocks], .device = default_device(out, phase), .phase = phase};
     if (at) {
         long device = strtol(at + 1, &end, 10);
         if (!isdigit((unsigned char)at[1]) || *trim(end) || device >= MOST_STAGES)
@@ -159,6 +191,11 @@ static int read_stage(const char *command, char *text, stages *out)
         s->device = (int)device;
         *at = 0;
     }
+    if (in_turns() && s->device % 2 != phase % 2)
+        return usage_error(command,
+                           "--stages has a stage of phase %d on device %d; even phases run on even "
+                           "devices and odd phases on odd ones",
+                           phase, s->device);
     for (; text; text = comma) {
         comma = strchr(text, ',');
         if (comma)
@@ -177,22 +214,27 @@ static int read_stage(const char *command, char *text, stages *out)
 /* They live as long as the program: ts_options borrows them. */
 static int read_stages(const char *command, stages *out)
 {
-    size_t n = count_marks(placed.stages, "|") + 1;
+    const char *marks = phased() ? "|/" : "|";
+    size_t n = count_marks(placed.stages, marks) + 1;
     char *text, *next;
-    int code = TOOL_OK;
+    int code = TOOL_OK, phase = 0;
 
     if (n > MOST_STAGES)
         return usage_error(command, "--stages has %zu stages; there can be %d", n, MOST_STAGES);
     out->text = text = strdup(placed.stages);
     out->stage = calloc(n, sizeof(*out->stage));
-    out->names = calloc(count_marks(placed.stages, "|,") + 1, sizeof(*out->names));
+    out->names = calloc(count_marks(placed.stages, "|/,") + 1, sizeof(*out->names));
     if (!out->text || !out->stage || !out->names)
         return failure("out of memory for %zu stages", n);
     for (; text && !code; text = next) {
-        next = strchr(text, '|');
-        if (next)
+        bool last = false;
+        next = strpbrk(text, marks);
+        if (next) {
+            last = phased() && *next == '|';
             *next++ = 0;
-        code = read_stage(command, text, out);
+        }
+        code = read_stage(command, text, phase, out);
+        phase += last;
     }
     return code;
 }
@@ -274,6 +316,11 @@ int place(const char *command, const ts_model *m, const ts_model_options *o, ts_
 
     if (!code)
         code = read_offload(command, &opt->offload);
+    if (!code && phased() && !placed.stages)
+        code = usage_error(command, "--schedule %s needs --stages that say the phases",
+                           placed.schedule);
+    if (!code && placed.separate && !phased())
+        code = usage_error(command, "--separate-backward needs --schedule phased");
     if (!code && placed.stages && given(&placed.devices))
         code = usage_error(command, "--stages and --devices exclude each other");
     if (!code && placed.stages && !s.n)
@@ -284,7 +331,10 @@ int place(const char *command, const ts_model *m, const ts_model_options *o, ts_
     opt->stages = s.stage;
     opt->nstages = s.n;
     opt->devices = (int)placed.devices;
-    opt->schedule = strcmp(placed.schedule, "sharded") ? TS_PIPELINED : TS_SHARDED;
+    opt->schedule = phased()                             ? TS_PHASED
+                    : strcmp(placed.schedule, "sharded") ? TS_PIPELINED
+                                                         : TS_SHARDED;
+    opt->separate_backward = placed.separate;
     opt->replicas = (int)placed.replicas;
     opt->queue_depth = (int)placed.queue;
     opt->recompute = placed.recompute;

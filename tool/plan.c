@@ -68,7 +68,9 @@ static void print_head(const plan *p)
     printf("%s: %s, batch size %" PRId64 ", %d device%s", p->name,
            args.training ? "training step" : "inference", args.batch, i->ndevices,
            i->ndevices == 1 ? "" : "s");
-    if (i->ndevices > 1)
+    if (i->phases)
+        printf(", %d phase%s", i->phases, i->phases == 1 ? "" : "s");
+    else if (i->ndevices > 1)
         printf(" %s", i->sharded ? "sharded" : "pipelined");
     if (i->replicas > 1)
         printf(", %d replicas of all of it", i->replicas);
@@ -117,22 +119,77 @@ static void print_sends(const ts_plan_info *x)
         return;
     printf("\n%-8s %-8s %12s %8s  sent\n", "from", "to", "bytes", "at most");
     for (int i = 0; i < x->nsends; i++)
-        printf("%-8d %-8d %12s %8d  %s%s\n", x->sends[i].from, x->sends[i].to,
+        printf("%-8d %-8d %12s %8d  %s%s%s\n", x->sends[i].from, x->sends[i].to,
                bytes_text(x->sends[i].bytes, bytes, sizeof(bytes)), x->sends[i].depth,
-               x->sends[i].state ? "state " : "", x->sends[i].name);
+               x->sends[i].state ? "state " : "", x->sends[i].name,
+               x->sends[i].host ? ", through the host's memory" : "");
+}
+
+static const struct {
+    unsigned bit;
+    const char *name;
+} offloads[] = {{TS_OFFLOAD_WEIGHTS, "weights"},
+                {TS_OFFLOAD_ACTIVATIONS, "activations"},
+                {TS_OFFLOAD_ACCUMULATORS, "accumulators"},
+                {TS_OFFLOAD_OPTIMIZER, "optimizer"}};
+
+/* What a section loads or stores: "4 weights, 2 activations"; returns its bytes. */
+static int64_t count_moves(const ts_plan_info *x, int section, bool load, char *out, size_t room)
+{
+    int64_t bytes = 0;
+    size_t len = 0;
+
+    out[0] = 0;
+    for (int i = 0; i < COUNT(offloads); i++) {
+        int n = 0;
+        for (int k = 0; k < x->nmoves; k++)
+            if (x->moves[k].section == section && x->moves[k].load == load &&
+                x->moves[k].what == offloads[i].bit) {
+                bytes += x->moves[k].bytes;
+                n++;
+            }
+        if (n)
+            len += (size_t)snprintf(out + len, room - len, "%s%d %s", len ? ", " : "", n,
+                                    offloads[i].name);
+    }
+    return bytes;
+}
+
+/* A row for each section, in the order of a run. */
+static void print_moves(const ts_plan_info *x)
+{
+    char loaded[32], stored[32], in[128], out[128];
+
+    if (!x->nmoves)
+        return;
+    printf("\nhost memory  %s%s\n\n%-6s %-8s %-5s %12s %12s  moved\n",
+           bytes_text(x->host, loaded, sizeof(loaded)), x->replicas > 1 ? " of each replica" : "",
+           "phase", "device", "part", "loaded", "stored");
+    for (int i = 0; i < x->nsections; i++) {
+        int64_t load = count_moves(x, i, true, in, sizeof(in));
+        int64_t store = count_moves(x, i, false, out, sizeof(out));
+        printf("%-6d %-8d %-5c %12s %12s%s%s%s%s%s\n", x->sections[i].phase, x->sections[i].device,
+               x->sections[i].kind, size(load, loaded, sizeof(loaded)),
+               size(store, stored, sizeof(stored)), in[0] ? "  in: " : "", in,
+               in[0] && out[0]    ? ";"
+               : in[0] || !out[0] ? ""
+                                  : " ",
+               out[0] ? " out: " : "", out);
+    }
 }
 
 static void print_schedule(const ts_plan_info *x)
 {
-    if (x->ndevices < 2)
+    if (x->ndevices < 2 && !x->phases)
         return;
     printf("\nschedule of %d micro-batch%s%s\n%s", x->micro_batches,
            x->micro_batches == 1 ? "" : "es", args.training ? " and the weight update" : "",
            x->schedule);
-    printf("F forward, B backward, X both, U update; the number is the micro-batch\n\n"
+    printf("F forward, B backward, X both, U update; %s the micro-batch\n\n"
            "bubble     %.1f %% of the devices' time, as modelled\n",
-           100 * x->bubble);
-    if (x->sharded && args.training && x->micro_batches == 1 && strcmp(placed.schedule, "sharded"))
+           x->phases ? "the numbers are the phase and" : "the number is", 100 * x->bubble);
+    if (x->sharded && !x->phases && args.training && x->micro_batches == 1 &&
+        strcmp(placed.schedule, "sharded"))
         printf("hint       --gradient-accumulation gives a pipeline micro-batches to overlap\n");
 }
 
@@ -153,8 +210,9 @@ static void json_devices(const ts_plan_info *x)
     printf("],\n  \"sections\": [");
     for (int i = 0; i < x->nsections; i++) {
         const ts_plan_section *s = &x->sections[i];
-        printf("%s\n    {\"device\": %d, \"kind\": \"%c\", \"kernels\": %d, \"blocks\": ",
-               i ? "," : "", s->device, s->kind, s->kernels);
+        printf("%s\n    {\"device\": %d, \"phase\": %d, \"kind\": \"%c\", \"kernels\": %d, "
+               "\"blocks\": ",
+               i ? "," : "", s->device, s->phase, s->kind, s->kernels);
         json_quote(s->blocks);
         printf(", \"seconds\": ");
         json_value(s->seconds);
@@ -163,11 +221,27 @@ static void json_devices(const ts_plan_info *x)
     printf("],\n  \"sends\": [");
     for (int i = 0; i < x->nsends; i++) {
         const ts_plan_send *s = &x->sends[i];
-        printf("%s\n    {\"section\": %d, \"from\": %d, \"to\": %d, \"state\": %s, \"depth\": %d, "
-               "\"bytes\": %" PRId64 ", \"name\": ",
-               i ? "," : "", s->section, s->from, s->to, s->state ? "true" : "false", s->depth,
-               s->bytes);
+        printf("%s\n    {\"section\": %d, \"from\": %d, \"to\": %d, \"state\": %s, \"host\": %s, "
+               "\"depth\": %d, \"bytes\": %" PRId64 ", \"name\": ",
+               i ? "," : "", s->section, s->from, s->to, s->state ? "true" : "false",
+               s->host ? "true" : "false", s->depth, s->bytes);
         json_quote(s->name);
+        printf("}");
+    }
+}
+
+static void json_moves(const ts_plan_info *x)
+{
+    printf("],\n  \"moves\": [");
+    for (int i = 0; i < x->nmoves; i++) {
+        const ts_plan_move *m = &x->moves[i];
+        const char *what = "";
+        for (int k = 0; k < COUNT(offloads); k++)
+            what = offloads[k].bit == m->what ? offloads[k].name : what;
+        printf("%s\n    {\"section\": %d, \"move\": \"%s\", \"what\": \"%s\", \"bytes\": %" PRId64
+               ", \"name\": ",
+               i ? "," : "", m->section, m->load ? "load" : "store", what, m->bytes);
+        json_quote(m->name);
         printf("}");
     }
 }
@@ -196,11 +270,14 @@ static void print_json(const plan *p)
     printf("{\n  \"model\": ");
     json_quote(p->name);
     printf(",\n  \"training\": %s,\n  \"batch_size\": %" PRId64
-           ",\n  \"replicas\": %d,\n  \"micro_batches\": %d,\n  \"sharded\": %s,\n  \"bubble\": ",
+           ",\n  \"replicas\": %d,\n  \"micro_batches\": %d,\n  \"sharded\": %s,\n  \"phases\": "
+           "%d,\n  "
+           "\"host\": %" PRId64 ",\n  \"bubble\": ",
            args.training ? "true" : "false", args.batch, x->replicas, x->micro_batches,
-           x->sharded ? "true" : "false");
+           x->sharded ? "true" : "false", x->phases, x->host);
     json_value(x->bubble);
     json_devices(x);
+    json_moves(x);
     json_layers(x);
     printf("],\n  \"schedule\": ");
     json_quote(x->schedule);
@@ -217,8 +294,8 @@ static int check_memory(const plan *p)
     for (int d = 0; p->limit && d < p->info->ndevices; d++)
         if (p->info->devices[d].peak > p->limit)
             code = explain(TS_ERR_MEMORY, p->name, "planning the memory",
-                           "more stages, a smaller --batch-size, --recompute or --offload need "
-                           "less",
+                           "more stages, a smaller --batch-size, --recompute, --offload or "
+                           "--schedule phased need less",
                            "device %d needs %s and has %s", d,
                            bytes_text(p->info->devices[d].peak, need, sizeof(need)),
                            bytes_text(p->limit, has, sizeof(has)));
@@ -239,6 +316,7 @@ static int run(void)
         print_devices(&p);
         print_layers(p.info);
         print_sends(p.info);
+        print_moves(p.info);
         print_schedule(p.info);
     }
     fflush(stdout);
@@ -259,5 +337,6 @@ const command plan_command = {
     .examples = "plan classifier --training --batch-size 64\n"
                 "plan mnist-pipeline --training --gradient-accumulation 8 "
                 "--stages 'B1|B2|B3|B4'\n"
+                "plan mnist-pipeline --training --schedule phased --stages 'B1|B2|B3|B4'\n"
                 "plan resnet18 --batch-size 1 --json\n",
 };

@@ -107,7 +107,7 @@ extern const option place_options[];
 typedef struct placing {
     const char *stages, *schedule, *offload, *device, *memory;
     int64_t devices, replicas, queue;
-    bool recompute;
+    bool recompute, separate;
 } placing;
 extern placing placed;
 /* Adds to opt what the line says of devices; the stages are compared with the model's blocks. */

@@ -16,7 +16,7 @@ import torch
 from . import _args, _core, _host, _native, _state, _trace, _wrap, blocks, optim
 from ._logging import engineWarning, logger
 from ._batching import Batching
-from .enums import MeanReductionStrategy, OutputMode, ReductionType
+from .enums import Liveness, MeanReductionStrategy, OutputMode, ReductionType
 from .errors import createPoptorchError
 
 _KINDS = {"SGD": 0, "Adam": 1, "AdamW": 2, "RMSprop": 3, "LAMB": 4}
@@ -351,21 +351,31 @@ def _cacheFolder(options: Any) -> Optional[str]:
     return folder
 
 
-def _stages(tracer: _trace.Tracer, batching: Batching, options: Any, pipelined: bool,
-            training: bool) -> List[Tuple[int, List[str]]]:
-    """(device, its blocks) for each device, or nothing for a model on one."""
+def _stages(tracer: _trace.Tracer, batching: Batching, options: Any,
+            training: bool) -> List[Tuple[int, int, List[str]]]:
+    """(device, phase, its blocks) for each device and phase, or nothing for a model on one without phases."""
+    mode = options.execution_strategy.execution_mode
     ipus = [p.ipu for p in tracer.placements]
     blocks.countDevices(ipus, batching.replicas, options.auto_round_num_ipus)
-    if len(set(ipus)) < 2:
+    if len(set(ipus)) < 2 and mode != blocks.PHASED:
         return []
-    if pipelined:
+    if mode == blocks.PIPELINED:
         blocks.checkPipeline(tracer.numPipelineStages(), training, batching.accumulation, batching.iterations)
-    return list(tracer.stages.items())
+    used = sorted({phase for _, phase in tracer.stages})    # phases whose blocks forward() does not reach are none
+    return [(ipu, used.index(phase), names) for (ipu, phase), names in tracer.stages.items()]
 
 
-def _offloaded(options: Any) -> int:
-    locations = options.TensorLocations.toDict()
-    return sum(bit for name, bit in _OFFLOAD_BITS.items() if (locations.get(name) or {}).get("onChip") == 0)
+def _offloading(options: Any) -> Dict[str, Any]:
+    """What _core.compile takes of tensor locations. Phased execution keeps everything in the host's memory that no
+    location keeps on the device."""
+    strategy = options.execution_strategy.backendOptions()
+    live = strategy.get("tensors_liveness", Liveness.AlwaysLive)
+    locations = {name: options.TensorLocations.toDict().get(name) or {} for name in _OFFLOAD_BITS}
+    default = int(live == Liveness.AlwaysLive)
+    return {"offload": sum(bit for name, bit in _OFFLOAD_BITS.items() if not locations[name].get("onChip", default)),
+            "offload_least": tuple(max(1, at.get("minElementsForOffChip", 2)) for at in locations.values()),
+            "offload_by_pass": live in (Liveness.OffChipAfterFwd, Liveness.OffChipAfterFwdNoOverlap),
+            "separate_backward": strategy.get("separate_backward_phase", False)}
 
 
 def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, options: Any,
@@ -376,8 +386,7 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
     running = strategy == MeanReductionStrategy.Running or (
         description is not None and optim.wantsRunningMean(description))
     sums = training.accumulation_and_replication_reduction_type == ReductionType.Sum
-    pipelined = isinstance(options.execution_strategy, blocks.PipelinedExecution)
-    stages = _stages(tracer, batching, options, pipelined, description is not None)
+    stages = _stages(tracer, batching, options, description is not None)
     recompute = options._Popart.options.get("autoRecomputation", _RECOMPUTE_PIPELINE) not in _RECOMPUTE_LITTLE
     cache = _cacheFolder(options)
     started = time.perf_counter()
@@ -389,10 +398,11 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
             program.executable = _core.compile(
                 tracer.graph, None if description is None else _optimizerTuple(description, names),
                 batching.engine_iterations, batching.engine_accumulation, sums, running and not sums,
-                batching.engine_mode, batching.period, cache, bar, stages=stages, sharded=not pipelined,
-                recompute=recompute, replicas=batching.engine_replicas, offload=_offloaded(options),
+                batching.engine_mode, batching.period, cache, bar, stages=stages,
+                schedule=options.execution_strategy.execution_mode, recompute=recompute,
+                replicas=batching.engine_replicas,
                 processes=1 if description is None else distributed.numProcesses, device_kind=kind,
-                device_memory=memory)
+                device_memory=memory, **_offloading(options))
     finally:
         bar.close()
     program.seconds = time.perf_counter() - started

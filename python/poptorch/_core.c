@@ -185,7 +185,7 @@ static bool optimizer_of(PyObject *t, ts_optimizer *o)
     return (o->groups = groups_of(groups)) != NULL;
 }
 
-/* [(device, [blocks])] */
+/* [(device, phase, [blocks])] */
 static bool stages_of(PyObject *list, ts_options *opt)
 {
     ts_stage *stages = PyMem_Calloc((size_t)PyList_GET_SIZE(list) + 1, sizeof(*stages));
@@ -198,8 +198,8 @@ static bool stages_of(PyObject *list, ts_options *opt)
     opt->nstages = (int)PyList_GET_SIZE(list);
     for (int i = 0; i < opt->nstages; i++) {
         PyObject *blocks;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "iO!", &stages[i].device, &PyList_Type,
-                              &blocks) ||
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "iiO!", &stages[i].device, &stages[i].phase,
+                              &PyList_Type, &blocks) ||
             !strings_of(blocks, &stages[i].blocks, &stages[i].nblocks))
             return false;
     }
@@ -224,31 +224,53 @@ static PyObject *compile_graph(graph_object *graph, const ts_options *opt)
 
 static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"graph",          "optimizer",          "iterations", "accumulation",
-                            "accumulate_sum", "accumulate_running", "mode",       "period",
-                            "cache_dir",      "progress",           "stages",     "sharded",
-                            "recompute",      "replicas",           "offload",    "processes",
-                            "device_kind",    "device_memory",      NULL};
+    static char *names[] = {"graph",
+                            "optimizer",
+                            "iterations",
+                            "accumulation",
+                            "accumulate_sum",
+                            "accumulate_running",
+                            "mode",
+                            "period",
+                            "cache_dir",
+                            "progress",
+                            "stages",
+                            "schedule",
+                            "separate_backward",
+                            "recompute",
+                            "replicas",
+                            "offload",
+                            "offload_least",
+                            "offload_by_pass",
+                            "processes",
+                            "device_kind",
+                            "device_memory",
+                            NULL};
     PyObject *graph, *optimizer, *progress, *stages, *result = NULL;
-    int sum, running, mode, sharded, recompute, kind = 0;
-    long long memory = 0;
+    int sum, running, mode, schedule, separate, recompute, by_pass, kind = 0;
+    long long least[4], memory = 0;
     ts_optimizer o = {0};
     ts_options opt = {0};
 
     (void)self;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "O!OiippiizOO!ppiI|iiL", names, &core_graph_type, &graph, &optimizer,
-            &opt.device_iterations, &opt.gradient_accumulation, &sum, &running, &mode,
-            &opt.output_period, &opt.cache_dir, &progress, &PyList_Type, &stages, &sharded,
-            &recompute, &opt.replicas, &opt.offload, &opt.processes, &kind, &memory))
+            args, kwargs, "O!OiippiizOO!ippiI(LLLL)p|iiL", names, &core_graph_type, &graph,
+            &optimizer, &opt.device_iterations, &opt.gradient_accumulation, &sum, &running, &mode,
+            &opt.output_period, &opt.cache_dir, &progress, &PyList_Type, &stages, &schedule,
+            &separate, &recompute, &opt.replicas, &opt.offload, &least[0], &least[1], &least[2],
+            &least[3], &by_pass, &opt.processes, &kind, &memory))
         return NULL;
     opt.accumulate_sum = sum;
     opt.accumulate_running = running;
     opt.output_mode = (ts_output_mode)mode;
-    opt.schedule = sharded ? TS_SHARDED : TS_PIPELINED;
+    opt.schedule = (ts_schedule)schedule;
+    opt.separate_backward = separate;
     opt.recompute = recompute;
     opt.device_kind = (ts_device_kind)kind;
     opt.device_memory = memory;
+    opt.offload_by_pass = by_pass;
+    for (int i = 0; i < 4; i++)
+        opt.offload_least[i] = least[i];
     if (progress != Py_None) {
         opt.progress = report;
         opt.progress_arg = progress;
@@ -668,10 +690,12 @@ static PyObject *core_ops(PyObject *self, PyObject *unused)
 }
 
 static PyMethodDef functions[] = {
-    CORE_METHOD("compile", core_compile, METH_VARARGS | METH_KEYWORDS,
-                "compile(graph, optimizer, iterations, accumulation, accumulate_sum,\n"
-                "accumulate_running, mode, period, cache_dir, progress, stages, sharded,\n"
-                "recompute, replicas, offload) -> Executable; stages: [(device, [blocks])]"),
+    CORE_METHOD(
+        "compile", core_compile, METH_VARARGS | METH_KEYWORDS,
+        "compile(graph, optimizer, iterations, accumulation, accumulate_sum,\n"
+        "accumulate_running, mode, period, cache_dir, progress, stages, sharded,\n"
+        "recompute, replicas, offload, offload_least, offload_by_pass) -> Executable; stages: "
+        "[(device, phase, [blocks])]"),
     CORE_METHOD("load", core_load, METH_O, "load(path) -> Executable"),
     CORE_METHOD("supported", core_supported, METH_O, "supported(op): is there a row for it?"),
     CORE_METHOD("ops", core_ops, METH_NOARGS, "ops() -> the names of all rows"),

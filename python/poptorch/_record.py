@@ -60,7 +60,8 @@ class Record:
         self.losses: List[Any] = []
         self.demoted: Set[int] = set()
         self.placements: List[blocks.Placement] = []    # of the operations, where it changes
-        self.stages: Dict[int, List[str]] = {0: []}     # device: its blocks; what is in no block is on the first
+        # (device, phase): its blocks; what is in no block is on the first
+        self.stages: Dict[Tuple[int, int], List[str]] = {(0, 0): []}
         self._recorder: Optional[blocks.Recorder] = None
         self._scopes: List[str] = []
         self._repeats: Dict[str, int] = {}
@@ -127,15 +128,15 @@ class Record:
         if last is not None and last.block is not None:
             self.graph.block_end()
         if place.block is not None:
-            self.graph.block_begin(self._graphBlock(place.block, place.ipu))
+            self.graph.block_begin(self._graphBlock(place.block, (place.ipu, place.phase)))
         self.placements.append(place)
 
-    def _graphBlock(self, name: str, ipu: int) -> str:
-        """A block's name in the graph, noted for its device. One that comes again on another device is two
-        blocks there."""
-        if any(name in names for other, names in self.stages.items() if other != ipu):
-            name = f"{name} on {ipu}"
-        names = self.stages.setdefault(ipu, [])
+    def _graphBlock(self, name: str, place: Tuple[int, int]) -> str:
+        """A block's name in the graph, noted for its device and phase. One that comes again on another device is
+        two blocks there."""
+        if any(name in names for other, names in self.stages.items() if other != place):
+            name = f"{name} on {place[0]}"
+        names = self.stages.setdefault(place, [])
         if name not in names:
             names.append(name)
         return name

@@ -100,11 +100,14 @@ class _Entry(NamedTuple):
     phase: int
 
 
+# The backend's numbers for ways to execute.
+PIPELINED, SHARDED, PHASED = 0, 1, 2
+
+
 class ExecutionStrategy:
     """What the strategies have in common: a table of the blocks they list."""
 
-    #: The backend's number for this way to execute.
-    execution_mode = 0
+    execution_mode = PIPELINED
 
     def __init__(self) -> None:
         self._entries: Dict[str, _Entry] = {}
@@ -184,19 +187,24 @@ class PipelinedExecution(_StagedExecution):
     one block) and lists of block ids (a stage). A stage's number is its position.
     """
 
-    execution_mode = 0
+    execution_mode = PIPELINED
 
 
 class ShardedExecution(_StagedExecution):
     """One micro-batch at a time walks through the stages. Arguments as for PipelinedExecution."""
 
-    execution_mode = 1
+    execution_mode = SHARDED
 
 
 class _PhasedExecution(ExecutionStrategy):
-    """Phases numbered by position. Takes them as separate arguments or in one list."""
+    """Phases numbered by position. Takes them as separate arguments or in one list.
 
-    execution_mode = 2
+    They run one after the other, forward 0, 1, 2 and backward 2, 3, 4. Between them, weights, optimizer state,
+    accumulators and activations are in the host's memory unless Options.TensorLocations keeps them on the
+    device: a device needs the memory of its largest phase. The results are those of one device, bit for bit.
+    """
+
+    execution_mode = PHASED
 
     def __init__(self, *phases: Any) -> None:
         super().__init__()
@@ -254,10 +262,7 @@ def _isListOfPhases(arg: Any) -> bool:
 
 
 class ParallelPhasedExecution(_PhasedExecution):
-    """Two groups of devices take turns: even phases on even devices, odd phases on odd ones.
-
-    Our devices run phases one after the other, as ShardedExecution does, with the same results.
-    """
+    """Two groups of devices take turns: even phases on even devices, odd phases on odd ones."""
 
     def __init__(self, *phases: Any) -> None:
         super().__init__(*phases)
@@ -275,7 +280,8 @@ class ParallelPhasedExecution(_PhasedExecution):
         return placement
 
     def sendTensorsOffChipAfterFwd(self, off_chip: bool = True) -> "ParallelPhasedExecution":
-        """Move tensors out of device memory after the forward pass (the default)."""
+        """Move tensors out of device memory after their last use in the forward pass, and bring them back for
+        the backward pass (the default). False keeps them on the device."""
         check(isinstance(off_chip, bool), f"Expected a bool but got {off_chip!r}")
         self._tensors_liveness = Liveness.OffChipAfterFwd if off_chip else Liveness.AlwaysLive
         return self
@@ -293,7 +299,9 @@ class SerialPhasedExecution(_PhasedExecution):
         self._tensors_liveness = Liveness.OffChipAfterEachPhase
 
     def setTensorsLiveness(self, liveness: Liveness) -> "SerialPhasedExecution":
-        """When tensors leave device memory."""
+        """When tensors leave device memory: never, after their last use in the forward pass or the backward
+        pass (with or without overlap is the same here), or after each phase (the default) but for what the
+        next one uses too."""
         check(isinstance(liveness, Liveness), f"Expected a Liveness but got {liveness!r}")
         self._tensors_liveness = liveness
         return self

@@ -344,7 +344,7 @@ class TensorLocationSettings:
         self._content: Dict[str, int] = {}
 
     def minElementsForOffChip(self, min_elements: int) -> "TensorLocationSettings":
-        """Accepted; no effect: of what is kept in host memory, only single numbers stay on our devices."""
+        """Tensors with fewer elements stay on the device; 2 when it is not set."""
         return self._setNumber("minElementsForOffChip", min_elements)
 
     def minElementsForReplicatedTensorSharding(self, min_elements: int) -> "TensorLocationSettings":

@@ -103,7 +103,7 @@ static void add_options(ts_arena *a, const ts_program *p, const ts_options *opt,
     for (int i = 0; i < p->g->nvalues; i++) {
         const ts_value *v = p->g->values[i];
         const ts_spot *s = &p->place[i].spot;
-        if (s->device != device || p->place[i].home != TS_HOME_BLOCK || p->place[i].remote)
+        if (s->device != device || p->place[i].home != TS_HOME_BLOCK || s->remote)
             continue;
         if (v->kind == TS_VALUE_NODE)
             kept += s->depth > 1 ? s->bytes * (size_t)s->depth : 0;

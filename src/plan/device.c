@@ -14,6 +14,10 @@
  *
  * A value read on another device is sent there at the end of its section; a state that several
  * devices read has a copy on each, sent again whenever it is updated.
+ *
+ * Phased, the first thing that tells sections apart is the step: the phase of a kernel's block in
+ * the forward pass, counted on in the backward pass, and again from 0 in the update. What must wait
+ * for a later step, such as the sum of gradients that come from two phases, moves there.
  */
 #include "plan/plan.h"
 
@@ -35,6 +39,13 @@ const ts_node *ts_kernel_node(const ts_kernel *k)
     return k->anchor ? k->anchor : v->node;
 }
 
+bool ts_kernel_backward(const ts_kernel *k)
+{
+    const ts_node *n = k->anchor ? k->anchor : k->nroots ? k->roots[0]->node : NULL;
+
+    return n && n->backward;
+}
+
 static ts_status unknown_block(const ts_options *opt, const ts_node *n)
 {
     ts_text t = {0};
@@ -48,24 +59,56 @@ static ts_status unknown_block(const ts_options *opt, const ts_node *n)
     return TS_ERR_ARG;
 }
 
-static ts_status device_of(const devices *x, const ts_node *n, int *device)
+static bool has_block(const ts_node *n)
 {
-    const ts_options *opt = x->opt;
+    return n && n->block && n->block[0];
+}
 
-    *device = opt->nstages ? opt->stages[0].device : 0;
-    if (!n || !n->block || !n->block[0])
-        return TS_OK;
-    if (!opt->nstages && opt->devices > 1) /* as pass/cut.c named it */
-        *device = atoi(n->block + strlen("stage "));
-    if (!opt->nstages)
-        return TS_OK;
+/* The stage of a node's block, the first for what has none, or NULL: the block is in no stage. */
+static const ts_stage *stage_of(const ts_options *opt, const ts_node *n)
+{
+    if (!has_block(n))
+        return &opt->stages[0];
     for (int i = 0; i < opt->nstages; i++)
         for (int b = 0; b < opt->stages[i].nblocks; b++)
-            if (!strcmp(opt->stages[i].blocks[b], n->block)) {
-                *device = opt->stages[i].device;
-                return TS_OK;
-            }
-    return unknown_block(opt, n);
+            if (!strcmp(opt->stages[i].blocks[b], n->block))
+                return &opt->stages[i];
+    return NULL;
+}
+
+static bool phased(const ts_options *opt)
+{
+    return opt->schedule == TS_PHASED;
+}
+
+/* When a kernel of this phase of the model runs. */
+static int step_of(const ts_options *opt, const ts_kernel *k, int phase)
+{
+    int last = ts_plan_phases(opt) - 1;
+
+    if (k->phase || !ts_kernel_backward(k))
+        return phase;
+    return 2 * last - phase + (opt->separate_backward ? 2 : 0);
+}
+
+static ts_status place_kernel(const devices *x, ts_kernel *k)
+{
+    const ts_options *opt = x->opt;
+    const ts_node *n = ts_kernel_node(k);
+    const ts_stage *s;
+
+    if (!opt->nstages) { /* as pass/cut.c named it */
+        if (has_block(n) && opt->devices > 1)
+            k->device = atoi(n->block + strlen("stage "));
+        return TS_OK;
+    }
+    s = stage_of(opt, n);
+    if (!s)
+        return unknown_block(opt, n);
+    k->device = s->device;
+    if (phased(opt))
+        k->step = step_of(opt, k, s->phase);
+    return TS_OK;
 }
 
 static ts_status find_devices(devices *x)
@@ -75,7 +118,7 @@ static ts_status find_devices(devices *x)
     p->pipe.ndevices = 1;
     for (int i = 0; i < p->nkernels; i++) {
         ts_kernel *k = p->kernels[i];
-        TS_TRY(device_of(x, ts_kernel_node(k), &k->device));
+        TS_TRY(place_kernel(x, k));
         p->pipe.ndevices = TS_MAX(p->pipe.ndevices, k->device + 1);
     }
     return TS_OK;
@@ -101,10 +144,15 @@ static bool kernel_reads(const ts_kernel *k, const ts_value *v)
 /* k comes after j, on the same device maybe in the same section. */
 static void follow(devices *x, int k, int j)
 {
-    const ts_kernel *a = x->p->kernels[j], *b = x->p->kernels[k];
+    const ts_kernel *a = x->p->kernels[j];
+    ts_kernel *b = x->p->kernels[k];
 
-    if (j != k && a->phase == b->phase)
-        x->level[k] = TS_MAX(x->level[k], x->level[j] + (a->device != b->device));
+    if (j == k || a->phase != b->phase || a->step < b->step)
+        return;
+    if (a->step > b->step)
+        x->level[k] = 0;
+    b->step = a->step;
+    x->level[k] = TS_MAX(x->level[k], x->level[j] + (a->device != b->device));
 }
 
 /* Down to the section that reads it first, if that is the same device's. */
@@ -150,7 +198,7 @@ static void find_levels(devices *x)
                     follow(x, k, j);
         }
     }
-    for (int k = p->nkernels - 1; k >= 0; k--)
+    for (int k = p->nkernels - 1; k >= 0 && !phased(x->opt); k--)
         sink(x, k);
 }
 
@@ -179,6 +227,8 @@ static int by_section(const void *p, const void *q)
 
     if (x->phase != y->phase)
         return x->phase - y->phase;
+    if (x->step != y->step)
+        return x->step - y->step;
     return x->level != y->level ? x->level - y->level : x->device - y->device;
 }
 
@@ -203,7 +253,8 @@ static void find_sections(devices *x)
 
     for (int k = 0; k < p->nkernels; k++) {
         const ts_kernel *y = p->kernels[k];
-        ts_section s = {.phase = y->phase, .device = y->device, .level = x->level[k]};
+        ts_section s = {
+            .phase = y->phase, .device = y->device, .step = y->step, .level = x->level[k]};
         bool known = false;
         for (int i = 0; i < pipe->nsections; i++)
             known = known || !by_section(&pipe->sections[i], &s);
@@ -216,7 +267,8 @@ static void find_sections(devices *x)
         s->first = n;
         for (int k = 0; k < p->nkernels; k++) {
             ts_kernel *y = p->kernels[k];
-            if (y->phase != s->phase || y->device != s->device || x->level[k] != s->level)
+            if (y->phase != s->phase || y->device != s->device || y->step != s->step ||
+                x->level[k] != s->level)
                 continue;
             y->section = i;
             s->seconds += seconds(y);
@@ -410,10 +462,65 @@ static ts_status check_states(const devices *x)
     return TS_OK;
 }
 
+enum { MOST = 4096 }; /* devices, and phases */
+
+int ts_plan_phases(const ts_options *opt)
+{
+    int n = 0;
+
+    for (int i = 0; i < opt->nstages && phased(opt); i++)
+        n = TS_MAX(n, opt->stages[i].phase + 1);
+    return n;
+}
+
+static ts_status no_phase(int phase)
+{
+    ts_fail(TS_ERR_ARG, "no stage is of phase %d", phase);
+    ts_error_hint("ts_stage.phase counts from 0, and every phase has a stage");
+    return TS_ERR_ARG;
+}
+
+static ts_status check_phase_numbers(const ts_options *opt)
+{
+    if (phased(opt) && !opt->nstages)
+        return ts_fail(TS_ERR_ARG, "phased execution needs stages that say their phases");
+    for (int i = 0; i < opt->nstages && phased(opt); i++)
+        if (opt->stages[i].phase < 0 || opt->stages[i].phase >= MOST)
+            return ts_fail(TS_ERR_ARG, "stage %d is of phase %d; phases have the numbers 0 to %d",
+                           i, opt->stages[i].phase, MOST - 1);
+    for (int phase = 0; phase < ts_plan_phases(opt); phase++) {
+        bool found = false;
+        for (int i = 0; i < opt->nstages; i++)
+            found = found || opt->stages[i].phase == phase;
+        if (!found)
+            return no_phase(phase);
+    }
+    return TS_OK;
+}
+
+ts_status ts_plan_check_phases(const ts_graph *g, const ts_options *opt)
+{
+    for (int i = 0; i < g->nnodes && phased(opt) && opt->nstages; i++) {
+        const ts_node *n = g->nodes[i];
+        const ts_stage *to = stage_of(opt, n);
+        for (int k = 0; k < n->nin && to && has_block(n); k++) {
+            const ts_node *m = n->in[k]->node;
+            const ts_stage *from = has_block(m) ? stage_of(opt, m) : NULL;
+            if (!from || from->phase <= to->phase)
+                continue;
+            ts_fail_at(n, TS_ERR_ARG,
+                       "the block '%s' of phase %d reads what the block '%s' makes in phase %d",
+                       n->block, to->phase, m->block, from->phase);
+            ts_error_hint("phases run in order: 0 first");
+            return TS_ERR_ARG;
+        }
+    }
+    return TS_OK;
+}
+
 static ts_status check_stages(const ts_options *opt)
 {
-    enum { MOST = 4096 };
-
+    TS_TRY(check_phase_numbers(opt));
     for (int i = 0; i < opt->nstages; i++) {
         const ts_stage *s = &opt->stages[i];
         if (s->device < 0 || s->device >= MOST)
@@ -437,7 +544,7 @@ ts_status ts_plan_devices(ts_arena *a, const ts_options *opt, ts_program *p)
     TS_TRY(check_stages(opt));
     TS_TRY(find_devices(&x));
     /* with an update after every micro-batch there is nothing to overlap */
-    p->pipe.sharded = opt->schedule == TS_SHARDED || p->pipe.ndevices == 1 ||
+    p->pipe.sharded = opt->schedule != TS_PIPELINED || p->pipe.ndevices == 1 ||
                       (opt->optimizer && opt->gradient_accumulation <= 1);
     find_levels(&x);
     find_sections(&x);

@@ -157,7 +157,7 @@ static void place_states(memory *m)
         for (ts_spot *s = &m->p->place[g->states[i].value->id].spot; s; s = s->next) {
             size_t *top = &m->p->bytes[s->device].states;
             s->bytes = ts_layout_bytes(g->states[i].value);
-            if (m->p->place[g->states[i].value->id].remote)
+            if (s->remote)
                 continue;
             s->offset = *top;
             *top += room(s);
@@ -180,9 +180,9 @@ static life *find_life(memory *m, const ts_value *v, ts_spot *spot)
 
     *l = (life){.v = v, .spot = spot};
     for (int i = 0; i < p->g->noutputs; i++)
-        kept = kept || p->g->outputs[i] == v;
+        kept = kept || ts_place_shared(p, p->g->outputs[i], v);
     for (int i = 0; i < p->pipe.nsends; i++)
-        kept = kept || p->sent[i] == v;
+        kept = kept || ts_place_shared(p, p->sent[i], v);
     for (int k = 0; k < p->nkernels; k++) {
         const ts_kernel *x = p->kernels[k];
         bool made = false, used = false;
@@ -196,7 +196,7 @@ static life *find_life(memory *m, const ts_value *v, ts_spot *spot)
         if (!l->n || (made && !used && (v->kind == TS_VALUE_NODE || x->load)))
             TS_PUSH(m->a, l->spans, l->n, ((span){k, k}));
         last = &l->spans[l->n - 1].to;
-        *last = TS_MAX(*last, made && kept ? end_of(p, x->section) : k);
+        *last = TS_MAX(*last, made && kept && !x->load ? end_of(p, x->section) : k);
     }
     return l;
 }
@@ -209,8 +209,18 @@ static bool crosses(const memory *m, const life *l)
     return false;
 }
 
-/* A value lives on its home device as above, and elsewhere from the start, because nobody knows
- * when it comes. In a pipeline, what leaves its section lives always. */
+/* When a copy on another device begins to live: at the end of the section that sends it or, in a
+ * pipeline, where nobody knows when that is, at the start. */
+static int arrival(const ts_program *p, const ts_value *v, int device)
+{
+    for (int i = 0; i < p->pipe.nsends && p->pipe.sharded; i++)
+        if (p->sent[i] == v && p->pipe.sends[i].device == device)
+            return end_of(p, p->pipe.sends[i].section);
+    return 0;
+}
+
+/* A value lives on its home device as above, and elsewhere from when it comes, unless it is loaded.
+ * In a pipeline, what leaves its section lives always. */
 static void find_lives(memory *m)
 {
     ts_program *p = m->p;
@@ -219,18 +229,18 @@ static void find_lives(memory *m)
         ts_place *q = &p->place[i];
         const ts_value *v = p->g->values[i];
         bool state = v->kind == TS_VALUE_STATE;
-        if (q->home != TS_HOME_BLOCK || (state && !q->remote))
-            continue;
-        for (ts_spot *s = &q->spot; s; s = s->next) {
-            life *l = find_life(m, v, s);
+        for (ts_spot *s = &q->spot; s && q->home == TS_HOME_BLOCK; s = s->next) {
+            bool sent = s != &q->spot && !s->remote;
+            life *l;
+            if (state && !s->remote)
+                continue;
+            l = find_life(m, v, s);
             s->bytes = ts_layout_bytes(v);
-            if (s == &q->spot && q->alias)
-                s->offset = p->place[q->alias->id].spot.offset;
             if ((s == &q->spot && q->alias) || !l->n)
                 continue;
-            if (s != &q->spot)
-                l->spans[0].from = 0;
-            if (!p->pipe.sharded && (s != &q->spot || crosses(m, l))) {
+            if (sent)
+                l->spans[0].from = arrival(p, v, s->device);
+            if (!p->pipe.sharded && (sent || crosses(m, l))) {
                 l->spans[0] = (span){0, p->nkernels};
                 l->n = 1;
             }
@@ -251,13 +261,14 @@ static void find_depths(memory *m, const ts_options *opt)
         ts_place *q = &p->place[i];
         const ts_value *v = p->g->values[i];
         const life *l;
-        q->remote_depth = 1;
+        for (ts_spot *s = &q->spot; s; s = s->next)
+            s->remote_depth = 1;
         if (v->kind != TS_VALUE_NODE || q->home != TS_HOME_BLOCK || q->alias)
             continue;
         l = find_life(m, v, &q->spot);
-        if (!l->n || (!crosses(m, l) && !q->remote))
+        if (!l->n || (!crosses(m, l) && !q->spot.remote))
             continue;
-        depth[n] = q->remote ? &q->remote_depth : &q->spot.depth;
+        depth[n] = q->spot.remote ? &q->spot.remote_depth : &q->spot.depth;
         stash[n].section = p->kernels[l->spans[0].from]->section;
         stash[n++].last = p->kernels[l->spans[l->n - 1].to]->section;
     }
@@ -265,26 +276,28 @@ static void find_depths(memory *m, const ts_options *opt)
                        n);
     for (int i = 0; i < n; i++)
         *depth[i] = stash[i].depth;
-    for (int i = 0; i < p->pipe.nsends; i++)
-        if (!p->pipe.sends[i].state)
-            ((ts_spot *)ts_place_spot(p, p->sent[i], p->pipe.sends[i].device))->depth =
-                p->pipe.sends[i].depth;
+    for (int i = 0; i < p->pipe.nsends; i++) {
+        const ts_send *s = &p->pipe.sends[i];
+        ts_spot *to = (ts_spot *)ts_place_spot(p, p->sent[i], s->device);
+        if (!s->state)
+            *(to->remote ? &to->remote_depth : &to->depth) = s->depth;
+    }
 }
 
-/* The host's memory: states, and activations of several micro-batches. */
+/* The host's memory: states, and activations of several micro-batches, of each device. */
 static void place_remote(memory *m)
 {
     ts_program *p = m->p;
 
     p->remote_bytes = 0;
-    for (int i = 0; i < p->g->nvalues; i++) {
-        ts_place *q = &p->place[i];
-        if (!q->remote)
-            continue;
-        q->remote_at = p->remote_bytes;
-        p->remote_bytes +=
-            ts_ring_stride(ts_layout_bytes(p->g->values[i])) * (size_t)q->remote_depth;
-    }
+    for (int i = 0; i < p->g->nvalues; i++)
+        for (ts_spot *s = &p->place[i].spot; s; s = s->next) {
+            if (!s->remote)
+                continue;
+            s->remote_at = p->remote_bytes;
+            p->remote_bytes +=
+                ts_ring_stride(ts_layout_bytes(p->g->values[i])) * (size_t)s->remote_depth;
+        }
 }
 
 static void place_values(memory *m, const ts_options *opt)
@@ -306,6 +319,9 @@ static void place_values(memory *m, const ts_options *opt)
         s->offset = find_gap(m, i, &m->lives[i]);
         *peak = TS_MAX(*peak, s->offset + room(s));
     }
+    for (int i = 0; i < p->g->nvalues; i++)
+        if (p->place[i].alias)
+            p->place[i].spot.offset = p->place[p->place[i].alias->id].spot.offset;
 }
 
 static void place_sends(ts_program *p)
@@ -316,8 +332,9 @@ static void place_sends(ts_program *p)
         const ts_spot *to = ts_place_spot(p, p->sent[i], s->device);
         s->from = from->offset;
         s->from_depth = from->depth;
-        s->to = to->offset;
-        s->depth = to->depth;
+        s->remote = to->remote;
+        s->to = to->remote ? to->remote_at : to->offset;
+        s->depth = to->remote ? to->remote_depth : to->depth;
         s->bytes = from->bytes;
     }
 }

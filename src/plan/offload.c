@@ -4,44 +4,60 @@
  *     k7  w m v <- w m v g              load m, load v, k7, store m, store v
  *     k8  x p q <- x p q h              load p, load q, k8, store p, store q
  *
- * A state is loaded in front of the first kernel of a section that uses it, and stored behind the
- * last if one of them changes it; in between its memory is others'. An activation is stored when
- * the forward pass is done with it and loaded when the backward pass begins with it.
+ * A visit goes from the first kernel that uses a tensor to the last: it is loaded in front, unless
+ * it is made there, and stored behind if it was made or changed. Between visits its memory is
+ * others'. A state visits a section; an activation visits the forward part of a section and the
+ * backward part. Phased, both visit a phase, and stay when the next phase uses them too (or, if the
+ * user wants that, for all of the forward pass, and of the backward pass).
  *
- * States that several devices read stay where they are, and so do single numbers.
+ *   phase               0         1         2         3          4
+ *   weight of phase 0   load .    |         |         |          load, update, store
+ *   skip, 0 to 2        make  st  |         load .    |          load .
+ *   from 0 to 1         make      read, st  |         load .     |
+ *
+ * What another device sends goes to the host's memory at once, and every visit loads it. Small
+ * tensors stay where they are: single numbers, or what the user says.
  */
 #include "plan/plan.h"
+#include "render/emit.h"
+
+typedef struct visit {
+    int first, last; /* kernels */
+    bool made, changed;
+} visit;
+
+typedef struct tensor {
+    const ts_value *v;
+    ts_spot *spot;
+    bool kept; /* its memory is its own to the end of the section that makes it */
+    visit *visits;
+    int n;
+} tensor;
 
 typedef struct offload {
     ts_arena *a;
     const ts_options *opt;
     ts_program *p;
+    tensor *list;
+    int n;
     ts_kernel **kernels; /* the new list */
     int nkernels;
 } offload;
 
-static bool wanted_state(const offload *x, const ts_state *s)
+static bool is_state(const ts_value *v)
 {
-    unsigned bit = s->use == TS_USE_SUMMED   ? TS_OFFLOAD_ACCUMULATORS
-                   : s->use == TS_USE_MOMENT ? TS_OFFLOAD_OPTIMIZER
-                                             : TS_OFFLOAD_WEIGHTS;
-
-    return x->opt->offload & bit && ts_type_count(&s->value->type) > 1 &&
-           !x->p->place[s->value->id].spot.next;
+    return v->kind == TS_VALUE_STATE;
 }
 
-static bool is_backward(const ts_kernel *k)
+unsigned ts_plan_offload_bit(const ts_program *p, const ts_value *v)
 {
-    const ts_node *n = k->anchor ? k->anchor : k->nroots ? k->roots[0]->node : NULL;
+    ts_use use = is_state(v) ? p->g->states[v->index].use : TS_USE_OTHER;
 
-    return n && n->backward;
-}
-
-/* The part of the program that kernel k belongs to: an activation stays on the device within one.
- */
-static int part(const ts_program *p, int k)
-{
-    return 2 * p->kernels[k]->section + is_backward(p->kernels[k]);
+    if (!is_state(v))
+        return TS_OFFLOAD_ACTIVATIONS;
+    return use == TS_USE_SUMMED   ? TS_OFFLOAD_ACCUMULATORS
+           : use == TS_USE_MOMENT ? TS_OFFLOAD_OPTIMIZER
+                                  : TS_OFFLOAD_WEIGHTS;
 }
 
 static bool changes(const ts_program *p, const ts_kernel *k, const ts_value *v)
@@ -60,42 +76,114 @@ static bool uses(const ts_program *p, const ts_kernel *k, const ts_value *v)
     return changes(p, k, v);
 }
 
-/* Is there one part that makes v and is done with it when the next begins? */
-static bool used_part_by_part(const ts_program *p, const ts_value *v)
-{
-    int made = p->place[v->id].kernel, now = part(p, made), parts = 1;
+/* --- visits --- */
 
-    for (int k = made + 1; k < p->nkernels; k++) {
-        if (!uses(p, p->kernels[k], v))
-            continue;
-        if (part(p, k) < now || changes(p, p->kernels[k], v))
-            return false;
-        parts += part(p, k) > now;
-        now = part(p, k);
-    }
-    return parts > 1;
+/* Does a tensor stay on the device between two kernels that use it? */
+static bool stays(const offload *x, const tensor *t, const ts_kernel *j, const ts_kernel *k)
+{
+    int turn = ts_plan_phases(x->opt) - 1;
+
+    if (j->section == k->section && (turn >= 0 || is_state(t->v) || t->kept))
+        return true;
+    if (turn < 0)
+        return j->section == k->section && ts_kernel_backward(j) == ts_kernel_backward(k);
+    if (j->phase != k->phase)
+        return false;
+    return k->step <= j->step + 1 ||
+           (x->opt->offload_by_pass && (j->step > turn) == (k->step > turn));
 }
 
-/* Made in the forward part, used again in a backward part of its device, and not sent about. */
-static bool wanted_value(const offload *x, const ts_value *v)
+static void find_visits(offload *x, tensor *t)
+{
+    const ts_program *p = x->p;
+    const ts_kernel *last = NULL;
+
+    for (int i = 0; i < p->nkernels; i++) {
+        const ts_kernel *k = p->kernels[i];
+        visit *now;
+        if (k->device != t->spot->device || !uses(p, k, t->v))
+            continue;
+        if (!last || !stays(x, t, last, k))
+            TS_PUSH(x->a, t->visits, t->n, ((visit){.first = i}));
+        last = k;
+        now = &t->visits[t->n - 1];
+        now->last = i;
+        now->made = now->made || (!is_state(t->v) && p->place[t->v->id].kernel == i);
+        now->changed = now->changed || changes(p, k, t->v);
+    }
+}
+
+/* --- what is offloaded --- */
+
+/* It is sent, or given to the host, at the end of the section that makes it. */
+static bool is_kept(const ts_program *p, const ts_value *v)
+{
+    for (int i = 0; i < p->g->noutputs; i++)
+        if (p->g->outputs[i] == v)
+            return true;
+    return p->place[v->id].spot.next != NULL;
+}
+
+/* At home: what is made once, and visits again. Without phases, only what the forward pass made. */
+static bool gains(const offload *x, const tensor *t)
+{
+    const ts_kernel *maker = x->p->kernels[x->p->place[t->v->id].kernel];
+
+    if (t->n < 2 || (!ts_plan_phases(x->opt) && (maker->phase || ts_kernel_backward(maker))))
+        return false;
+    for (int i = 1; i < t->n; i++)
+        if (t->visits[i].changed) /* computed again */
+            return false;
+    return true;
+}
+
+static void add(offload *x, const ts_value *v, ts_spot *spot)
 {
     const ts_place *q = &x->p->place[v->id];
+    bool home = spot == &q->spot;
+    tensor t = {.v = v, .spot = spot, .kept = !is_state(v) && home && is_kept(x->p, v)};
 
-    if (!(x->opt->offload & TS_OFFLOAD_ACTIVATIONS) || v->kind != TS_VALUE_NODE ||
-        q->home != TS_HOME_BLOCK || q->alias || q->spot.next || ts_type_count(&v->type) < 2 ||
-        x->p->kernels[q->kernel]->phase || is_backward(x->p->kernels[q->kernel]))
-        return false;
-    for (int i = 0; i < x->p->g->noutputs; i++)
-        if (x->p->g->outputs[i] == v)
-            return false;
-    return used_part_by_part(x->p, v);
+    if (home && q->alias)
+        return; /* goes with its state */
+    find_visits(x, &t);
+    if (!is_state(v) && home && !gains(x, &t))
+        return;
+    spot->remote = true; /* where, memory.c says */
+    TS_PUSH(x->a, x->list, x->n, t);
 }
+
+static bool wanted(const offload *x, const ts_value *v)
+{
+    unsigned bit = ts_plan_offload_bit(x->p, v);
+    int64_t least = x->opt->offload_least[__builtin_ctz(bit)];
+
+    return x->opt->offload & bit && x->p->place[v->id].home == TS_HOME_BLOCK &&
+           ts_type_count(&v->type) >= (least ? least : 2);
+}
+
+static void find_tensors(offload *x)
+{
+    const ts_program *p = x->p;
+
+    for (int i = 0; i < p->g->nvalues; i++) {
+        const ts_value *v = p->g->values[i];
+        if (!wanted(x, v))
+            continue;
+        for (ts_spot *s = &p->place[i].spot; s; s = s->next)
+            add(x, v, s);
+    }
+}
+
+/* --- moves --- */
 
 static void add_move(offload *x, const ts_kernel *near, const ts_value *v, bool load)
 {
     ts_kernel *k = TS_NEW(x->a, ts_kernel);
+    ts_section *s = &x->p->pipe.sections[near->section];
+    size_t bytes = ts_layout_bytes(v);
 
     *k = (ts_kernel){.phase = near->phase, .device = near->device, .section = near->section};
+    k->step = near->step;
     k->nodes = 1;
     if (load) {
         k->load = v;
@@ -104,61 +192,31 @@ static void add_move(offload *x, const ts_kernel *near, const ts_value *v, bool 
         k->store = v;
         TS_PUSH(x->a, k->reads, k->nreads, (ts_value *)v);
     }
+    *(load ? &s->loads : &s->stores) += bytes;
     TS_PUSH(x->a, x->kernels, x->nkernels, k);
 }
 
-/* Is kernel k the first (or the last) to use v in its part? */
-static bool at_edge(const ts_program *p, int k, const ts_value *v, bool state, int step)
+static void add_moves(offload *x, int k, bool load)
 {
-    int mine = state ? p->kernels[k]->section : part(p, k);
-
-    for (int j = k + step; j >= 0 && j < p->nkernels; j += step)
-        if ((state ? p->kernels[j]->section : part(p, j)) == mine && uses(p, p->kernels[j], v))
-            return false;
-    return true;
-}
-
-/* Only the first part of an activation makes it; the others find it as it was stored. */
-static void moves(offload *x, int k, const ts_value *v, bool load)
-{
-    const ts_program *p = x->p;
-    bool state = v->kind == TS_VALUE_STATE, made = false, changed = false;
-
-    if (!uses(p, p->kernels[k], v) || !at_edge(p, k, v, state, load ? -1 : 1))
-        return;
-    for (int j = 0; j < p->nkernels; j++) {
-        bool same =
-            state ? p->kernels[j]->section == p->kernels[k]->section : part(p, j) == part(p, k);
-        changed = changed || (same && changes(p, p->kernels[j], v));
-        made = made || (!state && same && p->place[v->id].kernel == j);
-    }
-    if (load ? !made : changed)
-        add_move(x, p->kernels[k], v, load);
+    for (int i = 0; i < x->n; i++)
+        for (int j = 0; j < x->list[i].n; j++) {
+            const visit *y = &x->list[i].visits[j];
+            if (load ? y->first == k && !y->made : y->last == k && y->changed)
+                add_move(x, x->p->kernels[k], x->list[i].v, load);
+        }
 }
 
 void ts_plan_offload(ts_arena *a, const ts_options *opt, ts_program *p)
 {
     offload x = {.a = a, .opt = opt, .p = p};
-    const ts_value **list = NULL;
-    int n = 0;
 
     if (!opt->offload)
         return;
-    for (int i = 0; i < p->g->nvalues; i++) {
-        const ts_value *v = p->g->values[i];
-        bool wanted = v->kind == TS_VALUE_STATE ? wanted_state(&x, &p->g->states[v->index])
-                                                : wanted_value(&x, v);
-        if (!wanted)
-            continue;
-        p->place[v->id].remote = true; /* where, memory.c says */
-        TS_PUSH(a, list, n, v);
-    }
+    find_tensors(&x);
     for (int k = 0; k < p->nkernels; k++) {
-        for (int i = 0; i < n; i++)
-            moves(&x, k, list[i], true);
+        add_moves(&x, k, true);
         TS_PUSH(a, x.kernels, x.nkernels, p->kernels[k]);
-        for (int i = 0; i < n; i++)
-            moves(&x, k, list[i], false);
+        add_moves(&x, k, false);
     }
     p->kernels = x.kernels;
     p->nkernels = x.nkernels;

@@ -21,10 +21,12 @@
 
 typedef struct ts_section {
     int phase, device;
-    int level;        /* in its phase: how many devices the data has come through */
-    int first, count; /* its kernels, which follow each other */
-    double seconds;   /* of one micro-batch or update, modelled */
-    const char *name; /* the blocks in it, for people */
+    int step;             /* phased execution: forward 0, 1, 2, backward 2, 3, 4; 0 else */
+    int level;            /* in its phase and step: how many devices the data has come through */
+    int first, count;     /* its kernels, which follow each other */
+    double seconds;       /* of one micro-batch or update, modelled */
+    size_t loads, stores; /* bytes from the host's memory, and to it */
+    const char *name;     /* the blocks in it, for people */
 } ts_section;
 
 /* What is copied to another device when a section is done: a value of this micro-batch, or a state
@@ -32,7 +34,8 @@ typedef struct ts_section {
 typedef struct ts_send {
     int section, device; /* from, to */
     bool state;
-    size_t from, to, bytes; /* offsets in the two blocks */
+    bool remote;            /* to the host's memory: the device loads it when it needs it */
+    size_t from, to, bytes; /* offsets in the two blocks, or `to` in the host's memory */
     int from_depth, depth;  /* micro-batches kept at each end */
     int nreaders;
     const int *readers; /* sections of `device` that read it */

@@ -27,6 +27,7 @@ typedef struct ts_kernel {
     const ts_value *load, *store;  /* a kernel of its own: from the host's memory, or to it */
     const struct ts_kernel *again; /* the same kernel, which has run before */
     int phase, device, section;
+    int step;     /* phased execution: the number of its phase */
     int index;    /* in the program */
     bool wait;    /* all threads must have finished what comes before */
     double flops; /* of its body */
@@ -47,6 +48,9 @@ typedef struct ts_spot {
     int device;
     size_t offset, bytes;
     int depth;
+    bool remote;      /* kept in the host's memory, and here only when it is used */
+    size_t remote_at; /* there */
+    int remote_depth;
     struct ts_spot *next; /* the copy on another device */
 } ts_spot;
 
@@ -55,9 +59,6 @@ typedef struct ts_place {
     ts_spot spot;          /* where it is made, and the copies it is sent to */
     int kernel;            /* its maker, -1 for none */
     const ts_value *alias; /* lies in this state's memory: an update in place */
-    bool remote;           /* at home in the host's memory */
-    size_t remote_at;
-    int remote_depth; /* micro-batches kept there */
 } ts_place;
 
 typedef struct ts_program {
@@ -83,16 +84,21 @@ ts_status ts_plan_schedule(ts_arena *a, ts_program *p);
 /* device.c */
 ts_status ts_plan_devices(ts_arena *a, const ts_options *opt, ts_program *p);
 const ts_node *ts_kernel_node(const ts_kernel *k); /* that it is made for, or NULL: a load */
-void ts_plan_renumber(ts_program *p);              /* after kernels were put between others */
+bool ts_kernel_backward(const ts_kernel *k);
+int ts_plan_phases(const ts_options *opt); /* of the forward pass; 0: not phased */
+void ts_plan_renumber(ts_program *p);      /* after kernels were put between others */
+/* Of the user's graph: a block reads nothing of a later phase. */
+ts_status ts_plan_check_phases(const ts_graph *g, const ts_options *opt);
 /* recompute.c, offload.c */
 void ts_plan_recompute(ts_arena *a, ts_program *p);
 void ts_plan_offload(ts_arena *a, const ts_options *opt, ts_program *p);
-/* The memory of v on a device that has it. */
+unsigned ts_plan_offload_bit(const ts_program *p, const ts_value *v); /* what v counts as */
 /* x is v, or v's next value in the same memory. */
 static inline bool ts_place_shared(const ts_program *p, const ts_value *x, const ts_value *v)
 {
     return x == v || p->place[x->id].alias == v;
 }
+/* The memory of v on a device that has it. */
 const ts_spot *ts_place_spot(const ts_program *p, const ts_value *v, int device);
 /* memory.c */
 ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p);

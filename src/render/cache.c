@@ -131,13 +131,20 @@ static const char *options_text(ts_arena *a, const ts_options *opt)
         TS_MAX(1, opt->output_period), opt->skip ? opt->skip : "", !opt->no_winograd);
     ts_text_printf(&t, " replicas=%d processes=%d offload=%u", TS_MAX(1, opt->replicas),
                    TS_MAX(1, opt->processes), opt->offload);
+    for (int i = 0; i < TS_COUNT(opt->offload_least) && opt->offload; i++)
+        ts_text_printf(&t, "%s%lld", i ? "," : " least=", (long long)opt->offload_least[i]);
     if (opt->device_memory)
         ts_text_printf(&t, " memory=%lld", (long long)opt->device_memory);
     if (opt->nstages || opt->devices > 1)
         ts_text_printf(&t, " devices=%d schedule=%d queue=%d recompute=%d", opt->devices,
                        opt->schedule, opt->queue_depth, opt->recompute);
+    if (opt->schedule == TS_PHASED)
+        ts_text_printf(&t, " separate=%d by_pass=%d", opt->separate_backward, opt->offload_by_pass);
     for (int i = 0; i < opt->nstages; i++) {
-        ts_text_printf(&t, " %d:", opt->stages[i].device);
+        ts_text_printf(&t, " %d", opt->stages[i].device);
+        if (opt->schedule == TS_PHASED)
+            ts_text_printf(&t, "/%d", opt->stages[i].phase);
+        ts_text_printf(&t, ":");
         for (int b = 0; b < opt->stages[i].nblocks; b++)
             ts_text_printf(&t, "%s%zu.%s", b ? "," : "", strlen(opt->stages[i].blocks[b]),
                            opt->stages[i].blocks[b]);

@@ -216,12 +216,12 @@ static void move(ts_render *r, const ts_kernel *k, ts_cut *cut)
 {
     enum { PAGE = 4096, LEAST = 8 };
     const ts_value *v = k->load ? k->load : k->store;
-    const ts_place *q = &r->p->place[v->id];
-    size_t bytes = ts_place_spot(r->p, v, k->device)->bytes;
-    const char *there = q->remote_depth == 1
-                            ? ts_arena_printf(r->a, "%zu", q->remote_at)
-                            : ts_arena_printf(r->a, "%zu + c->mb %% %d * %zu", q->remote_at,
-                                              q->remote_depth, ts_ring_stride(bytes));
+    const ts_spot *s = ts_place_spot(r->p, v, k->device);
+    size_t bytes = s->bytes;
+    const char *there = s->remote_depth == 1
+                            ? ts_arena_printf(r->a, "%zu", s->remote_at)
+                            : ts_arena_printf(r->a, "%zu + c->mb %% %d * %zu", s->remote_at,
+                                              s->remote_depth, ts_ring_stride(bytes));
 
     ts_text_printf(&r->body,
                    "\n" TS_UNIT "/* %s %s */\nvoid k%d(const ctx *c, int64_t lo, int64_t hi)\n{\n",

@@ -6,7 +6,8 @@
  *     [replicas add up their gradients]
  *     phase 1 kernels                        the weight update when A > 1
  *
- * loop.c runs this on one device, lanes.c on several, and loop.c with the reference executor.
+ * loop.c runs this on one device, lanes.c on several or in phases, and loop.c with the reference
+ * executor.
  * Nothing is allocated after ts_engine_new.
  */
 #include "run/engine.h"
@@ -92,6 +93,16 @@ static ts_status init_states(ts_engine *e)
     return TS_OK;
 }
 
+/* Does a micro-batch run without a phase or another device in between? */
+static bool in_one_go(const ts_executable *x)
+{
+    int n = 0;
+
+    for (int i = 0; i < x->pipe.nsections; i++)
+        n += !x->pipe.sections[i].phase;
+    return n <= 1;
+}
+
 static ts_status start_native(ts_engine *e)
 {
     const ts_executable *x = e->exe;
@@ -104,7 +115,7 @@ static ts_status start_native(ts_engine *e)
     TS_TRY(ts_alloc((size_t)x->replicas * sizeof(char *), "the replicas", (void **)&e->remotes));
     for (int r = 0; r < x->replicas && x->remote_bytes; r++)
         TS_TRY(ts_alloc(x->remote_bytes, "what is offloaded", (void **)&e->remotes[r]));
-    if (n == 1)
+    if (n == 1 && in_one_go(x))
         return ts_loop_start(e);
     return ts_lanes_new(e, &e->lanes);
 }

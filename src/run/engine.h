@@ -40,6 +40,12 @@ static inline char *ts_engine_block(const ts_engine *e, int replica, int device)
     return e->blocks[replica * e->exe->pipe.ndevices + device];
 }
 
+/* An output of micro-batch 0: on its device or, when it is a state, maybe with the host. */
+static inline const char *ts_engine_output(const ts_engine *e, int replica, const ts_slot *s)
+{
+    return ts_engine_block(e, replica, s->at.device) + s->at.offset;
+}
+
 /* Random numbers differ for every micro-batch of every replica of every process: as if they had
  * come one after the other. */
 static inline uint64_t ts_engine_stride(const ts_engine *e)

@@ -65,8 +65,7 @@ static void run_section(void *arg, int member, int size)
     }
 }
 
-static void give_outputs(const ts_lanes *l, int replica, int section, int m, const char *block,
-                         uint64_t mb)
+static void give_outputs(const ts_lanes *l, int replica, int section, int m, uint64_t mb)
 {
     const ts_executable *x = l->e->exe;
 
@@ -75,7 +74,8 @@ static void give_outputs(const ts_lanes *l, int replica, int section, int m, con
         size_t turn = s->depth > 1 ? (size_t)(mb % (uint64_t)s->depth) : 0;
         if (s->section == section)
             ts_output_give(l->e, i, replica, m,
-                           block + s->at.offset + turn * ts_ring_stride(s->info.bytes));
+                           ts_engine_output(l->e, replica, s) +
+                               turn * ts_ring_stride(s->info.bytes));
     }
 }
 
@@ -88,7 +88,7 @@ static void send(const ts_lanes *l, int replica, int section, uint64_t mb)
         size_t stride = ts_ring_stride(s->bytes);
         if (s->section != section)
             continue;
-        memcpy(ts_engine_block(l->e, replica, s->device) + s->to +
+        memcpy(ts_engine_block(l->e, replica, s->remote ? TS_REMOTE : s->device) + s->to +
                    (size_t)(mb % (uint64_t)s->depth) * stride,
                ts_engine_block(l->e, replica, p->sections[section].device) + s->from +
                    (size_t)(mb % (uint64_t)s->from_depth) * stride,
@@ -138,7 +138,7 @@ static void run_item(ts_lanes *l, lane *x, int replica, const ts_item *item, int
     ts_monitor_begin(e, replica * l->order.ndevices + s->device);
     ts_team_run_some(x->team, TS_MIN(l->threads, x->threads), run_section, x);
     if (!s->phase && ts_output_slot(e->exe, m) >= 0)
-        give_outputs(l, replica, item->section, m, x->ctx.m, mb);
+        give_outputs(l, replica, item->section, m, mb);
     send(l, replica, item->section, mb);
     if (item->section == l->last && !replica)
         e->times[m].computed = e->times[m].given = ts_now();

@@ -72,7 +72,7 @@ static void loop(void *arg, int member, int size)
             t->computed = t->given = ts_now();
         if (ts_output_slot(exe, m) >= 0) {
             for (int i = 0; i < exe->noutputs && t; i++)
-                ts_output_give(e, i, 0, m, c.m + exe->outputs[i].at.offset);
+                ts_output_give(e, i, 0, m, ts_engine_output(e, 0, &exe->outputs[i]));
             if (t)
                 t->given = ts_now();
             ts_team_wait(e->team);

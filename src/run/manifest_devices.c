@@ -1,9 +1,10 @@
 /* manifest_devices.c - the manifest's part about devices:
  *
  *   "devices": {"memory": [[states, peak], ...], "remote": bytes, "sharded": false,
- *               "sections": [[phase, device, level, first, count, seconds, "B1"], ...],
- *               "sends": [[section, device, state, from, to, bytes, from_depth, depth, readers],
- * ...]}
+ *               "sections": [[phase, device, step, level, first, count, seconds, loads, stores,
+ *                             "B1"], ...],
+ *               "sends": [[section, device, state, remote, from, to, bytes, from_depth, depth,
+ *                          readers], ...]}
  */
 #include "run/manifest.h"
 #include <limits.h>
@@ -14,8 +15,9 @@ enum { MOST = 4096 }; /* devices; sections are few more */
 
 static json_t *section_json(const ts_section *s)
 {
-    return json_pack("[i, i, i, i, i, f, s]", s->phase, s->device, s->level, s->first, s->count,
-                     s->seconds, s->name);
+    return json_pack("[i, i, i, i, i, i, f, I, I, s]", s->phase, s->device, s->step, s->level,
+                     s->first, s->count, s->seconds, (json_int_t)s->loads, (json_int_t)s->stores,
+                     s->name);
 }
 
 static json_t *send_json(const ts_send *s)
@@ -24,7 +26,7 @@ static json_t *send_json(const ts_send *s)
 
     for (int i = 0; i < s->nreaders; i++)
         json_array_append_new(readers, json_integer(s->readers[i]));
-    return json_pack("[i, i, b, I, I, I, i, i, o]", s->section, s->device, s->state,
+    return json_pack("[i, i, b, b, I, I, I, i, i, o]", s->section, s->device, s->state, s->remote,
                      (json_int_t)s->from, (json_int_t)s->to, (json_int_t)s->bytes, s->from_depth,
                      s->depth, readers);
 }
@@ -75,12 +77,18 @@ static const char *read_sections(ts_executable *x, const json_t *list)
     for (size_t i = 0; i < n; i++) {
         ts_section *s = &x->pipe.sections[i];
         const char *name;
-        if (json_unpack(json_array_get(list, i), "[i, i, i, i, i, F, s]", &s->phase, &s->device,
-                        &s->level, &s->first, &s->count, &s->seconds, &name))
-            return "a section needs six numbers and a name";
+        json_int_t loads, stores;
+        if (json_unpack(json_array_get(list, i), "[i, i, i, i, i, i, F, I, I, s]", &s->phase,
+                        &s->device, &s->step, &s->level, &s->first, &s->count, &s->seconds, &loads,
+                        &stores, &name))
+            return "a section needs nine numbers and a name";
         if ((s->phase != 0 && s->phase != 1) || s->device < 0 || s->device >= x->pipe.ndevices ||
-            s->level < 0 || s->level > INT_MAX / 2)
+            s->level < 0 || s->level > INT_MAX / 2 || s->step < 0)
             return "a section is on no device";
+        if (loads < 0 || stores < 0)
+            return "a size is negative";
+        s->loads = (size_t)loads;
+        s->stores = (size_t)stores;
         if (s->first != next || s->count < 0 || s->count > x->stats.kernels - next)
             return "a section has kernels that are not there";
         next += s->count;
@@ -95,7 +103,7 @@ static bool inside(size_t block, json_int_t offset, json_int_t bytes, int depth)
     size_t room;
 
     return offset >= 0 && bytes >= 0 && depth >= 1 &&
-           !__builtin_mul_overflow((size_t)bytes + 64, (size_t)depth - 1, &room) &&
+           !__builtin_mul_overflow(ts_ring_stride((size_t)bytes), (size_t)depth - 1, &room) &&
            !__builtin_add_overflow(room, (size_t)bytes, &room) && room <= block &&
            (size_t)offset <= block - room;
 }
@@ -124,11 +132,11 @@ static const char *read_sends(ts_executable *x, const json_t *list)
     for (size_t i = 0; i < n; i++) {
         ts_send *s = &x->pipe.sends[i];
         json_int_t from, to, bytes;
-        int state;
+        int state, remote;
         const char *wrong;
         json_t *readers;
-        if (json_unpack(json_array_get(list, i), "[i, i, b, I, I, I, i, i, o]", &s->section,
-                        &s->device, &state, &from, &to, &bytes, &s->from_depth, &s->depth,
+        if (json_unpack(json_array_get(list, i), "[i, i, b, b, I, I, I, i, i, o]", &s->section,
+                        &s->device, &state, &remote, &from, &to, &bytes, &s->from_depth, &s->depth,
                         &readers))
             return "a send needs eight numbers and its readers";
         if (s->section < 0 || s->section >= x->pipe.nsections || s->device < 0 ||
@@ -136,9 +144,10 @@ static const char *read_sends(ts_executable *x, const json_t *list)
             return "something is sent to no device";
         if (!inside(x->bytes[x->pipe.sections[s->section].device].peak, from, bytes,
                     s->from_depth) ||
-            !inside(x->bytes[s->device].peak, to, bytes, s->depth))
+            !inside(remote ? x->remote_bytes : x->bytes[s->device].peak, to, bytes, s->depth))
             return "what is sent lies outside the block";
         s->state = state;
+        s->remote = remote;
         s->from = (size_t)from;
         s->to = (size_t)to;
         s->bytes = (size_t)bytes;

@@ -74,6 +74,14 @@ static void kernels(ts_text *t, const ts_module *m)
     }
 }
 
+static bool in_phases(const ts_executable *x)
+{
+    for (int i = 0; i < x->pipe.nsections; i++)
+        if (x->pipe.sections[i].step)
+            return true;
+    return false;
+}
+
 static void facts(ts_text *t, const ts_executable *x)
 {
     static const char *const modes[] = {"default", "final", "all", "sum", "every_n"};
@@ -87,9 +95,11 @@ static void facts(ts_text *t, const ts_executable *x)
     ts_text_printf(t, "gradient_accumulation  %d\n", x->gradient_accumulation);
     if (x->replicas > 1)
         ts_text_printf(t, "replicas               %d\n", x->replicas);
-    if (x->pipe.ndevices > 1)
+    if (x->pipe.ndevices > 1 || in_phases(x))
         ts_text_printf(t, "devices                %d, %s\n", x->pipe.ndevices,
-                       x->pipe.sharded ? "sharded" : "pipelined");
+                       in_phases(x)      ? "phased"
+                       : x->pipe.sharded ? "sharded"
+                                         : "pipelined");
     ts_text_printf(t, "output_mode            %s\n", modes[x->mode]);
     if (x->mode == TS_OUT_EVERY_N)
         ts_text_printf(t, "output_period          %d\n", x->output_period);
@@ -108,6 +118,8 @@ static void memory(ts_text *t, const ts_executable *x)
     ts_text_printf(t, "\nmemory\n  %-12s %12s\n", "part", "bytes");
     ts_text_printf(t, "  %-12s %12zu\n  %-12s %12zu\n  %-12s %12zu\n", "states", states, "working",
                    block > states ? block - states : 0, "block", block);
+    if (x->remote_bytes)
+        ts_text_printf(t, "  %-12s %12zu\n", "host", x->remote_bytes);
 }
 
 static void devices(ts_text *t, const ts_executable *x)
@@ -117,12 +129,13 @@ static void devices(ts_text *t, const ts_executable *x)
     ts_text_printf(t, "\ndevices\n  %6s %12s %12s\n", "device", "states", "block");
     for (int i = 0; i < p->ndevices; i++)
         ts_text_printf(t, "  %6d %12zu %12zu\n", i, x->bytes[i].states, x->bytes[i].peak);
-    ts_text_printf(t, "\nsections\n  %4s %6s %5s %5s %7s %12s  blocks\n", "#", "device", "phase",
-                   "level", "kernels", "modelled us");
+    ts_text_printf(t, "\nsections\n  %4s %6s %-6s %5s %5s %7s %12s %12s %12s  blocks\n", "#",
+                   "device", "part", "phase", "level", "kernels", "modelled us", "loads", "stores");
     for (int i = 0; i < p->nsections; i++) {
         const ts_section *s = &p->sections[i];
-        ts_text_printf(t, "  %4d %6d %5d %5d %7d %12.1f  %s\n", i, s->device, s->phase, s->level,
-                       s->count, 1e6 * s->seconds, s->name);
+        ts_text_printf(t, "  %4d %6d %-6s %5d %5d %7d %12.1f %12zu %12zu  %s\n", i, s->device,
+                       s->phase ? "update" : "batch", s->step, s->level, s->count, 1e6 * s->seconds,
+                       s->loads, s->stores, s->name);
     }
     ts_text_printf(t, "\nsends\n  %7s %4s %4s %12s %6s  what\n", "section", "from", "to", "bytes",
                    "depth");
@@ -130,7 +143,9 @@ static void devices(ts_text *t, const ts_executable *x)
         const ts_send *s = &p->sends[i];
         ts_text_printf(t, "  %7d %4d %4d %12zu %6d  %s\n", s->section,
                        p->sections[s->section].device, s->device, s->bytes, s->depth,
-                       s->state ? "state" : "value");
+                       s->remote  ? s->state ? "state, to the host" : "value, to the host"
+                       : s->state ? "state"
+                                  : "value");
     }
 }
 
@@ -154,7 +169,7 @@ char *ts_inspect(ts_arena *a, const ts_executable *x)
     slots(&t, "states", x->states, x->nstates, true);
     if (x->module) {
         memory(&t, x);
-        if (x->pipe.ndevices > 1)
+        if (x->pipe.ndevices > 1 || x->remote_bytes || in_phases(x))
             devices(&t, x);
         kernels(&t, x->module);
     }

@@ -48,7 +48,7 @@ static void add_work(layers *x)
     for (int i = 0; i < x->p->nkernels; i++) {
         const ts_kernel *k = x->p->kernels[i];
         const ts_node *n = ts_kernel_node(k);
-        if (!n || k->phase)
+        if (!n || k->phase || k->load || k->store)
             continue;
         ts_plan_layer *l = layer_of(x, n->layer, n->block, k->device);
         l->flops += k->flops;
@@ -137,6 +137,8 @@ static char kind_of(const ts_program *p, const ts_section *s)
         return 'U';
     for (int i = s->first; i < s->first + s->count; i++) {
         const ts_node *n = ts_kernel_node(p->kernels[i]);
+        if (p->kernels[i]->load || p->kernels[i]->store)
+            continue;
         if (n && n->backward)
             backward = true;
         else
@@ -155,6 +157,7 @@ static void find_sections(ts_arena *a, const ts_program *p, ts_plan_info *out)
         const ts_section *s = &p->pipe.sections[i];
         sections[i] = (ts_plan_section){.device = s->device,
                                         .kernels = s->count,
+                                        .phase = s->step,
                                         .kind = kind_of(p, s),
                                         .blocks = ts_arena_strdup(a, s->name ? s->name : ""),
                                         .seconds = s->seconds};
@@ -174,21 +177,48 @@ static void find_sections(ts_arena *a, const ts_program *p, ts_plan_info *out)
     out->nsections = p->pipe.nsections;
 }
 
+/* Of the state, else of the layer, else of the block. */
+static const char *name_of(ts_arena *a, const ts_value *v)
+{
+    const char *name = v->name ? v->name : v->node ? v->node->layer : "";
+
+    if (v->node && (!name || !name[0]))
+        name = v->node->block;
+    return ts_arena_strdup(a, name ? name : "");
+}
+
+static void find_moves(ts_arena *a, const ts_program *p, ts_plan_info *out)
+{
+    ts_plan_move *moves = NULL;
+
+    for (int i = 0; i < p->nkernels; i++) {
+        const ts_kernel *k = p->kernels[i];
+        const ts_value *v = k->load ? k->load : k->store;
+        if (!v)
+            continue;
+        TS_PUSH(a, moves, out->nmoves,
+                ((ts_plan_move){.section = k->section,
+                                .what = ts_plan_offload_bit(p, v),
+                                .load = k->load != NULL,
+                                .name = name_of(a, v),
+                                .bytes = (int64_t)ts_place_spot(p, v, k->device)->bytes}));
+    }
+    out->moves = moves;
+    out->host = (int64_t)p->remote_bytes;
+}
+
 static void find_sends(ts_arena *a, const ts_program *p, ts_plan_info *out)
 {
     ts_plan_send *sends = TS_NEWS(a, ts_plan_send, p->pipe.nsends);
 
     for (int i = 0; i < p->pipe.nsends; i++) {
         const ts_send *s = &p->pipe.sends[i];
-        const ts_value *v = p->sent[i];
-        const char *name = v->name ? v->name : v->node ? v->node->layer : "";
-        if (v->node && (!name || !name[0]))
-            name = v->node->block;
         sends[i] = (ts_plan_send){.section = s->section,
                                   .from = p->pipe.sections[s->section].device,
                                   .to = s->device,
-                                  .name = ts_arena_strdup(a, name ? name : ""),
+                                  .name = name_of(a, p->sent[i]),
                                   .state = s->state,
+                                  .host = s->remote,
                                   .depth = s->depth,
                                   .bytes = (int64_t)s->bytes};
     }
@@ -214,13 +244,15 @@ static int second_part(const drawing *d)
     return d->steps > HEAD + TAIL + 1 ? d->steps - TAIL : HEAD;
 }
 
-/* F0, and F'0 for the second forward section of a device. */
+/* F0, and F'0 for the second forward section of a device; in phases F1.0. */
 static const char *cell(ts_arena *a, const ts_plan_info *plan, const ts_item *x)
 {
     const ts_plan_section *s = &plan->sections[x->section];
     char marks[8] = "";
     size_t n = 0;
 
+    if (plan->phases)
+        return ts_arena_printf(a, "%c%d.%d", s->kind, s->phase, x->m);
     for (int i = 0; i < x->section && n < sizeof(marks) - 1; i++)
         if (plan->sections[i].device == s->device && plan->sections[i].kind == s->kind)
             marks[n++] = '\'';
@@ -368,9 +400,11 @@ static void find_schedule(ts_arena *a, const ts_program *p, const ts_options *op
 void ts_plan_describe(ts_arena *a, const ts_program *p, const ts_options *opt, ts_plan_info *out)
 {
     out->sharded = p->pipe.sharded;
+    out->phases = ts_plan_phases(opt);
     out->replicas = TS_MAX(1, opt->replicas);
     find_layers(a, p, out);
     find_sections(a, p, out);
     find_sends(a, p, out);
+    find_moves(a, p, out);
     find_schedule(a, p, opt, out);
 }

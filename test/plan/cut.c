@@ -46,7 +46,7 @@ static void check(const ts_graph *g, const char *const *blocks, int layers, int 
     double layer[MOST], time[MOST], hand, slowest = 0;
 
     for (int i = 0; i < layers; i++)
-        stages[i] = (ts_stage){&blocks[i], 1, i};
+        stages[i] = (ts_stage){&blocks[i], 1, .device = i};
     device_times(g, (ts_options){.stages = stages, .nstages = layers}, layer);
     hand = best(layer, 0, layers, devices);
     device_times(g, (ts_options){.devices = devices}, time);

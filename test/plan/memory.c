@@ -10,6 +10,10 @@
 
 #include <cmocka.h>
 
+enum { DEVICES = 4 };
+
+static const char *const blocks[] = {"B1", "B2", "B3", "B4"};
+
 /* NULL: there is nothing to train in it. */
 static const ts_program *plan(ts_arena *a, const ts_graph *g, const ts_options *opt)
 {
@@ -76,7 +80,7 @@ static void check_updates(const ts_program *p)
         const ts_place *q = &p->place[i];
         for (int k = q->kernel + 1; q->alias && k < p->nkernels; k++)
             for (int r = 0; r < p->kernels[k]->nreads; r++)
-                if (p->kernels[k]->reads[r] == q->alias &&
+                if (p->kernels[k]->reads[r] == q->alias && !p->kernels[k]->store &&
                     p->kernels[k]->phase == p->kernels[q->kernel]->phase)
                     fail_msg("kernel %d reads %s after kernel %d updated it", k, q->alias->name,
                              q->kernel);
@@ -173,6 +177,299 @@ static void random_nets(void **state)
     assert_true(planned > 100);
 }
 
+/* --- off-load and phases: a run without arithmetic --- */
+
+/* Which version of each value lies where. 0 is rubbish: somebody else wrote over it. */
+typedef struct replay {
+    const ts_program *p;
+    int *made;             /* by value: its latest version */
+    int (*here)[DEVICES];  /* by value: the version in the device's block */
+    int (*there)[DEVICES]; /* and the device's in the host's memory */
+} replay;
+
+/* A next value in its state's memory is the state from then on. */
+static const ts_value *holder(const ts_program *p, const ts_value *v, int device)
+{
+    return p->place[v->id].alias && device == p->place[v->id].spot.device ? p->place[v->id].alias
+                                                                          : v;
+}
+
+static void replay_write(replay *x, const ts_value *v, int device, int version)
+{
+    const ts_spot *mine = ts_place_spot(x->p, v, device);
+
+    v = holder(x->p, v, device);
+    for (int i = 0; i < x->p->g->nvalues; i++) {
+        const ts_value *y = x->p->g->values[i];
+        const ts_spot *s = ts_place_spot(x->p, y, device);
+        if (x->p->place[i].home == TS_HOME_BLOCK && s->device == device && y != v &&
+            holder(x->p, y, device) == y && s->offset < mine->offset + mine->bytes &&
+            mine->offset < s->offset + s->bytes)
+            x->here[i][device] = 0;
+    }
+    x->here[v->id][device] = version;
+}
+
+static void replay_read(const replay *x, const ts_value *v, const ts_kernel *k)
+{
+    const ts_value *h = holder(x->p, v, k->device);
+
+    if (x->p->place[v->id].home == TS_HOME_BLOCK && !x->here[h->id][k->device])
+        fail_msg("kernel %d on device %d reads %%%d, which is not there", k->index, k->device,
+                 v->id);
+    if (x->p->place[v->id].home == TS_HOME_BLOCK && x->here[h->id][k->device] != x->made[h->id])
+        fail_msg("kernel %d on device %d reads version %d of %%%d, not %d", k->index, k->device,
+                 x->here[h->id][k->device], v->id, x->made[h->id]);
+}
+
+static void replay_kernel(replay *x, const ts_kernel *k)
+{
+    int d = k->device;
+
+    if (k->load) {
+        assert_true(ts_place_spot(x->p, k->load, d)->remote);
+        replay_write(x, k->load, d, x->there[k->load->id][d]);
+        return;
+    }
+    for (int r = 0; r < k->nreads; r++)
+        replay_read(x, k->reads[r], k);
+    if (k->store)
+        x->there[k->store->id][d] = x->here[k->store->id][d];
+    for (int r = 0; r < k->nroots; r++) {
+        const ts_value *h = holder(x->p, k->roots[r], d);
+        replay_write(x, k->roots[r], d, ++x->made[h->id]);
+    }
+}
+
+/* Outputs are there, and what is sent arrives. */
+static void replay_end(replay *x, int section)
+{
+    const ts_program *p = x->p;
+    const ts_section *s = &p->pipe.sections[section];
+
+    for (int i = 0; i < p->g->noutputs; i++) {
+        const ts_value *v = p->g->outputs[i];
+        int k = p->place[v->id].kernel;
+        if (k >= 0 && p->kernels[k]->section == section)
+            replay_read(x, v, p->kernels[k]);
+    }
+    for (int i = 0; i < p->pipe.nsends; i++) {
+        const ts_send *y = &p->pipe.sends[i];
+        const ts_value *v = p->sent[i];
+        const ts_value *h = holder(p, v, s->device);
+        if (y->section != section)
+            continue;
+        replay_read(x, v, p->kernels[s->first]);
+        x->made[v->id] = x->made[h->id];
+        if (y->remote)
+            x->there[v->id][y->device] = x->here[h->id][s->device];
+        else
+            replay_write(x, v, y->device, x->here[h->id][s->device]);
+    }
+}
+
+/* Two iterations of two micro-batches, section after section. */
+static void check_replay(const ts_program *p)
+{
+    replay x = {.p = p, .made = calloc((size_t)p->g->nvalues, sizeof(int))};
+
+    x.here = calloc((size_t)p->g->nvalues, sizeof(*x.here));
+    x.there = calloc((size_t)p->g->nvalues, sizeof(*x.there));
+    for (int i = 0; i < p->g->nstates; i++) {
+        const ts_value *v = p->g->states[i].value;
+        x.made[v->id] = 1;
+        for (const ts_spot *s = &p->place[v->id].spot; s; s = s->next)
+            *(s->remote ? &x.there[v->id][s->device] : &x.here[v->id][s->device]) = 1;
+    }
+    for (int m = 0; m < 6; m++) /* 2 and 5: the update */
+        for (int i = 0; i < p->pipe.nsections; i++) {
+            const ts_section *s = &p->pipe.sections[i];
+            if (s->phase != (m % 3 == 2))
+                continue;
+            for (int k = s->first; k < s->first + s->count; k++)
+                replay_kernel(&x, p->kernels[k]);
+            replay_end(&x, i);
+        }
+    for (int i = 0; i < p->g->nstates; i++) { /* where the host looks */
+        const ts_value *v = p->g->states[i].value;
+        const ts_spot *s = &p->place[v->id].spot;
+        int found = s->remote ? x.there[v->id][s->device] : x.here[v->id][s->device];
+        assert_int_equal(found, x.made[v->id]);
+    }
+    free(x.made);
+    free(x.here);
+    free(x.there);
+}
+
+/* All that the kernels of a section touch, and what waits on its device for later ones. */
+static size_t section_bytes(const ts_program *p, int section)
+{
+    const ts_section *s = &p->pipe.sections[section];
+    size_t sum = 0;
+
+    for (int i = 0; i < p->g->nvalues; i++) {
+        const ts_value *v = p->g->values[i];
+        const ts_spot *spot = ts_place_spot(p, v, s->device);
+        bool before = v->kind == TS_VALUE_STATE && !spot->remote, after = before;
+        if (p->place[i].home != TS_HOME_BLOCK || p->place[i].alias || spot->device != s->device)
+            continue;
+        for (int k = 0; k < p->nkernels; k++) {
+            const ts_kernel *x = p->kernels[k];
+            bool touched = false;
+            for (int r = 0; r < x->nroots; r++)
+                touched = touched || ts_place_shared(p, x->roots[r], v);
+            for (int r = 0; r < x->nreads; r++)
+                touched = touched || ts_place_shared(p, x->reads[r], v);
+            if (!touched || x->device != s->device)
+                continue;
+            before = before || x->section == section || (x->section < section && !spot->remote);
+            after = after || x->section == section || (x->section > section && !spot->remote);
+        }
+        sum += before && after ? TS_ROUND_UP(spot->bytes, 64) : 0;
+    }
+    return sum;
+}
+
+static size_t largest_section(const ts_program *p)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < p->pipe.nsections; i++)
+        most = TS_MAX(most, section_bytes(p, i));
+    return most;
+}
+
+static int count_moves(const ts_program *p)
+{
+    int n = 0;
+
+    for (int k = 0; k < p->nkernels; k++)
+        n += p->kernels[k]->load || p->kernels[k]->store;
+    return n;
+}
+
+/* Four equal layers with as many weights each, and a sum of what the first and the last made. */
+static ts_graph *four_layers(int64_t batch)
+{
+    ts_graph *g = ts_graph_new("four");
+    ts_value *x = ts_input(g, "x", TS_F32, batch, 96), *t = ts_input(g, "labels", TS_I32, batch);
+    ts_value *first = NULL;
+
+    for (int i = 0; i < 4; i++) {
+        char name[8];
+        snprintf(name, sizeof(name), "fc%d", i);
+        ts_block_begin(g, blocks[i]);
+        x = ts_tanh(ts_linear(x, name, 96));
+        first = first ? first : x;
+        if (i == 3)
+            ts_loss(ts_cross_entropy(ts_add(x, first), t));
+        ts_block_end(g);
+    }
+    return g;
+}
+
+static const ts_program *phase_plan(ts_arena *a, const ts_graph *g, int devices, ts_options opt)
+{
+    static ts_stage stages[4];
+    static ts_optimizer adam;
+    const ts_program *p;
+
+    adam = ts_adamw(0.01);
+    opt.optimizer = &adam;
+    opt.stages = stages;
+    opt.nstages = 4;
+    for (int i = 0; i < 4; i++)
+        stages[i] = (ts_stage){&blocks[i], 1, i % devices, i};
+    p = plan(a, g, &opt);
+    check_updates(p);
+    if (devices == 1)
+        check_waits(p);
+    check_replay(p);
+    return p;
+}
+
+/* Nets whose blocks are phases: each is there when it runs, and the device needs what the largest
+ * one does. */
+static void phases(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        ts_graph *g = i == 0 ? net_pipeline(8) : i == 1 ? four_layers(8) : four_layers(64);
+        for (int A = 1; A < 3; A++) {
+            ts_arena *a = ts_arena_new();
+            ts_options sharded = {.gradient_accumulation = A, .schedule = TS_SHARDED},
+                       all = {.gradient_accumulation = A,
+                              .schedule = TS_PHASED,
+                              .offload = TS_OFFLOAD_ALL},
+                       separate = all, pass = all, some = all;
+            const ts_program *plain, *serial, *parallel;
+            int moved;
+            sharded.skip = "spread";
+            separate.separate_backward = true;
+            pass.offload_by_pass = true;
+            some.offload = TS_OFFLOAD_OPTIMIZER | TS_OFFLOAD_ACCUMULATORS;
+            plain = phase_plan(a, g, 1, sharded);
+            serial = phase_plan(a, g, 1, all);
+            parallel = phase_plan(a, g, 2, all);
+            assert_int_equal(count_moves(plain), 0);
+            assert_int_equal(plain->remote_bytes, 0);
+            /* only single numbers are always there */
+            assert_true(serial->state_bytes < 1024);
+            assert_true(serial->peak_bytes <= largest_section(serial));
+            assert_true(serial->peak_bytes < plain->peak_bytes / (i ? 2 : 1));
+            for (int d = 0; d < 2; d++)
+                assert_true(parallel->bytes[d].peak <= serial->peak_bytes);
+            /* the turn through the host's memory is more to move */
+            assert_true(count_moves(phase_plan(a, g, 1, separate)) > count_moves(serial));
+            /* the skip stays where it is until the turn */
+            moved = count_moves(phase_plan(a, g, 1, pass));
+            assert_true(i ? moved < count_moves(serial) : moved == count_moves(serial));
+            phase_plan(a, g, 2, some);
+            ts_arena_free(a);
+        }
+        ts_graph_free(g);
+    }
+}
+
+/* What comes from another device is in the host's memory too, for all micro-batches under way. */
+static void received(void **state)
+{
+    ts_graph *g = four_layers(64);
+    ts_arena *a = ts_arena_new();
+    ts_stage stages[4];
+    ts_optimizer sgd = ts_sgd(0.1);
+    ts_options opt = {.optimizer = &sgd,
+                      .gradient_accumulation = 7,
+                      .stages = stages,
+                      .nstages = 4,
+                      .skip = "spread"};
+    const ts_program *here, *there;
+    int copies = 0;
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        stages[i] = (ts_stage){&blocks[i], 1, .device = i};
+    here = plan(a, g, &opt);
+    opt.offload = TS_OFFLOAD_ACTIVATIONS;
+    there = plan(a, g, &opt);
+    for (int i = 0; i < there->g->nvalues; i++)
+        for (const ts_spot *s = there->place[i].spot.next; s; s = s->next) {
+            bool state = there->g->values[i]->kind == TS_VALUE_STATE;
+            assert_true(s->remote == !state || ts_type_count(&there->g->values[i]->type) < 2);
+            assert_int_equal(s->depth, 1);
+            copies += s->remote;
+        }
+    assert_true(copies >= 6); /* three forward, three back */
+    for (int i = 0; i < there->pipe.nsends; i++) {
+        const ts_send *s = &there->pipe.sends[i];
+        assert_true(!s->remote || s->to + s->bytes <= there->remote_bytes);
+    }
+    for (int d = 0; d < 4; d++) /* less by what it got: at least two micro-batches of 64 x 96 */
+        assert_true(here->bytes[d].peak - there->bytes[d].peak >= 2 * 64 * 96 * sizeof(float));
+    ts_arena_free(a);
+    ts_graph_free(g);
+}
+
 /* What ts_options.dump_dir shows of it. */
 static void text(void **state)
 {
@@ -196,7 +493,8 @@ static void text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(text), cmocka_unit_test(nets),
-                                       cmocka_unit_test(random_nets)};
+                                       cmocka_unit_test(random_nets), cmocka_unit_test(phases),
+                                       cmocka_unit_test(received)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

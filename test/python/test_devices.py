@@ -65,7 +65,8 @@ def test_stages_and_devices_give_the_same_bits(tool, data, tmp_path):
     one = (tmp_path / "one.pth").read_bytes()
     for name, more in {"four": ["--stages", "B1|B2|B3|B4", "--queue-depth", 1],
                        "cut": ["--devices", 3, "--recompute", "--offload", "optimizer,activations"],
-                       "back": ["--stages", " B1 | B2 | B3 , B4@0 ", "--strategy", "sharded"]}.items():
+                       "back": ["--stages", " B1 | B2 | B3 , B4@0 ", "--strategy", "sharded"],
+                       "phases": ["--stages", "B1 / B2 | B3,B4@1", "--schedule", "phased", "--separate-backward"]}.items():
         tool(*args, *more, "--output", f"{name}.pth")
         assert (tmp_path / f"{name}.pth").read_bytes() == one, name
     out = tool(*args, "--devices", 2, "--output", "cut.pth")
@@ -124,7 +125,7 @@ def test_compile_and_inspect(tool):
          "p.tsx")
     text = tool("inspect", "p.tsx")
     assert "devices                2, pipelined\n" in text
-    assert re.search(r"^sections\n.*\n +0 +0 +0 +0 .*  B1 B2$", text, re.M) and "\nsends\n" in text
+    assert re.search(r"^sections\n.*\n +0 +0 batch +0 +0 .*  B1 B2$", text, re.M) and "\nsends\n" in text
 
 
 # --- plan
@@ -146,6 +147,33 @@ def test_plan(tool):
     turns = json.loads(tool(*args, "--json", "--schedule", "sharded"))
     assert turns["sharded"] and turns["bubble"] > plan["bubble"]
     assert turns["devices"][0]["peak"] < plan["devices"][0]["peak"]    # one micro-batch at a time
+
+
+def test_plan_of_phases(tool):
+    args = ["plan", "mnist-pipeline", "--training", "--gradient-accumulation", 2, "--stages", "B1|B2|B3|B4", "--schedule"]
+    text = tool(*args, "phased")
+    assert "1 device, 4 phases\n" in text and re.search(r"^host memory +\d", text, re.M)
+    assert re.search(r"^2 +0 +F +\S+ KiB +\S+ KiB  in: 2 weights; out: 1 activations$", text, re.M)
+    plain, phased, two = (json.loads(tool(*args, *how, "--json")) for how in (
+        ["sharded"], ["phased"], ["parallel-phased"]))
+    assert len(plain["devices"]) == 4 and plain["host"] == 0 and plain["moves"] == []
+    assert phased["phases"] == 4 and [s["phase"] for s in phased["sections"]] == [0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3]
+    # the largest phase, not the sum: that of B3, with its 82176 weights and their sums
+    assert 8 * 82176 < phased["devices"][0]["peak"] < sum(d["peak"] for d in plain["devices"]) / 3
+    assert phased["host"] > 8 * 90026
+    assert {(m["move"], m["what"]) for m in phased["moves"] if m["name"] == "layer3.weight"} == {
+        ("load", "weights"), ("store", "weights")}
+    assert [s["device"] for s in two["sections"]] == [0, 1, 0, 1, 0, 1, 0, 0, 1, 0, 1]
+    assert all(s["host"] for s in two["sends"]) and two["devices"][1]["peak"] < two["devices"][0]["peak"]
+    kept = json.loads(tool(*args, "phased", "--offload", "none", "--json"))
+    assert kept["host"] == 0 and kept["devices"][0]["peak"] > phased["devices"][0]["peak"]
+    for more, words in ((["phased", "--offload", "some"], "or all, or none"), (["sharded", "--separate-backward"],
+                        "needs --schedule phased"), (["parallel-phased", "--stages", "B1|B2@0|B3|B4"],
+                        "a stage of phase 1 on device 0; even phases run on even")):
+        tool(*args, *more, code=USAGE)
+        assert words in tool.err
+    tool("plan", "mlp", "--schedule", "phased", code=USAGE)
+    assert "needs --stages" in tool.err
 
 
 def test_plan_says_what_does_not_fit(tool):

@@ -111,7 +111,8 @@ def compiled(monkeypatch):
 
     def spy(*args, **kwargs):
         made.append(kwargs)
-        return compile(*args, **kwargs)
+        made[-1] = {**kwargs, "executable": compile(*args, **kwargs)}
+        return made[-1]["executable"]
     monkeypatch.setattr(_core, "compile", spy)
     return made
 
@@ -167,8 +168,8 @@ def test_places_change_no_number(name, compiled):
     strategy, ipus = PLACES[name][0](), PLACES[name][1]
     assert_same_bits(Digits, strategy)
     asked = compiled[-1]
-    assert {b: ipu for ipu, blocks in asked["stages"] for b in blocks} == dict(zip(NAMES, map(int, ipus)))
-    assert asked["sharded"] == (not isinstance(strategy, poptorch.PipelinedExecution)) and asked["recompute"]
+    assert {b: ipu for ipu, _, blocks in asked["stages"] for b in blocks} == dict(zip(NAMES, map(int, ipus)))
+    assert asked["schedule"] == strategy.execution_mode and asked["recompute"]
 
 
 @pytest.mark.parametrize("make, strategy, which, bits", [
@@ -187,6 +188,64 @@ def test_on_chip_is_not_offloaded(compiled):
             setting(poptorch.TensorLocationSettings().useOnChipStorage(use).minElementsForOffChip(1))
     run(Tied, one_device(), change)
     assert compiled[-1]["offload"] == 0
+
+
+class Wide(nn.Module):
+    """Four layers alike, and a skip from the first to the last."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(BeginBlock(nn.Linear(64, 64), name) for name in NAMES)
+        self.input = (64,)
+
+    def forward(self, x, t):
+        x = first = torch.tanh(self.layers[0](x))
+        for layer in self.layers[1:]:
+            x = torch.tanh(layer(x))
+        return F.cross_entropy(x + first, t)
+
+
+def phase_numbers(asked):
+    return {b: phase for _, phase, blocks in asked["stages"] for b in blocks}
+
+
+def test_a_device_needs_the_memory_of_the_largest_phase(compiled):
+    assert_same_bits(Wide, poptorch.SerialPhasedExecution(*[poptorch.Phase(Stage(b).ipu(0)) for b in NAMES]))
+    phases = compiled[1]
+    assert phase_numbers(phases) == dict(zip(NAMES, range(4))) and phases["schedule"] == 2
+    assert phases["offload"] == 15 and not phases["offload_by_pass"] and not phases["separate_backward"]
+    stats = [c["executable"].stats() for c in compiled]
+    each = 4 * 64 * 64 * 4    # weights, two moments, the sums
+    assert stats[0]["state_bytes"] > 4 * each
+    assert stats[1]["state_bytes"] < 1024 and each < stats[1]["peak_bytes"] < stats[0]["peak_bytes"] / 2
+
+
+def test_phases_of_a_unet(compiled):
+    strategy = poptorch.ParallelPhasedExecution("B1", "B2", ["B3"], [Stage("B4")]).useSeparateBackwardPhase()
+    assert_same_bits(UNet, strategy)
+    asked = compiled[-1]
+    assert asked["stages"] == [(0, 0, ["B1"]), (1, 1, ["B2"]), (0, 2, ["B3"]), (1, 3, ["B4"])]
+    assert asked["offload"] == 15 and asked["offload_by_pass"] and asked["separate_backward"]
+
+
+@pytest.mark.parametrize("change, liveness, offload, by_pass", [
+    (None, poptorch.Liveness.AlwaysLive, 0, False),
+    (None, poptorch.Liveness.OffChipAfterFwdNoOverlap, 15, True),
+    (offloaded("Weight"), poptorch.Liveness.AlwaysLive, 2, False),
+    (lambda opts: opts.TensorLocations.setWeightLocation(
+        poptorch.TensorLocationSettings().useOnChipStorage(True)).setOptimizerLocation(
+        poptorch.TensorLocationSettings().minElementsForOffChip(100)), poptorch.Liveness.OffChipAfterEachPhase, 13, False)])
+def test_what_stays_between_phases(change, liveness, offload, by_pass, compiled):
+    strategy = poptorch.SerialPhasedExecution("B1", "B2", ["B3", "B4"]).setTensorsLiveness(liveness)
+    assert_same_bits(Tied, strategy, change)
+    assert compiled[-1]["offload"] == offload and compiled[-1]["offload_by_pass"] == by_pass
+    assert compiled[-1]["offload_least"] == (100 if offload == 13 else 2, 2, 2, 2)
+
+
+def test_phases_run_in_order():
+    opts = options().setExecutionStrategy(poptorch.SerialPhasedExecution("B2", "B1", ["B3", "B4"]))
+    with pytest.raises(poptorch.Error, match="block 'B2' of phase 0 reads what the block 'B1' makes in phase 1"):
+        training(Tied(), opts)[1](torch.randn(2, 10), torch.randint(10, (2,)))
 
 
 @pytest.mark.parametrize("value, on", [(0, False), (3, True)])    # 3 is the default
@@ -248,7 +307,7 @@ def test_inference_in_a_pipeline(compiled):
 def test_what_precedes_the_first_block_is_on_device_0(compiled):
     x = torch.randn(2, 3)
     out = inference(lambda x: placed(x + 5, 1), options().deviceIterations(2))(x)
-    assert torch.equal(out, (x + 5) * 2 + 1) and compiled[0]["stages"] == [(0, []), (1, ["on 1"])]
+    assert torch.equal(out, (x + 5) * 2 + 1) and compiled[0]["stages"] == [(0, 0, []), (1, 0, ["on 1"])]
 
 
 def test_a_block_on_two_devices(compiled):
@@ -259,7 +318,7 @@ def test_a_block_on_two_devices(compiled):
         return x + 1
     x = torch.randn(2, 3)
     assert torch.equal(inference(forward, options().deviceIterations(2))(x), x * 2 + 1)
-    assert compiled[0]["stages"] == [(0, ["same"]), (1, ["same on 1"])]
+    assert compiled[0]["stages"] == [(0, 0, ["same"]), (1, 0, ["same on 1"])]
 
 
 def test_prints_once_in_a_recomputed_pipeline(log):

@@ -84,7 +84,7 @@ static int cut(int n, ts_stage *stages, bool reversed)
 {
     for (int i = 0; i < n; i++) {
         int lo = 4 * i / n, hi = 4 * (i + 1) / n;
-        stages[i] = (ts_stage){blocks + lo, hi - lo, reversed ? n - 1 - i : i};
+        stages[i] = (ts_stage){blocks + lo, hi - lo, .device = reversed ? n - 1 - i : i};
     }
     return n;
 }
@@ -122,8 +122,9 @@ static results run(const net *n, ts_options opt, int threads)
         labels[i] = i * 7 % 10;
     if (!opt.optimizer)
         opt.optimizer = &adam;
-    opt.device_iterations = D;
-    opt.gradient_accumulation = A / R;
+    if (!opt.gradient_accumulation)
+        opt.gradient_accumulation = A / R;
+    opt.device_iterations = MB / R / opt.gradient_accumulation;
     opt.output_mode = TS_OUT_ALL;
     opt.cache_dir = "";
     assert_ok(ts_compile(g, &opt, &exe));
@@ -239,6 +240,41 @@ static void offloaded_in_turns(void **state)
     opt.offload = TS_OFFLOAD_OPTIMIZER;
     assert_same(&here, run(&nets[2], opt, 2));
     free(here.states);
+}
+
+/* A phase for each block: one device for all, or two in turns, or phases of two stages each. */
+static void phased(void **state)
+{
+    static const struct {
+        int net, devices, stages; /* of a phase */
+        ts_options opt;
+    } cases[] = {
+        {0, 1, 1, {.offload = TS_OFFLOAD_ALL}},
+        {1, 1, 1, {.offload = TS_OFFLOAD_ALL, .separate_backward = true}},
+        {1, 2, 2, {.offload = TS_OFFLOAD_ALL, .offload_by_pass = true}},
+        {2, 2, 1, {.offload = TS_OFFLOAD_ALL, .gradient_accumulation = 1}},
+        {2, 4, 2, {.offload = TS_OFFLOAD_WEIGHTS | TS_OFFLOAD_ACTIVATIONS, .replicas = 2}},
+    };
+
+    (void)state;
+    for (int i = test_brief() ? 2 : 0; i < (test_brief() ? 3 : TS_COUNT(cases)); i++) {
+        const net *n = &nets[cases[i].net];
+        ts_stage stages[4];
+        ts_options opt = cases[i].opt, plain = {.gradient_accumulation = opt.gradient_accumulation,
+                                                .replicas = opt.replicas};
+        bool own = plain.gradient_accumulation || plain.replicas;
+        results here = own ? run(n, plain, 2) : one_device[cases[i].net];
+        opt.stages = stages;
+        opt.nstages = cut(4, stages, false);
+        opt.schedule = TS_PHASED;
+        for (int k = 0; k < 4; k++) {
+            stages[k].phase = k / cases[i].stages;
+            stages[k].device = k % cases[i].devices;
+        }
+        assert_same(&here, run(n, opt, 2));
+        if (own)
+            free(here.states);
+    }
 }
 
 static void cut_by_itself(void **state)
@@ -477,7 +513,7 @@ static void a_thousand_updates_on_eight_devices(void **state)
     for (int i = 0; i < TS_COUNT(data); i++)
         data[i] = (float)(i % 17) / 17;
     for (int i = 0; i < DEVICES; i++) {
-        stages[i] = (ts_stage){&names[i], 1, i};
+        stages[i] = (ts_stage){&names[i], 1, .device = i};
         ts_block_begin(g, names[i]);
         x = ts_tanh(ts_linear(x, ts_arena_printf(g->arena, "l%d", i), 6));
         if (i == DEVICES - 1)
@@ -534,7 +570,7 @@ static void saved_and_loaded(void **state)
                       .gradient_accumulation = 7,
                       .replicas = 2,
                       .recompute = true,
-                      .offload = TS_OFFLOAD_OPTIMIZER,
+                      .offload = TS_OFFLOAD_ALL,
                       .cache_dir = ""};
     ts_graph *g = tied(BATCH);
     static float x[2 * 7 * BATCH * 12];
@@ -647,24 +683,40 @@ static void what_cannot_be(void **state)
 {
     static const char *const unknown[] = {"B1", "B2", "B7"}, *const twice[] = {"B1", "B1"};
     ts_graph *g = tied(BATCH);
+    ts_stage stages[4];
+    ts_options opt = {.stages = stages, .schedule = TS_PHASED};
     ts_executable *exe;
 
     (void)state;
     assert_int_equal(
-        ts_compile(g, &(ts_options){.stages = &(ts_stage){unknown, 3, 0}, .nstages = 1}, &exe),
+        ts_compile(g, &(ts_options){.stages = &(ts_stage){unknown, .nblocks = 3}, .nstages = 1},
+                   &exe),
         TS_ERR_ARG);
     assert_string_equal(ts_last_error()->message, "the block 'B3' is in no stage");
     assert_string_equal(ts_last_error()->hint, "the stages have the blocks B1, B2, B7");
+    assert_fails(ts_compile(g,
+                            &(ts_options){.stages = &(ts_stage){twice, .nblocks = 2}, .nstages = 1},
+                            &exe),
+                 TS_ERR_ARG, "the block 'B1' is associated with more than one stage");
     assert_fails(
-        ts_compile(g, &(ts_options){.stages = &(ts_stage){twice, 2, 0}, .nstages = 1}, &exe),
-        TS_ERR_ARG, "the block 'B1' is associated with more than one stage");
-    assert_fails(
-        ts_compile(g, &(ts_options){.stages = &(ts_stage){twice, 1, -1}, .nstages = 1}, &exe),
+        ts_compile(g, &(ts_options){.stages = &(ts_stage){twice, 1, .device = -1}, .nstages = 1},
+                   &exe),
         TS_ERR_ARG, "stage 0 is on device -1; devices have the numbers 0 to 4095");
     assert_fails(ts_compile(g, &(ts_options){.replicas = -1}, &exe), TS_ERR_ARG,
                  "replicas is -1; it must not be negative");
     assert_fails(ts_compile(g, &(ts_options){.device_kind = (ts_device_kind)3}, &exe), TS_ERR_ARG,
                  "there is no kind of device 3");
+    opt.nstages = cut(4, stages, false);
+    assert_fails(ts_compile(g, &(ts_options){.schedule = TS_PHASED}, &exe), TS_ERR_ARG,
+                 "phased execution needs stages that say their phases");
+    stages[1].phase = 2; /* and the others are of phase 0 */
+    assert_fails(ts_compile(g, &opt, &exe), TS_ERR_ARG,
+                 "the block 'B3' of phase 0 reads what the block 'B2' makes in phase 2");
+    stages[2].phase = stages[3].phase = 2;
+    assert_fails(ts_compile(g, &opt, &exe), TS_ERR_ARG, "no stage is of phase 1");
+    stages[0].phase = -1;
+    assert_fails(ts_compile(g, &opt, &exe), TS_ERR_ARG,
+                 "stage 0 is of phase -1; phases have the numbers 0 to 4095");
     ts_graph_free(g);
 }
 
@@ -688,6 +740,7 @@ int main(void)
         cmocka_unit_test(recomputed),
         cmocka_unit_test(offloaded),
         cmocka_unit_test(offloaded_in_turns),
+        cmocka_unit_test(phased),
         cmocka_unit_test(cut_by_itself),
         cmocka_unit_test(running_mean),
     };
