@@ -436,6 +436,25 @@ enum {
     TS_OFFLOAD_ACTIVATIONS = 8   /* what the forward pass keeps for the backward pass */
 };
 
+/* A parameter or buffer with a value of its own for each group of replicas instead of one for all.
+ * Its tensor is read and written with one dim more in front, the groups (of the replicas when
+ * `read_all`; such a tensor can be written with a row for each group too), and so are the
+ * optimiser's states of it. All groups start with the same value. The gradients of a group's
+ * replicas are reduced among them only: their mean is that of its A * size micro-batches, so
+ * replicas without groups in common train as runs of their own would. */
+typedef enum ts_grouping {
+    TS_GROUP_ALL,         /* one value for all, as without                           */
+    TS_GROUP_CONSECUTIVE, /* of 4 replicas in groups of 2: {0, 1}, {2, 3}            */
+    TS_GROUP_ORTHOGONAL,  /* {0, 2}, {1, 3}                                          */
+    TS_GROUP_NONE         /* each has its own: {0}, {1}, {2}, {3}                    */
+} ts_grouping;
+typedef struct ts_replica_group {
+    const char *state; /* the parameter's name */
+    ts_grouping grouping;
+    int size;      /* replicas in a group; TS_GROUP_ALL and TS_GROUP_NONE need none  */
+    bool read_all; /* reading gives a value for each replica, not for each group     */
+} ts_replica_group;
+
 /* All zero is a good default: inference, or with an optimizer, training. */
 typedef struct ts_options {
     const ts_optimizer *optimizer; /* NULL: inference, the loss is an ordinary output       */
@@ -456,13 +475,15 @@ typedef struct ts_options {
     bool no_winograd;              /* exact convolution only                                */
     const ts_stage *stages;        /* on which device each block runs; none: one device     */
     int nstages;
-    int devices;           /* without stages: cut the net for so many devices, 0 means 1     */
-    ts_schedule schedule;  /* of several devices                                             */
-    int queue_depth;       /* micro-batches that may wait between two devices, 0 means 2     */
-    bool recompute;        /* pipelined training: run the forward pass again instead of keeping
-                              what the backward pass reads                                   */
-    int replicas;          /* data-parallel copies, their gradients reduced together; 0: 1   */
-    int processes;         /* that train together, each with its replicas; 0: 1              */
+    int devices;          /* without stages: cut the net for so many devices, 0 means 1     */
+    ts_schedule schedule; /* of several devices                                             */
+    int queue_depth;      /* micro-batches that may wait between two devices, 0 means 2     */
+    bool recompute;       /* pipelined training: run the forward pass again instead of keeping
+                             what the backward pass reads                                   */
+    int replicas;         /* data-parallel copies, their gradients reduced together; 0: 1   */
+    int processes;        /* that train together, each with its replicas; 0: 1              */
+    const ts_replica_group *replica_groups; /* states that not all replicas share           */
+    int nreplica_groups;
     unsigned offload;      /* TS_OFFLOAD_* bits                                              */
     int64_t device_memory; /* bytes a device has; a plan that needs more fails. 0: no limit */
     void (*progress)(void *arg, int percent); /* of the compilation: 0..100, -1: it failed  */

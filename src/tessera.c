@@ -95,6 +95,7 @@ static ts_status check_options(const ts_graph *g, const ts_options *opt)
     TS_TRY(check_results(g, opt));
     if (opt->optimizer)
         TS_TRY(ts_optimizer_check(opt));
+    TS_TRY(ts_replica_groups_check(g, opt));
     if (opt->executor == TS_EXEC_REFERENCE)
         return TS_OK;
     TS_TRY(ts_isa_find(opt->isa, &isa));
@@ -113,7 +114,7 @@ static ts_slot slot(ts_arena *a, const ts_value *v, const char *name, const ts_p
     memcpy(s.info.dims, v->type.dim, sizeof(s.info.dims));
     s.info.bytes = ts_type_bytes(&v->type);
     s.layout = v->layout;
-    s.depth = 1;
+    s.depth = s.groups = 1;
     if (!p || p->place[v->id].home != TS_HOME_BLOCK)
         return s;
     const ts_place *q = &p->place[v->id];
@@ -133,7 +134,20 @@ static ts_slot slot(ts_arena *a, const ts_value *v, const char *name, const ts_p
     return s;
 }
 
-static void describe_slots(ts_executable *x, const ts_graph *g, const ts_program *p)
+/* The optimiser's states go with their parameter. */
+static void find_groups(ts_slot *s, const ts_options *opt)
+{
+    const ts_replica_group *q = ts_replica_group_of(opt, s->info.name, s->use != TS_USE_OTHER);
+
+    if (!q)
+        return;
+    s->groups = TS_MAX(1, opt->replicas) / ts_replica_group_size(opt, q);
+    s->orthogonal = q->grouping == TS_GROUP_ORTHOGONAL;
+    s->read_all = q->read_all && s->use == TS_USE_OTHER;
+}
+
+static void describe_slots(ts_executable *x, const ts_graph *g, const ts_program *p,
+                           const ts_options *opt)
 {
     ts_arena *a = x->arena;
 
@@ -145,8 +159,10 @@ static void describe_slots(ts_executable *x, const ts_graph *g, const ts_program
         ts_slot s = slot(a, g->states[i].value, g->states[i].value->name, p);
         s.init = g->states[i].init;
         s.use = g->states[i].use;
+        find_groups(&s, opt);
         TS_PUSH(a, x->states, x->nstates, s);
     }
+    ts_executable_finish(x);
 }
 
 static void describe_pipeline(ts_executable *x, const ts_program *p)
@@ -171,11 +187,11 @@ static void describe(ts_executable *x, const ts_graph *g, const ts_program *p,
                      const ts_options *opt)
 {
     x->name = ts_arena_strdup(x->arena, g->name);
-    describe_slots(x, g, p);
     x->device_iterations = TS_MAX(1, opt->device_iterations);
     x->gradient_accumulation = TS_MAX(1, opt->gradient_accumulation);
     x->output_period = TS_MAX(1, opt->output_period);
     x->replicas = TS_MAX(1, opt->replicas);
+    describe_slots(x, g, p, opt);
     x->processes = TS_MAX(1, opt->processes);
     x->training = opt->optimizer != NULL;
     x->mode = opt->output_mode;

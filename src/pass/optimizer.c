@@ -362,7 +362,7 @@ typedef struct context {
     const ts_options *opt;
     const ts_optimizer *o;
     int accumulation;  /* A */
-    int sums;          /* gradients that the update adds up: A of every replica */
+    int sums;          /* gradients that an update adds up at most: A of every replica */
     bool apart;        /* accumulate in phase 0, update in phase 1 */
     bool running;      /* accumulators hold the mean so far */
     ts_value **hyper;  /* [group][NHYPERS]: the state of a variable one, or NULL */
@@ -380,6 +380,7 @@ typedef struct param {
     ts_value *accum;  /* or NULL */
     ts_dtype math;    /* f32 or f64 */
     int group;        /* 0: in none */
+    int sums;         /* gradients that are added up: A of each replica that shares it */
     ts_node like;     /* its nodes come from the gradient's layer and line */
     num g;            /* the gradient to apply: reduced, unscaled, clipped */
 } param;
@@ -440,13 +441,14 @@ static num bias_fix(num beta, num t)
 }
 
 /* Undoes the loss scale, and makes the sum of the micro-batches a mean. */
-static num unscale(context *c, ts_dtype math)
+static num unscale(context *c, ts_dtype math, double sums)
 {
-    double sums = c->running ? c->sums / c->accumulation : c->sums;
     num scale = constant(c->o->loss_scaling);
 
     if (c->o->variable & TS_HYPER_LOSS_SCALING)
         scale = tensor(ts_cast(ts_graph_find_state(c->g, "loss_scaling"), math));
+    if (c->running)
+        sums /= c->accumulation;
     return over(constant(c->opt->accumulate_sum ? 1 : 1 / sums), scale);
 }
 
@@ -465,7 +467,7 @@ static const rates *rates_of(context *c, int group, ts_dtype math)
             state ? tensor(ts_cast(state, math)) : constant(hyper_value(hyper_of(c->o, group), i));
     }
     r->keep = minus(constant(1), r->h[DAMPENING]);
-    r->unscale = unscale(c, math);
+    r->unscale = unscale(c, math, c->sums);
     r->fix1 = r->fix2 = constant(1);
     if (c->next_t && c->o->bias_correction) {
         num t = tensor(ts_cast(c->next_t, math));
@@ -622,8 +624,11 @@ static void find_gradients(context *c, param *p, int n)
 
     for (int i = 0; i < n; i++) {
         const rates *r = rates_of(c, p[i].group, p[i].math);
+        num factor = r->unscale;
         c->g->like = &p[i].like;
-        p[i].g = times(load(&p[i], p[i].accum ? p[i].accum : p[i].dw), r->unscale);
+        if (p[i].sums != c->sums)
+            factor = unscale(c, p[i].math, p[i].sums);
+        p[i].g = times(load(&p[i], p[i].accum ? p[i].accum : p[i].dw), factor);
         if (limit > 0 && isfinite(limit))
             p[i].g = at_least(at_most(p[i].g, constant(limit)), constant(-limit));
     }
@@ -808,6 +813,14 @@ static ts_status find_group(const ts_optimizer *o, const char *name, int *group)
 
 /* --- the pass --- */
 
+/* A of each replica that shares the parameter. */
+static int sums_of(const context *c, const char *name)
+{
+    const ts_replica_group *q = ts_replica_group_of(c->opt, name, false);
+
+    return q ? c->accumulation * ts_replica_group_size(c->opt, q) : c->sums;
+}
+
 static ts_status find_params(context *c, param *p)
 {
     ts_graph *g = c->g;
@@ -818,6 +831,7 @@ static ts_status find_params(context *c, param *p)
         p[i] = (param){.w = d->param, .dw = d->grad, .like = place_of(d->grad->node)};
         p[i].math = d->param->type.dtype == TS_F64 ? TS_F64 : TS_F32;
         TS_TRY(find_group(c->o, p[i].w->name, &p[i].group));
+        p[i].sums = sums_of(c, p[i].w->name);
         for (int k = 0; k < g->nupdates; k++)
             if (g->updates[k].state == p[i].w)
                 return ts_fail(TS_ERR_ARG, "parameter '%s' is both trained and assigned to",

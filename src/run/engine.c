@@ -57,25 +57,38 @@ char *ts_engine_state(const ts_engine *e, int replica, const ts_slot *s, ts_spot
                    : ts_engine_block(e, replica, at.device) + at.offset;
 }
 
-/* All replicas and all copies have the same; the first replica's is read. */
-static void state_write(const ts_engine *e, const ts_slot *s, const void *host)
+/* The first of a group's replicas. */
+static int first_of(const ts_engine *e, const ts_slot *s, int group)
+{
+    return s->orthogonal ? group : group * (e->exe->replicas / s->groups);
+}
+
+/* All replicas of a group and all copies have the same: row `group` of host, or without groups all
+ * of it. With a row for each replica, the first one's of the group. */
+static void state_write(const ts_engine *e, const ts_slot *s, const void *host, bool for_replicas)
 {
     ts_slot plain = *s;
 
     plain.layout.set = plain.layout.set && !e->refs;
     for (int r = 0; r < e->exe->replicas; r++) {
-        convert(&plain, ts_engine_state(e, r, s, s->at), (char *)host, false);
+        int group = ts_slot_group(s, e->exe->replicas, r);
+        int row = for_replicas ? first_of(e, s, group) : group;
+        char *from = (char *)host + (size_t)row * slot_bytes(s);
+        convert(&plain, ts_engine_state(e, r, s, s->at), from, false);
         for (int i = 0; i < s->ncopies && !e->refs; i++)
-            convert(&plain, ts_engine_state(e, r, s, s->copies[i]), (char *)host, false);
+            convert(&plain, ts_engine_state(e, r, s, s->copies[i]), from, false);
     }
 }
 
 static void state_read(const ts_engine *e, const ts_slot *s, void *host)
 {
     ts_slot plain = *s;
+    int rows = s->read_all ? e->exe->replicas : s->groups;
 
     plain.layout.set = plain.layout.set && !e->refs;
-    convert(&plain, ts_engine_state(e, 0, s, s->at), host, true);
+    for (int i = 0; i < rows; i++)
+        convert(&plain, ts_engine_state(e, s->read_all ? i : first_of(e, s, i), s, s->at),
+                (char *)host + (size_t)i * slot_bytes(s), true);
 }
 
 static ts_status init_states(ts_engine *e)
@@ -83,10 +96,12 @@ static ts_status init_states(ts_engine *e)
     for (int i = 0; i < e->exe->nstates; i++) {
         const ts_slot *s = &e->exe->states[i];
         ts_type t = ts_type_of(s->info.dtype, s->info.rank, s->info.dims);
-        void *host;
-        TS_TRY(ts_alloc(slot_bytes(s), s->info.name, &host));
-        ts_init_fill(&s->init, s->info.name, e->seed, s->info.dtype, ts_type_count(&t), host);
-        state_write(e, s, host);
+        char *host;
+        TS_TRY(ts_alloc(slot_bytes(s) * (size_t)s->groups, s->info.name, (void **)&host));
+        for (int k = 0; k < s->groups; k++)
+            ts_init_fill(&s->init, s->info.name, e->seed, s->info.dtype, ts_type_count(&t),
+                         host + (size_t)k * slot_bytes(s));
+        state_write(e, s, host, false);
         free(host);
     }
     return TS_OK;
@@ -297,23 +312,28 @@ static ts_status find(const ts_engine *e, const char *name, const ts_slot **out)
     return TS_ERR_ARG;
 }
 
-static ts_status find_sized(const ts_engine *e, const char *name, const void *data, size_t bytes,
-                            const ts_slot **out)
+static ts_status find_for(const ts_engine *e, const char *name, const void *data,
+                          const ts_slot **out)
 {
     TS_TRY(find(e, name, out));
     if (!data)
         return ts_fail(TS_ERR_ARG, "the data for state '%s' is NULL", name);
-    if ((*out)->info.bytes != bytes)
-        return ts_fail(TS_ERR_ARG, "state '%s' has %zu bytes, not %zu", name, (*out)->info.bytes,
-                       bytes);
     return TS_OK;
+}
+
+static ts_status wrong_size(const ts_slot *s, size_t bytes)
+{
+    return ts_fail(TS_ERR_ARG, "state '%s' has %zu bytes, not %zu", s->info.name, s->whole.bytes,
+                   bytes);
 }
 
 ts_status ts_engine_read(const ts_engine *e, const char *name, void *data, size_t bytes)
 {
     const ts_slot *s;
 
-    TS_TRY(find_sized(e, name, data, bytes, &s));
+    TS_TRY(find_for(e, name, data, &s));
+    if (bytes != s->whole.bytes)
+        return wrong_size(s, bytes);
     state_read(e, s, data);
     return TS_OK;
 }
@@ -322,8 +342,10 @@ ts_status ts_engine_write(ts_engine *e, const char *name, const void *data, size
 {
     const ts_slot *s;
 
-    TS_TRY(find_sized(e, name, data, bytes, &s));
-    state_write(e, s, data);
+    TS_TRY(find_for(e, name, data, &s));
+    if (bytes != s->whole.bytes && bytes != slot_bytes(s) * (size_t)s->groups)
+        return wrong_size(s, bytes);
+    state_write(e, s, data, bytes != slot_bytes(s) * (size_t)s->groups);
     return TS_OK;
 }
 
@@ -346,11 +368,11 @@ ts_status ts_engine_copy(ts_engine *e)
         const ts_slot *slot = &e->exe->states[i];
         ts_status s;
         void *host;
-        TS_TRY(ts_alloc(slot_bytes(slot), slot->info.name, &host));
+        TS_TRY(ts_alloc(slot->whole.bytes, slot->info.name, &host));
         state_read(e, slot, host);
-        s = c->copy(c->self, host, slot_bytes(slot));
+        s = c->copy(c->self, host, slot->whole.bytes);
         if (!s)
-            state_write(e, slot, host);
+            state_write(e, slot, host, slot->read_all);
         free(host);
         TS_TRY(s);
     }

@@ -48,22 +48,32 @@ static int64_t elements(const ts_engine *e, const ts_slot *s)
     return of ? n / of * ((of + lanes - 1) / lanes * lanes) : 0;
 }
 
+/* The replicas of one group, in their order. */
+static void sum_group(const ts_engine *e, const ts_slot *s, int group, int64_t lo, int64_t hi)
+{
+    int R = e->exe->replicas, n = 0;
+    char *of[1024];
+
+    for (int r = 0; r < R; r++)
+        if (ts_slot_group(s, R, r) == group)
+            of[n++] = ts_engine_state(e, r, s, s->at);
+    if (n < 2)
+        return;
+    if (s->info.dtype == TS_F32)
+        sum_f32(of, n, lo, hi);
+    else
+        sum_any(s->info.dtype, of, n, lo, hi);
+}
+
 void ts_exchange_replicas(const ts_engine *e, int member, int size)
 {
     const ts_executable *x = e->exe;
-    char *of[1024];
 
     for (int i = 0; i < x->nstates && x->replicas > 1; i++) {
         const ts_slot *s = &x->states[i];
         int64_t n = elements(e, s), lo = n * member / size, hi = n * (member + 1) / size;
-        if (s->use != TS_USE_SUMMED)
-            continue;
-        for (int r = 0; r < x->replicas; r++)
-            of[r] = ts_engine_state(e, r, s, s->at);
-        if (s->info.dtype == TS_F32)
-            sum_f32(of, x->replicas, lo, hi);
-        else
-            sum_any(s->info.dtype, of, x->replicas, lo, hi);
+        for (int group = 0; group < s->groups && s->use == TS_USE_SUMMED; group++)
+            sum_group(e, s, group, lo, hi);
     }
 }
 

@@ -44,6 +44,29 @@ ts_executable *ts_executable_new(void)
     return x;
 }
 
+static void finish(ts_slot *s, int replicas)
+{
+    int rows = s->read_all ? replicas : s->groups;
+
+    s->whole = s->info;
+    if (s->groups == 1)
+        return;
+    s->whole.rank++;
+    memmove(s->whole.dims + 1, s->info.dims, sizeof(*s->info.dims) * (size_t)s->info.rank);
+    s->whole.dims[0] = rows;
+    s->whole.bytes *= (size_t)rows;
+}
+
+void ts_executable_finish(ts_executable *x)
+{
+    for (int i = 0; i < x->ninputs; i++)
+        finish(&x->inputs[i], x->replicas);
+    for (int i = 0; i < x->noutputs; i++)
+        finish(&x->outputs[i], x->replicas);
+    for (int i = 0; i < x->nstates; i++)
+        finish(&x->states[i], x->replicas);
+}
+
 ts_executable *ts_executable_share(const ts_executable *x)
 {
     ts_executable *mine = (ts_executable *)x;
@@ -364,5 +387,5 @@ const ts_tensor_info *ts_executable_tensor(const ts_executable *x, ts_role role,
         return NULL;
     s = role == TS_ROLE_INPUT ? x->inputs : role == TS_ROLE_OUTPUT ? x->outputs : x->states;
     n = role == TS_ROLE_INPUT ? x->ninputs : role == TS_ROLE_OUTPUT ? x->noutputs : x->nstates;
-    return i >= 0 && i < n ? &s[i].info : NULL;
+    return i >= 0 && i < n ? &s[i].whole : NULL;
 }

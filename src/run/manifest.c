@@ -85,6 +85,9 @@ static json_t *slot_json(const ts_slot *s, bool state)
         json_object_set_new(j, "copies", copies_json(s));
     if (j && state)
         json_object_set_new(j, "use", json_integer(s->use));
+    if (j && s->groups > 1)
+        json_object_set_new(j, "groups",
+                            json_pack("[i, b, b]", s->groups, s->orthogonal, s->read_all));
     if (j && state)
         json_object_set_new(
             j, "init",
@@ -262,18 +265,34 @@ static ts_status read_copies(const reader *r, const json_t *list, ts_slot *s)
     return TS_OK;
 }
 
+static ts_status read_groups(const reader *r, json_t *list, ts_slot *s)
+{
+    int orthogonal, all, R = r->x->replicas;
+
+    s->groups = 1;
+    if (!list)
+        return TS_OK;
+    if (json_unpack(list, "[i, b, b]", &s->groups, &orthogonal, &all) || s->groups < 1 ||
+        s->groups > R || R % s->groups || s->info.rank >= TS_MAX_RANK ||
+        s->info.bytes > SIZE_MAX / 4 / (size_t)R)
+        return bad(r, "its groups do not fit the replicas");
+    s->orthogonal = orthogonal;
+    s->read_all = all;
+    return TS_OK;
+}
+
 static ts_status read_slot(const reader *r, json_t *j, bool in_block, bool state, ts_slot *s)
 {
     const char *name, *dtype;
-    json_t *shape, *layout = NULL, *init = NULL, *copies = NULL;
+    json_t *shape, *layout = NULL, *init = NULL, *copies = NULL, *groups = NULL;
     json_int_t offset;
     json_error_t e;
     int use = 0;
 
-    if (json_unpack_ex(j, &e, 0, "{s:s, s:s, s:o, s:i, s:I, s:i, s:i, s?o, s?o, s?o, s?i}", "name",
-                       &name, "dtype", &dtype, "shape", &shape, "device", &s->at.device, "offset",
-                       &offset, "section", &s->section, "depth", &s->depth, "layout", &layout,
-                       "init", &init, "copies", &copies, "use", &use))
+    if (json_unpack_ex(j, &e, 0, "{s:s, s:s, s:o, s:i, s:I, s:i, s:i, s?o, s?o, s?o, s?i, s?o}",
+                       "name", &name, "dtype", &dtype, "shape", &shape, "device", &s->at.device,
+                       "offset", &offset, "section", &s->section, "depth", &s->depth, "layout",
+                       &layout, "init", &init, "copies", &copies, "use", &use, "groups", &groups))
         return bad(r, e.text);
     if (s->depth < 1 || use < 0 || use > TS_USE_MOMENT)
         return bad(r, "its depth or use is impossible");
@@ -282,6 +301,7 @@ static ts_status read_slot(const reader *r, json_t *j, bool in_block, bool state
     if (ts_dtype_parse(dtype, strlen(dtype), &s->info.dtype))
         return bad(r, "the dtype is not known");
     TS_TRY(read_shape(r, shape, s));
+    TS_TRY(read_groups(r, groups, s));
     if (layout)
         TS_TRY(read_layout(r, layout, s));
     if (state)
@@ -415,6 +435,7 @@ static ts_status read_all(reader *r, json_t *root)
     TS_TRY(read_slots(r, root, "inputs", &r->x->inputs, &r->x->ninputs));
     TS_TRY(read_slots(r, root, "outputs", &r->x->outputs, &r->x->noutputs));
     TS_TRY(read_slots(r, root, "states", &r->x->states, &r->x->nstates));
+    ts_executable_finish(r->x);
     return read_key(r, root);
 }
 

@@ -65,7 +65,11 @@ typedef struct ts_slot { /* an input, output or state as the engine sees it */
     int section, depth; /* outputs: who makes it, and how many micro-batches of it are kept */
     ts_use use;         /* states */
     ts_init init;
-    int value; /* its id in the graph, for the reference executor */
+    int value;            /* its id in the graph, for the reference executor */
+    int groups;           /* states: of replicas, each with a value; 1: all share one */
+    bool orthogonal;      /* every groups-th replica, not neighbours */
+    bool read_all;        /* the host reads the value of each replica */
+    ts_tensor_info whole; /* as the host sees it: with the groups */
 } ts_slot;
 
 struct ts_executable {
@@ -93,6 +97,13 @@ struct ts_executable {
     ts_graph *graph;
 };
 
+/* executable.c: fills in what the host sees of the slots */
+void ts_executable_finish(ts_executable *x);
+/* Which of a state's groups a replica is in. */
+static inline int ts_slot_group(const ts_slot *s, int replicas, int replica)
+{
+    return s->orthogonal ? replica % s->groups : replica / (replicas / s->groups);
+}
 /* executable.c: an executable as one file, and back */
 ts_executable *ts_executable_new(void);
 ts_executable *ts_executable_share(const ts_executable *x); /* ts_executable_free it too */

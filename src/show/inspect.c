@@ -53,7 +53,7 @@ static void slots(ts_text *t, const char *title, const ts_slot *s, int n, bool s
                    "bytes", "offset", state ? "    start" : "");
     for (int i = 0; i < n; i++) {
         ts_text_printf(t, "  %-*s  %-20s %12zu %12zu  %-8s", w, s[i].info.name,
-                       shape(&s[i].info, type, sizeof(type)), s[i].info.bytes, s[i].at.offset,
+                       shape(&s[i].whole, type, sizeof(type)), s[i].whole.bytes, s[i].at.offset,
                        layout(&s[i], order, sizeof(order)));
         if (state)
             init(t, &s[i].init);
