@@ -141,6 +141,7 @@ static void find_groups(ts_slot *s, const ts_options *opt)
 
     if (!q)
         return;
+    s->grouped = true;
     s->groups = TS_MAX(1, opt->replicas) / ts_replica_group_size(opt, q);
     s->orthogonal = q->grouping == TS_GROUP_ORTHOGONAL;
     s->read_all = q->read_all && s->use == TS_USE_OTHER;

@@ -213,6 +213,28 @@ static void stages_free(const ts_options *opt)
     PyMem_Free((void *)opt->stages);
 }
 
+/* [(name, grouping, size, read_all)] */
+static bool replica_groups_of(PyObject *list, ts_options *opt)
+{
+    ts_replica_group *groups = PyMem_Calloc((size_t)PyList_GET_SIZE(list) + 1, sizeof(*groups));
+
+    opt->replica_groups = groups;
+    if (!groups) {
+        PyErr_NoMemory();
+        return false;
+    }
+    opt->nreplica_groups = (int)PyList_GET_SIZE(list);
+    for (int i = 0; i < opt->nreplica_groups; i++) {
+        int grouping, all;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "siip", &groups[i].state, &grouping,
+                              &groups[i].size, &all))
+            return false;
+        groups[i].grouping = (ts_grouping)grouping;
+        groups[i].read_all = all;
+    }
+    return true;
+}
+
 static PyObject *compile_graph(graph_object *graph, const ts_options *opt)
 {
     ts_executable *x;
@@ -224,34 +246,23 @@ static PyObject *compile_graph(graph_object *graph, const ts_options *opt)
 
 static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"graph",
-                            "optimizer",
-                            "iterations",
-                            "accumulation",
-                            "accumulate_sum",
-                            "accumulate_running",
-                            "mode",
-                            "period",
-                            "cache_dir",
-                            "progress",
-                            "stages",
-                            "sharded",
-                            "recompute",
-                            "replicas",
-                            "offload",
-                            "processes",
-                            NULL};
-    PyObject *graph, *optimizer, *progress, *stages, *result = NULL;
+    static char *names[] = {"graph",        "optimizer",      "iterations",
+                            "accumulation", "accumulate_sum", "accumulate_running",
+                            "mode",         "period",         "cache_dir",
+                            "progress",     "stages",         "sharded",
+                            "recompute",    "replicas",       "offload",
+                            "processes",    "replica_groups", NULL};
+    PyObject *graph, *optimizer, *progress, *stages, *groups, *result = NULL;
     int sum, running, mode, sharded, recompute;
     ts_optimizer o = {0};
     ts_options opt = {0};
 
     (void)self;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "O!OiippiizOO!ppiI|i", names, &core_graph_type, &graph, &optimizer,
+            args, kwargs, "O!OiippiizOO!ppiIiO!", names, &core_graph_type, &graph, &optimizer,
             &opt.device_iterations, &opt.gradient_accumulation, &sum, &running, &mode,
             &opt.output_period, &opt.cache_dir, &progress, &PyList_Type, &stages, &sharded,
-            &recompute, &opt.replicas, &opt.offload, &opt.processes))
+            &recompute, &opt.replicas, &opt.offload, &opt.processes, &PyList_Type, &groups))
         return NULL;
     opt.accumulate_sum = sum;
     opt.accumulate_running = running;
@@ -264,8 +275,10 @@ static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
     }
     if (optimizer != Py_None)
         opt.optimizer = &o;
-    if ((!opt.optimizer || optimizer_of(optimizer, &o)) && stages_of(stages, &opt))
+    if ((!opt.optimizer || optimizer_of(optimizer, &o)) && stages_of(stages, &opt) &&
+        replica_groups_of(groups, &opt))
         result = compile_graph((graph_object *)graph, &opt);
+    PyMem_Free((void *)opt.replica_groups);
     stages_free(&opt);
     groups_free((ts_group *)o.groups, o.groups ? o.ngroups : 0);
     return result;
@@ -680,7 +693,8 @@ static PyMethodDef functions[] = {
     CORE_METHOD("compile", core_compile, METH_VARARGS | METH_KEYWORDS,
                 "compile(graph, optimizer, iterations, accumulation, accumulate_sum,\n"
                 "accumulate_running, mode, period, cache_dir, progress, stages, sharded,\n"
-                "recompute, replicas, offload) -> Executable; stages: [(device, [blocks])]"),
+                "recompute, replicas, offload, processes, replica_groups) -> Executable; "
+                "stages: [(device, [blocks])], replica_groups: [(name, type, size, read_all)]"),
     CORE_METHOD("load", core_load, METH_O, "load(path) -> Executable"),
     CORE_METHOD("supported", core_supported, METH_O, "supported(op): is there a row for it?"),
     CORE_METHOD("ops", core_ops, METH_NOARGS, "ops() -> the names of all rows"),

@@ -37,11 +37,10 @@ static ts_status check_group(const ts_graph *g, const ts_options *opt, const ts_
         return ts_fail(TS_ERR_ARG,
                        "the replicas of '%s' have the grouping %d, which does not exist", q->state,
                        q->grouping);
-    if (!v->type.rank || v->type.rank == TS_MAX_RANK)
+    if (v->type.rank == TS_MAX_RANK)
         return ts_fail(TS_ERR_ARG,
-                       "'%s' has rank %d; only parameters of rank 1 to %d can have a value for "
-                       "each group of replicas",
-                       q->state, v->type.rank, TS_MAX_RANK - 1);
+                       "'%s' has rank %d, so there is no dim left for its groups of replicas",
+                       q->state, v->type.rank);
     if ((q->grouping == TS_GROUP_CONSECUTIVE || q->grouping == TS_GROUP_ORTHOGONAL) &&
         (q->size < 1 || R % q->size))
         return ts_fail(TS_ERR_ARG, "%d replicas cannot be divided into groups of %d for '%s'", R,

@@ -49,7 +49,7 @@ static void finish(ts_slot *s, int replicas)
     int rows = s->read_all ? replicas : s->groups;
 
     s->whole = s->info;
-    if (s->groups == 1)
+    if (!s->grouped)
         return;
     s->whole.rank++;
     memmove(s->whole.dims + 1, s->info.dims, sizeof(*s->info.dims) * (size_t)s->info.rank);

@@ -85,7 +85,7 @@ static json_t *slot_json(const ts_slot *s, bool state)
         json_object_set_new(j, "copies", copies_json(s));
     if (j && state)
         json_object_set_new(j, "use", json_integer(s->use));
-    if (j && s->groups > 1)
+    if (j && s->grouped)
         json_object_set_new(j, "groups",
                             json_pack("[i, b, b]", s->groups, s->orthogonal, s->read_all));
     if (j && state)
@@ -276,6 +276,7 @@ static ts_status read_groups(const reader *r, json_t *list, ts_slot *s)
         s->groups > R || R % s->groups || s->info.rank >= TS_MAX_RANK ||
         s->info.bytes > SIZE_MAX / 4 / (size_t)R)
         return bad(r, "its groups do not fit the replicas");
+    s->grouped = true;
     s->orthogonal = orthogonal;
     s->read_all = all;
     return TS_OK;

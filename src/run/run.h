@@ -66,7 +66,8 @@ typedef struct ts_slot { /* an input, output or state as the engine sees it */
     ts_use use;         /* states */
     ts_init init;
     int value;            /* its id in the graph, for the reference executor */
-    int groups;           /* states: of replicas, each with a value; 1: all share one */
+    bool grouped;         /* states: its groups of replicas are a dim of their own for the host */
+    int groups;           /* that have a value each; 1: all share one */
     bool orthogonal;      /* every groups-th replica, not neighbours */
     bool read_all;        /* the host reads the value of each replica */
     ts_tensor_info whole; /* as the host sees it: with the groups */

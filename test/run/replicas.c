@@ -189,7 +189,7 @@ static void values_of_groups(void **state)
 
     (void)state;
     for (int k = 0; k < 2 * TS_COUNT(kinds); k++) {
-        int groups = kinds[k / 2].groups, rows = k % 2 && groups > 1 ? R : groups;
+        int groups = kinds[k / 2].groups, rows = k % 2 && kinds[k / 2].grouping ? R : groups;
         ts_replica_group q = {.state = "w",
                               .grouping = kinds[k / 2].grouping,
                               .size = kinds[k / 2].size,
@@ -208,7 +208,7 @@ static void values_of_groups(void **state)
         assert_ok(ts_compile(g, &opt, &exe));
         assert_ok(ts_engine_new(exe, NULL, &e));
         info = ts_executable_tensor(exe, TS_ROLE_STATE, 0);
-        assert_int_equal(info->rank, groups > 1 ? 2 : 1);
+        assert_int_equal(info->rank, kinds[k / 2].grouping ? 2 : 1);
         assert_int_equal(info->dims[0], rows);
         assert_int_equal(info->bytes, (size_t)rows * sizeof(float));
         assert_ok(ts_engine_run(e, (const void *[]){in}, (void *[]){out}));
@@ -276,7 +276,7 @@ static void groups_that_cannot_be(void **state)
 {
     ts_optimizer adam = ts_adamw(0.01);
     ts_graph *g = net();
-    ts_value *one = ts_param_n(g, "one", TS_F32, (ts_init){0}, 0, NULL);
+    ts_value *deep = ts_param(g, "deep", TS_F32, ((ts_init){0}), 1, 1, 1, 1, 1, 1, 1, 1);
     ts_replica_group q[2] = {{.state = "fc1.bias", .grouping = TS_GROUP_CONSECUTIVE, .size = 3}};
     ts_options opt = {.optimizer = &adam,
                       .replicas = R,
@@ -286,7 +286,7 @@ static void groups_that_cannot_be(void **state)
     ts_executable *x;
 
     (void)state;
-    ts_output(one, "one");
+    ts_output(deep, "deep");
     assert_fails(ts_compile(g, &opt, &x), TS_ERR_ARG,
                  "4 replicas cannot be divided into groups of 3 for 'fc1.bias'");
     q[0].size = 0;
@@ -295,10 +295,9 @@ static void groups_that_cannot_be(void **state)
     q[0].state = "fc9";
     assert_fails(ts_compile(g, &opt, &x), TS_ERR_ARG,
                  "replica_groups names 'fc9', which the graph does not have");
-    q[0] = (ts_replica_group){.state = "one", .grouping = TS_GROUP_NONE};
+    q[0] = (ts_replica_group){.state = "deep", .grouping = TS_GROUP_NONE};
     assert_fails(ts_compile(g, &opt, &x), TS_ERR_ARG,
-                 "'one' has rank 0; only parameters of rank 1 to 7 can have a value for each group "
-                 "of replicas");
+                 "'deep' has rank 8, so there is no dim left for its groups of replicas");
     q[0] = (ts_replica_group){.state = "fc1.bias", .grouping = 4};
     assert_fails(ts_compile(g, &opt, &x), TS_ERR_ARG,
                  "the replicas of 'fc1.bias' have the grouping 4, which does not exist");
