@@ -484,8 +484,12 @@ typedef struct ts_options {
     int processes;        /* that train together, each with its replicas; 0: 1              */
     const ts_replica_group *replica_groups; /* states that not all replicas share           */
     int nreplica_groups;
-    unsigned offload;      /* TS_OFFLOAD_* bits                                              */
-    int64_t device_memory; /* bytes a device has; a plan that needs more fails. 0: no limit */
+    unsigned offload;         /* TS_OFFLOAD_* bits                                              */
+    int64_t offload_least[4]; /* for each bit: smaller tensors stay, in elements; 0 means 2 */
+    bool shard_optimizer;     /* each replica keeps and updates only its part of the optimiser's
+                                 state; the same bits                                        */
+    int64_t shard_least;      /* state of smaller tensors stays whole, in elements; 0: 8192  */
+    int64_t device_memory;    /* bytes a device has; a plan that needs more fails. 0: no limit */
     void (*progress)(void *arg, int percent); /* of the compilation: 0..100, -1: it failed  */
     void *progress_arg;
 } ts_options;
@@ -536,9 +540,10 @@ TS_API ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats 
  * compiled, and ts_options.device_memory is no limit here. */
 typedef struct ts_plan_device {
     int64_t states,
-        peak;       /* bytes: always live; with the working memory, as many as the block has */
-    double seconds; /* of a micro-batch, modelled on one core */
-    double share;   /* of the work of all, of 1 */
+        peak;        /* bytes: always live; with the working memory, as many as the block has */
+    double seconds;  /* of a micro-batch, modelled on one core */
+    double share;    /* of the work of all, of 1 */
+    int64_t sharded; /* bytes of optimiser state that other replicas keep instead */
 } ts_plan_device;
 typedef struct ts_plan_section { /* what a device does of a micro-batch without waiting */
     int device, kernels;

@@ -84,6 +84,9 @@ static ts_status check_options(const ts_graph *g, const ts_options *opt)
     TS_TRY(not_negative("processes", opt->processes));
     TS_TRY(not_negative("queue_depth", opt->queue_depth));
     TS_TRY(not_negative("device_memory", opt->device_memory));
+    TS_TRY(not_negative("shard_least", opt->shard_least));
+    for (int i = 0; i < TS_COUNT(opt->offload_least); i++)
+        TS_TRY(not_negative("offload_least", opt->offload_least[i]));
     TS_TRY(check_outputs(opt));
     if (R > 1024 || opt->processes > 65536)
         return ts_fail(TS_ERR_ARG, "%d replicas in %d processes are too many", R, opt->processes);
@@ -147,6 +150,30 @@ static void find_groups(ts_slot *s, const ts_options *opt)
     s->read_all = q->read_all && s->use == TS_USE_OTHER;
 }
 
+/* The whole tensor that a moment is a share of, and what is split of its parameter. */
+static void find_shares(ts_executable *x, const ts_graph *g)
+{
+    for (int i = 0; i < g->nstates; i++) {
+        const ts_state *s = &g->states[i];
+        bool share = s->use == TS_USE_SHARE;
+        ts_slot *q = !s->of ? NULL : &x->states[share ? s->of->index : i];
+        if (!q)
+            continue;
+        q->share = s->value->type.dim[0];
+        q->scatter = q->use == TS_USE_SUMMED;
+        for (int n = 0; n < g->nnodes && q->scatter; n++)
+            for (int k = 0; k < g->nodes[n]->nin && g->nodes[n]->phase; k++)
+                if (g->nodes[n]->in[k] == s->of)
+                    q->scatter = false; /* the norm of all gradients */
+        if (share)
+            continue;
+        q->info.rank = s->of->type.rank;
+        memcpy(q->info.dims, s->of->type.dim, sizeof(q->info.dims));
+        q->info.bytes = (size_t)ts_type_count(&s->of->type) * ts_dtype_size(q->info.dtype);
+        q->layout = s->of->layout;
+    }
+}
+
 static void describe_slots(ts_executable *x, const ts_graph *g, const ts_program *p,
                            const ts_options *opt)
 {
@@ -156,13 +183,14 @@ static void describe_slots(ts_executable *x, const ts_graph *g, const ts_program
         TS_PUSH(a, x->inputs, x->ninputs, slot(a, g->inputs[i], g->inputs[i]->name, p));
     for (int i = 0; i < g->noutputs; i++)
         TS_PUSH(a, x->outputs, x->noutputs, slot(a, g->outputs[i], g->output_names[i], p));
-    for (int i = 0; i < g->nstates; i++) {
+    for (int i = 0; i < g->nstates && g->states[i].use != TS_USE_SHARE; i++) {
         ts_slot s = slot(a, g->states[i].value, g->states[i].value->name, p);
         s.init = g->states[i].init;
         s.use = g->states[i].use;
         find_groups(&s, opt);
         TS_PUSH(a, x->states, x->nstates, s);
     }
+    find_shares(x, g);
     ts_executable_finish(x);
 }
 

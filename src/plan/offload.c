@@ -20,13 +20,21 @@ typedef struct offload {
     int nkernels;
 } offload;
 
+/* Small tensors stay, and single numbers always. */
+static bool wanted(const offload *x, unsigned bit, const ts_value *v)
+{
+    int64_t least = x->opt->offload_least[__builtin_ctz(bit)];
+
+    return x->opt->offload & bit && ts_type_count(&v->type) >= TS_MAX(least, 2);
+}
+
 static bool wanted_state(const offload *x, const ts_state *s)
 {
     unsigned bit = s->use == TS_USE_SUMMED   ? TS_OFFLOAD_ACCUMULATORS
                    : s->use == TS_USE_MOMENT ? TS_OFFLOAD_OPTIMIZER
                                              : TS_OFFLOAD_WEIGHTS;
 
-    return x->opt->offload & bit && ts_type_count(&s->value->type) > 1 &&
+    return wanted(x, bit, s->of ? s->of : s->value) && s->use != TS_USE_SHARE &&
            !x->p->place[s->value->id].spot.next;
 }
 

@@ -47,6 +47,7 @@ typedef struct ts_spot {
     int device;
     size_t offset, bytes;
     int depth;
+    int shares;           /* of a state's memory: the replica has the part of its number. Else 0 */
     struct ts_spot *next; /* the copy on another device */
 } ts_spot;
 
@@ -87,12 +88,15 @@ void ts_plan_renumber(ts_program *p);              /* after kernels were put bet
 /* recompute.c, offload.c */
 void ts_plan_recompute(ts_arena *a, ts_program *p);
 void ts_plan_offload(ts_arena *a, const ts_options *opt, ts_program *p);
-/* The memory of v on a device that has it. */
-/* x is v, or v's next value in the same memory. */
+/* x is v, v's next value in the same memory, or a share of it. */
 static inline bool ts_place_shared(const ts_program *p, const ts_value *x, const ts_value *v)
 {
-    return x == v || p->place[x->id].alias == v;
+    if (p->place[x->id].alias)
+        x = p->place[x->id].alias;
+    return x == v || (x->kind == TS_VALUE_STATE && p->g->states[x->index].use == TS_USE_SHARE &&
+                      p->g->states[x->index].of == v);
 }
+/* The memory of v on a device that has it. */
 const ts_spot *ts_place_spot(const ts_program *p, const ts_value *v, int device);
 /* memory.c */
 ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p);

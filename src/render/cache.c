@@ -137,6 +137,11 @@ static const char *options_text(ts_arena *a, const ts_options *opt)
         ts_text_printf(&t, " group=%zu.%s:%d:%d:%d", strlen(q->state), q->state, q->grouping,
                        ts_replica_group_size(opt, q), q->read_all);
     }
+    for (int i = 0; i < TS_COUNT(opt->offload_least); i++)
+        if (opt->offload & 1u << i && opt->offload_least[i])
+            ts_text_printf(&t, " least%d=%lld", i, (long long)opt->offload_least[i]);
+    if (opt->shard_optimizer)
+        ts_text_printf(&t, " shard=%lld", (long long)opt->shard_least);
     if (opt->device_memory)
         ts_text_printf(&t, " memory=%lld", (long long)opt->device_memory);
     if (opt->nstages || opt->devices > 1)

@@ -57,6 +57,21 @@ char *ts_engine_state(const ts_engine *e, int replica, const ts_slot *s, ts_spot
                    : ts_engine_block(e, replica, at.device) + at.offset;
 }
 
+/* A state that each replica has its share of, from or to the whole. */
+static void convert_shares(const ts_engine *e, const ts_slot *s, char *host, bool to_host)
+{
+    size_t size = ts_dtype_size(s->info.dtype);
+    ts_type t = ts_type_of(s->info.dtype, s->info.rank, s->info.dims);
+
+    for (ts_each it = ts_each_of(&t); it.more; ts_each_next(&it)) {
+        int64_t at = s->layout.set && !e->refs ? laid_out(s, it.at) : it.flat;
+        char *b =
+            ts_engine_state(e, (int)(at / s->share), s, s->at) + (size_t)(at % s->share) * size;
+        char *h = host + (size_t)it.flat * size;
+        memcpy(to_host ? h : b, to_host ? b : h, size);
+    }
+}
+
 /* The first of a group's replicas. */
 static int first_of(const ts_engine *e, const ts_slot *s, int group)
 {
@@ -69,6 +84,10 @@ static void state_write(const ts_engine *e, const ts_slot *s, const void *host, 
 {
     ts_slot plain = *s;
 
+    if (s->share && s->use == TS_USE_MOMENT) {
+        convert_shares(e, s, (char *)host, false);
+        return;
+    }
     plain.layout.set = plain.layout.set && !e->refs;
     for (int r = 0; r < e->exe->replicas; r++) {
         int group = ts_slot_group(s, e->exe->replicas, r);
@@ -85,6 +104,10 @@ static void state_read(const ts_engine *e, const ts_slot *s, void *host)
     ts_slot plain = *s;
     int rows = s->read_all ? e->exe->replicas : s->groups;
 
+    if (s->share && s->use == TS_USE_MOMENT) {
+        convert_shares(e, s, host, true);
+        return;
+    }
     plain.layout.set = plain.layout.set && !e->refs;
     for (int i = 0; i < rows; i++)
         convert(&plain, ts_engine_state(e, s->read_all ? i : first_of(e, s, i), s, s->at),
@@ -129,8 +152,10 @@ static ts_status start_reference(ts_engine *e)
     e->threads = 1; /* all that it uses */
     TS_TRY(
         ts_alloc((size_t)e->exe->replicas * sizeof(ts_ref *), "the replicas", (void **)&e->refs));
-    for (int r = 0; r < e->exe->replicas; r++)
+    for (int r = 0; r < e->exe->replicas; r++) {
         TS_TRY(ts_ref_new(e->exe->graph, &e->refs[r]));
+        ts_ref_replica(e->refs[r], r);
+    }
     return TS_OK;
 }
 

@@ -292,6 +292,8 @@ static ts_status bind(const char *role, ts_slot *s, int n, int found,
     for (int i = 0; i < n; i++) {
         const ts_value *v = at(g, i);
         ts_type t = ts_type_of(s[i].info.dtype, s[i].info.rank, s[i].info.dims);
+        if (s[i].share && s[i].use == TS_USE_MOMENT)
+            t = ts_type_of(s[i].info.dtype, 1, &s[i].share);
         if (!ts_type_same(&v->type, &t))
             return ts_fail(TS_ERR_CORRUPT,
                            "the graph's %s %s has another type than its manifest says", role,
@@ -318,10 +320,14 @@ static const ts_value *state_at(const ts_graph *g, int i)
 
 static ts_status start_graph(ts_executable *x)
 {
+    int shares = 0; /* behind the states that the host sees */
+
     TS_TRY(ts_graph_parse(x->ir, &x->graph));
     TS_TRY(bind("input", x->inputs, x->ninputs, x->graph->ninputs, input_at, x->graph));
     TS_TRY(bind("output", x->outputs, x->noutputs, x->graph->noutputs, output_at, x->graph));
-    return bind("state", x->states, x->nstates, x->graph->nstates, state_at, x->graph);
+    for (int i = 0; i < x->graph->nstates; i++)
+        shares += x->graph->states[i].use == TS_USE_SHARE;
+    return bind("state", x->states, x->nstates, x->graph->nstates - shares, state_at, x->graph);
 }
 
 ts_status ts_executable_start(ts_executable *x)

@@ -74,6 +74,20 @@ static void kernels(ts_text *t, const ts_module *m)
     }
 }
 
+/* Bytes of a replica's states that others keep. */
+static size_t sharded(const ts_executable *x)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < x->nstates; i++) {
+        const ts_slot *s = &x->states[i];
+        size_t kept = (size_t)s->share * ts_dtype_size(s->info.dtype);
+        if (s->share && s->use == TS_USE_MOMENT && kept < s->info.bytes)
+            bytes += s->info.bytes - kept;
+    }
+    return bytes;
+}
+
 static void facts(ts_text *t, const ts_executable *x)
 {
     static const char *const modes[] = {"default", "final", "all", "sum", "every_n"};
@@ -87,6 +101,8 @@ static void facts(ts_text *t, const ts_executable *x)
     ts_text_printf(t, "gradient_accumulation  %d\n", x->gradient_accumulation);
     if (x->replicas > 1)
         ts_text_printf(t, "replicas               %d\n", x->replicas);
+    if (sharded(x))
+        ts_text_printf(t, "sharded_bytes          %zu\n", sharded(x));
     if (x->pipe.ndevices > 1)
         ts_text_printf(t, "devices                %d, %s\n", x->pipe.ndevices,
                        x->pipe.sharded ? "sharded" : "pipelined");

@@ -1,6 +1,8 @@
-/* replicas.c - parameters that groups of replicas have values of their own of. */
+/* replicas.c - parameters that groups of replicas have values of their own of, and the optimiser's
+ * state split over the replicas. */
 #include "run/engine.h"
 #include "support.h"
+#include <inttypes.h>
 
 enum { BATCH = 4, A = 2, D = 2, R = 4, IN = 6, OUT = 5 };
 enum { MB = D * A * R };
@@ -320,6 +322,229 @@ static void groups_that_cannot_be(void **state)
     ts_graph_free(g);
 }
 
+/* --- the optimiser's state, split --- */
+
+enum { SIDE = 8 };
+
+/* Convolutions and linear layers in two blocks; the batch decides how they lie in memory. */
+static ts_graph *picture_net(int64_t batch)
+{
+    ts_graph *g = ts_graph_new("pictures");
+    ts_value *x = ts_input(g, "x", TS_F32, batch, 8, SIDE, SIDE),
+             *t = ts_input(g, "labels", TS_I32, batch);
+
+    ts_block_begin(g, "B1");
+    x = ts_relu(ts_conv2d(x, "conv", 16, 3, .padding = 1));
+    x = ts_max_pool2d(x, 4);
+    ts_block_end(g);
+    ts_block_begin(g, "B2");
+    x = ts_tanh(ts_linear(ts_flatten(x, 1), "fc1", 83));
+    x = ts_linear(x, "fc2", 10);
+    ts_output(x, "y");
+    ts_loss(ts_cross_entropy(x, t));
+    ts_block_end(g);
+    return g;
+}
+
+/* Trains twice; the losses of all micro-batches, then all states. */
+static float *train_pictures(ts_options opt, int64_t batch, size_t *count, ts_stats *stats)
+{
+    size_t rows = (size_t)(MB * batch), pixels = 8 * SIDE * SIDE;
+    float *x = calloc(rows * pixels, sizeof(float)), *all, *at;
+    int32_t *labels = calloc(rows, sizeof(int32_t));
+    ts_graph *g = picture_net(batch);
+    trainer t;
+
+    for (size_t i = 0; i < rows * pixels; i++)
+        x[i] = (float)((i * 2654435761u >> 9) % 1000) / 1000;
+    for (size_t i = 0; i < rows; i++)
+        labels[i] = (int32_t)(i * 7 % 10);
+    opt.replicas = R;
+    opt.device_iterations = D;
+    opt.gradient_accumulation = A;
+    opt.output_mode = TS_OUT_ALL;
+    opt.cache_dir = "";
+    assert_ok(ts_compile(g, &opt, &t.x));
+    assert_ok(ts_engine_new(t.x, &(ts_run_options){.threads = 3, .seed = 3}, &t.e));
+    *count = MB;
+    for (int i = 0; ts_executable_tensor(t.x, TS_ROLE_STATE, i); i++)
+        *count += ts_executable_tensor(t.x, TS_ROLE_STATE, i)->bytes / sizeof(float) + 1;
+    at = all = calloc(*count, sizeof(float));
+    for (int i = 0; i < 2; i++)
+        assert_ok(ts_engine_run(t.e, (const void *[]){x, labels}, (void *[]){NULL, at}));
+    at += MB;
+    for (int i = 0; ts_executable_tensor(t.x, TS_ROLE_STATE, i); i++) {
+        const ts_tensor_info *info = ts_executable_tensor(t.x, TS_ROLE_STATE, i);
+        assert_ok(ts_engine_read(t.e, info->name, at, info->bytes));
+        at += info->bytes / sizeof(float) + 1;
+    }
+    for (int i = 0; i < t.x->nstates; i++) { /* all replicas have all of the weights */
+        const ts_slot *s = &t.x->states[i];
+        for (int r = 1; r < R && s->use == TS_USE_OTHER; r++)
+            assert_memory_equal(ts_engine_state(t.e, r, s, s->at),
+                                ts_engine_state(t.e, 0, s, s->at), s->info.bytes);
+        assert_int_equal(s->share > 0, opt.shard_optimizer && s->info.rank);
+    }
+    *stats = ts_executable_stats(t.x);
+    end(t);
+    ts_graph_free(g);
+    free(x);
+    free(labels);
+    return all;
+}
+
+static void shards_give_the_same_bits(void **state)
+{
+    static const char *const first[] = {"B1"}, *const second[] = {"B2"};
+    ts_stage stages[] = {{first, 1, 0}, {second, 1, 1}};
+    ts_optimizer adam = ts_adamw(0.01), sgd = ts_sgd(0.05), rms = ts_rmsprop(0.01), clipped = adam;
+    struct {
+        int64_t batch;
+        ts_options opt;
+    } cases[] = {
+        {16, {.optimizer = &adam}}, /* the batch in the lanes, rows filled up */
+        {3, {.optimizer = &sgd, .nstages = 2, .stages = stages}}, /* channels last */
+        {4, {.optimizer = &clipped, .accumulate_running = true}},
+        {2, {.optimizer = &rms, .offload = 7, .accumulate_sum = true}},
+        {2, {.optimizer = &rms, .executor = TS_EXEC_REFERENCE}},
+    };
+
+    (void)state;
+    sgd.hyper.momentum = 0.9;
+    clipped.max_grad_norm = 0.1;
+    clipped.max_grad_value = 0.05;
+    clipped.first_type = TS_F16;
+    clipped.hyper.eps = 0;
+    rms.hyper.momentum = 0.5;
+    rms.centered = true;
+    for (int k = 0; k < TS_COUNT(cases); k++) {
+        size_t n, m;
+        ts_stats whole_stats, stats;
+        float *whole = train_pictures(cases[k].opt, cases[k].batch, &n, &whole_stats), *sharded;
+        cases[k].opt.shard_optimizer = true;
+        cases[k].opt.shard_least = 1;
+        sharded = train_pictures(cases[k].opt, cases[k].batch, &m, &stats);
+        assert_int_equal(n, m);
+        for (size_t i = 0; i < n; i++)
+            if (memcmp(&whole[i], &sharded[i], sizeof(float)))
+                fail_msg("case %d, element %zu is %.9g, not %.9g", k, i, (double)sharded[i],
+                         (double)whole[i]);
+        if (k < 3)
+            assert_true(stats.state_bytes < whole_stats.state_bytes);
+        free(whole);
+        free(sharded);
+    }
+}
+
+/* What is planned for a device falls by what the other replicas keep, and the plan says so. */
+static void the_plan_of_shards(void **state)
+{
+    ts_optimizer adam = ts_adamw(0.01), lamb = ts_lamb(0.01);
+    ts_options opt = {.optimizer = &adam, .replicas = R, .cache_dir = ""};
+    int64_t moved = 2 * 83 * 64 * 3 / 4 * (int64_t)sizeof(float); /* two moments of fc1.weight */
+    ts_graph *g = picture_net(3);
+    ts_plan_info *whole, *sharded;
+    ts_executable *x;
+    char fact[64];
+
+    (void)state;
+    assert_ok(ts_plan_new(g, &opt, &whole));
+    opt.shard_optimizer = true;
+    opt.shard_least = 5000; /* fc1.weight only */
+    assert_ok(ts_plan_new(g, &opt, &sharded));
+    assert_int_equal(whole->devices[0].sharded, 0);
+    assert_int_equal(sharded->devices[0].sharded, moved);
+    assert_int_equal(whole->devices[0].states - sharded->devices[0].states, moved);
+    ts_plan_free(whole);
+    ts_plan_free(sharded);
+    assert_ok(ts_compile(g, &opt, &x));
+    snprintf(fact, sizeof(fact), "sharded_bytes          %" PRId64 "\n", moved);
+    assert_non_null(strstr(ts_executable_inspect(x), fact));
+    ts_executable_free(x);
+    opt.shard_least = 0; /* 8192: none */
+    assert_ok(ts_plan_new(g, &opt, &sharded));
+    assert_int_equal(sharded->devices[0].sharded, 0);
+    ts_plan_free(sharded);
+    opt.shard_least = -1;
+    assert_fails(ts_compile(g, &opt, &x), TS_ERR_ARG, "shard_least is -1; it must not be negative");
+    opt.shard_least = 1;
+    opt.optimizer = &lamb;
+    assert_fails(ts_compile(g, &opt, &x), TS_ERR_UNSUPPORTED,
+                 "shard_optimizer is not supported with LAMB, whose step depends on all of a "
+                 "parameter");
+    ts_graph_free(g);
+}
+
+/* Small tensors stay on the device. */
+static void the_least_that_is_offloaded(void **state)
+{
+    ts_optimizer adam = ts_adamw(0.01);
+    ts_options opt = {.optimizer = &adam, .offload = TS_OFFLOAD_OPTIMIZER};
+    size_t bytes[3];
+    ts_graph *g = picture_net(3);
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        ts_stats stats;
+        opt.offload_least[0] = i == 0 ? 0 : i == 1 ? 84 : 1 << 20;
+        opt.offload_least[1] = 1; /* of something else */
+        assert_ok(ts_estimate(g, &opt, &stats));
+        bytes[i] = stats.state_bytes;
+    }
+    /* two moments of the biases (16, 83, 10), each in lines of 64 bytes; then of the weights too */
+    assert_int_equal(bytes[1] - bytes[0], 2 * (64 + 384 + 64));
+    assert_true(bytes[2] - bytes[1] >= 2 * sizeof(float) * (16 * 8 * 9 + 83 * 64 + 10 * 83));
+    opt.offload_least[0] = -1;
+    assert_int_equal(ts_estimate(g, &opt, &(ts_stats){0}), TS_ERR_ARG);
+    ts_graph_free(g);
+}
+
+/* A checkpoint of one is one of the other: whole tensors go in and out. */
+static void shards_are_kept(void **state)
+{
+    ts_optimizer adam = ts_adamw(0.01);
+    ts_options opt = {.replicas = R, .shard_optimizer = true, .shard_least = 100};
+    trainer whole = train_with((ts_options){.replicas = R}, &adam), from, to[3];
+    char *folder = test_folder(), path[4096];
+
+    (void)state;
+    from = train_with(opt, &adam);
+    step(from, NULL, 0);
+    step(whole, NULL, 0);
+    opt.executor = TS_EXEC_REFERENCE;
+    to[0] = train_with(opt, &adam);
+    snprintf(path, sizeof(path), "%s/reference.tse", folder);
+    assert_ok(ts_executable_save(to[0].x, path));
+    assert_ok(ts_executable_load(path, &to[1].x));
+    snprintf(path, sizeof(path), "%s/native.tse", folder);
+    assert_ok(ts_executable_save(from.x, path));
+    assert_ok(ts_executable_load(path, &to[2].x));
+    for (int k = 0; k < 3; k++) {
+        if (k)
+            assert_ok(ts_engine_new(to[k].x, &(ts_run_options){.threads = 2}, &to[k].e));
+        for (int i = 0; ts_executable_tensor(from.x, TS_ROLE_STATE, i); i++) {
+            const ts_tensor_info *t = ts_executable_tensor(from.x, TS_ROLE_STATE, i);
+            char *data = read_state(from, t);
+            assert_ok(ts_engine_write(to[k].e, t->name, data, t->bytes));
+            free(data);
+        }
+        compare(from, to[k], 1, 0);
+    }
+    compare(whole, from, 1, 0);
+    step(whole, NULL, 0);
+    step(to[2], NULL, 0);
+    compare(whole, to[2], 1, 0);
+    step(to[0], NULL, 0);
+    step(to[1], NULL, 0);
+    compare(to[0], to[1], 1, 0);
+    end(whole);
+    end(from);
+    for (int k = 0; k < 3; k++)
+        end(to[k]);
+    test_folder_remove(folder);
+    free(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,6 +553,10 @@ int main(void)
         cmocka_unit_test(values_of_groups),
         cmocka_unit_test(groups_are_kept),
         cmocka_unit_test(groups_that_cannot_be),
+        cmocka_unit_test(shards_give_the_same_bits),
+        cmocka_unit_test(the_plan_of_shards),
+        cmocka_unit_test(the_least_that_is_offloaded),
+        cmocka_unit_test(shards_are_kept),
     };
     return cmocka_run_group_tests_name("run replicas", tests, NULL, NULL);
 }
