@@ -490,17 +490,26 @@ static void mark_share(context *c, ts_value *v, ts_value *of)
     c->g->states[v->index].parts = c->opt->replicas;
 }
 
-/* The replica's part of what lies like w: as many elements for each, a multiple of a cache line.
- * The rows of a matrix may be filled up to vectors (pass/layout.c). */
+/* Elements that v takes at most: the rows of a matrix may be filled up to vectors
+ * (pass/layout.c). */
+static int64_t most_elements(const ts_value *v)
+{
+    int64_t n = ts_type_count(&v->type), most = n;
+
+    for (int width = 4; width <= 16 && v->type.rank == 2; width *= 2)
+        if (v->type.dim[1] > 4 * width)
+            most = TS_MAX(most, v->type.dim[0] * TS_ROUND_UP(v->type.dim[1], width));
+    return most;
+}
+
+/* The replica's part of what lies like w: as many elements for each, a multiple of a cache line. */
 static ts_value *share_of(context *c, ts_value *v)
 {
-    enum { LINE = 64, LANES = 16 };
-    int64_t n = ts_type_count(&v->type), unit = LINE / (int64_t)ts_dtype_size(v->type.dtype);
+    enum { LINE = 64 };
+    int64_t n = most_elements(v), unit = LINE / (int64_t)ts_dtype_size(v->type.dtype);
     ts_type t = {.dtype = v->type.dtype, .rank = 1};
     ts_value *part;
 
-    if (v->type.rank == 2)
-        n = v->type.dim[0] * TS_ROUND_UP(v->type.dim[1], LANES);
     t.dim[0] = TS_ROUND_UP((n + c->opt->replicas - 1) / c->opt->replicas, unit);
     part = add_state(c, ts_arena_printf(c->g->arena, "%s.share", v->name), t, 0);
     c->g->states[part->index].use = TS_USE_SHARE;

@@ -164,7 +164,7 @@ static size_t bytes_of(const ts_graph *g, const ts_value *v)
     return bytes;
 }
 
-static void place_shares(memory *m)
+static ts_status place_shares(memory *m)
 {
     const ts_graph *g = m->p->g;
 
@@ -176,7 +176,10 @@ static void place_shares(memory *m)
         spot->bytes = ts_type_bytes(&s->value->type);
         spot->offset = m->p->place[s->of->id].spot.offset;
         spot->shares = s->parts;
+        if (ts_layout_bytes(s->of) > size_of(spot))
+            return ts_fail(TS_ERR_INTERNAL, "the shares of '%s' are not all of it", s->of->name);
     }
+    return TS_OK;
 }
 
 static void place_states(memory *m)
@@ -366,7 +369,7 @@ ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p)
     for (int d = 0; d < p->pipe.ndevices; d++)
         p->bytes[d].peak = p->bytes[d].states;
     place_values(&m, opt);
-    place_shares(&m);
+    TS_TRY(place_shares(&m));
     place_sends(p);
     for (int d = 0; d < p->pipe.ndevices; d++) {
         p->state_bytes += p->bytes[d].states;

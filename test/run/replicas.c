@@ -324,7 +324,7 @@ static void groups_that_cannot_be(void **state)
 
 /* --- the optimiser's state, split --- */
 
-enum { SIDE = 8 };
+enum { SIDE = 4 };
 
 /* Convolutions and linear layers in two blocks; the batch decides how they lie in memory. */
 static ts_graph *picture_net(int64_t batch)
@@ -335,7 +335,7 @@ static ts_graph *picture_net(int64_t batch)
 
     ts_block_begin(g, "B1");
     x = ts_relu(ts_conv2d(x, "conv", 16, 3, .padding = 1));
-    x = ts_max_pool2d(x, 4);
+    x = ts_max_pool2d(x, 2);
     ts_block_end(g);
     ts_block_begin(g, "B2");
     x = ts_tanh(ts_linear(ts_flatten(x, 1), "fc1", 83));
