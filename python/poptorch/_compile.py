@@ -23,6 +23,7 @@ _KINDS = {"SGD": 0, "Adam": 1, "AdamW": 2, "RMSprop": 3, "LAMB": 4}
 _HYPER_BITS = {"lr": 1, "momentum": 2, "dampening": 4, "weight_decay": 8, "betas": 16, "eps": 32, "alpha": 64,
                "max_weight_norm": 128, "loss_scaling": 256, "velocity_scaling": 512}
 _OFFLOAD_BITS = {"location_optimizer": 1, "location_weight": 2, "location_accumulator": 4, "location_activation": 8}
+_SHARDED_LEAST = 8192    # elements, unless minElementsForReplicatedTensorSharding says so
 # Values of autoRecomputation: the default, which concerns pipelined training only, and those that keep activations.
 _RECOMPUTE_PIPELINE, _RECOMPUTE_LITTLE = 3, (0, 2)
 
@@ -394,6 +395,26 @@ def _offloaded(options: Any) -> int:
     return sum(bit for name, bit in _OFFLOAD_BITS.items() if (locations.get(name) or {}).get("onChip") == 0)
 
 
+def _offloadedLeast(options: Any) -> Tuple[int, ...]:
+    """For each bit of _offloaded: smaller tensors stay on the device. 0 is the engine's default."""
+    locations = options.TensorLocations.toDict()
+    return tuple(max(0, (locations.get(name) or {}).get("minElementsForOffChip", 0)) for name in _OFFLOAD_BITS)
+
+
+def _sharded(options: Any, replicas: int) -> int:
+    """The least elements of a tensor whose optimizer state is split over the replicas; -1: none is."""
+    locations = options.TensorLocations.toDict()
+    asked = [name for name in _OFFLOAD_BITS if (locations.get(name) or {}).get("useReplicatedTensorSharding")]
+    if replicas < 2 or not asked:
+        return -1
+    if asked != ["location_optimizer"]:
+        other = ", ".join(name[len("location_"):] for name in asked if name != "location_optimizer")
+        raise createPoptorchError(f"useReplicatedTensorSharding is not supported for {other}: only the optimizer's "
+                                  "state (setOptimizerLocation) can be split over replicas")
+    settings = locations["location_optimizer"]
+    return max(1, settings.get("minElementsForReplicatedTensorSharding", _SHARDED_LEAST))
+
+
 def _replicaGroups(program: Program) -> List[Tuple[str, int, int, bool]]:
     """What _core.compile takes."""
     return [(name, int(g.kind), g.size, g.read_all) for name, g in program.groups.items()] + \
@@ -423,7 +444,8 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
                 batching.engine_mode, batching.period, cache, bar, stages=stages, sharded=not pipelined,
                 recompute=recompute, replicas=batching.engine_replicas, offload=_offloaded(options),
                 processes=1 if description is None else distributed.numProcesses,
-                replica_groups=_replicaGroups(program))
+                replica_groups=_replicaGroups(program), offload_least=_offloadedLeast(options),
+                shard=-1 if description is None else _sharded(options, batching.engine_replicas))
     finally:
         bar.close()
     program.seconds = time.perf_counter() - started

@@ -246,29 +246,34 @@ static PyObject *compile_graph(graph_object *graph, const ts_options *opt)
 
 static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"graph",        "optimizer",      "iterations",
-                            "accumulation", "accumulate_sum", "accumulate_running",
-                            "mode",         "period",         "cache_dir",
-                            "progress",     "stages",         "sharded",
-                            "recompute",    "replicas",       "offload",
-                            "processes",    "replica_groups", NULL};
+    static char *names[] = {"graph",          "optimizer",          "iterations", "accumulation",
+                            "accumulate_sum", "accumulate_running", "mode",       "period",
+                            "cache_dir",      "progress",           "stages",     "sharded",
+                            "recompute",      "replicas",           "offload",    "processes",
+                            "replica_groups", "offload_least",      "shard",      NULL};
     PyObject *graph, *optimizer, *progress, *stages, *groups, *result = NULL;
     int sum, running, mode, sharded, recompute;
+    long long least[4], shard;
     ts_optimizer o = {0};
     ts_options opt = {0};
 
     (void)self;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "O!OiippiizOO!ppiIiO!", names, &core_graph_type, &graph, &optimizer,
-            &opt.device_iterations, &opt.gradient_accumulation, &sum, &running, &mode,
+            args, kwargs, "O!OiippiizOO!ppiIiO!(LLLL)L", names, &core_graph_type, &graph,
+            &optimizer, &opt.device_iterations, &opt.gradient_accumulation, &sum, &running, &mode,
             &opt.output_period, &opt.cache_dir, &progress, &PyList_Type, &stages, &sharded,
-            &recompute, &opt.replicas, &opt.offload, &opt.processes, &PyList_Type, &groups))
+            &recompute, &opt.replicas, &opt.offload, &opt.processes, &PyList_Type, &groups,
+            &least[0], &least[1], &least[2], &least[3], &shard))
         return NULL;
     opt.accumulate_sum = sum;
     opt.accumulate_running = running;
     opt.output_mode = (ts_output_mode)mode;
     opt.schedule = sharded ? TS_SHARDED : TS_PIPELINED;
     opt.recompute = recompute;
+    for (int i = 0; i < 4; i++)
+        opt.offload_least[i] = least[i];
+    opt.shard_optimizer = shard >= 0;
+    opt.shard_least = shard < 0 ? 0 : shard;
     if (progress != Py_None) {
         opt.progress = report;
         opt.progress_arg = progress;
@@ -693,8 +698,10 @@ static PyMethodDef functions[] = {
     CORE_METHOD("compile", core_compile, METH_VARARGS | METH_KEYWORDS,
                 "compile(graph, optimizer, iterations, accumulation, accumulate_sum,\n"
                 "accumulate_running, mode, period, cache_dir, progress, stages, sharded,\n"
-                "recompute, replicas, offload, processes, replica_groups) -> Executable; "
-                "stages: [(device, [blocks])], replica_groups: [(name, type, size, read_all)]"),
+                "recompute, replicas, offload, processes, replica_groups, offload_least, shard) -> "
+                "Executable; "
+                "stages: [(device, [blocks])], replica_groups: [(name, type, size, read_all)], "
+                "shard: -1, or the least elements"),
     CORE_METHOD("load", core_load, METH_O, "load(path) -> Executable"),
     CORE_METHOD("supported", core_supported, METH_O, "supported(op): is there a row for it?"),
     CORE_METHOD("ops", core_ops, METH_NOARGS, "ops() -> the names of all rows"),
