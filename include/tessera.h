@@ -456,6 +456,24 @@ typedef enum ts_device_kind {
 } ts_device_kind;
 /* What a device of the kind has, in bytes; of TS_DEVICE_CPU, what all of them have together. */
 TS_API int64_t ts_device_memory(ts_device_kind kind);
+/* A parameter or buffer with a value of its own for each group of replicas instead of one for all.
+ * Its tensor is read and written with one dim more in front, the groups (of the replicas when
+ * `read_all`; such a tensor can be written with a row for each group too), and so are the
+ * optimiser's states of it. All groups start with the same value. The gradients of a group's
+ * replicas are reduced among them only: their mean is that of its A * size micro-batches, so
+ * replicas without groups in common train as runs of their own would. */
+typedef enum ts_grouping {
+    TS_GROUP_ALL,         /* one value for all, as without                           */
+    TS_GROUP_CONSECUTIVE, /* of 4 replicas in groups of 2: {0, 1}, {2, 3}            */
+    TS_GROUP_ORTHOGONAL,  /* {0, 2}, {1, 3}                                          */
+    TS_GROUP_NONE         /* each has its own: {0}, {1}, {2}, {3}                    */
+} ts_grouping;
+typedef struct ts_replica_group {
+    const char *state; /* the parameter's name */
+    ts_grouping grouping;
+    int size;      /* replicas in a group; TS_GROUP_ALL and TS_GROUP_NONE need none  */
+    bool read_all; /* reading gives a value for each replica, not for each group     */
+} ts_replica_group;
 
 /* All zero is a good default: inference, or with an optimizer, training. */
 typedef struct ts_options {
@@ -477,20 +495,25 @@ typedef struct ts_options {
     bool no_winograd;              /* exact convolution only                                */
     const ts_stage *stages;        /* on which device each block runs; none: one device     */
     int nstages;
-    int devices;              /* without stages: cut the net for so many devices, 0 means 1     */
-    ts_schedule schedule;     /* of several devices, or phases                                  */
-    bool separate_backward;   /* phased: the last phase runs forward, ends, and runs backward  */
-    bool offload_by_pass;     /* phased: what is offloaded leaves after its last use in the forward
-                                 or the backward pass, not after each phase                     */
-    int queue_depth;          /* micro-batches that may wait between two devices, 0 means 2     */
-    bool recompute;           /* pipelined training: run the forward pass again instead of keeping
-                                 what the backward pass reads                                   */
-    int replicas;             /* data-parallel copies, their gradients reduced together; 0: 1   */
-    int processes;            /* that train together, each with its replicas and buffers, such as
-                                 a batch norm's statistics, of its own; 0: 1                    */
-    unsigned offload;         /* TS_OFFLOAD_* bits                                              */
-    int64_t offload_least[4]; /* elements of the smallest tensor of the optimiser, of weights, of
-                                 accumulators and of activations that leaves; 0 means 2         */
+    int devices;            /* without stages: cut the net for so many devices, 0 means 1     */
+    ts_schedule schedule;   /* of several devices, or phases                                  */
+    bool separate_backward; /* phased: the last phase runs forward, ends, and runs backward  */
+    bool offload_by_pass;   /* phased: what is offloaded leaves after its last use in the forward
+                               or the backward pass, not after each phase                     */
+    int queue_depth;        /* micro-batches that may wait between two devices, 0 means 2     */
+    bool recompute;         /* pipelined training: run the forward pass again instead of keeping
+                               what the backward pass reads                                   */
+    int replicas;           /* data-parallel copies, their gradients reduced together; 0: 1   */
+    int processes;          /* that train together, each with its replicas and buffers, such as
+                               a batch norm's statistics, of its own; 0: 1                    */
+    const ts_replica_group *replica_groups; /* states that not all replicas share             */
+    int nreplica_groups;
+    unsigned offload;           /* TS_OFFLOAD_* bits                                              */
+    int64_t offload_least[4];   /* elements of the smallest tensor of the optimiser, of weights, of
+                                   accumulators and of activations that leaves; 0 means 2         */
+    bool shard_optimizer;       /* each replica keeps and updates only its part of the optimiser's
+                                   state; the same bits                                           */
+    int64_t shard_least;        /* state of smaller tensors stays whole, in elements; 0: 8192     */
     ts_device_kind device_kind; /* what the devices are                                         */
     int64_t device_memory;      /* bytes a device has; a plan that needs more fails. 0: as many as
                                    the kind has                                                   */
@@ -544,9 +567,10 @@ TS_API ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats 
  * compiled, and the memory of a device is no limit here. */
 typedef struct ts_plan_device {
     int64_t states,
-        peak;       /* bytes: always live; with the working memory, as many as the block has */
-    double seconds; /* of a micro-batch, modelled on one core */
-    double share;   /* of the work of all, of 1 */
+        peak;        /* bytes: always live; with the working memory, as many as the block has */
+    double seconds;  /* of a micro-batch, modelled on one core */
+    double share;    /* of the work of all, of 1 */
+    int64_t sharded; /* bytes of optimiser state that other replicas keep instead */
 } ts_plan_device;
 typedef struct ts_plan_section { /* what a device does of a micro-batch without waiting */
     int device, kernels;

@@ -84,6 +84,9 @@ static ts_status check_options(const ts_graph *g, const ts_options *opt)
     TS_TRY(not_negative("processes", opt->processes));
     TS_TRY(not_negative("queue_depth", opt->queue_depth));
     TS_TRY(not_negative("device_memory", opt->device_memory));
+    TS_TRY(not_negative("shard_least", opt->shard_least));
+    for (int i = 0; i < TS_COUNT(opt->offload_least); i++)
+        TS_TRY(not_negative("offload_least", opt->offload_least[i]));
     TS_TRY(check_outputs(opt));
     if (R > 1024 || opt->processes > 65536)
         return ts_fail(TS_ERR_ARG, "%d replicas in %d processes are too many", R, opt->processes);
@@ -98,6 +101,7 @@ static ts_status check_options(const ts_graph *g, const ts_options *opt)
     TS_TRY(ts_plan_check_phases(g, opt));
     if (opt->optimizer)
         TS_TRY(ts_optimizer_check(opt));
+    TS_TRY(ts_replica_groups_check(g, opt));
     if (opt->executor == TS_EXEC_REFERENCE)
         return TS_OK;
     TS_TRY(ts_isa_find(opt->isa, &isa));
@@ -133,7 +137,7 @@ static ts_slot slot(ts_arena *a, const ts_value *v, const char *name, const ts_p
     memcpy(s.info.dims, v->type.dim, sizeof(s.info.dims));
     s.info.bytes = ts_type_bytes(&v->type);
     s.layout = v->layout;
-    s.depth = 1;
+    s.depth = s.groups = 1;
     if (!p || p->place[v->id].home != TS_HOME_BLOCK)
         return s;
     const ts_place *q = &p->place[v->id];
@@ -153,7 +157,45 @@ static ts_slot slot(ts_arena *a, const ts_value *v, const char *name, const ts_p
     return s;
 }
 
-static void describe_slots(ts_executable *x, const ts_graph *g, const ts_program *p)
+/* The optimiser's states go with their parameter. */
+static void find_groups(ts_slot *s, const ts_options *opt)
+{
+    const ts_replica_group *q = ts_replica_group_of(opt, s->info.name, s->use != TS_USE_OTHER);
+
+    if (!q)
+        return;
+    s->grouped = true;
+    s->groups = TS_MAX(1, opt->replicas) / ts_replica_group_size(opt, q);
+    s->orthogonal = q->grouping == TS_GROUP_ORTHOGONAL;
+    s->read_all = q->read_all && s->use == TS_USE_OTHER;
+}
+
+/* The whole tensor that a moment is a share of, and what is split of its parameter. */
+static void find_shares(ts_executable *x, const ts_graph *g)
+{
+    for (int i = 0; i < g->nstates; i++) {
+        const ts_state *s = &g->states[i];
+        bool share = s->use == TS_USE_SHARE;
+        ts_slot *q = !s->of ? NULL : &x->states[share ? s->of->index : i];
+        if (!q)
+            continue;
+        q->share = s->value->type.dim[0];
+        q->scatter = q->use == TS_USE_SUMMED;
+        for (int n = 0; n < g->nnodes && q->scatter; n++)
+            for (int k = 0; k < g->nodes[n]->nin && g->nodes[n]->phase; k++)
+                if (g->nodes[n]->in[k] == s->of)
+                    q->scatter = false; /* the norm of all gradients */
+        if (share)
+            continue;
+        q->info.rank = s->of->type.rank;
+        memcpy(q->info.dims, s->of->type.dim, sizeof(q->info.dims));
+        q->info.bytes = (size_t)ts_type_count(&s->of->type) * ts_dtype_size(q->info.dtype);
+        q->layout = s->of->layout;
+    }
+}
+
+static void describe_slots(ts_executable *x, const ts_graph *g, const ts_program *p,
+                           const ts_options *opt)
 {
     ts_arena *a = x->arena;
 
@@ -161,12 +203,15 @@ static void describe_slots(ts_executable *x, const ts_graph *g, const ts_program
         TS_PUSH(a, x->inputs, x->ninputs, slot(a, g->inputs[i], g->inputs[i]->name, p));
     for (int i = 0; i < g->noutputs; i++)
         TS_PUSH(a, x->outputs, x->noutputs, slot(a, g->outputs[i], g->output_names[i], p));
-    for (int i = 0; i < g->nstates; i++) {
+    for (int i = 0; i < g->nstates && g->states[i].use != TS_USE_SHARE; i++) {
         ts_slot s = slot(a, g->states[i].value, g->states[i].value->name, p);
         s.init = g->states[i].init;
         s.use = g->states[i].use;
+        find_groups(&s, opt);
         TS_PUSH(a, x->states, x->nstates, s);
     }
+    find_shares(x, g);
+    ts_executable_finish(x);
 }
 
 static void describe_pipeline(ts_executable *x, const ts_program *p)
@@ -191,11 +236,11 @@ static void describe(ts_executable *x, const ts_graph *g, const ts_program *p,
                      const ts_options *opt)
 {
     x->name = ts_arena_strdup(x->arena, g->name);
-    describe_slots(x, g, p);
     x->device_iterations = TS_MAX(1, opt->device_iterations);
     x->gradient_accumulation = TS_MAX(1, opt->gradient_accumulation);
     x->output_period = TS_MAX(1, opt->output_period);
     x->replicas = TS_MAX(1, opt->replicas);
+    describe_slots(x, g, p, opt);
     x->processes = TS_MAX(1, opt->processes);
     x->training = opt->optimizer != NULL;
     x->mode = opt->output_mode;

@@ -15,7 +15,7 @@
 
 #define SCHEDULES "pipelined sharded phased parallel-phased"
 
-placing placed = {.schedule = "pipelined", .replicas = 1, .device = "cpu"};
+placing placed = {.schedule = "pipelined", .replicas = 1, .device = "cpu", .shard_least = 8192};
 
 const option place_options[] = {
     {"stages", "STAGES", KIND_TEXT, &placed.stages,
@@ -33,6 +33,11 @@ const option place_options[] = {
     {"replicas", "N", KIND_INT, &placed.replicas,
      "copies of the net, each with its own samples and all with the same weights", .low = 1,
      .high = 1024},
+    {"shard-optimizer", NULL, KIND_FLAG, &placed.shard,
+     .help = "each replica keeps and updates only its part of the optimizer's state"},
+    {"shard-least", "N", KIND_INT, &placed.shard_least,
+     "with --shard-optimizer: the state of tensors with fewer elements stays whole", .low = 1,
+     .high = INT64_C(1) << 47},
     {"queue-depth", "N", KIND_INT, &placed.queue, "micro-batches that may wait between two devices",
      .low = 1, .high = 1024},
     {"recompute", NULL, KIND_FLAG, &placed.recompute,
@@ -338,5 +343,7 @@ int place(const char *command, const ts_model *m, const ts_model_options *o, ts_
     opt->replicas = (int)placed.replicas;
     opt->queue_depth = (int)placed.queue;
     opt->recompute = placed.recompute;
+    opt->shard_optimizer = placed.shard;
+    opt->shard_least = placed.shard_least;
     return code;
 }

@@ -81,6 +81,7 @@ static void print_devices(const plan *p)
 {
     const ts_plan_info *x = p->info;
     char states[32], peak[32];
+    int any = 0;
 
     printf("\n%-8s %12s %12s %7s %12s  sections\n", "device", "always live", "peak", "work",
            "modelled us");
@@ -95,6 +96,10 @@ static void print_devices(const plan *p)
                        x->sections[i].blocks[0] ? " " : "", x->sections[i].blocks);
         printf("\n");
     }
+    for (int d = 0; d < x->ndevices; d++)
+        if (x->devices[d].sharded)
+            printf("%s%s of the optimizer's state of device %d are kept by other replicas\n",
+                   any++ ? "" : "\n", bytes_text(x->devices[d].sharded, peak, sizeof(peak)), d);
 }
 
 static void print_layers(const ts_plan_info *x)
@@ -200,8 +205,8 @@ static void json_devices(const ts_plan_info *x)
     printf(",\n  \"devices\": [");
     for (int i = 0; i < x->ndevices; i++) {
         printf("%s\n    {\"device\": %d, \"states\": %" PRId64 ", \"peak\": %" PRId64
-               ", \"seconds\": ",
-               i ? "," : "", i, x->devices[i].states, x->devices[i].peak);
+               ", \"sharded\": %" PRId64 ", \"seconds\": ",
+               i ? "," : "", i, x->devices[i].states, x->devices[i].peak, x->devices[i].sharded);
         json_value(x->devices[i].seconds);
         printf(", \"share\": ");
         json_value(x->devices[i].share);

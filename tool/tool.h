@@ -106,8 +106,8 @@ ts_options chosen_options(void); /* device iterations and gradient accumulation 
 extern const option place_options[];
 typedef struct placing {
     const char *stages, *schedule, *offload, *device, *memory;
-    int64_t devices, replicas, queue;
-    bool recompute, separate;
+    int64_t devices, replicas, queue, shard_least;
+    bool recompute, separate, shard;
 } placing;
 extern placing placed;
 /* Adds to opt what the line says of devices; the stages are compared with the model's blocks. */

@@ -13,16 +13,17 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
-from . import _args, _core, _host, _native, _state, _trace, _wrap, blocks, optim
+from . import _args, _core, _groups, _host, _native, _state, _trace, _wrap, blocks, optim
 from ._logging import engineWarning, logger
 from ._batching import Batching
-from .enums import Liveness, MeanReductionStrategy, OutputMode, ReductionType
+from .enums import CommGroupType, Liveness, MeanReductionStrategy, OutputMode, ReductionType
 from .errors import createPoptorchError
 
 _KINDS = {"SGD": 0, "Adam": 1, "AdamW": 2, "RMSprop": 3, "LAMB": 4}
 _HYPER_BITS = {"lr": 1, "momentum": 2, "dampening": 4, "weight_decay": 8, "betas": 16, "eps": 32, "alpha": 64,
                "max_weight_norm": 128, "loss_scaling": 256, "velocity_scaling": 512}
 _OFFLOAD_BITS = {"location_optimizer": 1, "location_weight": 2, "location_accumulator": 4, "location_activation": 8}
+_SHARDED_LEAST = 8192    # elements, unless minElementsForReplicatedTensorSharding says so
 # Values of autoRecomputation: the default, which concerns pipelined training only, and those that keep activations.
 _RECOMPUTE_PIPELINE, _RECOMPUTE_LITTLE = 3, (0, 2)
 
@@ -51,6 +52,8 @@ class Program:
         self.states: Dict[str, torch.Tensor] = {}       # weights and buffers in the graph
         self.changed: List[str] = []                    # of these, those a run writes
         self.trained: List[str] = []
+        self.groups: Dict[str, _groups.Grouping] = {}   # of parameters that not all replicas share
+        self.own_buffers: List[str] = []                # that each replica has for itself
         self.written: List[Tuple[int, int]] = []        # (input, output): written back after a run
         self.host: Any = None                           # what the graph calls
         self.names: List[str] = []                      # of the graph's tensors
@@ -59,8 +62,14 @@ class Program:
         self.has_loss = False
         self.seconds = 0.0
 
+    def engineShape(self, name: str, t: torch.Tensor, replicas: int) -> Tuple[int, ...]:
+        """The shape in which the engine gives a weight or buffer that the host has as t."""
+        if name in self.own_buffers:
+            return (replicas, *t.shape)
+        return (self.groups[name].rows(replicas), *t.shape[1:]) if name in self.groups else tuple(t.shape)
 
-def _namedStates(model: torch.nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
+
+def namedStates(model: torch.nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
     """Parameters and buffers; a tensor with several names comes once, under the first."""
     seen = set()
     for prefix, module in model.named_modules():
@@ -107,8 +116,18 @@ def _sameMembers(model: torch.nn.Module, tracer: _trace.Tracer) -> Iterator[None
             getattr(module, which).update(members)
 
 
+def _grouped(model: torch.nn.Module, groups: Dict[str, _groups.Grouping],
+             batching: Batching) -> Dict[str, torch.Tensor]:
+    """The parameters with groups, which have the shape for it."""
+    found = {name: t for name, t in namedStates(model) if name in groups}
+    for name, t in found.items():
+        _groups.checkShape(name, t, groups[name], batching.replicas)
+    return found
+
+
 def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: Any, training: bool,
-          hooks: Tuple[List[Callable], List[Callable]]) -> Tuple[Program, _trace.Tracer]:
+          hooks: Tuple[List[Callable], List[Callable]],
+          groups: Dict[str, _groups.Grouping]) -> Tuple[Program, _trace.Tracer]:
     """Run forward once and write it down."""
     program = Program()
     program.arguments = arguments
@@ -121,8 +140,8 @@ def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: A
     for long_name, *_ in options.anchored_tensors.values():
         if long_name.startswith(_GRADIENT):
             tracer.gradients[long_name[len(_GRADIENT):]] = None    # type: ignore[assignment]
-    with _wrap.unwatched(model):
-        states = list(_namedStates(model))
+    with _wrap.unwatched(model), _groups.firstRows(_grouped(model, groups, batching)):
+        states = list(namedStates(model))
         for name in set(options.updatable_named_buffers) - {name for name, _ in model.named_buffers()}:
             raise createPoptorchError(f"updatableNamedBuffers: the model has no buffer {name}")
         for name, t in zip(names, tensors):
@@ -134,6 +153,7 @@ def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: A
             result = _forward(model, arguments, tensors, tracer, hooks)
         tracer.checkMissing()
         _finish(program, tracer, result, tensors, dict(states), training)
+        program.groups = {name: group for name, group in groups.items() if name in program.states}
         program.host = tracer.host
         _addNames(program, tracer)
         _addAnchors(program, tracer, batching, options)
@@ -173,6 +193,12 @@ def chooseReplicas(program: Program, batching: Batching, options: Any,
     cannot be added up over replicas."""
     combined = description is not None and description.get("use_combined_accum", False)
     batching.useReplicas(not len(program.host) and not combined)
+    why = "has a combined velocity (use_combined_accum)" if combined else "calls the host"
+    apart = [name for name, group in program.groups.items() if group.groups(batching.replicas) > 1]
+    if apart and options.Distributed.numProcesses > 1:
+        raise createPoptorchError(f"replicaGrouping of {', '.join(apart)} in several processes is not supported yet")
+    if apart and batching.engine_replicas < batching.replicas:
+        raise createPoptorchError(f"replicaGrouping of {', '.join(apart)} in a model that {why} is not supported yet")
     changed = [name for name in program.changed if name not in program.trained]
     if batching.replicas < 2 or not changed:
         return
@@ -182,9 +208,10 @@ def chooseReplicas(program: Program, batching: Batching, options: Any,
                                   "longer agree about them. To let each replica keep its own, use "
                                   "Options.broadcastBuffers(False)")
     if batching.engine_replicas < batching.replicas:
-        why = "has a combined velocity (use_combined_accum)" if combined else "calls the host"
         raise createPoptorchError(f"Several replicas of a model that changes its buffers ({names}) and {why} are not "
                                   "supported yet, with broadcastBuffers(False) or without")
+    if not options.broadcast_buffers and options.Distributed.numProcesses == 1:
+        program.own_buffers = changed
 
 
 def _forward(model: torch.nn.Module, arguments: Any, tensors: List[torch.Tensor], tracer: _trace.Tracer,
@@ -271,7 +298,7 @@ def _variableBits(description: Dict[str, Any]) -> int:
 
 def groupNames(description: Dict[str, Any], model: torch.nn.Module, trained: List[str]) -> List[List[str]]:
     """The names of each group's parameters that are in the graph."""
-    names = {id(t): name for name, t in _namedStates(model)}
+    names = {id(t): name for name, t in namedStates(model)}
     out = []
     for group in description["groups"]:
         for p in group["params"]:
@@ -378,6 +405,26 @@ def _offloading(options: Any) -> Dict[str, Any]:
             "separate_backward": strategy.get("separate_backward_phase", False)}
 
 
+def _sharded(options: Any, replicas: int) -> int:
+    """The least elements of a tensor whose optimizer state is split over the replicas; -1: none is."""
+    locations = options.TensorLocations.toDict()
+    asked = [name for name in _OFFLOAD_BITS if (locations.get(name) or {}).get("useReplicatedTensorSharding")]
+    if replicas < 2 or not asked:
+        return -1
+    if asked != ["location_optimizer"]:
+        other = ", ".join(name[len("location_"):] for name in asked if name != "location_optimizer")
+        raise createPoptorchError(f"useReplicatedTensorSharding is not supported for {other}: only the optimizer's "
+                                  "state (setOptimizerLocation) can be split over replicas")
+    settings = locations["location_optimizer"]
+    return max(1, settings.get("minElementsForReplicatedTensorSharding", _SHARDED_LEAST))
+
+
+def _replicaGroups(program: Program) -> List[Tuple[str, int, int, bool]]:
+    """What _core.compile takes."""
+    return [(name, int(g.kind), g.size, g.read_all) for name, g in program.groups.items()] + \
+        [(name, int(CommGroupType.NoGrouping), 1, False) for name in program.own_buffers]
+
+
 def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, options: Any,
                    description: Optional[Dict[str, Any]], names: List[List[str]]) -> None:
     """Fill in the executable."""
@@ -402,20 +449,22 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
                 schedule=options.execution_strategy.execution_mode, recompute=recompute,
                 replicas=batching.engine_replicas,
                 processes=1 if description is None else distributed.numProcesses, device_kind=kind,
-                device_memory=memory, **_offloading(options))
+                device_memory=memory, replica_groups=_replicaGroups(program),
+                shard=-1 if description is None else _sharded(options, batching.engine_replicas),
+                **_offloading(options))
     finally:
         bar.close()
     program.seconds = time.perf_counter() - started
 
 
-def checkExecutable(program: Program) -> None:
+def checkExecutable(program: Program, batching: Batching) -> None:
     """An Error unless a loaded executable has the inputs, outputs and weights of the traced model."""
     outputs = program.executable.tensors(1)
     found = [(_native.TORCH_DTYPES[t[1]], t[2]) for t in outputs[:len(program.outputs)]]
     state = {t[0]: t[2] for t in program.executable.tensors(2)}
     same = found == program.outputs and len(outputs) == len(program.outputs) + program.has_loss
     for name, t in program.states.items():
-        same = same and state.get(name) == tuple(t.shape)
+        same = same and state.get(name) == program.engineShape(name, t, batching.replicas)
     if not same:
         raise createPoptorchError("The compiled model in the file was made from another model")
 

@@ -213,6 +213,28 @@ static void stages_free(const ts_options *opt)
     PyMem_Free((void *)opt->stages);
 }
 
+/* [(name, grouping, size, read_all)] */
+static bool replica_groups_of(PyObject *list, ts_options *opt)
+{
+    ts_replica_group *groups = PyMem_Calloc((size_t)PyList_GET_SIZE(list) + 1, sizeof(*groups));
+
+    opt->replica_groups = groups;
+    if (!groups) {
+        PyErr_NoMemory();
+        return false;
+    }
+    opt->nreplica_groups = (int)PyList_GET_SIZE(list);
+    for (int i = 0; i < opt->nreplica_groups; i++) {
+        int grouping, all;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "siip", &groups[i].state, &grouping,
+                              &groups[i].size, &all))
+            return false;
+        groups[i].grouping = (ts_grouping)grouping;
+        groups[i].read_all = all;
+    }
+    return true;
+}
+
 static PyObject *compile_graph(graph_object *graph, const ts_options *opt)
 {
     ts_executable *x;
@@ -245,20 +267,22 @@ static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
                             "processes",
                             "device_kind",
                             "device_memory",
+                            "replica_groups",
+                            "shard",
                             NULL};
-    PyObject *graph, *optimizer, *progress, *stages, *result = NULL;
-    int sum, running, mode, schedule, separate, recompute, by_pass, kind = 0;
-    long long least[4], memory = 0;
+    PyObject *graph, *optimizer, *progress, *stages, *groups, *result = NULL;
+    int sum, running, mode, schedule, separate, recompute, by_pass, kind;
+    long long least[4], memory, shard;
     ts_optimizer o = {0};
     ts_options opt = {0};
 
     (void)self;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "O!OiippiizOO!ippiI(LLLL)p|iiL", names, &core_graph_type, &graph,
+            args, kwargs, "O!OiippiizOO!ippiI(LLLL)piiLO!L", names, &core_graph_type, &graph,
             &optimizer, &opt.device_iterations, &opt.gradient_accumulation, &sum, &running, &mode,
             &opt.output_period, &opt.cache_dir, &progress, &PyList_Type, &stages, &schedule,
             &separate, &recompute, &opt.replicas, &opt.offload, &least[0], &least[1], &least[2],
-            &least[3], &by_pass, &opt.processes, &kind, &memory))
+            &least[3], &by_pass, &opt.processes, &kind, &memory, &PyList_Type, &groups, &shard))
         return NULL;
     opt.accumulate_sum = sum;
     opt.accumulate_running = running;
@@ -271,14 +295,18 @@ static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
     opt.offload_by_pass = by_pass;
     for (int i = 0; i < 4; i++)
         opt.offload_least[i] = least[i];
+    opt.shard_optimizer = shard >= 0;
+    opt.shard_least = shard < 0 ? 0 : shard;
     if (progress != Py_None) {
         opt.progress = report;
         opt.progress_arg = progress;
     }
     if (optimizer != Py_None)
         opt.optimizer = &o;
-    if ((!opt.optimizer || optimizer_of(optimizer, &o)) && stages_of(stages, &opt))
+    if ((!opt.optimizer || optimizer_of(optimizer, &o)) && stages_of(stages, &opt) &&
+        replica_groups_of(groups, &opt))
         result = compile_graph((graph_object *)graph, &opt);
+    PyMem_Free((void *)opt.replica_groups);
     stages_free(&opt);
     groups_free((ts_group *)o.groups, o.groups ? o.ngroups : 0);
     return result;
@@ -693,9 +721,11 @@ static PyMethodDef functions[] = {
     CORE_METHOD(
         "compile", core_compile, METH_VARARGS | METH_KEYWORDS,
         "compile(graph, optimizer, iterations, accumulation, accumulate_sum,\n"
-        "accumulate_running, mode, period, cache_dir, progress, stages, sharded,\n"
-        "recompute, replicas, offload, offload_least, offload_by_pass) -> Executable; stages: "
-        "[(device, phase, [blocks])]"),
+        "accumulate_running, mode, period, cache_dir, progress, stages, schedule,\n"
+        "separate_backward, recompute, replicas, offload, offload_least, offload_by_pass,\n"
+        "processes, device_kind, device_memory, replica_groups, shard) -> Executable; stages:\n"
+        "[(device, phase, [blocks])], replica_groups: [(name, type, size, read_all)], shard: -1,\n"
+        "or the least elements"),
     CORE_METHOD("load", core_load, METH_O, "load(path) -> Executable"),
     CORE_METHOD("supported", core_supported, METH_O, "supported(op): is there a row for it?"),
     CORE_METHOD("ops", core_ops, METH_NOARGS, "ops() -> the names of all rows"),

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
-from . import _args, _compile, _core, _file, _native, _state, _times, _wrap, blocks, optim
+from . import _args, _compile, _core, _file, _groups, _native, _state, _times, _wrap, blocks, optim
 from ._batching import Batching
 from ._logging import logger
 from .enums import ConnectionType, OutputMode
@@ -95,6 +95,7 @@ class PoplarExecutor:
         self._anchored: Dict[str, torch.Tensor] = {}
         self._warned_contiguous = False
         self._batching = Batching(self._options, training)
+        self._groups: Dict[int, Tuple[torch.nn.Parameter, _groups.Grouping]] = {}    # of replicaGrouping(), by id
         if training:
             self._link = _wrap.Link(self)
             _wrap.wrap(model, self._link)
@@ -131,7 +132,9 @@ class PoplarExecutor:
         if self._engine is None or not self._state_stale:
             return None
         self._state_stale = False
-        return _state.toPopTorch(self._readState(), self._compiled().trained)
+        program = self._compiled()
+        state = {name: t for name, t in self._readState().items() if name not in program.own_buffers}
+        return _state.toPopTorch(state, program.trained)
 
     def _describe(self) -> Dict[str, Any]:
         automatic = bool(self._options._Popart.options.get("automaticLossScalingSettings.enabled"))
@@ -152,7 +155,26 @@ class PoplarExecutor:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_user_model" not in self.__dict__:
             raise AttributeError(name)
-        return getattr(self._user_model, name)
+        return self._given(getattr(self._user_model, name))
+
+    def _given(self, value: Any) -> Any:
+        """Parameters come with replicaGrouping(); those that are trained have it already."""
+        if self._training or not isinstance(value, torch.nn.Parameter):
+            return value
+        return _wrap.proxy(value, self)
+
+    def get_parameter(self, target: str) -> torch.nn.Parameter:
+        """The parameter of that name, as in "conv1.weight"."""
+        return self._given(self._user_model.get_parameter(target))
+
+    def _groupReplicas(self, t: torch.nn.Parameter, kind: Any, shards: int, mode: Any) -> None:
+        """What replicaGrouping() of a parameter does."""
+        if self._program is not None:
+            raise createPoptorchError("replicaGrouping: the model has been compiled already")
+        found = _groups.grouping(t, kind, shards, mode, self._batching.replicas)
+        self._groups.pop(id(t), None)
+        if found is not None:
+            self._groups[id(t)] = (t, found)
 
     def __repr__(self) -> str:
         return blocks.module_repr(self._user_model)
@@ -208,7 +230,7 @@ class PoplarExecutor:
             arguments = _args.Arguments(forward, args, kwargs)
             program, tracer = _compile.trace(
                 self._model, arguments, self._batching, self._options, self._training,
-                (list(_pre_hooks.values()), list(_post_hooks.values())))
+                (list(_pre_hooks.values()), list(_post_hooks.values())), self._groupsByName())
         if program.written:
             self._batching.wantAll()
         names: List[List[str]] = []
@@ -220,13 +242,17 @@ class PoplarExecutor:
             _compile.compileProgram(program, tracer, self._batching, self._options, self._description, names)
         else:
             program.executable = executable
-            _compile.checkExecutable(program)
+            _compile.checkExecutable(program, self._batching)
         _compile.checkAnchors(program)
         tracer.close()
         arguments.tensors = []    # the shapes stay, the first batch can go
         self._program = program
         if self._options.connection_type != ConnectionType.Never:
             self._attach()
+
+    def _groupsByName(self) -> Dict[str, _groups.Grouping]:
+        names = {id(t): name for name, t in _compile.namedStates(self._model)}
+        return {names[i]: group for i, (_, group) in self._groups.items() if i in names}
 
     def compileAndExport(self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
         """compile(), then save()."""
@@ -242,7 +268,7 @@ class PoplarExecutor:
         exported = export_model and {"model": self._user_model, "optimizer": self._optimizer}
         _file.write(filename, program.executable, {
             "training": self._training, "options": self._options, "model": None, "optimizer": None,
-            "call": program.arguments.examples(), "rng": self.rng_state if save_rng_state else None,
+            "groups": self._groupsByName(), "call": program.arguments.examples(), "rng": self.rng_state if save_rng_state else None,
             "state": self._saved_state if self._engine is None else self._readState(), **(exported or {})})
 
     def loadExecutable(self, filename: str) -> None:
@@ -306,7 +332,10 @@ class PoplarExecutor:
         self._prepareRun()
         self._upload()
         for name, t in self._saved_state.items():
-            self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
+            # a buffer of each replica, unless the host has got another since
+            if name not in program.own_buffers or torch.equal(t[0], _native.engineTensor(
+                    _wrap.plain(program.states[name]))):
+                self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
         self._saved_state = {}
         if self._description is not None:
             self._setHypers()
@@ -341,12 +370,18 @@ class PoplarExecutor:
     def _upload(self) -> None:
         """Weights and buffers to the device."""
         for name, t in self._compiled().states.items():
-            data = _native.engineTensor(_wrap.plain(t))
-            self._engine.write(name, data.data_ptr(), data.numel() * data.element_size())
+            self._write(name, t)
         self._stale = False
         links = _wrap.links(self._compiled().states.values())
         self._seen = {k: (link, link.executor()._weights_version) for k, link in links.items()
                       if link.executor() is not self}
+
+    def _write(self, name: str, t: torch.Tensor) -> None:
+        """A weight or buffer of the host to the device; a buffer that each replica has to all of them."""
+        data = _native.engineTensor(_wrap.plain(t))
+        if name in self._compiled().own_buffers:
+            data = data.expand(self._batching.replicas, *data.shape).contiguous()
+        self._engine.write(name, data.data_ptr(), data.numel() * data.element_size())
 
     def attachToDevice(self) -> None:
         """Load the compiled model again."""
@@ -371,11 +406,11 @@ class PoplarExecutor:
         self._engine = None
 
     def _readState(self) -> Dict[str, torch.Tensor]:
-        """The optimizer's state and the hyper-parameters."""
+        """The optimizer's state, the hyper-parameters and what each replica has of its own buffers."""
         program = self._compiled()
         out = {}
         for name, dtype, dims, size in program.executable.tensors(2):
-            if name not in program.states:
+            if name not in program.states or name in program.own_buffers:
                 t = torch.empty(dims, dtype=_native.TORCH_DTYPES[dtype])
                 self._engine.read(name, t.data_ptr(), size)
                 out[name] = t
@@ -412,13 +447,24 @@ class PoplarExecutor:
             raise createPoptorchError("Device is not attached")
         self._stale = False
         for name in program.changed:
-            t = _wrap.plain(program.states[name]).detach()
-            direct = t.is_contiguous() and t.dtype != torch.int16
-            data = t if direct else torch.empty_like(_native.engineTensor(t))
-            self._engine.read(name, data.data_ptr(), data.numel() * data.element_size())
-            if data is not t:
-                t.copy_(data)
+            self._fetch(name, program.states[name])
         self._weights_version += 1
+
+    def _fetch(self, name: str, host: torch.Tensor) -> None:
+        """A weight or buffer of the device to the host; a tensor that has too few rows for what comes grows."""
+        program = self._compiled()
+        t = _wrap.plain(host).detach()
+        shape = program.engineShape(name, t, self._batching.replicas)
+        direct = t.is_contiguous() and t.dtype != torch.int16 and shape == t.shape
+        data = t if direct else _native.engineTensor(t).new_empty(shape)
+        self._engine.read(name, data.data_ptr(), data.numel() * data.element_size())
+        if name in program.own_buffers:
+            data = data[0]
+        if data.shape != t.shape:
+            with torch._C.DisableTorchFunction():
+                host.data = data.to(t.dtype)
+        elif data is not t:
+            t.copy_(data)
 
     def copyWeightsToHostIfNeeded(self) -> bool:
         """Fetch them if a run changed them since the last time; True if so."""
@@ -445,8 +491,7 @@ class PoplarExecutor:
         if self._engine is None:
             raise createPoptorchError("Device is not attached")
         for name in set(self._options.updatable_named_buffers) & program.states.keys():    # those in use
-            data = _native.engineTensor(_wrap.plain(program.states[name]))
-            self._engine.write(name, data.data_ptr(), data.numel() * data.element_size())
+            self._write(name, program.states[name])
 
     def load_state_dict(self, state_dict: Dict[str, torch.Tensor], strict: bool = True) -> Any:
         """Load into the module, and upload if attached."""
@@ -687,5 +732,7 @@ def load(filename: str, edit_opts_fn: Optional[Callable[[Options], None]] = None
     if edit_opts_fn is not None:
         edit_opts_fn(options)
     executor = PoplarExecutor(record["model"], options, record["training"], record["optimizer"])
+    states = dict(_compile.namedStates(executor._model))
+    executor._groups = {id(states[name]): (states[name], group) for name, group in record["groups"].items()}
     executor._takeFile(filename, record)
     return executor

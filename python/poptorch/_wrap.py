@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 import torch
 
 from .enums import CommGroupType, VariableRetrievalMode
-from .errors import check, createPoptorchError
+from .errors import createPoptorchError
 
 _LINK = "_poptorch_link"
 
@@ -92,15 +92,31 @@ class PoptorchParameter(_Watched, torch.nn.Parameter):
 
     def replicaGrouping(self, comm_group_type: CommGroupType, shards: int,
                         variable_retrieval_mode: VariableRetrievalMode) -> None:
-        """Give groups of replicas values of their own. All replicas sharing one value is all that there is yet."""
-        check(isinstance(comm_group_type, CommGroupType), f"Expected a CommGroupType, got {comm_group_type!r}")
-        check(isinstance(variable_retrieval_mode, VariableRetrievalMode),
-              f"Expected a VariableRetrievalMode, got {variable_retrieval_mode!r}")
-        if self.dim() == 0:
-            raise createPoptorchError("A parameter of rank 0 cannot be grouped")
-        if comm_group_type != CommGroupType.All:
-            raise createPoptorchError("replicaGrouping: parameters with a value for each group of replicas are not "
-                                      "supported yet")
+        """Give every group of `shards` replicas a value of its own; call it before the model is compiled."""
+        link = linkOf(self)
+        executor = link.executor() if link is not None else None
+        if executor is None:
+            raise createPoptorchError("replicaGrouping: nobody trains this parameter any more")
+        executor._groupReplicas(self, comm_group_type, shards, variable_retrieval_mode)
+
+
+class ParameterProxy(torch.nn.Parameter):
+    """A parameter as an executor for inference gives it away: in the same memory."""
+
+    _original: torch.nn.Parameter
+    _executor: Any
+
+    def replicaGrouping(self, comm_group_type: CommGroupType, shards: int,
+                        variable_retrieval_mode: VariableRetrievalMode) -> None:
+        """Give every group of `shards` replicas a value of its own; call it before the model is compiled."""
+        self._executor._groupReplicas(self._original, comm_group_type, shards, variable_retrieval_mode)
+
+
+def proxy(t: torch.nn.Parameter, executor: Any) -> ParameterProxy:
+    """t with replicaGrouping() for an executor that has not changed its class."""
+    made = ParameterProxy(plain(t).detach(), t.requires_grad)
+    made._original, made._executor = t, executor
+    return made
 
 
 class PoptorchBuffer(_Watched, torch.Tensor):

@@ -348,7 +348,7 @@ class TensorLocationSettings:
         return self._setNumber("minElementsForOffChip", min_elements)
 
     def minElementsForReplicatedTensorSharding(self, min_elements: int) -> "TensorLocationSettings":
-        """Accepted; no effect on our devices."""
+        """Of what is split over the replicas, smaller tensors stay whole. Default 8192."""
         return self._setNumber("minElementsForReplicatedTensorSharding", min_elements)
 
     def useOnChipStorage(self, use: Optional[bool] = True) -> "TensorLocationSettings":
@@ -359,7 +359,8 @@ class TensorLocationSettings:
         return self._setFlag("onChip", use)
 
     def useReplicatedTensorSharding(self, use: bool = True) -> "TensorLocationSettings":
-        """Accepted; no effect on our devices: each replica has the whole tensor."""
+        """Let each replica keep and update only its part of the optimizer's state; the results are the same bits.
+        For weights, accumulators and activations it is not supported."""
         return self._setFlag("useReplicatedTensorSharding", use)
 
     def useIOTilesToLoad(self, use: bool = True) -> "TensorLocationSettings":

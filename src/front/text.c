@@ -653,6 +653,21 @@ static ts_status init(reader *r, ts_init *out)
     return need(r, ')');
 }
 
+/* share 4 of %fc.weight */
+static ts_status maybe_share(graph_reader *b, ts_state *s)
+{
+    int64_t parts;
+
+    if (!take_word(b->r, "share"))
+        return TS_OK;
+    TS_TRY(integer(b->r, "the number of shares", 2, 1024, &parts));
+    if (!take_word(b->r, "of"))
+        return expected(b->r, "'of'");
+    s->parts = (int)parts;
+    s->use = s->use == TS_USE_MOMENT ? s->use : TS_USE_SHARE;
+    return value(b, &s->of);
+}
+
 /* state %fc.weight : f32[10,784] uniform(-0.1, 0.1) trained */
 static ts_status state(graph_reader *b)
 {
@@ -673,6 +688,7 @@ static ts_status state(graph_reader *b)
         b->g->states[v->index].use = TS_USE_SUMMED;
     else if (take_word(b->r, "moment"))
         b->g->states[v->index].use = TS_USE_MOMENT;
+    TS_TRY(maybe_share(b, &b->g->states[v->index]));
     return define(b, key, v);
 }
 

@@ -37,7 +37,7 @@ ts_value *ts_graph_add_input(ts_graph *g, const char *name, ts_type t)
 ts_value *ts_graph_add_state(ts_graph *g, const char *name, ts_type t, ts_init init, bool trained)
 {
     ts_value *v = new_value(g, TS_VALUE_STATE, g->nstates, name, t);
-    ts_state s = {v, init, trained, TS_USE_OTHER};
+    ts_state s = {.value = v, .init = init, .trained = trained};
 
     TS_PUSH(g->arena, g->states, g->nstates, s);
     return v;
@@ -396,8 +396,11 @@ ts_graph *ts_graph_begin_copy(ts_arena *a, const ts_graph *g, ts_value ***map)
         ts_value *v = ts_graph_add_state(out, s->value->name, s->value->type, s->init, s->trained);
         v->layout = s->value->layout;
         out->states[i].use = s->use;
+        out->states[i].parts = s->parts;
         (*map)[s->value->id] = v;
     }
+    for (int i = 0; i < g->nstates; i++)
+        out->states[i].of = g->states[i].of ? (*map)[g->states[i].of->id] : NULL;
     return out;
 }
 

@@ -82,14 +82,18 @@ struct ts_node {
 };
 
 /* What the optimiser keeps: gradients summed over micro-batches, which replicas add up before phase
- * 1, and its memory of earlier steps. */
-typedef enum ts_use { TS_USE_OTHER, TS_USE_SUMMED, TS_USE_MOMENT } ts_use;
+ * 1, and its memory of earlier steps. A share has no memory of its own: it is the replica's part of
+ * another state's. */
+typedef enum ts_use { TS_USE_OTHER, TS_USE_SUMMED, TS_USE_MOMENT, TS_USE_SHARE } ts_use;
 
 typedef struct ts_state {
     ts_value *value;
     ts_init init;
     bool trained; /* a parameter the optimiser updates */
     ts_use use;
+    ts_value *of; /* a share, or a moment that only a part is kept of: of a tensor that lies like
+                     this state; part r of `parts` is replica r's. Else NULL */
+    int parts;
 } ts_state;
 
 typedef struct ts_update {

@@ -190,11 +190,16 @@ static void state(ts_text *t, const ts_state *s)
     real(t, s->init.a);
     ts_text_printf(t, ", ");
     real(t, s->init.b);
-    ts_text_printf(t, ")%s\n",
+    ts_text_printf(t, ")%s",
                    s->trained                ? " trained"
                    : s->use == TS_USE_SUMMED ? " summed"
                    : s->use == TS_USE_MOMENT ? " moment"
                                              : "");
+    if (s->of) {
+        ts_text_printf(t, " share %d of ", s->parts);
+        value(t, s->of);
+    }
+    ts_text_printf(t, "\n");
 }
 
 /* "update %w = %91" */

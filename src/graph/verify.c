@@ -375,12 +375,36 @@ static bool one_grad_each(checker *c)
     return true;
 }
 
+/* Room for the parts of all replicas; those without memory behind those that have some. */
+static bool shares_fit(checker *c)
+{
+    bool behind = false;
+
+    for (int i = 0; i < c->g->nstates; i++) {
+        const ts_state *s = &c->g->states[i];
+        const ts_type *t = &s->value->type;
+        bool share = s->use == TS_USE_SHARE;
+        behind = behind || share;
+        if (!s->of ? share
+                   : (share != behind || !belongs(c, s->of) || s->parts < 2 ||
+                      s->of->kind != TS_VALUE_STATE || c->g->states[s->of->index].of ||
+                      t->rank != 1 || (share && t->dtype != s->of->type.dtype) ||
+                      t->dim[0] > TS_MAX_COUNT / s->parts ||
+                      t->dim[0] * s->parts < ts_type_count(&s->of->type)))
+            return say(c, text(c, s->value));
+        if (!s->of && behind)
+            return say(c, text(c, s->value));
+    }
+    return true;
+}
+
 /* In this order: a rule may count on those above it. */
 static const struct {
     bool (*holds)(checker *c);
     const char *otherwise;
 } graph_rules[] = {
     {names_unique, "inputs and states need names of their own"},
+    {shares_fit, "a share needs a state that lies before it, and all shares room for all of it"},
     {outputs_exist, "an output is no value of the graph"},
     {loss_exists, "the loss is no value of the graph"},
     {loss_is_last_output, "the loss should be the last output"},

@@ -219,6 +219,11 @@ static void find_weights(layouts *l)
     }
     for (int i = 0; i < g->nupdates; i++)
         l->group[group_of(l, g->updates[i].state->id)] = group_of(l, g->updates[i].next->id);
+    for (int i = 0; i < g->nstates; i++) /* shares that meet are of states that lie alike */
+        for (int k = 0; k < i && g->states[i].use == TS_USE_SHARE; k++)
+            if (g->states[k].use == TS_USE_SHARE &&
+                group_of(l, g->states[i].value->id) == group_of(l, g->states[k].value->id))
+                l->group[group_of(l, g->states[i].of->id)] = group_of(l, g->states[k].of->id);
     for (int i = 0; i < g->nnodes; i++) {
         const ts_node *n = g->nodes[i];
         if (!strcmp(n->op->name, "conv") || !strcmp(n->op->name, "conv_input"))

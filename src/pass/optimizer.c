@@ -341,6 +341,9 @@ ts_status ts_optimizer_check(const ts_options *opt)
     if (!(o->max_grad_value >= 0))
         return ts_fail(TS_ERR_ARG, "max_grad_value of the optimizer is %g; it must be at least 0",
                        o->max_grad_value);
+    if (opt->shard_optimizer && opt->replicas > 1 && o->kind == TS_LAMB)
+        return ts_fail(TS_ERR_UNSUPPORTED, "shard_optimizer is not supported with LAMB, whose step "
+                                           "depends on all of a parameter");
     TS_TRY(check_storage("accum_type", o->accum_type));
     TS_TRY(check_storage("first_type", o->first_type));
     TS_TRY(check_storage("second_type", o->second_type));
@@ -362,7 +365,7 @@ typedef struct context {
     const ts_options *opt;
     const ts_optimizer *o;
     int accumulation;  /* A */
-    int sums;          /* gradients that the update adds up: A of every replica */
+    int sums;          /* gradients that an update adds up at most: A of every replica */
     bool apart;        /* accumulate in phase 0, update in phase 1 */
     bool running;      /* accumulators hold the mean so far */
     ts_value **hyper;  /* [group][NHYPERS]: the state of a variable one, or NULL */
@@ -376,12 +379,14 @@ typedef struct context {
 
 /* One parameter and what its update needs. */
 typedef struct param {
-    ts_value *w, *dw; /* its state, its gradient as autodiff left it */
-    ts_value *accum;  /* or NULL */
-    ts_dtype math;    /* f32 or f64 */
-    int group;        /* 0: in none */
-    ts_node like;     /* its nodes come from the gradient's layer and line */
-    num g;            /* the gradient to apply: reduced, unscaled, clipped */
+    ts_value *w, *dw;            /* its state, its gradient as autodiff left it */
+    ts_value *accum;             /* or NULL */
+    ts_value *part, *accum_part; /* sharded: the replica's part of w and of accum. Else NULL */
+    ts_dtype math;               /* f32 or f64 */
+    int group;                   /* 0: in none */
+    int sums;                    /* gradients that are added up: A of each replica that shares it */
+    ts_node like;                /* its nodes come from the gradient's layer and line */
+    num g;                       /* the gradient to apply: reduced, unscaled, clipped */
 } param;
 
 /* A node that only says where made nodes come from; an update is not part of the backward pass. */
@@ -440,13 +445,14 @@ static num bias_fix(num beta, num t)
 }
 
 /* Undoes the loss scale, and makes the sum of the micro-batches a mean. */
-static num unscale(context *c, ts_dtype math)
+static num unscale(context *c, ts_dtype math, double sums)
 {
-    double sums = c->running ? c->sums / c->accumulation : c->sums;
     num scale = constant(c->o->loss_scaling);
 
     if (c->o->variable & TS_HYPER_LOSS_SCALING)
         scale = tensor(ts_cast(ts_graph_find_state(c->g, "loss_scaling"), math));
+    if (c->running)
+        sums /= c->accumulation;
     return over(constant(c->opt->accumulate_sum ? 1 : 1 / sums), scale);
 }
 
@@ -465,7 +471,7 @@ static const rates *rates_of(context *c, int group, ts_dtype math)
             state ? tensor(ts_cast(state, math)) : constant(hyper_value(hyper_of(c->o, group), i));
     }
     r->keep = minus(constant(1), r->h[DAMPENING]);
-    r->unscale = unscale(c, math);
+    r->unscale = unscale(c, math, c->sums);
     r->fix1 = r->fix2 = constant(1);
     if (c->next_t && c->o->bias_correction) {
         num t = tensor(ts_cast(c->next_t, math));
@@ -478,6 +484,51 @@ static const rates *rates_of(context *c, int group, ts_dtype math)
 
 /* --- state of a parameter --- */
 
+static void mark_share(context *c, ts_value *v, ts_value *of)
+{
+    c->g->states[v->index].of = of;
+    c->g->states[v->index].parts = c->opt->replicas;
+}
+
+/* Elements that v takes at most: the rows of a matrix may be filled up to vectors
+ * (pass/layout.c). */
+static int64_t most_elements(const ts_value *v)
+{
+    int64_t n = ts_type_count(&v->type), most = n;
+
+    for (int width = 4; width <= 16 && v->type.rank == 2; width *= 2)
+        if (v->type.dim[1] > 4 * width)
+            most = TS_MAX(most, v->type.dim[0] * TS_ROUND_UP(v->type.dim[1], width));
+    return most;
+}
+
+/* The replica's part of what lies like w: as many elements for each, a multiple of a cache line. */
+static ts_value *share_of(context *c, ts_value *v)
+{
+    enum { LINE = 64 };
+    int64_t n = most_elements(v), unit = LINE / (int64_t)ts_dtype_size(v->type.dtype);
+    ts_type t = {.dtype = v->type.dtype, .rank = 1};
+    ts_value *part;
+
+    t.dim[0] = TS_ROUND_UP((n + c->opt->replicas - 1) / c->opt->replicas, unit);
+    part = add_state(c, ts_arena_printf(c->g->arena, "%s.share", v->name), t, 0);
+    c->g->states[part->index].use = TS_USE_SHARE;
+    mark_share(c, part, v);
+    return part;
+}
+
+/* Is there state to split, and does all of its parameter lie alike? */
+static bool sharded(const context *c, const param *p)
+{
+    int64_t least = c->opt->shard_least ? c->opt->shard_least : 8192;
+    bool keeps =
+        c->o->kind != TS_SGD || variable(c->o, MOMENTUM) || hyper_of(c->o, p->group)->momentum != 0;
+
+    return c->opt->shard_optimizer && c->opt->replicas > 1 && keeps &&
+           ts_type_count(&p->w->type) >= least && p->w->type.dtype == c->o->accum_type &&
+           !ts_replica_group_of(c->opt, p->w->name, false);
+}
+
 /* The default storage of an f64 parameter's state is f64: f32 would lose what f64 was asked for. */
 static ts_value *slot(context *c, const param *p, const char *suffix, ts_dtype storage,
                       double start)
@@ -486,8 +537,14 @@ static ts_value *slot(context *c, const param *p, const char *suffix, ts_dtype s
     ts_value *v;
 
     t.dtype = p->math == TS_F64 && storage == TS_F32 ? TS_F64 : storage;
+    if (p->part) {
+        t.rank = 1;
+        t.dim[0] = p->part->type.dim[0];
+    }
     v = add_state(c, ts_arena_printf(c->g->arena, "%s.%s", p->w->name, suffix), t, start);
     c->g->states[v->index].use = TS_USE_MOMENT;
+    if (p->part)
+        mark_share(c, v, p->w);
     return v;
 }
 
@@ -552,6 +609,10 @@ static void accumulate(context *c, param *p)
         p->accum = slot(c, p, "accum", c->o->accum_type, 0);
         c->g->states[p->accum->index].use = TS_USE_SUMMED;
         store(c, p->accum, accumulated(c, p));
+        if (!sharded(c, p))
+            return;
+        p->part = share_of(c, p->w);
+        p->accum_part = share_of(c, p->accum);
         return;
     }
     r = rates_of(c, p->group, p->math);
@@ -588,10 +649,26 @@ static void reset_all(context *c, param *p, int n)
 {
     for (int i = 0; i < n; i++) {
         c->g->like = &p[i].like;
-        if (!combined(c->o))
+        if (!combined(c->o) && !p[i].part) /* what is sharded the engine clears */
             store(c, p[i].accum, constant(0));
     }
     store_counts(c, true);
+}
+
+/* What was added up, reduced, unscaled and clipped by value. */
+static num gradient(context *c, const param *p, ts_value *from)
+{
+    const rates *r = rates_of(c, p->group, p->math);
+    double limit = c->o->max_grad_value;
+    num factor = r->unscale, g;
+
+    c->g->like = &p->like;
+    if (p->sums != c->sums)
+        factor = unscale(c, p->math, p->sums);
+    g = times(load(p, from), factor);
+    if (limit > 0 && isfinite(limit))
+        g = at_least(at_most(g, constant(limit)), constant(-limit));
+    return g;
 }
 
 /* Multiplies every gradient with max / max(norm, max), the norm being that of all of them together.
@@ -605,8 +682,10 @@ static void clip_norm(context *c, param *p, int n)
     for (int i = 0; i < n; i++)
         math = p[i].math == TS_F64 ? TS_F64 : math;
     for (int i = 0; i < n; i++) {
+        num g =
+            p[i].part ? gradient(c, &p[i], p[i].accum) : p[i].g; /* all of it, also of a share */
         c->g->like = &p[i].like;
-        sum = plus(sum, tensor(ts_cast(sum_squares(p[i].g).v, math)));
+        sum = plus(sum, tensor(ts_cast(sum_squares(g).v, math)));
     }
     c->g->like = &c->shared;
     factor = over(max, at_least(root(sum), max));
@@ -618,15 +697,11 @@ static void clip_norm(context *c, param *p, int n)
 
 static void find_gradients(context *c, param *p, int n)
 {
-    double limit = c->o->max_grad_value;
-
-    for (int i = 0; i < n; i++) {
-        const rates *r = rates_of(c, p[i].group, p[i].math);
-        c->g->like = &p[i].like;
-        p[i].g = times(load(&p[i], p[i].accum ? p[i].accum : p[i].dw), r->unscale);
-        if (limit > 0 && isfinite(limit))
-            p[i].g = at_least(at_most(p[i].g, constant(limit)), constant(-limit));
-    }
+    for (int i = 0; i < n; i++)
+        p[i].g = gradient(c, &p[i],
+                          p[i].part    ? p[i].accum_part
+                          : p[i].accum ? p[i].accum
+                                       : p[i].dw);
     if (c->o->max_grad_norm > 0 && isfinite(c->o->max_grad_norm))
         clip_norm(c, p, n);
 }
@@ -750,9 +825,10 @@ static void update(context *c, param *p)
         [TS_RMSPROP] = rmsprop, [TS_LAMB] = lamb,
     };
     const rates *r = rates_of(c, p->group, p->math);
+    ts_value *w = p->part ? p->part : p->w;
 
     c->g->like = &p->like;
-    store(c, p->w, (combined(c->o) ? sgd_combined : rules[c->o->kind])(c, p, r, load(p, p->w)));
+    store(c, w, (combined(c->o) ? sgd_combined : rules[c->o->kind])(c, p, r, load(p, w)));
 }
 
 /* --- groups --- */
@@ -808,6 +884,14 @@ static ts_status find_group(const ts_optimizer *o, const char *name, int *group)
 
 /* --- the pass --- */
 
+/* A of each replica that shares the parameter. */
+static int sums_of(const context *c, const char *name)
+{
+    const ts_replica_group *q = ts_replica_group_of(c->opt, name, false);
+
+    return q ? c->accumulation * ts_replica_group_size(c->opt, q) : c->sums;
+}
+
 static ts_status find_params(context *c, param *p)
 {
     ts_graph *g = c->g;
@@ -818,6 +902,7 @@ static ts_status find_params(context *c, param *p)
         p[i] = (param){.w = d->param, .dw = d->grad, .like = place_of(d->grad->node)};
         p[i].math = d->param->type.dtype == TS_F64 ? TS_F64 : TS_F32;
         TS_TRY(find_group(c->o, p[i].w->name, &p[i].group));
+        p[i].sums = sums_of(c, p[i].w->name);
         for (int k = 0; k < g->nupdates; k++)
             if (g->updates[k].state == p[i].w)
                 return ts_fail(TS_ERR_ARG, "parameter '%s' is both trained and assigned to",
@@ -852,6 +937,22 @@ static void build(context *c, param *p, int n)
     g->like = NULL;
 }
 
+/* What has no memory of its own goes behind what has. */
+static void shares_last(ts_graph *g)
+{
+    ts_state *sorted = TS_NEWS(g->arena, ts_state, g->nstates);
+    int n = 0;
+
+    for (int last = 0; last < 2; last++)
+        for (int i = 0; i < g->nstates; i++)
+            if ((g->states[i].use == TS_USE_SHARE) == last)
+                sorted[n++] = g->states[i];
+    for (int i = 0; i < n; i++) {
+        g->states[i] = sorted[i];
+        g->states[i].value->index = i;
+    }
+}
+
 ts_status ts_pass_optimizer(ts_arena *a, const ts_graph *in, const ts_options *opt,
                             const ts_graph **out)
 {
@@ -879,6 +980,7 @@ ts_status ts_pass_optimizer(ts_arena *a, const ts_graph *in, const ts_options *o
     TS_TRY(find_params(&c, p));
     build(&c, p, in->ngrads);
     c.g->ngrads = 0;
+    shares_last(c.g);
     *out = c.g;
     return ts_graph_check(c.g);
 }

@@ -40,6 +40,14 @@ const ts_optimizer *ts_optimizer_fixed(ts_arena *a, const ts_optimizer *o);
 /* Is the state of that name such a value? Then what it starts with. */
 bool ts_optimizer_start(ts_arena *a, const ts_optimizer *o, const char *state, double *start);
 
+/* replica.c: states that groups of replicas have values of their own of */
+ts_status ts_replica_groups_check(const ts_graph *g, const ts_options *opt);
+/* That of a parameter, or of the one that a state of the optimiser belongs to; NULL: all share it.
+ */
+const ts_replica_group *ts_replica_group_of(const ts_options *opt, const char *state,
+                                            bool optimizer);
+int ts_replica_group_size(const ts_options *opt, const ts_replica_group *q); /* NULL: all */
+
 /* What simplify.c is made of. A rule looks at a node of the graph being made, whose inputs are
  * simple already, and gives a value of the same type to use instead: one that is there, or one it
  * makes. NULL: nothing to do. */

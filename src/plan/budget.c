@@ -66,7 +66,7 @@ static int list(ts_arena *a, const ts_program *p, int device, tensor **out)
     for (int i = 0; i < p->g->nvalues; i++)
         for (const ts_spot *s = &p->place[i].spot; s && p->place[i].home == TS_HOME_BLOCK;
              s = s->next)
-            if (s->device == device && s->bytes && !p->place[i].alias)
+            if (s->device == device && s->bytes && !s->shares && !p->place[i].alias)
                 (*out)[n++] = (tensor){p->g->values[i], s->bytes * (size_t)s->depth};
     if (n)
         qsort(*out, (size_t)n, sizeof(tensor), by_bytes);
@@ -103,7 +103,7 @@ static void add_options(ts_arena *a, const ts_program *p, const ts_options *opt,
     for (int i = 0; i < p->g->nvalues; i++) {
         const ts_value *v = p->g->values[i];
         const ts_spot *s = &p->place[i].spot;
-        if (s->device != device || p->place[i].home != TS_HOME_BLOCK || s->remote)
+        if (s->device != device || p->place[i].home != TS_HOME_BLOCK || s->remote || s->shares)
             continue;
         if (v->kind == TS_VALUE_NODE)
             kept += s->depth > 1 ? s->bytes * (size_t)s->depth : 0;
@@ -114,8 +114,12 @@ static void add_options(ts_arena *a, const ts_program *p, const ts_options *opt,
         else
             weights += s->bytes;
     }
-    if (opt->device_memory) {
+    if (opt->device_memory)
         add_help(a, "offload the optimiser's state", moments, &n, out);
+    if (opt->replicas > 1 && !opt->shard_optimizer)
+        add_help(a, "split it over the replicas", moments - moments / (size_t)opt->replicas, &n,
+                 out);
+    if (opt->device_memory) {
         add_help(a, "offload accumulators", sums, &n, out);
         add_help(a, "offload weights", weights, &n, out);
     }

@@ -359,6 +359,10 @@ static void find_homes(devices *x)
         p->place[i].spot.depth = 1;
     for (int i = 0; i < x->g->nstates; i++)
         find_home(x, x->g->states[i].value, &p->place[x->g->states[i].value->id].spot);
+    for (int i = 0; i < x->g->nstates; i++) /* a share lies in the memory that it is one of */
+        if (x->g->states[i].use == TS_USE_SHARE)
+            p->place[x->g->states[i].of->id].spot.device =
+                p->place[x->g->states[i].value->id].spot.device;
     for (int k = 0; k < p->nkernels; k++)
         for (int r = 0; r < p->kernels[k]->nroots && !p->kernels[k]->copy; r++)
             p->place[p->kernels[k]->roots[r]->id].spot.device = p->kernels[k]->device;

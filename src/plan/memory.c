@@ -38,6 +38,8 @@ typedef struct memory {
 
 static size_t size_of(const ts_spot *s)
 {
+    if (s->shares)
+        return s->bytes * (size_t)s->shares;
     return s->depth == 1 ? s->bytes : ts_ring_stride(s->bytes) * (size_t)s->depth;
 }
 
@@ -149,6 +151,37 @@ void ts_plan_waits(const ts_program *p, const bool *alone)
 
 /* --- lives --- */
 
+/* With room for all of its shares, which may be more than all of it. */
+static size_t bytes_of(const ts_graph *g, const ts_value *v)
+{
+    size_t bytes = ts_layout_bytes(v);
+
+    for (int i = 0; i < g->nstates && v->kind == TS_VALUE_STATE; i++) {
+        const ts_state *s = &g->states[i];
+        if (s->use == TS_USE_SHARE && s->of == v)
+            bytes = TS_MAX(bytes, ts_type_bytes(&s->value->type) * (size_t)s->parts);
+    }
+    return bytes;
+}
+
+static ts_status place_shares(memory *m)
+{
+    const ts_graph *g = m->p->g;
+
+    for (int i = 0; i < g->nstates; i++) {
+        const ts_state *s = &g->states[i];
+        if (s->use != TS_USE_SHARE)
+            continue;
+        ts_spot *spot = &m->p->place[s->value->id].spot;
+        spot->bytes = ts_type_bytes(&s->value->type);
+        spot->offset = m->p->place[s->of->id].spot.offset;
+        spot->shares = s->parts;
+        if (ts_layout_bytes(s->of) > size_of(spot))
+            return ts_fail(TS_ERR_INTERNAL, "the shares of '%s' are not all of it", s->of->name);
+    }
+    return TS_OK;
+}
+
 static void place_states(memory *m)
 {
     const ts_graph *g = m->p->g;
@@ -156,7 +189,9 @@ static void place_states(memory *m)
     for (int i = 0; i < g->nstates; i++)
         for (ts_spot *s = &m->p->place[g->states[i].value->id].spot; s; s = s->next) {
             size_t *top = &m->p->bytes[s->device].states;
-            s->bytes = ts_layout_bytes(g->states[i].value);
+            if (g->states[i].use == TS_USE_SHARE)
+                continue;
+            s->bytes = bytes_of(g, g->states[i].value);
             if (s->remote)
                 continue;
             s->offset = *top;
@@ -235,7 +270,7 @@ static void find_lives(memory *m)
             if (state && !s->remote)
                 continue;
             l = find_life(m, v, s);
-            s->bytes = ts_layout_bytes(v);
+            s->bytes = bytes_of(p->g, v);
             if ((s == &q->spot && q->alias) || !l->n)
                 continue;
             if (sent)
@@ -296,7 +331,7 @@ static void place_remote(memory *m)
                 continue;
             s->remote_at = p->remote_bytes;
             p->remote_bytes +=
-                ts_ring_stride(ts_layout_bytes(p->g->values[i])) * (size_t)s->remote_depth;
+                ts_ring_stride(bytes_of(p->g, p->g->values[i])) * (size_t)s->remote_depth;
         }
 }
 
@@ -351,6 +386,7 @@ ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p)
     for (int d = 0; d < p->pipe.ndevices; d++)
         p->bytes[d].peak = p->bytes[d].states;
     place_values(&m, opt);
+    TS_TRY(place_shares(&m));
     place_sends(p);
     for (int d = 0; d < p->pipe.ndevices; d++) {
         p->state_bytes += p->bytes[d].states;

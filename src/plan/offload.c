@@ -152,13 +152,16 @@ static void add(offload *x, const ts_value *v, ts_spot *spot)
     TS_PUSH(x->a, x->list, x->n, t);
 }
 
+/* A share goes with what it is one of; a part of a state is as large as all of it. */
 static bool wanted(const offload *x, const ts_value *v)
 {
     unsigned bit = ts_plan_offload_bit(x->p, v);
     int64_t least = x->opt->offload_least[__builtin_ctz(bit)];
+    const ts_state *s = is_state(v) ? &x->p->g->states[v->index] : NULL;
+    const ts_value *whole = s && s->of ? s->of : v;
 
     return x->opt->offload & bit && x->p->place[v->id].home == TS_HOME_BLOCK &&
-           ts_type_count(&v->type) >= (least ? least : 2);
+           !(s && s->use == TS_USE_SHARE) && ts_type_count(&whole->type) >= (least ? least : 2);
 }
 
 static void find_tensors(offload *x)

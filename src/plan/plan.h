@@ -48,6 +48,7 @@ typedef struct ts_spot {
     int device;
     size_t offset, bytes;
     int depth;
+    int shares;       /* of a state's memory: the replica has the part of its number. Else 0 */
     bool remote;      /* kept in the host's memory, and here only when it is used */
     size_t remote_at; /* there */
     int remote_depth;
@@ -93,10 +94,13 @@ ts_status ts_plan_check_phases(const ts_graph *g, const ts_options *opt);
 void ts_plan_recompute(ts_arena *a, ts_program *p);
 void ts_plan_offload(ts_arena *a, const ts_options *opt, ts_program *p);
 unsigned ts_plan_offload_bit(const ts_program *p, const ts_value *v); /* what v counts as */
-/* x is v, or v's next value in the same memory. */
+/* x is v, v's next value in the same memory, or a share of it. */
 static inline bool ts_place_shared(const ts_program *p, const ts_value *x, const ts_value *v)
 {
-    return x == v || p->place[x->id].alias == v;
+    if (p->place[x->id].alias)
+        x = p->place[x->id].alias;
+    return x == v || (x->kind == TS_VALUE_STATE && p->g->states[x->index].use == TS_USE_SHARE &&
+                      p->g->states[x->index].of == v);
 }
 /* The memory of v on a device that has it. */
 const ts_spot *ts_place_spot(const ts_program *p, const ts_value *v, int device);

@@ -12,6 +12,7 @@
  * Nothing in this file fails a compile: a cache that does not work is a cache not used, and one
  * warning.
  */
+#include "pass/pass.h"
 #include "render/render.h"
 #include <ctype.h>
 #include <dirent.h>
@@ -131,8 +132,15 @@ static const char *options_text(ts_arena *a, const ts_options *opt)
         TS_MAX(1, opt->output_period), opt->skip ? opt->skip : "", !opt->no_winograd);
     ts_text_printf(&t, " replicas=%d processes=%d offload=%u", TS_MAX(1, opt->replicas),
                    TS_MAX(1, opt->processes), opt->offload);
+    for (int i = 0; i < opt->nreplica_groups; i++) {
+        const ts_replica_group *q = &opt->replica_groups[i];
+        ts_text_printf(&t, " group=%zu.%s:%d:%d:%d", strlen(q->state), q->state, q->grouping,
+                       ts_replica_group_size(opt, q), q->read_all);
+    }
     for (int i = 0; i < TS_COUNT(opt->offload_least) && opt->offload; i++)
         ts_text_printf(&t, "%s%lld", i ? "," : " least=", (long long)opt->offload_least[i]);
+    if (opt->shard_optimizer)
+        ts_text_printf(&t, " shard=%lld", (long long)opt->shard_least);
     if (opt->device_memory)
         ts_text_printf(&t, " memory=%lld", (long long)opt->device_memory);
     if (opt->nstages || opt->devices > 1)

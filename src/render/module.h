@@ -5,14 +5,15 @@
 
 #include "tessera.h"
 
-enum { TS_MODULE_ABI = 2 };
+enum { TS_MODULE_ABI = 3 };
 
 typedef struct ts_run_ctx {
     char *m;               /* the device block */
     char *remote;          /* what is kept in the host's memory */
     const void *const *in; /* this micro-batch's inputs */
     uint64_t seed, step;   /* of the random generator */
-    uint64_t mb; /* micro-batches so far: where this one lies in what is kept of several */
+    uint64_t mb;      /* micro-batches so far: where this one lies in what is kept of several */
+    uint64_t replica; /* of this process */
     void (*host)(void *engine, int id, const void *const *in, void *const *out); /* host_call */
     void *engine;
 } ts_run_ctx;

@@ -18,6 +18,7 @@ static const char types[] =
     "    const void *const *in; /* this micro-batch's inputs */\n"
     "    uint64_t seed, step;   /* of the random generator */\n"
     "    uint64_t mb;           /* micro-batches so far */\n"
+    "    uint64_t replica;      /* of this process */\n"
     "    void (*host)(void *engine, int id, const void *const *in, void *const *out);\n"
     "    void *engine;\n"
     "} ctx;\n"

@@ -60,11 +60,14 @@ void ts_render_emitter(ts_render *r, ts_emit *e)
                   .need = need};
 }
 
-/* Where a value lies in the block: micro-batches take turns in what a pipeline keeps of several. */
+/* Where a value lies in the block: micro-batches take turns in what a pipeline keeps of several,
+ * and each replica has its share of what is split. */
 static const char *address(ts_render *r, const ts_value *v, int device)
 {
     const ts_spot *s = ts_place_spot(r->p, v, device);
 
+    if (s->shares)
+        return ts_arena_printf(r->a, "%zu + c->replica * %zu", s->offset, s->bytes);
     if (s->depth == 1)
         return ts_arena_printf(r->a, "%zu", s->offset);
     return ts_arena_printf(r->a, "%zu + c->mb %% %d * %zu", s->offset, s->depth,

@@ -58,25 +58,61 @@ char *ts_engine_state(const ts_engine *e, int replica, const ts_slot *s, ts_spot
                    : ts_engine_block(e, replica, at.device) + at.offset;
 }
 
-/* All replicas and all copies have the same; the first replica's is read. */
-static void state_write(const ts_engine *e, const ts_slot *s, const void *host)
+/* A state that each replica has its share of, from or to the whole. */
+static void convert_shares(const ts_engine *e, const ts_slot *s, char *host, bool to_host)
+{
+    size_t size = ts_dtype_size(s->info.dtype);
+    ts_type t = ts_type_of(s->info.dtype, s->info.rank, s->info.dims);
+
+    for (ts_each it = ts_each_of(&t); it.more; ts_each_next(&it)) {
+        int64_t at = s->layout.set && !e->refs ? laid_out(s, it.at) : it.flat;
+        char *b =
+            ts_engine_state(e, (int)(at / s->share), s, s->at) + (size_t)(at % s->share) * size;
+        char *h = host + (size_t)it.flat * size;
+        memcpy(to_host ? h : b, to_host ? b : h, size);
+    }
+}
+
+/* The first of a group's replicas. */
+static int first_of(const ts_engine *e, const ts_slot *s, int group)
+{
+    return s->orthogonal ? group : group * (e->exe->replicas / s->groups);
+}
+
+/* All replicas of a group and all copies have the same: row `group` of host, or without groups all
+ * of it. With a row for each replica, the first one's of the group. */
+static void state_write(const ts_engine *e, const ts_slot *s, const void *host, bool for_replicas)
 {
     ts_slot plain = *s;
 
+    if (s->share && s->use == TS_USE_MOMENT) {
+        convert_shares(e, s, (char *)host, false);
+        return;
+    }
     plain.layout.set = plain.layout.set && !e->refs;
     for (int r = 0; r < e->exe->replicas; r++) {
-        convert(&plain, ts_engine_state(e, r, s, s->at), (char *)host, false);
+        int group = ts_slot_group(s, e->exe->replicas, r);
+        int row = for_replicas ? first_of(e, s, group) : group;
+        char *from = (char *)host + (size_t)row * slot_bytes(s);
+        convert(&plain, ts_engine_state(e, r, s, s->at), from, false);
         for (int i = 0; i < s->ncopies && !e->refs; i++)
-            convert(&plain, ts_engine_state(e, r, s, s->copies[i]), (char *)host, false);
+            convert(&plain, ts_engine_state(e, r, s, s->copies[i]), from, false);
     }
 }
 
 static void state_read(const ts_engine *e, const ts_slot *s, void *host)
 {
     ts_slot plain = *s;
+    int rows = s->read_all ? e->exe->replicas : s->groups;
 
+    if (s->share && s->use == TS_USE_MOMENT) {
+        convert_shares(e, s, host, true);
+        return;
+    }
     plain.layout.set = plain.layout.set && !e->refs;
-    convert(&plain, ts_engine_state(e, 0, s, s->at), host, true);
+    for (int i = 0; i < rows; i++)
+        convert(&plain, ts_engine_state(e, s->read_all ? i : first_of(e, s, i), s, s->at),
+                (char *)host + (size_t)i * slot_bytes(s), true);
 }
 
 static ts_status init_states(ts_engine *e)
@@ -84,10 +120,12 @@ static ts_status init_states(ts_engine *e)
     for (int i = 0; i < e->exe->nstates; i++) {
         const ts_slot *s = &e->exe->states[i];
         ts_type t = ts_type_of(s->info.dtype, s->info.rank, s->info.dims);
-        void *host;
-        TS_TRY(ts_alloc(slot_bytes(s), s->info.name, &host));
-        ts_init_fill(&s->init, s->info.name, e->seed, s->info.dtype, ts_type_count(&t), host);
-        state_write(e, s, host);
+        char *host;
+        TS_TRY(ts_alloc(slot_bytes(s) * (size_t)s->groups, s->info.name, (void **)&host));
+        for (int k = 0; k < s->groups; k++)
+            ts_init_fill(&s->init, s->info.name, e->seed, s->info.dtype, ts_type_count(&t),
+                         host + (size_t)k * slot_bytes(s));
+        state_write(e, s, host, false);
         free(host);
     }
     return TS_OK;
@@ -125,8 +163,10 @@ static ts_status start_reference(ts_engine *e)
     e->threads = 1; /* all that it uses */
     TS_TRY(
         ts_alloc((size_t)e->exe->replicas * sizeof(ts_ref *), "the replicas", (void **)&e->refs));
-    for (int r = 0; r < e->exe->replicas; r++)
+    for (int r = 0; r < e->exe->replicas; r++) {
         TS_TRY(ts_ref_new(e->exe->graph, &e->refs[r]));
+        ts_ref_replica(e->refs[r], r);
+    }
     return TS_OK;
 }
 
@@ -310,23 +350,28 @@ static ts_status find(const ts_engine *e, const char *name, const ts_slot **out)
     return TS_ERR_ARG;
 }
 
-static ts_status find_sized(const ts_engine *e, const char *name, const void *data, size_t bytes,
-                            const ts_slot **out)
+static ts_status find_for(const ts_engine *e, const char *name, const void *data,
+                          const ts_slot **out)
 {
     TS_TRY(find(e, name, out));
     if (!data)
         return ts_fail(TS_ERR_ARG, "the data for state '%s' is NULL", name);
-    if ((*out)->info.bytes != bytes)
-        return ts_fail(TS_ERR_ARG, "state '%s' has %zu bytes, not %zu", name, (*out)->info.bytes,
-                       bytes);
     return TS_OK;
+}
+
+static ts_status wrong_size(const ts_slot *s, size_t bytes)
+{
+    return ts_fail(TS_ERR_ARG, "state '%s' has %zu bytes, not %zu", s->info.name, s->whole.bytes,
+                   bytes);
 }
 
 ts_status ts_engine_read(const ts_engine *e, const char *name, void *data, size_t bytes)
 {
     const ts_slot *s;
 
-    TS_TRY(find_sized(e, name, data, bytes, &s));
+    TS_TRY(find_for(e, name, data, &s));
+    if (bytes != s->whole.bytes)
+        return wrong_size(s, bytes);
     state_read(e, s, data);
     return TS_OK;
 }
@@ -335,8 +380,10 @@ ts_status ts_engine_write(ts_engine *e, const char *name, const void *data, size
 {
     const ts_slot *s;
 
-    TS_TRY(find_sized(e, name, data, bytes, &s));
-    state_write(e, s, data);
+    TS_TRY(find_for(e, name, data, &s));
+    if (bytes != s->whole.bytes && bytes != slot_bytes(s) * (size_t)s->groups)
+        return wrong_size(s, bytes);
+    state_write(e, s, data, bytes != slot_bytes(s) * (size_t)s->groups);
     return TS_OK;
 }
 
@@ -359,11 +406,11 @@ ts_status ts_engine_copy(ts_engine *e)
         const ts_slot *slot = &e->exe->states[i];
         ts_status s;
         void *host;
-        TS_TRY(ts_alloc(slot_bytes(slot), slot->info.name, &host));
+        TS_TRY(ts_alloc(slot->whole.bytes, slot->info.name, &host));
         state_read(e, slot, host);
-        s = c->copy(c->self, host, slot_bytes(slot));
+        s = c->copy(c->self, host, slot->whole.bytes);
         if (!s)
-            state_write(e, slot, host);
+            state_write(e, slot, host, slot->read_all);
         free(host);
         TS_TRY(s);
     }

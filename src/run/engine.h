@@ -79,6 +79,9 @@ ts_status ts_host_end(ts_engine *e, ts_status s); /* of a run that ended with s 
 bool ts_exchange_needed(const ts_engine *e);
 void ts_exchange_replicas(const ts_engine *e, int member, int size); /* a share of it */
 ts_status ts_exchange_processes(const ts_engine *e);
+/* After the update: is anything split over the replicas, and a share of bringing it together */
+bool ts_exchange_shared(const ts_engine *e);
+void ts_exchange_collect(const ts_engine *e, int member, int size);
 
 /* monitor.c: the engine's devices, as other processes see them */
 ts_status ts_monitor_enter(ts_engine *e, ts_attachment *given); /* NULL: its own */

@@ -44,6 +44,29 @@ ts_executable *ts_executable_new(void)
     return x;
 }
 
+static void finish(ts_slot *s, int replicas)
+{
+    int rows = s->read_all ? replicas : s->groups;
+
+    s->whole = s->info;
+    if (!s->grouped)
+        return;
+    s->whole.rank++;
+    memmove(s->whole.dims + 1, s->info.dims, sizeof(*s->info.dims) * (size_t)s->info.rank);
+    s->whole.dims[0] = rows;
+    s->whole.bytes *= (size_t)rows;
+}
+
+void ts_executable_finish(ts_executable *x)
+{
+    for (int i = 0; i < x->ninputs; i++)
+        finish(&x->inputs[i], x->replicas);
+    for (int i = 0; i < x->noutputs; i++)
+        finish(&x->outputs[i], x->replicas);
+    for (int i = 0; i < x->nstates; i++)
+        finish(&x->states[i], x->replicas);
+}
+
 ts_executable *ts_executable_share(const ts_executable *x)
 {
     ts_executable *mine = (ts_executable *)x;
@@ -269,6 +292,8 @@ static ts_status bind(const char *role, ts_slot *s, int n, int found,
     for (int i = 0; i < n; i++) {
         const ts_value *v = at(g, i);
         ts_type t = ts_type_of(s[i].info.dtype, s[i].info.rank, s[i].info.dims);
+        if (s[i].share && s[i].use == TS_USE_MOMENT)
+            t = ts_type_of(s[i].info.dtype, 1, &s[i].share);
         if (!ts_type_same(&v->type, &t))
             return ts_fail(TS_ERR_CORRUPT,
                            "the graph's %s %s has another type than its manifest says", role,
@@ -295,10 +320,14 @@ static const ts_value *state_at(const ts_graph *g, int i)
 
 static ts_status start_graph(ts_executable *x)
 {
+    int shares = 0; /* behind the states that the host sees */
+
     TS_TRY(ts_graph_parse(x->ir, &x->graph));
     TS_TRY(bind("input", x->inputs, x->ninputs, x->graph->ninputs, input_at, x->graph));
     TS_TRY(bind("output", x->outputs, x->noutputs, x->graph->noutputs, output_at, x->graph));
-    return bind("state", x->states, x->nstates, x->graph->nstates, state_at, x->graph);
+    for (int i = 0; i < x->graph->nstates; i++)
+        shares += x->graph->states[i].use == TS_USE_SHARE;
+    return bind("state", x->states, x->nstates, x->graph->nstates - shares, state_at, x->graph);
 }
 
 ts_status ts_executable_start(ts_executable *x)
@@ -364,5 +393,5 @@ const ts_tensor_info *ts_executable_tensor(const ts_executable *x, ts_role role,
         return NULL;
     s = role == TS_ROLE_INPUT ? x->inputs : role == TS_ROLE_OUTPUT ? x->outputs : x->states;
     n = role == TS_ROLE_INPUT ? x->ninputs : role == TS_ROLE_OUTPUT ? x->noutputs : x->nstates;
-    return i >= 0 && i < n ? &s[i].info : NULL;
+    return i >= 0 && i < n ? &s[i].whole : NULL;
 }

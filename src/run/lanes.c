@@ -129,6 +129,7 @@ static void run_item(ts_lanes *l, lane *x, int replica, const ts_item *item, int
                           .seed = e->seed,
                           .step = ts_engine_step(e, m, replica),
                           .mb = mb,
+                          .replica = (uint64_t)replica,
                           .host = ts_host_run,
                           .engine = e};
     if (!item->section && !replica)
@@ -264,6 +265,11 @@ static void exchange(void *arg, int member, int size)
     ts_exchange_replicas(arg, member, size);
 }
 
+static void collect(void *arg, int member, int size)
+{
+    ts_exchange_collect(arg, member, size);
+}
+
 static ts_status run_iterations(ts_lanes *l, int first, int end)
 {
     ts_engine *e = l->e;
@@ -275,6 +281,8 @@ static ts_status run_iterations(ts_lanes *l, int first, int end)
         ts_team_run(l->team, exchange, e);
         TS_TRY(ts_exchange_processes(e));
         TS_TRY(run_to(l, i + 1, NULL));
+        if (ts_exchange_shared(e))
+            ts_team_run(l->team, collect, e);
     }
     return TS_OK;
 }

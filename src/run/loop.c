@@ -147,6 +147,7 @@ ts_status ts_loop_reference(ts_engine *e)
         }
         for (int r = 0; r < x->replicas && (A > 1 || ts_exchange_needed(e)); r++)
             TS_TRY(ts_ref_run(e->refs[r], 1, &(ts_eval_ctx){e->seed, e->step, ts_host_run, e}));
+        ts_exchange_collect(e, 0, 1);
     }
     return TS_OK;
 }

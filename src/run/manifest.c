@@ -1,6 +1,6 @@
 /* manifest.c - what a run needs to know of an executable, as JSON:
  *
- *   {"name": "net", "tessera": "0.1.0", "machine": "x86_64", "isa": "x86-64-v3", "abi": 2, ...
+ *   {"name": "net", "tessera": "0.1.0", "machine": "x86_64", "isa": "x86-64-v3", "abi": 3, ...
  *    "options": {"device_iterations": 1, ...}, "plan": {"peak_bytes": 4096, ...}, "devices": {...},
  *    "inputs": [{"name": "x", "dtype": "f32", "shape": [16, 784], "device": 0, "offset": 0}], ...
  *    "key": [["model", "6f1c..."], ["isa", "x86-64-v3"], ...]}
@@ -85,6 +85,11 @@ static json_t *slot_json(const ts_slot *s, bool state)
         json_object_set_new(j, "copies", copies_json(s));
     if (j && state)
         json_object_set_new(j, "use", json_integer(s->use));
+    if (j && s->share)
+        json_object_set_new(j, "share", json_pack("[I, b]", (json_int_t)s->share, s->scatter));
+    if (j && s->grouped)
+        json_object_set_new(j, "groups",
+                            json_pack("[i, b, b]", s->groups, s->orthogonal, s->read_all));
     if (j && state)
         json_object_set_new(
             j, "init",
@@ -239,6 +244,10 @@ static bool fits(const ts_executable *x, const ts_slot *s, ts_spot_at at)
         if (n && __builtin_mul_overflow(room / n, TS_ROUND_UP(n, lanes), &room))
             return false;
     }
+    if (s->share && s->use == TS_USE_MOMENT)
+        room = (size_t)s->share * ts_dtype_size(s->info.dtype);
+    else if (s->share)
+        room = TS_MAX(room, (size_t)s->share * (size_t)x->replicas * ts_dtype_size(s->info.dtype));
     if (s->depth > 1 && (__builtin_mul_overflow(ts_ring_stride(room), (size_t)s->depth, &room)))
         return false;
     return room <= block && at.offset <= block - room;
@@ -262,18 +271,56 @@ static ts_status read_copies(const reader *r, const json_t *list, ts_slot *s)
     return TS_OK;
 }
 
+static ts_status read_groups(const reader *r, json_t *list, ts_slot *s)
+{
+    int orthogonal, all, R = r->x->replicas;
+
+    s->groups = 1;
+    if (!list)
+        return TS_OK;
+    if (json_unpack(list, "[i, b, b]", &s->groups, &orthogonal, &all) || s->groups < 1 ||
+        s->groups > R || R % s->groups || s->info.rank >= TS_MAX_RANK ||
+        s->info.bytes > SIZE_MAX / 4 / (size_t)R)
+        return bad(r, "its groups do not fit the replicas");
+    s->grouped = true;
+    s->orthogonal = orthogonal;
+    s->read_all = all;
+    return TS_OK;
+}
+
+/* All shares together have room for what lies in memory. */
+static ts_status read_share(const reader *r, json_t *list, ts_slot *s)
+{
+    int scatter, R = r->x->replicas;
+    size_t size = ts_dtype_size(s->info.dtype), count = s->info.bytes / size, all;
+    json_int_t share;
+
+    if (!list)
+        return TS_OK;
+    if (s->layout.set && s->layout.lanes > 1 && count)
+        count = count / (size_t)s->info.dims[s->layout.lane_dim] *
+                (size_t)TS_ROUND_UP(s->info.dims[s->layout.lane_dim], s->layout.lanes);
+    if (json_unpack(list, "[I, b]", &share, &scatter) || share < 1 || R < 2 || s->groups > 1 ||
+        __builtin_mul_overflow((size_t)share, (size_t)R * size, &all) || all / size < count)
+        return bad(r, "its shares do not fit the replicas");
+    s->share = share;
+    s->scatter = scatter;
+    return TS_OK;
+}
+
 static ts_status read_slot(const reader *r, json_t *j, bool in_block, bool state, ts_slot *s)
 {
     const char *name, *dtype;
-    json_t *shape, *layout = NULL, *init = NULL, *copies = NULL;
+    json_t *shape, *layout = NULL, *init = NULL, *copies = NULL, *groups = NULL, *share = NULL;
     json_int_t offset;
     json_error_t e;
     int use = 0;
 
-    if (json_unpack_ex(j, &e, 0, "{s:s, s:s, s:o, s:i, s:I, s:i, s:i, s?o, s?o, s?o, s?i}", "name",
-                       &name, "dtype", &dtype, "shape", &shape, "device", &s->at.device, "offset",
-                       &offset, "section", &s->section, "depth", &s->depth, "layout", &layout,
-                       "init", &init, "copies", &copies, "use", &use))
+    if (json_unpack_ex(
+            j, &e, 0, "{s:s, s:s, s:o, s:i, s:I, s:i, s:i, s?o, s?o, s?o, s?i, s?o, s?o}", "name",
+            &name, "dtype", &dtype, "shape", &shape, "device", &s->at.device, "offset", &offset,
+            "section", &s->section, "depth", &s->depth, "layout", &layout, "init", &init, "copies",
+            &copies, "use", &use, "groups", &groups, "share", &share))
         return bad(r, e.text);
     if (s->depth < 1 || use < 0 || use > TS_USE_MOMENT)
         return bad(r, "its depth or use is impossible");
@@ -282,8 +329,10 @@ static ts_status read_slot(const reader *r, json_t *j, bool in_block, bool state
     if (ts_dtype_parse(dtype, strlen(dtype), &s->info.dtype))
         return bad(r, "the dtype is not known");
     TS_TRY(read_shape(r, shape, s));
+    TS_TRY(read_groups(r, groups, s));
     if (layout)
         TS_TRY(read_layout(r, layout, s));
+    TS_TRY(read_share(r, share, s));
     if (state)
         TS_TRY(read_init(r, init, &s->init));
     s->at.offset = (size_t)offset;
@@ -415,6 +464,7 @@ static ts_status read_all(reader *r, json_t *root)
     TS_TRY(read_slots(r, root, "inputs", &r->x->inputs, &r->x->ninputs));
     TS_TRY(read_slots(r, root, "outputs", &r->x->outputs, &r->x->noutputs));
     TS_TRY(read_slots(r, root, "states", &r->x->states, &r->x->nstates));
+    ts_executable_finish(r->x);
     return read_key(r, root);
 }
 

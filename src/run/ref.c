@@ -7,6 +7,34 @@ struct ts_ref {
     ts_tensor *env;
 };
 
+static bool is_share(const ts_value *v)
+{
+    return v->kind == TS_VALUE_STATE && v->graph->states[v->index].use == TS_USE_SHARE;
+}
+
+/* A state's with all its shares, which may be more than all of it. */
+static size_t room(const ts_value *v)
+{
+    size_t bytes = ts_type_bytes(&v->type);
+
+    for (int i = 0; i < v->graph->nstates && v->kind == TS_VALUE_STATE; i++) {
+        const ts_state *s = &v->graph->states[i];
+        if (s->use == TS_USE_SHARE && s->of == v)
+            bytes = TS_MAX(bytes, ts_type_bytes(&s->value->type) * (size_t)s->parts);
+    }
+    return bytes;
+}
+
+void ts_ref_replica(ts_ref *r, int replica)
+{
+    for (int i = 0; i < r->g->nstates; i++) {
+        const ts_state *s = &r->g->states[i];
+        if (s->use == TS_USE_SHARE)
+            r->env[s->value->id].data =
+                (char *)r->env[s->of->id].data + ts_type_bytes(&s->value->type) * (size_t)replica;
+    }
+}
+
 ts_status ts_ref_new(const ts_graph *g, ts_ref **out)
 {
     ts_ref *r = calloc(1, sizeof(*r));
@@ -20,11 +48,12 @@ ts_status ts_ref_new(const ts_graph *g, ts_ref **out)
     r->g = g;
     for (int i = 0; i < g->nvalues; i++) {
         r->env[i].type = g->values[i]->type;
-        if (ts_alloc(ts_type_bytes(&g->values[i]->type), "a tensor", &r->env[i].data)) {
+        if (!is_share(g->values[i]) && ts_alloc(room(g->values[i]), "a tensor", &r->env[i].data)) {
             ts_ref_free(r);
             return TS_ERR_MEMORY;
         }
     }
+    ts_ref_replica(r, 0);
     *out = r;
     return TS_OK;
 }
@@ -34,7 +63,8 @@ void ts_ref_free(ts_ref *r)
     if (!r)
         return;
     for (int i = 0; i < r->g->nvalues; i++)
-        free(r->env[i].data);
+        if (!is_share(r->g->values[i]))
+            free(r->env[i].data);
     free(r->env);
     free(r);
 }

@@ -11,6 +11,7 @@
  * at the end. */
 typedef struct ts_ref ts_ref;
 ts_status ts_ref_new(const ts_graph *g, ts_ref **out); /* allocates every value */
+void ts_ref_replica(ts_ref *r, int replica);           /* whose shares it has; at first 0's */
 void ts_ref_free(ts_ref *r);
 ts_status ts_ref_run(ts_ref *r, int phase, const ts_eval_ctx *c);
 ts_tensor *ts_ref_tensor(ts_ref *r, const ts_value *v);
@@ -84,7 +85,16 @@ typedef struct ts_slot { /* an input, output or state as the engine sees it */
     int section, depth; /* outputs: who makes it, and how many micro-batches of it are kept */
     ts_use use;         /* states */
     ts_init init;
-    int value; /* its id in the graph, for the reference executor */
+    int value;       /* its id in the graph, for the reference executor */
+    bool grouped;    /* states: its groups of replicas are a dim of their own for the host */
+    int groups;      /* that have a value each; 1: all share one */
+    bool orthogonal; /* every groups-th replica, not neighbours */
+    bool read_all;   /* the host reads the value of each replica */
+    /* Split over the replicas, so many elements of what lies in memory for each: a moment is kept
+     * by its replica only, a weight is collected after the update, a sum cleared. Or 0. */
+    int64_t share;
+    bool scatter;         /* a sum goes to the replica of its share only */
+    ts_tensor_info whole; /* as the host sees it: with the groups */
 } ts_slot;
 
 struct ts_executable {
@@ -112,6 +122,13 @@ struct ts_executable {
     ts_graph *graph;
 };
 
+/* executable.c: fills in what the host sees of the slots */
+void ts_executable_finish(ts_executable *x);
+/* Which of a state's groups a replica is in. */
+static inline int ts_slot_group(const ts_slot *s, int replicas, int replica)
+{
+    return s->orthogonal ? replica % s->groups : replica / (replicas / s->groups);
+}
 /* executable.c: an executable as one file, and back */
 ts_executable *ts_executable_new(void);
 ts_executable *ts_executable_share(const ts_executable *x); /* ts_executable_free it too */

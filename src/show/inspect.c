@@ -53,7 +53,7 @@ static void slots(ts_text *t, const char *title, const ts_slot *s, int n, bool s
                    "bytes", "offset", state ? "    start" : "");
     for (int i = 0; i < n; i++) {
         ts_text_printf(t, "  %-*s  %-20s %12zu %12zu  %-8s", w, s[i].info.name,
-                       shape(&s[i].info, type, sizeof(type)), s[i].info.bytes, s[i].at.offset,
+                       shape(&s[i].whole, type, sizeof(type)), s[i].whole.bytes, s[i].at.offset,
                        layout(&s[i], order, sizeof(order)));
         if (state)
             init(t, &s[i].init);
@@ -82,6 +82,20 @@ static bool in_phases(const ts_executable *x)
     return false;
 }
 
+/* Bytes of a replica's states that others keep. */
+static size_t sharded(const ts_executable *x)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < x->nstates; i++) {
+        const ts_slot *s = &x->states[i];
+        size_t kept = (size_t)s->share * ts_dtype_size(s->info.dtype);
+        if (s->share && s->use == TS_USE_MOMENT && kept < s->info.bytes)
+            bytes += s->info.bytes - kept;
+    }
+    return bytes;
+}
+
 static void facts(ts_text *t, const ts_executable *x)
 {
     static const char *const modes[] = {"default", "final", "all", "sum", "every_n"};
@@ -95,6 +109,8 @@ static void facts(ts_text *t, const ts_executable *x)
     ts_text_printf(t, "gradient_accumulation  %d\n", x->gradient_accumulation);
     if (x->replicas > 1)
         ts_text_printf(t, "replicas               %d\n", x->replicas);
+    if (sharded(x))
+        ts_text_printf(t, "sharded_bytes          %zu\n", sharded(x));
     if (x->pipe.ndevices > 1 || in_phases(x))
         ts_text_printf(t, "devices                %d, %s\n", x->pipe.ndevices,
                        in_phases(x)      ? "phased"

@@ -77,7 +77,7 @@ static void add_states(layers *x)
         const ts_value *v = g->states[i].value;
         const ts_spot *s = &x->p->place[v->id].spot;
         ts_plan_layer *l = layer_of(x, layer_name(x, v->name), "", s->device);
-        for (; s; s = s->next)
+        for (; s && g->states[i].use != TS_USE_SHARE; s = s->next)
             l->states += (int64_t)s->bytes;
         if (g->states[i].trained)
             l->parameters += ts_type_count(&v->type);
@@ -147,6 +147,18 @@ static char kind_of(const ts_program *p, const ts_section *s)
     return forward && backward ? 'X' : backward ? 'B' : 'F';
 }
 
+/* What other replicas keep of the optimiser's state in the device's place. */
+static void add_sharded(const ts_program *p, ts_plan_device *devices)
+{
+    for (int i = 0; i < p->g->nstates; i++) {
+        const ts_state *s = &p->g->states[i];
+        size_t size = ts_dtype_size(s->value->type.dtype);
+        if (s->of && s->use == TS_USE_MOMENT)
+            devices[p->place[s->value->id].spot.device].sharded +=
+                (ts_type_count(&s->of->type) - ts_type_count(&s->value->type)) * (int64_t)size;
+    }
+}
+
 static void find_sections(ts_arena *a, const ts_program *p, ts_plan_info *out)
 {
     ts_plan_device *devices = TS_NEWS(a, ts_plan_device, p->pipe.ndevices);
@@ -171,6 +183,7 @@ static void find_sections(ts_arena *a, const ts_program *p, ts_plan_info *out)
         devices[d].peak = (int64_t)p->bytes[d].peak;
         devices[d].share = all > 0 ? devices[d].seconds / all : 0;
     }
+    add_sharded(p, devices);
     out->devices = devices;
     out->ndevices = p->pipe.ndevices;
     out->sections = sections;

@@ -107,6 +107,23 @@ def test_replicas_take_more_samples(tool, data, tmp_path):
     assert "takes 320 samples (8 x 1 x 8 x 5), the data has 256" in tool.err
 
 
+def test_sharded_optimizer(tool, data, tmp_path):
+    """The same file, with less memory for each device; the plan says by how much."""
+    args = ["train", data, *STAGES, "--epochs", 1, "--device-iterations", 2, "--optimizer", "adam", "--replicas", 2]
+    tool(*args, "--output", "whole.pth")
+    tool(*args, "--shard-optimizer", "--shard-least", 64, "--output", "split.pth")
+    assert (tmp_path / "whole.pth").read_bytes() == (tmp_path / "split.pth").read_bytes()
+    plan = ["plan", "classifier", "--training", "--optimizer", "adam", "--replicas", 4]
+    whole, split = (json.loads(tool(*plan, "--json", *more))["devices"][0] for more in ([], ["--shard-optimizer"]))
+    assert whole["sharded"] == 0 < split["sharded"]
+    assert abs(whole["states"] - split["states"] - split["sharded"]) <= 0.01 * split["sharded"]
+    assert re.search(r"[\d.]+ .iB of the optimizer's state of device 0 are kept by other replicas",
+                     tool(*plan, "--shard-optimizer"))
+    assert "kept by other" not in tool(*plan)
+    tool(*plan[:-3], "lamb", "--replicas", 4, "--shard-optimizer", code=FAILED)
+    assert "shard_optimizer is not supported with LAMB" in tool.err
+
+
 @pytest.mark.parametrize("stages, words", [
     ("B1|B2|B3", "the block 'B4' is in no stage"),
     ("B1|B2|B3,B5|B4", "the model has no block 'B5'"),

@@ -214,14 +214,176 @@ def test_batch_norm_sees_micro_batches():
     torch.testing.assert_close(net.bn.running_mean, bn.running_mean)
 
 
-def test_groups_of_parameters():
-    net, _ = training(Fixed())
-    grouping = GROUPS.Consecutive, 2, poptorch.VariableRetrievalMode.OnePerGroup
+class OnBuffer(nn.Module):
+    """Sums up its rows in a buffer, and in one of rank 0 how many there were."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("sum", torch.zeros(2))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.sum.add_(x[0])
+        self.count.add_(1)
+        return (self.sum + self.count)[None]
+
+
+def test_own_buffers_outlive_the_device():
+    """Every replica goes on with what it had, unless the host says otherwise; the host has the first one's."""
+    x = torch.tensor([[1.0, 2.0], [10.0, 20.0]])
+    net = OnBuffer()
+    model = inference(net, setting(1, r=2).broadcastBuffers(False))
+    model(x)
+    assert model(x).tolist() == [[4, 6], [22, 42]]
+    model.copyWeightsToHost()
+    assert net.sum.tolist() == [2, 4] and net.count.item() == 2
+    model.detachFromDevice()
+    assert model(x).tolist() == [[6, 9], [33, 63]]
+    model.copyWeightsToHost()
+    model.detachFromDevice()
+    net.sum.fill_(5)
+    assert model(x).tolist() == [[10, 11], [19, 29]]
+
+
+# --- parameters of groups of replicas -------------------------------------------------------------
+
+ONE, ALL_OF_THEM = poptorch.VariableRetrievalMode.OnePerGroup, poptorch.VariableRetrievalMode.AllReplicas
+# type, shards, the group of each of four replicas
+LAYOUTS = [(GROUPS.All, 0, [0, 0, 0, 0]), (GROUPS.Consecutive, 2, [0, 0, 1, 1]),
+           (GROUPS.Orthogonal, 2, [0, 1, 0, 1]), (GROUPS.NoGrouping, 0, [0, 1, 2, 3]),
+           (GROUPS.Consecutive, 4, [0, 0, 0, 0])]
+
+
+class Grouped(nn.Module):
+    """One grouped weight of a shape, and a bias that all share."""
+
+    def __init__(self, *rows):
+        super().__init__()
+        torch.manual_seed(3)
+        self.w = nn.Parameter(torch.randn(3, 2).expand(*rows, 3, 2).clone())
+        self.b = nn.Parameter(torch.zeros(2))
+
+    def forward(self, x):
+        y = x @ self.w + self.b
+        return y, poptorch.identity_loss((y ** 2).sum(), "sum")
+
+
+@pytest.mark.parametrize("mode", [ONE, ALL_OF_THEM])
+@pytest.mark.parametrize("kind, shards, of", LAYOUTS)
+def test_groups_of_parameters(kind, shards, of, mode):
+    """Each group trains with the mean gradient of its own replicas; what all share with that of all."""
+    groups = max(of) + 1
+    net = Grouped(*([] if kind == GROUPS.All else [groups]))
+    opts = setting(1, 2, 4)
+    optimizer = poptorch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, use_combined_accum=False)
+    net, model = training(net, opts, optimizer)
+    model.w.replicaGrouping(kind, shards, mode)
+    x = torch.randn(2, 4, 5, 3)    # [A][R][B]
+    ws, b = [Grouped().w.detach() for _ in range(groups)], torch.zeros(2)
+    vs, vb = [torch.zeros(3, 2) for _ in range(groups)], torch.zeros(2)
+    for _ in range(3):
+        model(x.view(-1, 3))
+        d = [[2 * (x[a, r] @ ws[of[r]] + b) for r in range(4)] for a in range(2)]
+        gb = sum(d[a][r].sum(0) for a in range(2) for r in range(4)) / 8
+        for g in range(groups):
+            mine = [x[a, r].T @ d[a][r] for a in range(2) for r in range(4) if of[r] == g]
+            vs[g] = 0.9 * vs[g] + sum(mine) / len(mine)
+            ws[g] = ws[g] - 0.01 * vs[g]
+        vb = 0.9 * vb + gb
+        b = b - 0.01 * vb
+    want = torch.stack(ws)
+    state = optimizer.state_dict()["ipu_state"]["Accl1___w"]
+    torch.testing.assert_close(state, vs[0] if kind == GROUPS.All else torch.stack(vs), rtol=1e-4, atol=1e-5)
+    if mode == ALL_OF_THEM and kind != GROUPS.All:
+        want = want[of]
+    torch.testing.assert_close(net.w.detach(), want if kind != GROUPS.All else want[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(net.b.detach(), b, rtol=1e-4, atol=1e-5)
+    assert net.state_dict()["w"].shape == net.w.shape
+
+
+def test_groups_go_on(tmp_path):
+    """Saved and loaded, detached, from a state dict: the same bits as without a break."""
+    def make():
+        net = Grouped(2)
+        optimizer = poptorch.optim.Adam(net.parameters(), lr=0.1)
+        net, model = training(net, setting(1, 1, 4), optimizer)
+        model.w.replicaGrouping(GROUPS.Orthogonal, 2, ALL_OF_THEM)
+        return net, model, optimizer
+    x = torch.randn(4, 3)
+    net, model, optimizer = make()
+    model(x)
+    model.save(str(tmp_path / "saved"))
+    saved = {k: v.clone() for k, v in net.state_dict().items()}, optimizer.state_dict()
+    model.detachFromDevice()
+    model(x)
+    want = net.w.detach().clone()
+    assert want.shape == (4, 3, 2) and torch.equal(want[0], want[2]) and not torch.equal(want[0], want[1])
+    loaded = poptorch.load(str(tmp_path / "saved"))
+    loaded(x)
+    assert torch.equal(loaded.model.w, want)
+    other, model, optimizer = make()
+    other.w.data = torch.zeros(4, 3, 2)    # as it comes back
+    other.load_state_dict(saved[0])
+    optimizer.load_state_dict(saved[1])
+    model(x)
+    assert torch.equal(other.w, want)
+    third, model, _ = make()
+    with pytest.raises(poptorch.Error, match="made from another model"):
+        third.w.data = torch.zeros(2, 3, 2)
+        model.w.replicaGrouping(GROUPS.Orthogonal, 2, ONE)
+        model.loadExecutable(str(tmp_path / "saved"))
+
+
+def test_groups_in_inference():
+    for kind, shards, of in LAYOUTS[1:]:
+        net = Grouped(max(of) + 1)
+        net.w.data.copy_(torch.arange(float(max(of) + 1)).view(-1, 1, 1).expand_as(net.w))
+        for get in (lambda m: m.w, lambda m: m.get_parameter("w")):
+            model = inference(net, setting(2, r=4))
+            get(model).replicaGrouping(kind, shards, ONE)
+            assert get(model).data_ptr() == net.w.data_ptr() and isinstance(model.w, nn.Parameter)
+            assert model(torch.ones(8, 3))[0][:, 0].tolist() == [3.0 * g for g in of] * 2
+        with torch.no_grad():
+            net.w.neg_()
+        model.copyWeightsToDevice()
+        assert model(torch.ones(8, 3))[0][:, 0].tolist() == [-3.0 * g for g in of] * 2
+
+
+def test_groups_that_cannot_be():
+    grouping = GROUPS.Consecutive, 2, ONE
+    net, model = training(Fixed(), setting(1, r=2))
     with pytest.raises(poptorch.Error, match="rank 0"):
         net.w.replicaGrouping(*grouping)
-    net, model = training()
-    with pytest.raises(poptorch.Error, match="not supported yet"):
-        model.fc.weight.replicaGrouping(*grouping)
-    model.fc.weight.replicaGrouping(GROUPS.All, 1, grouping[2])    # as it is anyway
-    with pytest.raises(AssertionError):
-        model.fc.weight.replicaGrouping(3, 1, grouping[2])
+    net, model = training(None, setting(1, r=4))
+    with pytest.raises(poptorch.Error, match="4 replicas .* groups of 3"):
+        model.fc.weight.replicaGrouping(GROUPS.Consecutive, 3, ONE)
+    with pytest.raises(poptorch.Error, match="groups of 0"):
+        model.fc.weight.replicaGrouping(GROUPS.Orthogonal, 0, ONE)
+    for wrong in ((3, 1, ONE), (GROUPS.Consecutive, 2.0, ONE), (GROUPS.Consecutive, 2, 0)):
+        with pytest.raises(AssertionError):
+            model.fc.weight.replicaGrouping(*wrong)
+    net, model = training(Grouped(3), setting(1, r=4))
+    model.w.replicaGrouping(*grouping)
+    with pytest.raises(poptorch.Error, match=r"w has shape \(3, 3, 2\); its first dimension must be 2"):
+        model(torch.ones(4, 3))
+    model.w.replicaGrouping(GROUPS.All, 0, ONE)
+    with pytest.raises(Exception):    # and now forward gets a matrix too many
+        model(torch.ones(4, 4, 4))
+    net = Grouped(2)
+    net, model = training(net, setting(1, r=4), poptorch.optim.Adam(net.parameters(), max_grad_norm=1.0))
+    model.w.replicaGrouping(*grouping)
+    with pytest.raises(poptorch.Error, match="max_grad_norm is not supported"):
+        model(torch.ones(4, 3))
+    net = Grouped(2)
+    net, model = training(net, setting(1, r=4),
+                          poptorch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, use_combined_accum=True))
+    model.w.replicaGrouping(*grouping)
+    with pytest.raises(poptorch.Error, match="combined velocity"):
+        model(torch.ones(4, 3))
+    net, model = training(Grouped(2), setting(1, r=4))
+    model.w.replicaGrouping(*grouping)
+    model(torch.ones(4, 3))
+    with pytest.raises(poptorch.Error, match="compiled already"):
+        model.w.replicaGrouping(*grouping)
+    model.destroy()
+    assert type(net.w) is nn.Parameter and not hasattr(net.w, "replicaGrouping")

@@ -248,6 +248,66 @@ def test_phases_run_in_order():
         training(Tied(), opts)[1](torch.randn(2, 10), torch.randint(10, (2,)))
 
 
+def sharded(which="Optimizer", least=16):
+    """Options with what a location settings asks for."""
+    def change(opts):
+        settings = poptorch.TensorLocationSettings().useReplicatedTensorSharding(True)
+        getattr(opts.TensorLocations, f"set{which}Location")(
+            settings if least is None else settings.minElementsForReplicatedTensorSharding(least))
+    return change
+
+
+def test_sharding_changes_no_number(compiled):
+    """Four replicas, each with its part of the optimizer's state or with all of it."""
+    def train(change):
+        torch.manual_seed(2)
+        net = nn.Sequential(nn.Linear(6, 20), nn.Tanh(), nn.Linear(20, 3))
+        opts = options().replicationFactor(4).deviceIterations(2).outputMode(MODES.All)
+        change(opts)
+        optimizer = poptorch.optim.AdamW(net.parameters(), lr=0.01)
+        net, model = training(WithLoss(net), opts, optimizer)
+        x = torch.randn(16, 6)
+        for _ in range(2):
+            model(x)
+        model.detachFromDevice()    # the state goes to the host and back
+        loss = model(x)[1]
+        return loss, *net.state_dict().values(), *optimizer.state_dict()["ipu_state"].values()
+    for a, b in zip(train(lambda opts: None), train(sharded())):
+        assert a.shape == b.shape and torch.equal(a, b)
+    assert [c["shard"] for c in compiled[-2:]] == [-1, 16]
+    run(Tied, one_device(), sharded())    # one replica has all of it
+    assert compiled[-1]["shard"] == -1
+
+
+class WithLoss(nn.Module):
+    """A net and the sum of its squares."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        y = self.net(x)
+        return y, poptorch.identity_loss((y ** 2).mean(), "sum")
+
+
+def test_sharding_of_the_rest():
+    for which in ("Weight", "Accumulator", "Activation"):
+        opts = options().replicationFactor(2)
+        sharded(which)(opts)
+        with pytest.raises(poptorch.Error, match=f"is not supported for {which.lower()}: only the optimizer"):
+            training(WithLoss(nn.Linear(2, 2)), opts)[1](torch.zeros(2, 2))
+
+
+def test_least_sizes(compiled):
+    def change(opts):
+        for n, which in enumerate(("Optimizer", "Weight")):
+            getattr(opts.TensorLocations, f"set{which}Location")(
+                poptorch.TensorLocationSettings().useOnChipStorage(False).minElementsForOffChip(10 + n))
+    assert_same_bits(Tied, one_device(), change)
+    assert compiled[-1]["offload"] == 3 and compiled[-1]["offload_least"] == (10, 11, 2, 2)
+
+
 @pytest.mark.parametrize("value, on", [(0, False), (3, True)])    # 3 is the default
 def test_recomputing_changes_no_number(value, on, compiled):
     assert_same_bits(Tied, four(), lambda opts: opts._Popart.set("autoRecomputation", value))

@@ -322,6 +322,22 @@ static void replicas_are_a_larger_batch(void **state)
     free(piped.states);
 }
 
+/* Also what has copies on other devices: the shared weight of the first and the last layer. */
+static void replicas_that_split_the_state(void **state)
+{
+    ts_stage stages[4];
+    ts_options opt = {.replicas = 7, .stages = stages, .nstages = cut(4, stages, true)};
+    results whole = run(&nets[2], opt, 3), split;
+
+    (void)state;
+    opt.shard_optimizer = true;
+    opt.shard_least = 200;
+    split = run(&nets[2], opt, 3);
+    assert_true(split.stats.state_bytes < whole.stats.state_bytes);
+    assert_same(&whole, split);
+    free(whole.states);
+}
+
 static void replicas_by_the_reference(void **state)
 {
     ts_optimizer sgd = ts_sgd(0.05);
@@ -724,6 +740,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replicas_are_a_larger_batch),
+        cmocka_unit_test(replicas_that_split_the_state),
         cmocka_unit_test(replicas_by_the_reference),
         cmocka_unit_test(outputs_of_replicas),
         cmocka_unit_test(inference_in_a_pipeline),

@@ -273,7 +273,7 @@ static void another_format_version(void **state)
     (void)state;
     t.s[8] = 9;
     assert_fails(unpack(t.s, t.len), TS_ERR_CORRUPT,
-                 "net.tse has format version 9; this library reads version 1");
+                 "net.tse has format version 9; this library reads version 2");
     ts_text_free(&t);
 }
 
@@ -348,7 +348,7 @@ static void made_up_manifests(void **state)
         {"{\"name\"", "\"name\"", TS_ERR_CORRUPT, "is not JSON"},
         {"{\"name\":\"net\"", "{\"name\":7", TS_ERR_CORRUPT, "its top"},
         {"\"tessera\"", "\"tesserae\"", TS_ERR_CORRUPT, "tessera"},
-        {"\"abi\":2", "\"abi\":77", TS_ERR_CORRUPT, "interface 77"},
+        {"\"abi\":3", "\"abi\":77", TS_ERR_CORRUPT, "interface 77"},
         {"\"device_iterations\":1", "\"device_iterations\":0", TS_ERR_CORRUPT, "impossible"},
         {"\"device_iterations\":1", "\"device_iterations\":2147483647", TS_ERR_CORRUPT,
          "impossible"},
