@@ -51,6 +51,9 @@ _RENAMED = {
     "aten::rrelu_with_noise_": ("aten::rrelu_with_noise", (0, 2, 3, 4)),
 }
 
+#: An argument that PyTorch writes to for its own gradient, which newer releases tell in the schema.
+_SCRATCH = {"aten::rrelu_with_noise": 1, "aten::rrelu_with_noise_": 1}
+
 #: Second results that hardly anybody reads: made by this row, of the same arguments, when somebody does.
 _ON_DEMAND = {
     f"aten::{pool}": f"poptorch::{pool.replace('_with_indices', '')}_places"
@@ -128,7 +131,7 @@ class Tracer(Memories, TorchDispatchMode):
 
     def _call(self, func: Any, name: str, bound: List[Any], args: Tuple, kwargs: Dict) -> Any:
         written = [i for i, a in enumerate(func._schema.arguments)
-                   if a.alias_info is not None and a.alias_info.is_write]
+                   if a.alias_info is not None and a.alias_info.is_write and i != _SCRATCH.get(name)]
         op, given = self._named(func, name, bound, bool(written))
         given = self._unmasked(op, given)
         encoded: Optional[Tuple] = None

@@ -422,6 +422,11 @@ ts_value *lower_exp2(ts_call *c)
     return ts_exp(ts_mul_scalar(x_of(c), ln2));
 }
 
+ts_value *lower_ldexp(ts_call *c)
+{
+    return ts_mul(x_of(c), lower_op2("pow", c, lower_scalar(c, 2), lower_as(c, 1, c->dtype)));
+}
+
 /* sin(pi x) / (pi x), and 1 at 0 */
 ts_value *lower_sinc(ts_call *c)
 {

@@ -14,6 +14,8 @@
  */
 #include "render/contract.h"
 
+enum { CACHED = 256 << 10 }; /* bytes that stay in a core's second cache while others pass by */
+
 /* One part of the lane axis: `blocks` vectors of `width` from `from`; width 1 is plain numbers. */
 typedef struct part {
     int64_t from, blocks;
@@ -480,6 +482,105 @@ static int cut_dim(const writer *w)
     return -1;
 }
 
+/* How many elements of an axis a piece takes. */
+static int64_t block_of(const writer *w, int axis)
+{
+    const ts_nest *x = w->x;
+    int64_t n = axis == x->lane && !x->across ? w->part.width : 1;
+
+    for (int t = 0; t < 2; t++)
+        if (axis == x->tile[t])
+            n *= x->size[t];
+    return n;
+}
+
+/* Bytes of operand o that a piece reads, or all pieces along axis `whole`. */
+static double footprint(const writer *w, int o, int whole)
+{
+    const ts_spec *s = &w->x->s;
+    const ts_affine *f = o ? s->b : s->a;
+    const ts_type *t = &w->x->n->in[o]->type;
+    double n = (double)ts_dtype_size(t->dtype);
+
+    for (int d = 0; d < t->rank; d++) {
+        int64_t span = 1, steps = 1; /* overlapping steps reach a span, wide ones leave gaps */
+        for (int i = 0; i < s->naxes; i++) {
+            int64_t size = i >= s->nout || i == whole ? s->extent[i] : block_of(w, i);
+            span += (f[d].k[i] < 0 ? -f[d].k[i] : f[d].k[i]) * (size - 1);
+            steps *= f[d].k[i] ? size : 1;
+        }
+        n *= (double)TS_MIN(TS_MIN(span, steps), t->dim[d]);
+    }
+    return n;
+}
+
+/* The innermost axis q walks all that it reads of one operand for each piece of the axes around it
+ * that do not move in that operand. When that is too much for a core's cache, this many of those
+ * pieces go together for each block of q; 0 when they need not. (The rows of a picture or a text go
+ * together, and the weights are read once for all of them.) *first is the outermost of those axes.
+ */
+static int64_t group_size(const writer *w, const int *axes, const int64_t *counts, int n,
+                          int *first)
+{
+    const ts_nest *x = w->x;
+    int q = n ? axes[n - 1] : 0, o = x->step[1][q] != 0;
+    int64_t pieces = 1;
+    double one;
+
+    *first = n - 1;
+    if (n < 2 || updates_state(x) || x->step[!o][q])
+        return 0;
+    while (*first > 0 && !x->step[o][axes[*first - 1]] && x->step[!o][axes[*first - 1]])
+        pieces *= counts[--*first];
+    if (pieces < 4 || footprint(w, o, q) < 2 * CACHED)
+        return 0;
+    one = footprint(w, !o, -1);
+    return 2 * one > CACHED ? 0 : TS_MIN((int64_t)(CACHED / one), (pieces + 1) / 2);
+}
+
+/* Piece i of counts[0] x counts[1] pieces in groups of `group` blocks of the first: the first group
+ * for all blocks of the second, then the next group. */
+static void grouped(writer *w, const ts_ix *i, int64_t group, const int64_t *counts,
+                    const ts_ix **at)
+{
+    ts_emit *e = w->e;
+    ts_arena *a = w->x->r->a;
+    long last = (long)((counts[0] - 1) / group), left = (long)(counts[0] - last * group);
+    const char *g = ts_emit_name(e, "g"), *r = ts_emit_name(e, "r"), *s = ts_emit_name(e, "s");
+    const char *p = ts_emit_name(e, "p"), *q = ts_emit_name(e, "q");
+
+    ts_emit_line(e, "const int64_t %s = %s;", g, ts_ix_text(a, ts_ix_div(a, i, group * counts[1])));
+    ts_emit_line(e, "const int64_t %s = %s;", r, ts_ix_text(a, ts_ix_mod(a, i, group * counts[1])));
+    ts_emit_line(e, "const int64_t %s = %s == %ld ? %ld : %ld;", s, g, last, left, (long)group);
+    ts_emit_line(e, "const int64_t %s = %ld * %s + %s %% %s;", p, (long)group, g, r, s);
+    ts_emit_line(e, "const int64_t %s = %s / %s;", q, r, s);
+    at[0] = ts_ix_var(a, ts_atom_var(a, p, 0, counts[0] - 1));
+    at[1] = ts_ix_var(a, ts_atom_var(a, q, 0, counts[1] - 1));
+}
+
+/* Axes from..to-1 of piece i, which counts them as digits. */
+static void bind(writer *w, const ts_ix *i, const int *axes, const int64_t *counts, int from,
+                 int to, const ts_ix **block)
+{
+    ts_nest *x = w->x;
+    ts_arena *a = x->r->a;
+
+    for (int p = to - 1; p >= from; p--) {
+        /* a variable of its own: the text stays short, and the compiler sees the range */
+        const char *name = ts_emit_name(w->e, x->s.axis[axes[p]]);
+        const ts_ix *v = ts_ix_var(a, ts_atom_var(a, name, 0, counts[p] - 1));
+        ts_emit_line(w->e, "const int64_t %s = %s;", name,
+                     ts_ix_text(a, ts_ix_mod(a, i, counts[p])));
+        i = ts_ix_div(a, i, counts[p]);
+        if (axes[p] == x->tile[0])
+            block[0] = v;
+        else if (axes[p] == x->tile[1])
+            block[1] = v;
+        else
+            w->axes[axes[p]] = axes[p] == x->lane && !x->across ? lane_ix(w, v) : v;
+    }
+}
+
 /* One part of the lane axis: decodes a piece and does its tile. Returns how many pieces there are.
  * They are the last of those between `start` and `end`, or start there when that are fewer. */
 static int64_t write_part(writer *w, int64_t start, int64_t end)
@@ -487,11 +588,11 @@ static int64_t write_part(writer *w, int64_t start, int64_t end)
     ts_nest *x = w->x;
     ts_emit *e = w->e;
     ts_arena *a = x->r->a;
-    int axes[TS_AXES], n = piece_axes(w, axes, (int64_t[TS_AXES]){0}), mark;
-    int64_t counts[TS_AXES], total = 1, first;
-    const ts_ix *block[2] = {ts_ix_const(a, 0), ts_ix_const(a, 0)}, *i, *rest;
+    int64_t counts[TS_AXES], total = 1, first, group;
+    int axes[TS_AXES], n = piece_axes(w, axes, counts), inner, mark;
+    const ts_ix *block[2] = {ts_ix_const(a, 0), ts_ix_const(a, 0)}, *rest, *pair[2];
 
-    n = piece_axes(w, axes, counts);
+    group = group_size(w, axes, counts, n, &inner);
     for (int p = 0; p < n; p++)
         total *= counts[p];
     first = TS_MAX(start, end - total);
@@ -506,21 +607,17 @@ static int64_t write_part(writer *w, int64_t start, int64_t end)
     if (x->lane >= 0 && !x->across)
         w->axes[x->lane] = lane_ix(w, ts_ix_const(a, 0));
     rest = ts_ix_var(a, ts_atom_var(a, "i", 0, total - 1));
-    for (int p = n - 1; p >= 0; p--) {
-        const char *name;
-        i = p ? ts_ix_mod(a, rest, counts[p]) : rest;
-        rest = ts_ix_div(a, rest, counts[p]);
-        /* a variable of its own: the text stays short, and the compiler sees the range */
-        name = ts_emit_name(e, x->s.axis[axes[p]]);
-        ts_emit_line(e, "const int64_t %s = %s;", name, ts_ix_text(a, i));
-        i = ts_ix_var(a, ts_atom_var(a, name, 0, counts[p] - 1));
-        if (axes[p] == x->tile[0])
-            block[0] = i;
-        else if (axes[p] == x->tile[1])
-            block[1] = i;
-        else
-            w->axes[axes[p]] = axes[p] == x->lane && !x->across ? lane_ix(w, i) : i;
+    if (group) {
+        int64_t pieces, size[2] = {1, counts[n - 1]};
+        for (int p = inner; p < n - 1; p++)
+            size[0] *= counts[p];
+        pieces = size[0] * size[1];
+        grouped(w, ts_ix_mod(a, rest, pieces), group, size, pair);
+        rest = ts_ix_div(a, rest, pieces);
+        bind(w, pair[1], axes, counts, n - 1, n, block);
+        bind(w, pair[0], axes, counts, inner, n - 1, block);
     }
+    bind(w, rest, axes, counts, 0, group ? inner : n, block);
     tile_variants(w, 0, block);
     e->lanes = 0;
     ts_emit_close(e, mark);

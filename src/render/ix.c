@@ -2,8 +2,9 @@
  *
  * The work is in division. To divide 64*g + 8*c + l by 8, the terms whose factor 8 divides go
  * straight through (8*g + c), and what is left (l, in 0..7) vanishes because its range lies in [0,
- * 8). Only what does not simplify becomes a quotient atom. And 8*(x/8) + x%8 is x again, which is
- * what makes a reshape of a reshape cost nothing.
+ * 8). To divide 64*h + c by 768, c in 0..63 does not matter: it is h/12, and the remainder is
+ * 64*(h%12) + c. Only what does not simplify becomes a quotient atom. And 8*(x/8) + x%8 is x again,
+ * which is what makes a reshape of a reshape cost nothing.
  */
 #include "render/emit.h"
 
@@ -211,10 +212,31 @@ static const ts_ix *atom_ix(ts_arena *a, int kind, const ts_ix *of, int64_t by)
     return ts_ix_var(a, q);
 }
 
+static int64_t gcd(int64_t x, int64_t y)
+{
+    return y ? gcd(y, x % y) : x;
+}
+
+/* A factor g of k with x = g*outer + inner and inner in 0..g-1, or 0: the features of a head, g of
+ * them, do not matter to which sample a head belongs to. x is never negative. */
+static int64_t factor(ts_arena *a, const ts_ix *x, int64_t k, ts_ix *outer, ts_ix *inner)
+{
+    for (int i = 0; i < x->n; i++) {
+        int64_t g = gcd(k, x->t[i].k < 0 ? -x->t[i].k : x->t[i].k), lo, hi;
+        if (g == 1)
+            continue;
+        split(a, x, g, outer, inner);
+        ts_ix_range(inner, &lo, &hi);
+        if (lo >= 0 && hi < g)
+            return g;
+    }
+    return 0;
+}
+
 const ts_ix *ts_ix_div(ts_arena *a, const ts_ix *x, int64_t k)
 {
-    ts_ix *whole = TS_NEW(a, ts_ix), *rest = TS_NEW(a, ts_ix);
-    int64_t lo, hi;
+    ts_ix *whole = TS_NEW(a, ts_ix), *rest = TS_NEW(a, ts_ix), *outer = TS_NEW(a, ts_ix), inner;
+    int64_t lo, hi, g;
 
     if (k == 1)
         return x;
@@ -225,6 +247,9 @@ const ts_ix *ts_ix_div(ts_arena *a, const ts_ix *x, int64_t k)
         return whole;
     }
     lift(whole, rest, k);
+    g = factor(a, rest, k, outer, &inner);
+    if (g)
+        return ts_ix_add(a, whole, ts_ix_div(a, outer, k / g));
     /* (x/m)/k is x/(m*k) */
     if (!rest->c && rest->n == 1 && rest->t[0].k == 1 && rest->t[0].atom->kind == TS_ATOM_DIV)
         return ts_ix_add(a, whole, ts_ix_div(a, rest->t[0].atom->of, rest->t[0].atom->by * k));
@@ -233,8 +258,8 @@ const ts_ix *ts_ix_div(ts_arena *a, const ts_ix *x, int64_t k)
 
 const ts_ix *ts_ix_mod(ts_arena *a, const ts_ix *x, int64_t k)
 {
-    ts_ix *whole = TS_NEW(a, ts_ix), *rest = TS_NEW(a, ts_ix);
-    int64_t lo, hi;
+    ts_ix *whole = TS_NEW(a, ts_ix), *rest = TS_NEW(a, ts_ix), *inner = TS_NEW(a, ts_ix), outer;
+    int64_t lo, hi, g;
 
     if (k == 1)
         return ts_ix_const(a, 0);
@@ -243,6 +268,9 @@ const ts_ix *ts_ix_mod(ts_arena *a, const ts_ix *x, int64_t k)
     if (floor_div(lo, k) == floor_div(hi, k))
         return ts_ix_addc(a, rest, -k * floor_div(lo, k));
     lift(whole, rest, k);
+    g = factor(a, rest, k, &outer, inner);
+    if (g)
+        return ts_ix_add(a, ts_ix_mul(a, ts_ix_mod(a, &outer, k / g), g), inner);
     return atom_ix(a, TS_ATOM_MOD, rest, k);
 }
 

@@ -26,11 +26,12 @@ class Attention(nn.Module):
     def __init__(self, **how):
         super().__init__()
         self.project = nn.Linear(8, 24)
+        self.register_buffer("mask", how.pop("attn_mask", None))
         self.how = how
 
     def forward(self, x, t):
         q, k, v = self.project(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v, **self.how)
+        y = F.scaled_dot_product_attention(q, k, v, self.mask, **self.how)
         return y, F.mse_loss(y, t)
 
 
@@ -42,7 +43,7 @@ class Attention(nn.Module):
     ids=["plain", "causal", "mask", "bools", "nothing_to_see"])
 def test_attention_trains_like_pytorch(how):
     torch.manual_seed(0)
-    net = Attention(**how)
+    net = Attention(**dict(how))
     reference = copy.deepcopy(net)
     model = poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=0.1))
     theirs = torch.optim.SGD(reference.parameters(), lr=0.1)

@@ -115,6 +115,39 @@ static void rows_of_two_dims(void **state)
     check(g);
 }
 
+/* Heads that lie in a part of each row, two samples of three heads beside each other, and their
+ * rows joined again: 4 * h + c of 0..11 is one sample's whatever c is. */
+static void heads_of_samples(void **state)
+{
+    ts_graph *g = ts_graph_new("heads");
+    ts_value *x = ts_input(g, "x", TS_F32, 14, 2, 36), *p = ts_input(g, "p", TS_F32, 6, 14, 16);
+    ts_value *w = ts_input(g, "w", TS_F32, 12, 16);
+    ts_value *part = ts_slice(ts_mul_scalar(x, 2), 2, 12, 24, 1);
+    ts_value *v = ts_permute(ts_reshape(part, 14, 6, 4), 1, 0, 2), *y;
+
+    (void)state;
+    y = ts_matmul(ts_permute(p, 0, 2, 1), v); /* [6, 16, 4] */
+    ts_output(ts_matmul(ts_reshape(ts_permute(y, 1, 0, 2), 32, 12), w), "y");
+    assert_int_equal(tiles(g), 2);
+    check(g);
+}
+
+/* Weights that no cache holds are read once for one half of the rows, and once for the other. */
+static void rows_together(void **state)
+{
+    ts_graph *g = ts_graph_new("together");
+    ts_value *x = ts_input(g, "x", TS_F32, 101, 256), *w = ts_input(g, "w", TS_F32, 520, 256);
+    ts_executable *exe;
+
+    (void)state;
+    ts_output(ts_relu(ts_matmul(x, ts_permute(w, 1, 0))), "y");
+    if (ts_compile(g, &(ts_options){.cache_dir = ""}, &exe))
+        fail_msg("%s", ts_error_text());
+    assert_non_null(strstr(ts_executable_source(exe), " * g0 + r1 % s2;"));
+    ts_executable_free(exe);
+    check(g);
+}
+
 /* A quotient of a sum with negative terms: C rounds towards zero, the index must not. */
 static void flip_then_reshape(void **state)
 {
@@ -328,6 +361,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(depthwise),
         cmocka_unit_test(rows_of_two_dims),
+        cmocka_unit_test(heads_of_samples),
+        cmocka_unit_test(rows_together),
         cmocka_unit_test(flip_then_reshape),
         cmocka_unit_test(backward_sum),
         cmocka_unit_test(narrow_wraps),
