@@ -380,6 +380,12 @@ def test_groups_that_cannot_be():
     model.w.replicaGrouping(*grouping)
     with pytest.raises(poptorch.Error, match="combined velocity"):
         model(torch.ones(4, 3))
+    opts = setting(1, r=4)
+    opts.Distributed.configureProcessId(0, 2)
+    model = inference(Grouped(2), opts)
+    model.w.replicaGrouping(*grouping)
+    with pytest.raises(poptorch.Error, match="replicaGrouping of w in several processes is not supported"):
+        model(torch.ones(4, 3))
     net, model = training(Grouped(2), setting(1, r=4))
     model.w.replicaGrouping(*grouping)
     model(torch.ones(4, 3))

@@ -132,6 +132,8 @@ static trained make(const ts_comm *c, int replicas, int64_t hidden)
                                     .device_iterations = D,
                                     .gradient_accumulation = A,
                                     .replicas = replicas,
+                                    .shard_optimizer = c != NULL, /* alone, all is whole */
+                                    .shard_least = 1,
                                     .processes = c ? c->size : 1},
                       &t.exe),
           "compile");
