@@ -26,7 +26,7 @@ from torch.nn.modules import module as hooks, transformer
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import _core, autocasting, blocks
+from . import _core, _dtypes, autocasting, blocks
 from ._host import Host, Series
 from ._logging import logger
 from .errors import createNativeError, createPoptorchError
@@ -38,8 +38,8 @@ DTYPES: Dict[torch.dtype, str] = {
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 DTYPES[torch.int16] = "i32"    # the engine has none: see engineTensor()
 
-#: What a call returns in place of the 64-bit types.
-OUTPUT_DTYPES = {"i64": "i32", "f64": "f32"}
+#: What a call returns in place of types that the original device lacks.
+OUTPUT_DTYPES = {"i64": "i32", "f64": "f32", "bf16": "f32"}
 
 #: Functions that make a tensor from nothing. Without a device= they warn, as on the original device.
 _FACTORIES = frozenset(getattr(torch, n) for n in (
@@ -82,17 +82,20 @@ _STATISTICS = {
     "aten::_native_batch_norm_legit": ((3, 3), (4, 4)),
 }
 
-_LOSSES = frozenset(getattr(F, n) for n in (
+_LOSSES = frozenset(getattr(module, n) for module in (F, torch, torch._C._nn) for n in (
     "nll_loss cross_entropy l1_loss mse_loss smooth_l1_loss binary_cross_entropy "
     "binary_cross_entropy_with_logits kl_div poisson_nll_loss hinge_embedding_loss soft_margin_loss "
     "margin_ranking_loss cosine_embedding_loss triplet_margin_loss ctc_loss huber_loss").split()
-    if hasattr(F, n))
+    if hasattr(module, n))
 
 _DROPOUTS = {F.dropout: "poptorch::dropout", torch.dropout: "poptorch::dropout"}
 _DROPOUTS.update({getattr(F, n): "poptorch::feature_dropout"
                   for n in ("dropout1d", "dropout2d", "dropout3d") if hasattr(F, n)})
 _DROPOUT_NAMES = ("dropout", "dropout1d", "dropout2d", "dropout3d")
-_UNTRAINED = frozenset((F.alpha_dropout, F.feature_alpha_dropout))
+_UNTRAINED = frozenset((F.alpha_dropout, F.feature_alpha_dropout, *(getattr(torch, n) for n in (
+    "alpha_dropout alpha_dropout_ dropout_ feature_dropout feature_dropout_ feature_alpha_dropout "
+    "feature_alpha_dropout_").split())))
+_RECURRENT = frozenset((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu))
 
 _T = torch.Tensor
 _NEED_VALUES: Dict[Any, str] = {
@@ -495,6 +498,8 @@ class Tracer(TorchDispatchMode):
         if self._override is None and (name in _SHAPE_ONLY or not (traced or name in _RANDOM)):
             return self._claim(name, (args, list(kwargs.values())), func(*_withTensors(schema, args), **kwargs))
         args = self._autocast(name, args)
+        with self:
+            args = _dtypes.unified(name, args)
         if name == "aten::_local_scalar_dense":
             raise _needsValue("The value of a tensor")
         bound = [args[i] if i < len(args) else kwargs.get(a.name, a.default_value)
@@ -547,7 +552,7 @@ class Tracer(TorchDispatchMode):
         for i in written:    # the constant it was, before PyTorch writes to it
             if self._find(bound[i]) is None:
                 self._adopt(bound[i], name in _OVERWRITES)
-        out = _execute(func, args, kwargs)
+        out = _execute(func, _dtypes.forPyTorch(name, args), kwargs)
         if written:
             self._finishWrite(op, [bound[i] for i in written], encoded)
         else:
@@ -663,7 +668,7 @@ class Tracer(TorchDispatchMode):
         if name in _STATISTICS and bound[5] and len(values) == 5:
             for argument, result in _STATISTICS[name]:
                 if isinstance(bound[argument], torch.Tensor):
-                    self._write(self._find(bound[argument]), values[result])
+                    self._write(self._find(bound[argument]), self._checked(op, bound[argument], values[result]))
 
     def _noteOffset(self, name: str, bound: List[Any], out: torch.Tensor) -> None:
         """Whole numbers that differ by a constant: the bounds of x[i:i + n]."""
@@ -869,7 +874,7 @@ class Tracer(TorchDispatchMode):
         _tracer = self
         try:
             with blocks.recording(self.options.execution_strategy) as self._recorder, _patched(self), _plainLayers(self), \
-                    self._moduleScopes(root), _Functions(self), self:
+                    _dtypes.castWeights(self.isTraced), self._moduleScopes(root), _Functions(self), self:
                 return call()
         finally:
             _tracer = None
@@ -1017,10 +1022,13 @@ class _Functions(TorchFunctionMode):
             return out
         if not t.isTraced(first if first is not None else kwargs.get("input")):
             return func(*args, **kwargs)
+        args, kwargs = _dtypes.weightsCast(func, args, kwargs)
         if func in _DROPOUTS:
             return _dropout(t, _DROPOUTS[func], *args, **_dropoutArguments(kwargs))
         if func in _UNTRAINED and not t.training:
-            return first
+            return first if first is not None else kwargs["input"]
+        if func in _RECURRENT and not t.training:
+            args = _withoutDropout(args)
         if func is _LEFT_ALIGNED:
             return False
         if func is F.one_hot:
@@ -1030,6 +1038,12 @@ class _Functions(TorchFunctionMode):
         if func in (_T.__repr__, _T.__format__):
             return f"tensor(<unavailable>, size={tuple(first.shape)}, dtype={first.dtype})"
         return func(*args, **kwargs)
+
+
+def _withoutDropout(args: Tuple) -> Tuple:
+    """Of a recurrent layer, (..., has biases, layers, dropout, ...)."""
+    at = next(i for i, a in enumerate(args) if isinstance(a, bool)) + 2
+    return (*args[:at], 0.0, *args[at + 1:])
 
 
 def _dropoutArguments(kwargs: Dict[str, Any]) -> Dict[str, Any]:
