@@ -76,12 +76,13 @@ def _restored(states: List[Tuple[str, torch.Tensor]]) -> Iterator[None]:
 
     Versions would not do to find out: batch_norm writes its statistics without changing them.
     """
-    saved = [(t, t.detach().clone()) for _, t in states]
+    saved = [(t, t.detach().clone(), t.grad) for _, t in states]
     try:
         yield
     finally:
         with torch.no_grad():
-            for t, value in saved:
+            for t, value, grad in saved:
+                t.grad = grad    # which a backward() in forward has added to
                 if not torch.equal(t, value):
                     t.copy_(value)
 

@@ -26,7 +26,7 @@ from torch.nn.modules import module as hooks, transformer
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import _core, _dtypes, autocasting, blocks
+from . import _core, _dtypes, _gradients, autocasting, blocks
 from ._host import Host, Series
 from ._logging import logger
 from .errors import createNativeError, createPoptorchError
@@ -500,6 +500,9 @@ class Tracer(TorchDispatchMode):
         args = self._autocast(name, args)
         with self:
             args = _dtypes.unified(name, args)
+            decomposed = _gradients.decomposition(func, _core.supported)
+            if decomposed is not None:
+                return decomposed(*args, **kwargs)
         if name == "aten::_local_scalar_dense":
             raise _needsValue("The value of a tensor")
         bound = [args[i] if i < len(args) else kwargs.get(a.name, a.default_value)
@@ -662,13 +665,21 @@ class Tracer(TorchDispatchMode):
             self._tensors[id(t)].op = op
         if name in ("aten::add", "aten::sub"):
             self._noteOffset(name, bound, first)
-        if name in _ON_DEMAND and encoded is not None and len(outs) > 1 and id(outs[1]) in self._tensors:
-            late = self._tensors[id(outs[1])]
-            late.make = lambda: self._lower(_ON_DEMAND[name], late.spec, encoded)[0]    # type: ignore[arg-type]
+        if name in _ON_DEMAND and encoded is not None and len(outs) > 1:
+            self._onDemand(outs[1], lambda spec: self._lower(_ON_DEMAND[name], spec, encoded)[0])
+        if name in _gradients.STATISTICS and encoded is not None:
+            for i, t in enumerate(tensors[1:3]):
+                self._onDemand(t, lambda spec, i=i + 1: _gradients.STATISTICS[name](self._lower, spec, encoded)[i])
         if name in _STATISTICS and bound[5] and len(values) == 5:
             for argument, result in _STATISTICS[name]:
                 if isinstance(bound[argument], torch.Tensor):
                     self._write(self._find(bound[argument]), self._checked(op, bound[argument], values[result]))
+
+    def _onDemand(self, t: Any, make: Callable[[Any], Any]) -> None:
+        """A result that is made of its spec when somebody reads it."""
+        late = self._tensors.get(id(t))
+        if late is not None and late.value is None:
+            late.make = lambda: make(late.spec)    # type: ignore[union-attr]
 
     def _noteOffset(self, name: str, bound: List[Any], out: torch.Tensor) -> None:
         """Whole numbers that differ by a constant: the bounds of x[i:i + n]."""
