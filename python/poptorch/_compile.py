@@ -231,6 +231,11 @@ def _finish(program: Program, tracer: _trace.Tracer, result: Any, inputs: List[t
                                "it was computed has no effect on training; if it should, wrap the result in "
                                "poptorch.identity_loss")
                 break
+    for name, leaf in tracer.frozen.items():
+        if leaf.memory.version > 0 and name.rpartition(".")[2] != "num_batches_tracked":
+            logger.warning("forward() writes to %s, which holds whole numbers and so is a constant of the compiled model: "
+                           "each run starts from the same values. Make it a float buffer, or list it in "
+                           "Options.updatableNamedBuffers", name)
     assigned = []
     for name, state, value in tracer.assignments():
         if training and isinstance(states[name], torch.nn.Parameter) and states[name].requires_grad:

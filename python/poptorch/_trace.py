@@ -243,6 +243,7 @@ class Tracer(TorchDispatchMode):
         self.losses: List[Any] = []
         self.demoted: Set[int] = set()
         self.leaves: Dict[str, _Tensor] = {}    # parameters and buffers by name
+        self.frozen: Dict[str, _Tensor] = {}    # those that are constants
         self.inputs: List[_Tensor] = []
         self._tensors: Dict[int, _Tensor] = {}
         self._memories: Dict[int, _Memory] = {}
@@ -280,6 +281,11 @@ class Tracer(TorchDispatchMode):
             self._add(known if known.tensor is t else self._alias(t, known))
             return
         leaf = _Tensor(t, self._newMemory(t))
+        if not t.is_floating_point() and name not in self.options.updatable_named_buffers:
+            number = t.detach().clone()    # whole numbers are constants of the graph: no run changes them
+            leaf.make = lambda: self._constant(number)
+            self.frozen[name] = self._add(leaf)
+            return
         declare = self.graph.param if trained else self.graph.buffer
         leaf.make = lambda: declare(name, *leaf.spec)
         if trained and name in self.gradients:
@@ -874,7 +880,7 @@ class Tracer(TorchDispatchMode):
         for t in self._tensors.values():
             t.memory.tensors.clear()
         for table in (self._tensors, self._memories, self._constants, self._values, self.inputs, self.leaves,
-                      self.names):
+                      self.frozen, self.names):
             table.clear()    # type: ignore[attr-defined]
 
     def run(self, root: torch.nn.Module, call: Callable[[], Any]) -> Any:

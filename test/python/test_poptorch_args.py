@@ -137,7 +137,7 @@ def test_int16_everywhere():
             self.b.add_(x)
             return self.b * torch.tensor([1, 2], dtype=torch.int16), (self.b + 0.5), x.float()
     net = Short()
-    model = inference(net)
+    model = inference(net, options().updatableNamedBuffers(["b"]))    # otherwise it is a constant
     x = torch.tensor([-7, 8], dtype=torch.int16)
     for n in (1, 2):
         a, b, c = model(x)
