@@ -28,14 +28,17 @@ _RECOMPUTE_PIPELINE, _RECOMPUTE_LITTLE = 3, (0, 2)
 
 
 class Anchor:
-    """A tensor that getAnchoredTensor() returns: an output, the gradients of a parameter, or a state."""
+    """A tensor that getAnchoredTensor() returns: an output, the gradients of a parameter or their sums, or a state,
+    of which the last value counts unless it is `followed`."""
 
     def __init__(self, mode: OutputMode, period: int) -> None:
         self.mode = mode
         self.period = period
         self.output = -1
         self.series: Any = None
+        self.summed = False
         self.state = ""
+        self.followed = False
 
 
 class Program:
@@ -120,8 +123,9 @@ def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: A
             logger.warning("Input tensor %s has requires_grad=True: it was detached", name)
     tracer = _trace.Tracer(type(model).__name__, training, options)
     for long_name, *_ in options.anchored_tensors.values():
-        if long_name.startswith(_GRADIENT):
-            tracer.gradients[long_name[len(_GRADIENT):]] = None    # type: ignore[assignment]
+        prefix, parameter = _prefixed(long_name)
+        if prefix == _GRADIENT or (prefix == _ACCUMULATED and batching.accumulation > 1):
+            tracer.gradients[parameter] = None    # type: ignore[assignment]
     with _wrap.unwatched(model):
         states = list(_namedStates(model))
         for name in set(options.updatable_named_buffers) - {name for name, _ in model.named_buffers()}:
@@ -141,7 +145,12 @@ def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: A
     return program, tracer
 
 
-_GRADIENT, _UPDATED = "Gradient___", "UpdatedVar___"
+_GRADIENT, _UPDATED, _ACCUMULATED = "Gradient___", "UpdatedVar___", "Accum___"
+
+
+def _prefixed(name: str) -> Tuple[str, str]:
+    prefix, found, parameter = name.partition("___")
+    return prefix + found, parameter
 
 
 def _addNames(program: Program, tracer: _trace.Tracer) -> None:
@@ -160,12 +169,21 @@ def _addAnchors(program: Program, tracer: _trace.Tracer, batching: Batching, opt
             anchor.output = _output(program, tracer, tracer.names[name], known)
             if (mode, period) != (batching.mode, batching.period):
                 batching.wantAll()
-        elif isinstance(tracer.gradients.get(name[len(_GRADIENT):]), _host.Series):
-            anchor.series = tracer.gradients[name[len(_GRADIENT):]]
-        else:
-            anchor.state = name[len(_UPDATED):] if name.startswith(_UPDATED) else name
-            if mode != OutputMode.Final and batching.total > 1:
-                raise createPoptorchError(f"anchorTensor(): of {name} only OutputMode.Final is supported yet")
+            continue
+        prefix, parameter = _prefixed(name)
+        anchor.state = parameter if prefix == _UPDATED else name
+        series = tracer.gradients.get(parameter)
+        if prefix in (_GRADIENT, _ACCUMULATED) and isinstance(series, _host.Series):
+            anchor.series, anchor.summed = series, prefix == _ACCUMULATED
+            continue
+        last = mode == OutputMode.Final or batching.iterations * batching.accumulation == 1
+        if anchor.state in program.states and anchor.state not in program.trained:
+            if not last or batching.replicas > 1:    # forward computes it, for each replica
+                anchor.output = _output(program, tracer, tracer.leaves[anchor.state].value, known)
+                batching.wantAll()
+        elif not last:
+            anchor.followed = True
+            batching.split()
 
 
 def chooseReplicas(program: Program, batching: Batching, options: Any,
@@ -207,6 +225,7 @@ def _finish(program: Program, tracer: _trace.Tracer, result: Any, inputs: List[t
     """Outputs, loss and assignments."""
     leaves: List[torch.Tensor] = []
     program.results = _args.flatten(result, leaves)
+    tracer.overlap.checkReturned(leaves, tracer.output)
     values: Dict[int, int] = {}
     for i, t in enumerate(leaves):
         if not tracer.isTraced(t):
@@ -362,6 +381,7 @@ def _stages(tracer: _trace.Tracer, batching: Batching, options: Any, pipelined: 
     """(device, its blocks) for each device, or nothing for a model on one."""
     ipus = [p.ipu for p in tracer.placements]
     blocks.countDevices(ipus, batching.replicas, options.auto_round_num_ipus)
+    tracer.overlap.checkStages(options.execution_strategy, len(set(ipus)))
     if len(set(ipus)) < 2:
         return []
     if pipelined:
@@ -374,13 +394,19 @@ def _offloaded(options: Any) -> int:
     return sum(bit for name, bit in _OFFLOAD_BITS.items() if (locations.get(name) or {}).get("onChip") == 0)
 
 
+def hasRunningMean(options: Any, description: Optional[Dict[str, Any]]) -> bool:
+    """Are gradients accumulated as their mean so far?"""
+    training = options.Training
+    strategy = training.meanAccumulationAndReplicationReductionStrategy
+    return training.accumulation_and_replication_reduction_type != ReductionType.Sum and (
+        strategy == MeanReductionStrategy.Running or (
+            description is not None and optim.wantsRunningMean(description)))
+
+
 def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, options: Any,
                    description: Optional[Dict[str, Any]], names: List[List[str]]) -> None:
     """Fill in the executable."""
     training = options.Training
-    strategy = training.meanAccumulationAndReplicationReductionStrategy
-    running = strategy == MeanReductionStrategy.Running or (
-        description is not None and optim.wantsRunningMean(description))
     sums = training.accumulation_and_replication_reduction_type == ReductionType.Sum
     pipelined = isinstance(options.execution_strategy, blocks.PipelinedExecution)
     stages = _stages(tracer, batching, options, pipelined, description is not None)
@@ -393,7 +419,7 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
         with _trace.nativeErrors():
             program.executable = _core.compile(
                 tracer.graph, None if description is None else _optimizerTuple(description, names),
-                batching.engine_iterations, batching.engine_accumulation, sums, running and not sums,
+                batching.engine_iterations, batching.engine_accumulation, sums, hasRunningMean(options, description),
                 batching.engine_mode, batching.period, cache, bar, stages=stages, sharded=not pipelined,
                 recompute=recompute, replicas=batching.engine_replicas, offload=_offloaded(options),
                 processes=1 if description is None else distributed.numProcesses)
@@ -419,6 +445,7 @@ def checkAnchors(program: Program) -> None:
     state = [t[0] for t in program.executable.tensors(2)]
     known = {*state, *_state.namesOf([(n,) for n in state], program.states, program.trained)}
     for short, anchor in program.anchors.items():
-        if anchor.state and anchor.state not in known:
+        gradient = anchor.series is not None and not anchor.summed
+        if anchor.state and not gradient and anchor.state not in known:
             raise createPoptorchError(f"anchorTensor({short!r}, ...): the model has no tensor {anchor.state}; "
                                       "getTensorNames() lists them")

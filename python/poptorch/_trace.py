@@ -26,7 +26,7 @@ from torch.nn.modules import module as hooks, transformer
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import _core, _dtypes, _gradients, autocasting, blocks
+from . import _core, _dtypes, _gradients, _overlap, autocasting, blocks
 from ._host import Host, Series
 from ._logging import logger
 from .errors import createNativeError, createPoptorchError
@@ -232,6 +232,7 @@ class Tracer(TorchDispatchMode):
         self.training = training
         self.options = options
         self.host = Host()
+        self.overlap = _overlap.Overlap(options)
         self.names: Dict[str, Any] = {}         # values by the names of getTensorNames()
         self.gradients: Dict[str, Series] = {}    # of parameters, for anchors
         self.convolutions: Optional[List[int]] = None    # of the MultiConv that is open
@@ -446,6 +447,7 @@ class Tracer(TorchDispatchMode):
     def _lower(self, op: str, spec: Tuple[str, Tuple[int, ...]], args: Tuple) -> List[Any]:
         self.graph.here(*_userLine())
         self._enterBlock()
+        self.overlap.read.update(map(id, _valuesIn(args)))
         values = self.graph.lower(op, spec[0], spec[1], args)
         name = "/".join((*self._scopes, op.partition("::")[2].partition(".")[0]))
         for i, v in enumerate(values):
@@ -837,6 +839,11 @@ class Tracer(TorchDispatchMode):
         n = self._repeats[message] = self._repeats.get(message, 0) + 1
         if n <= self.options.max_repeat_logs:
             logger.warning("%s", message)
+
+    def overlapInput(self, t: torch.Tensor) -> torch.Tensor:
+        """For poptorch.set_overlap_for_input."""
+        known = self._find(t)
+        return self.overlap.input(t, [i.value for i in self.inputs], known and known.value)
 
     def writtenInputs(self) -> Iterator[Tuple[int, Any]]:
         """(index, value) of the inputs that forward wrote to."""

@@ -650,7 +650,8 @@ class Options(_Settings):
         return self
 
     def enableSyntheticData(self, enabled: bool) -> "Options":
-        """Run on random data made by the device, without host transfers."""
+        """Run on random data made by the device, without host transfers: arguments are checked and not read,
+        results are zeros. Also _Popart.set("syntheticDataMode", 1) for zeros and 3 for uniform numbers."""
         check(isinstance(enabled, bool), f"Expected a bool but got {enabled!r}")
         self._popart_options.set("syntheticDataMode", 2 if enabled else 0)
         return self
@@ -840,6 +841,14 @@ class Options(_Settings):
         if self.exists("use_model"):
             return self.use_model
         return any(os.environ.get(v, "0") == "1" for v in ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL"))
+
+    @property
+    def synthetic_data(self) -> int:
+        """syntheticDataMode: 0 for the host's data, 1 zeros, 2 normal, 3 uniform numbers."""
+        mode = self._popart_options.options.get("syntheticDataMode", 0)
+        if mode not in (0, 1, 2, 3):
+            raise createPoptorchError(f"syntheticDataMode is 0, 1, 2 or 3, got {mode!r}")
+        return int(mode)
 
     @property
     def cache_path(self) -> Optional[str]:
