@@ -459,35 +459,6 @@ def train_once(forward):
     return out, torch.tensor([1.0, 2.0]) - net.w.detach()
 
 
-def test_loss_selection():
-    gradient = 2 * (torch.tensor([1.0, 2.0]) - torch.tensor([3.0, 5.0]))
-    out, found = train_once(lambda w, x: F.mse_loss(w, x, reduction="sum") * 10)
-    torch.testing.assert_close(found, gradient)    # what comes after a detected loss does not count
-    assert out.item() == pytest.approx(130)
-    _, found = train_once(lambda w, x: poptorch.identity_loss(F.mse_loss(w, x, reduction="sum") * 10, "sum"))
-    torch.testing.assert_close(found, gradient * 10)
-    _, found = train_once(lambda w, x: poptorch.identity_loss((w - x)**2, reduction="none"))
-    torch.testing.assert_close(found, gradient)
-    out, found = train_once(lambda w, x: (None, F.mse_loss(w, x))[0])    # not returned
-    assert out is None
-    torch.testing.assert_close(found, gradient / 2)
-    with pytest.raises(poptorch.Error, match="Couldn't find a loss in graph"):
-        train_once(lambda w, x: w * x)
-    with pytest.raises(poptorch.Error, match="Multiple independent losses found in graph"):
-        train_once(lambda w, x: (F.mse_loss(w, x), F.l1_loss(w, x)))
-    with pytest.raises(AssertionError):
-        poptorch.identity_loss(torch.ones(1), reduction="median")
-
-
-def test_no_grad_and_frozen():
-    def forward(w, x):
-        with torch.no_grad():
-            y = w * 3
-        return poptorch.identity_loss((w * x).sum() + (y * x).sum() + (w.detach() * x).sum(), "sum")
-    _, found = train_once(forward)
-    torch.testing.assert_close(found, torch.tensor([3.0, 5.0]))
-
-
 def test_checkpoint_and_custom_functions():
     from torch.utils.checkpoint import checkpoint
 
