@@ -209,11 +209,12 @@ def _valuesIn(value: Any) -> Iterator[Any]:
 
 
 def _userLine() -> Tuple[str, int]:
-    """The innermost line that is neither torch's nor ours."""
+    """The innermost line that is neither torch's nor ours, nor in a file of Options.sourceLocationExcludes."""
     frame = sys._getframe(1)
+    excludes = _tracer.options.source_location_excludes if _tracer is not None else ()
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith((_HERE, _TORCH)) and not name.startswith("<frozen"):
+        if not name.startswith((_HERE, _TORCH, "<frozen")) and not any(e in name for e in excludes):
             return name, frame.f_lineno
         frame = frame.f_back
     return "?", 0
@@ -1035,7 +1036,8 @@ class _Functions(TorchFunctionMode):
         t = self.tracer
         if tracer() is None:
             return func(*args, **kwargs)
-        if func in _FACTORIES and kwargs.get("device") is None:
+        made = func in _FACTORIES or (func is torch.normal and next(_tensorsIn((args, [*kwargs.values()])), None) is None)
+        if made and kwargs.get("device") is None:
             t.warn(f"No device set in torch.{func.__name__}(): forcing to IPU")
         first = args[0] if args else None
         if func in _LOSSES:

@@ -7,7 +7,7 @@ import torch
 
 from . import _args, _trace
 from ._print import Print
-from .blocks import module_repr
+from .blocks import MAX_DEVICES, module_repr
 from .enums import MatMulSerializationMode, MultiConvPlanType, OverlapMode
 from .errors import check, createPoptorchError
 
@@ -327,8 +327,8 @@ def nearest(x: torch.Tensor, y: torch.Tensor, batch_x: Any = None, batch_y: Any 
 
 
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
-    """True: the device is the CPU this runs on, and there is always one."""
-    return num_ipus <= 1
+    """True for as many devices as a process can have: they are made of the CPU that this runs on."""
+    return num_ipus <= MAX_DEVICES
 
 
 def ipuHardwareVersion() -> int:

@@ -43,6 +43,19 @@ POPART_KEYS = frozenset((
     "syntheticDataMode", "virtualGraphMode",
 ))
 
+#: Those that change what a model does; the others are for hardware that our devices do not have.
+_POPART_USED = frozenset((
+    "autoRecomputation", "cachePath", "enableEngineCaching", "engineOptions", "instrumentWithHardwareCycleCounter",
+    "numIOTiles", "rearrangeAnchorsOnHost", "syntheticDataMode"))
+
+#: Settings that should change numbers and do not yet: {key: (value, its setter)}
+_POPART_MISSING = {
+    "enableFloatingPointChecks": (True, "Precision.enableFloatingPointExceptions(True)"),
+    "enableStochasticRounding": (True, "Precision.enableStochasticRounding(True)"),
+    "partialsTypeMatMuls": ("half", "Precision.setPartialsType(torch.half)"),
+    "automaticLossScalingSettings.enabled": (True, "Training.setAutomaticLossScaling(True)"),
+}
+
 _ENGINE_OPTIONS = "POPLAR_ENGINE_OPTIONS"
 
 
@@ -166,11 +179,17 @@ class _PopartOptions(_Freezable):
         return self.set("patterns_level", level)
 
     def checkKeys(self) -> None:
-        """For compiling: an Error that names the keys nobody knows."""
+        """For compiling: an Error that names the keys nobody knows, and a word about those without effect."""
         known = POPART_KEYS | {"patterns", "patterns_level"}
         unknown = [k for k in self.options if k not in known and k[:k.find(".") + 1] not in known]
         if unknown:
             raise createPoptorchError(f"Unknown session option: {', '.join(sorted(unknown))}")
+        for key, value in self.options.items():
+            missing, setter = _POPART_MISSING.get(key, (None, ""))
+            if missing is not None and value == missing:
+                logger.warning("%s is not supported yet and has no effect", setter)
+            elif missing is None and key not in _POPART_USED:
+                logger.info("The session option %s has no effect on our devices", key)
 
     def toDict(self) -> Dict[str, Any]:
         """The options, by name."""
@@ -243,7 +262,7 @@ class _TrainingOptions(_Settings):
         return self
 
     def setAutomaticLossScaling(self, enabled: bool) -> "_TrainingOptions":
-        """Let the device choose the loss scale of float16 models. Default off."""
+        """Let the device choose the loss scale of float16 models. Default off; not supported yet, a warning says so."""
         check(isinstance(enabled, bool), f"Expected a bool but got {enabled!r}")
         self._checkNotFrozen()
         self._popart.set("automaticLossScalingSettings.enabled", enabled)
@@ -271,21 +290,22 @@ class _PrecisionOptions(_Settings):
                   half_float_casting=HalfFloatCastingBehavior.Default)
 
     def enableFloatingPointExceptions(self, enabled: bool) -> "_PrecisionOptions":
-        """Fail a run that divides by zero, overflows or meets a NaN. Default off."""
+        """Fail a run that divides by zero, overflows or meets a NaN. Default off; not supported yet, a warning says so."""
         check(isinstance(enabled, bool), f"Expected a bool but got {enabled!r}")
         self._checkNotFrozen()
         self._popart.set("enableFloatingPointChecks", enabled)
         return self
 
     def enableStochasticRounding(self, enabled: bool) -> "_PrecisionOptions":
-        """Round float16 results up or down at random, without bias. Default off."""
+        """Round float16 results up or down at random, without bias. Default off; not supported yet, a warning says so."""
         check(isinstance(enabled, bool), f"Expected a bool but got {enabled!r}")
         self._checkNotFrozen()
         self._popart.set("enableStochasticRounding", enabled)
         return self
 
     def setPartialsType(self, dtype: torch.dtype) -> "_PrecisionOptions":
-        """Accumulate matrix products and convolutions in torch.float (default) or torch.half."""
+        """Accumulate matrix products and convolutions in torch.float (default) or torch.half, which is not supported yet:
+        a warning says so."""
         if dtype not in (torch.float, torch.half):
             raise ValueError(f"partials type must be either torch.float or torch.half, got {dtype!r}")
         self._checkNotFrozen()

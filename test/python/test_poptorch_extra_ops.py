@@ -398,6 +398,7 @@ def test_control_misuse(call):
 
 
 def test_queries(capsys):
+    assert poptorch.ipuHardwareIsAvailable(64) and not poptorch.ipuHardwareIsAvailable(65)    # a process's most
     assert poptorch.ipuHardwareIsAvailable() and isinstance(poptorch.ipuHardwareVersion(), int)
     assert not poptorch.isRunningOnIpu()
     for level in ("TRACE", "DEBUG", "INFO", "WARN", "ERR", "OFF", "TRACE_ALL", "DEBUG_IR", 0, 1, 2, 3, 4, 6):

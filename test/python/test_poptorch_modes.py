@@ -140,7 +140,13 @@ def test_user_code_asks_for_the_flag():
 RANDOM = {"rand": lambda x: torch.rand(x.shape, device=x.device), "randn": torch.randn_like,
           "normal": lambda x: torch.normal(x, x + 1), "uniform": lambda x: torch.empty_like(x).uniform_(),
           "exponential": lambda x: torch.empty_like(x).exponential_(), "bernoulli": lambda x: torch.bernoulli(x * 0 + 0.5),
-          "dropout": lambda x: F.dropout(x + 1), "again": lambda x: torch.rand(x.shape, device=x.device)}
+          "dropout": lambda x: F.dropout(x + 1),
+          "Normal": lambda x: torch.distributions.Normal(x, x + 1).sample(), "random": lambda x: torch.empty_like(x).random_(99),
+          "Uniform": lambda x: torch.distributions.Uniform(x, x + 1).rsample(),
+          "Bernoulli": lambda x: torch.distributions.Bernoulli(x + 0.5).sample(),
+          "Exponential": lambda x: torch.distributions.Exponential(x + 1).sample(),
+          "randint": lambda x: torch.randint(9, x.shape, device=x.device).float(),
+          "randperm": lambda x: torch.randperm(32, device=x.device).float(), "again": lambda x: torch.rand(x.shape, device=x.device)}
 
 
 class Drawing(nn.Module):
