@@ -186,6 +186,18 @@ class Arguments:
         """What a file keeps to make such arguments again: the structure, not the numbers."""
         return {"trees": self.trees, "leaves": [(leaf.dtype, tuple(leaf.shape)) for leaf in self.leaves]}
 
+    def synthetic(self, mode: int, seed: int) -> List[torch.Tensor]:
+        """Tensors like those of the first call, with zeros (mode 1), normal (2) or uniform (3) numbers. Whole
+        numbers are 0: they may be classes or places, which others would not be."""
+        generator = torch.Generator().manual_seed(seed)
+        out = []
+        for leaf in self.leaves:
+            t = torch.zeros(leaf.shape)
+            if leaf.dtype.is_floating_point and mode != 1:
+                t = t.normal_(generator=generator) if mode == 2 else t.uniform_(generator=generator)
+            out.append(t.to(leaf.dtype))
+        return out
+
     def match(self, args: Tuple, kwargs: Dict[str, Any]) -> List[torch.Tensor]:
         """The tensors of a later call, which must be like the first."""
         tensors: List[torch.Tensor] = []

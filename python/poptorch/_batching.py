@@ -30,6 +30,7 @@ class Batching:
         self.passed = self.total // options.input_group_size
         self._of_replica = _groups(self.replicas, self.groups, options.input_cgt)
         self.all_results = False
+        self.runs = 1    # of the engine in a call
         self.engine_mode = _MODES[self.mode]
         self._training = training
         self.useReplicas(True)
@@ -38,11 +39,16 @@ class Batching:
         """Let the engine have replicas, or compute them one after the other."""
         self.engine_replicas = self.replicas if use else 1
         more = self.replicas // self.engine_replicas
-        self.engine_iterations = self.iterations * (1 if self._training else more)
+        self.engine_iterations = self.iterations // self.runs * (1 if self._training else more)
         self.engine_accumulation = self.accumulation * (more if self._training else 1)
         same = self.mode == OutputMode.All or (self.mode == OutputMode.EveryN and self._training)
         if more > 1 and not same:
             self.wantAll()
+
+    def split(self) -> None:
+        """One run of the engine for each iteration, so that somebody can look at what they leave behind."""
+        self.runs = self.iterations
+        self.wantAll()
 
     def times(self, times: List[Any]) -> List[Any]:
         """The engine's times as one for every micro-batch: its replicas work at the same time."""
@@ -83,6 +89,26 @@ class Batching:
         else:
             parts = torch.stack([parts[d, a] for d, a in self._chosen(mode, period)])
         return parts.reshape(_stacked(parts.numel() // max(1, _count(dims)), dims))
+
+    def pickState(self, values: List[torch.Tensor], mode: OutputMode, period: int) -> torch.Tensor:
+        """Of a state, what the mode returns. It has these values before the first iteration and after each: it
+        changes with the last micro-batch of one. All replicas have the same."""
+        last = self.accumulation - 1
+        if len(values) == 1:
+            every = values[0].expand(self.total, *values[0].shape)
+        else:
+            every = torch.stack([values[d + (a == last)] for d in range(self.iterations)
+                                 for a in range(self.accumulation)]).repeat_interleave(self.replicas, 0)
+        return self.pick(every, tuple(values[0].shape), mode, period)
+
+    def pickSums(self, t: torch.Tensor, dims: Tuple[int, ...], mode: OutputMode, period: int,
+                 running: bool) -> torch.Tensor:
+        """Of the gradients of all micro-batches, what has come together of them in an accumulator."""
+        parts = t.reshape(self.iterations, self.accumulation, self.replicas, *dims).cumsum(1)
+        if running:
+            counts = torch.arange(1, self.accumulation + 1, dtype=t.dtype)
+            parts = parts / counts.reshape(-1, *[1] * (len(dims) + 1))
+        return self.pick(parts, dims, mode, period)
 
     def microBatch(self, name: str, t: torch.Tensor) -> torch.Tensor:
         """The first micro-batch of an argument, a copy."""

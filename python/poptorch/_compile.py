@@ -29,14 +29,17 @@ _RECOMPUTE_PIPELINE, _RECOMPUTE_LITTLE = 3, (0, 2)
 
 
 class Anchor:
-    """A tensor that getAnchoredTensor() returns: an output, the gradients of a parameter, or a state."""
+    """A tensor that getAnchoredTensor() returns: an output, the gradients of a parameter or their sums, or a state,
+    of which the last value counts unless it is `followed`."""
 
     def __init__(self, mode: OutputMode, period: int) -> None:
         self.mode = mode
         self.period = period
         self.output = -1
         self.series: Any = None
+        self.summed = False
         self.state = ""
+        self.followed = False
 
 
 class Program:
@@ -85,12 +88,13 @@ def _restored(states: List[Tuple[str, torch.Tensor]]) -> Iterator[None]:
 
     Versions would not do to find out: batch_norm writes its statistics without changing them.
     """
-    saved = [(t, t.detach().clone()) for _, t in states]
+    saved = [(t, t.detach().clone(), t.grad) for _, t in states]
     try:
         yield
     finally:
         with torch.no_grad():
-            for t, value in saved:
+            for t, value, grad in saved:
+                t.grad = grad    # which a backward() in forward has added to
                 if not torch.equal(t, value):
                     t.copy_(value)
 
@@ -138,8 +142,9 @@ def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: A
             logger.warning("Input tensor %s has requires_grad=True: it was detached", name)
     tracer = _trace.Tracer(type(model).__name__, training, options)
     for long_name, *_ in options.anchored_tensors.values():
-        if long_name.startswith(_GRADIENT):
-            tracer.gradients[long_name[len(_GRADIENT):]] = None    # type: ignore[assignment]
+        prefix, parameter = _prefixed(long_name)
+        if prefix == _GRADIENT or (prefix == _ACCUMULATED and batching.accumulation > 1):
+            tracer.gradients[parameter] = None    # type: ignore[assignment]
     with _wrap.unwatched(model), _groups.firstRows(_grouped(model, groups, batching)):
         states = list(namedStates(model))
         for name in set(options.updatable_named_buffers) - {name for name, _ in model.named_buffers()}:
@@ -160,7 +165,12 @@ def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: A
     return program, tracer
 
 
-_GRADIENT, _UPDATED = "Gradient___", "UpdatedVar___"
+_GRADIENT, _UPDATED, _ACCUMULATED = "Gradient___", "UpdatedVar___", "Accum___"
+
+
+def _prefixed(name: str) -> Tuple[str, str]:
+    prefix, found, parameter = name.partition("___")
+    return prefix + found, parameter
 
 
 def _addNames(program: Program, tracer: _trace.Tracer) -> None:
@@ -179,12 +189,21 @@ def _addAnchors(program: Program, tracer: _trace.Tracer, batching: Batching, opt
             anchor.output = _output(program, tracer, tracer.names[name], known)
             if (mode, period) != (batching.mode, batching.period):
                 batching.wantAll()
-        elif isinstance(tracer.gradients.get(name[len(_GRADIENT):]), _host.Series):
-            anchor.series = tracer.gradients[name[len(_GRADIENT):]]
-        else:
-            anchor.state = name[len(_UPDATED):] if name.startswith(_UPDATED) else name
-            if mode != OutputMode.Final and batching.total > 1:
-                raise createPoptorchError(f"anchorTensor(): of {name} only OutputMode.Final is supported yet")
+            continue
+        prefix, parameter = _prefixed(name)
+        anchor.state = parameter if prefix == _UPDATED else name
+        series = tracer.gradients.get(parameter)
+        if prefix in (_GRADIENT, _ACCUMULATED) and isinstance(series, _host.Series):
+            anchor.series, anchor.summed = series, prefix == _ACCUMULATED
+            continue
+        last = mode == OutputMode.Final or batching.iterations * batching.accumulation == 1
+        if anchor.state in program.states and anchor.state not in program.trained:
+            if not last or batching.replicas > 1:    # forward computes it, for each replica
+                anchor.output = _output(program, tracer, tracer.leaves[anchor.state].value, known)
+                batching.wantAll()
+        elif not last:
+            anchor.followed = True
+            batching.split()
 
 
 def chooseReplicas(program: Program, batching: Batching, options: Any,
@@ -233,6 +252,7 @@ def _finish(program: Program, tracer: _trace.Tracer, result: Any, inputs: List[t
     """Outputs, loss and assignments."""
     leaves: List[torch.Tensor] = []
     program.results = _args.flatten(result, leaves)
+    tracer.overlap.checkReturned(leaves, tracer.output)
     values: Dict[int, int] = {}
     for i, t in enumerate(leaves):
         if not tracer.isTraced(t):
@@ -257,6 +277,11 @@ def _finish(program: Program, tracer: _trace.Tracer, result: Any, inputs: List[t
                                "it was computed has no effect on training; if it should, wrap the result in "
                                "poptorch.identity_loss")
                 break
+    for name, leaf in tracer.frozen.items():
+        if leaf.memory.version > 0 and name.rpartition(".")[2] != "num_batches_tracked":
+            logger.warning("forward() writes to %s, which holds whole numbers and so is a constant of the compiled model: "
+                           "each run starts from the same values. Make it a float buffer, or list it in "
+                           "Options.updatableNamedBuffers", name)
     assigned = []
     for name, state, value in tracer.assignments():
         if training and isinstance(states[name], torch.nn.Parameter) and states[name].requires_grad:
@@ -384,6 +409,7 @@ def _stages(tracer: _trace.Tracer, batching: Batching, options: Any,
     mode = options.execution_strategy.execution_mode
     ipus = [p.ipu for p in tracer.placements]
     blocks.countDevices(ipus, batching.replicas, options.auto_round_num_ipus)
+    tracer.overlap.checkStages(options.execution_strategy, len(set(ipus)))
     if len(set(ipus)) < 2 and mode != blocks.PHASED:
         return []
     if mode == blocks.PIPELINED:
@@ -425,13 +451,19 @@ def _replicaGroups(program: Program) -> List[Tuple[str, int, int, bool]]:
         [(name, int(CommGroupType.NoGrouping), 1, False) for name in program.own_buffers]
 
 
+def hasRunningMean(options: Any, description: Optional[Dict[str, Any]]) -> bool:
+    """Are gradients accumulated as their mean so far?"""
+    training = options.Training
+    strategy = training.meanAccumulationAndReplicationReductionStrategy
+    return training.accumulation_and_replication_reduction_type != ReductionType.Sum and (
+        strategy == MeanReductionStrategy.Running or (
+            description is not None and optim.wantsRunningMean(description)))
+
+
 def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, options: Any,
                    description: Optional[Dict[str, Any]], names: List[List[str]]) -> None:
     """Fill in the executable."""
     training = options.Training
-    strategy = training.meanAccumulationAndReplicationReductionStrategy
-    running = strategy == MeanReductionStrategy.Running or (
-        description is not None and optim.wantsRunningMean(description))
     sums = training.accumulation_and_replication_reduction_type == ReductionType.Sum
     stages = _stages(tracer, batching, options, description is not None)
     recompute = options._Popart.options.get("autoRecomputation", _RECOMPUTE_PIPELINE) not in _RECOMPUTE_LITTLE
@@ -444,7 +476,7 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
         with _native.nativeErrors():
             program.executable = _core.compile(
                 tracer.graph, None if description is None else _optimizerTuple(description, names),
-                batching.engine_iterations, batching.engine_accumulation, sums, running and not sums,
+                batching.engine_iterations, batching.engine_accumulation, sums, hasRunningMean(options, description),
                 batching.engine_mode, batching.period, cache, bar, stages=stages,
                 schedule=options.execution_strategy.execution_mode, recompute=recompute,
                 replicas=batching.engine_replicas,
@@ -474,6 +506,7 @@ def checkAnchors(program: Program) -> None:
     state = [t[0] for t in program.executable.tensors(2)]
     known = {*state, *_state.namesOf([(n,) for n in state], program.states, program.trained)}
     for short, anchor in program.anchors.items():
-        if anchor.state and anchor.state not in known:
+        gradient = anchor.series is not None and not anchor.summed
+        if anchor.state and not gradient and anchor.state not in known:
             raise createPoptorchError(f"anchorTensor({short!r}, ...): the model has no tensor {anchor.state}; "
                                       "getTensorNames() lists them")

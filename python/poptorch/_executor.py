@@ -52,6 +52,10 @@ def _noBackward(*args: Any, **kwargs: Any) -> None:
                               "backward pass is part of the compiled training step")
 
 
+#: (least, most, mean) in seconds; in the class, `float` is a method
+_Latency = Tuple[float, float, float]
+
+
 class PoplarExecutor:
     """A module on the device. Call it like the module; unknown attributes are the module's."""
 
@@ -90,9 +94,11 @@ class PoplarExecutor:
         self._state_stale = False    # of the optimizer
         self._saved_state: Dict[str, torch.Tensor] = {}
         self._call_times = (0.0, 0.0)    # beginning and end of the last call
-        self._run_times: List[Tuple[float, float, float]] = []
+        self._run_times: List[_Latency] = []
         self._cycles = 0
         self._anchored: Dict[str, torch.Tensor] = {}
+        self._followed: Dict[str, List[torch.Tensor]] = {}    # states in the last call
+        self._synthetic: Optional[List[torch.Tensor]] = None    # inputs in place of the host's
         self._warned_contiguous = False
         self._batching = Batching(self._options, training)
         self._groups: Dict[int, Tuple[torch.nn.Parameter, _groups.Grouping]] = {}    # of replicaGrouping(), by id
@@ -135,6 +141,9 @@ class PoplarExecutor:
         program = self._compiled()
         state = {name: t for name, t in self._readState().items() if name not in program.own_buffers}
         return _state.toPopTorch(state, program.trained)
+
+    def _runningMean(self) -> bool:
+        return self._description is not None and _compile.hasRunningMean(self._options, self._description)
 
     def _describe(self) -> Dict[str, Any]:
         automatic = bool(self._options._Popart.options.get("automaticLossScalingSettings.enabled"))
@@ -323,12 +332,14 @@ class PoplarExecutor:
 
     # --- device ---
 
+    def _seed(self) -> int:
+        seed = self._options.random_seed if self._options.exists("random_seed") else torch.initial_seed()
+        return seed & (2**64 - 1)
+
     def _attach(self) -> None:
         program = self._compiled()
-        seed = self._options.random_seed if self._options.exists("random_seed") else None
-        seed = torch.initial_seed() if seed is None else seed
         with _native.nativeErrors():
-            self._engine = _core.Engine(program.executable, seed & (2**64 - 1), 0, program.host, *self._processes())
+            self._engine = _core.Engine(program.executable, self._seed(), 0, program.host, *self._processes())
         self._prepareRun()
         self._upload()
         for name, t in self._saved_state.items():
@@ -362,6 +373,8 @@ class PoplarExecutor:
             self._shape = tree.kind
         elif plain and type(tree) is _args._Leaf:
             self._shape = _first
+        mode = self._options.synthetic_data
+        self._synthetic = program.arguments.synthetic(mode, self._seed()) if mode else None
         leaves = program.arguments.leaves
         self._direct = self._batching.groups == self._batching.replicas and \
             all(leaf.dtype != torch.int16 for leaf in leaves)
@@ -402,7 +415,7 @@ class PoplarExecutor:
             self._ours.syncState()
         self._saved_state = self._readState()
         self._rng = self._engine.rng()
-        self._run_times, self._cycles = self._engine.times(), self._engine.cycles()
+        self._run_times, self._cycles = self._timesAndCycles()
         self._engine = None
 
     def _readState(self) -> Dict[str, torch.Tensor]:
@@ -578,22 +591,24 @@ class PoplarExecutor:
             if loaded is not None:
                 self._writeState(loaded)
         tensors = program.arguments.match(args, kwargs)    # type: ignore[union-attr]
-        inputs = []
-        copies = []    # keeps them alive
+        if self._synthetic is not None:
+            tensors = self._synthetic
+        given = []
         for t in tensors:
             if not t.is_contiguous():
                 t = self._contiguous(t)
-                copies.append(t)
-            if not self._direct:
-                t = _native.engineTensor(self._batching.forReplicas(t))
-                copies.append(t)
-            inputs.append(t.data_ptr())
+            given.append(t if self._direct else _native.engineTensor(self._batching.forReplicas(t)))
         outs = [torch.empty(shape, dtype=dtype) for shape, dtype in self._allocations]
         addresses: List[Optional[int]] = [o.data_ptr() for o in outs]
+        if self._synthetic is not None:    # nothing leaves the device
+            outs, addresses = [o.zero_() for o in outs], [None] * len(outs)
         if program.has_loss:    # type: ignore[union-attr]
             addresses.append(None)
         try:
-            self._engine.run(inputs, addresses)
+            if self._batching.runs == 1:
+                self._engine.run([t.data_ptr() for t in given], addresses)
+            else:
+                self._runEach(given, outs, addresses)
         except _core.Error as e:
             raise _native.coreError(e) from None
         self._stale = self._state_stale = self._training
@@ -604,6 +619,22 @@ class PoplarExecutor:
         result = self._shape(outs) if self._shape is not None else self._results(outs)
         self._call_times = started, time.perf_counter()
         return result
+
+    def _runEach(self, given: List[torch.Tensor], outs: List[torch.Tensor], addresses: List[Optional[int]]) -> None:
+        """One iteration after the other, and the values of states that anchors follow in between."""
+        runs = self._batching.runs
+        steps = [t.numel() * t.element_size() // runs for t in (*given, *outs)]
+        starts = [*(t.data_ptr() for t in given), *addresses]
+        followed = {a.state: [self._stateNamed(a.state)] for a in self._compiled().anchors.values() if a.followed}
+        self._run_times, self._cycles = [], 0
+        for d in range(runs):
+            now = [None if at is None else at + d * step for at, step in zip(starts, [*steps, 0])]
+            self._engine.run(now[:len(given)], now[len(given):])
+            self._run_times += self._engine.times()
+            self._cycles += self._engine.cycles()
+            for name, values in followed.items():
+                values.append(self._stateNamed(name))
+        self._followed = followed
 
     def _makeReady(self, args: Tuple, kwargs: Dict[str, Any]) -> None:
         check(self._options.connection_type != ConnectionType.Never,
@@ -633,17 +664,20 @@ class PoplarExecutor:
     def _afterRun(self, tensors: List[torch.Tensor], outs: List[torch.Tensor]) -> None:
         """Inputs that forward writes to, and anchors."""
         program = self._compiled()
-        for i, k in program.written:
+        for i, k in program.written if self._synthetic is None else ():
             tensors[i].detach().copy_(self._batching.ofGroups(outs[k]).view(tensors[i].shape))
+        taken = {s: s.take() for s in {a.series for a in program.anchors.values() if a.series is not None}}
         for name, anchor in program.anchors.items():
-            if anchor.state:
-                self._anchored[name] = self._stateNamed(anchor.state)
-            elif anchor.series is not None:
-                self._anchored[name] = self._batching.pick(anchor.series.take(), anchor.series.spec[1], anchor.mode,
-                                                           anchor.period)
+            how = anchor.mode, anchor.period
+            if anchor.series is not None:
+                gradients, dims = taken[anchor.series], anchor.series.spec[1]
+                self._anchored[name] = self._batching.pickSums(gradients, dims, *how, self._runningMean()) \
+                    if anchor.summed else self._batching.pick(gradients, dims, *how)
+            elif anchor.output < 0:
+                values = self._followed[anchor.state] if anchor.followed else [self._stateNamed(anchor.state)]
+                self._anchored[name] = self._batching.pickState(values, *how)
             elif self._batching.all_results:
-                self._anchored[name] = self._batching.pick(outs[anchor.output], program.outputs[anchor.output][1],
-                                                           anchor.mode, anchor.period)
+                self._anchored[name] = self._batching.pick(outs[anchor.output], program.outputs[anchor.output][1], *how)
             else:
                 self._anchored[name] = outs[anchor.output]
 
@@ -664,26 +698,33 @@ class PoplarExecutor:
         value[i][j] for tensor i and micro-batch j."""
         if self._program is None:
             return {k: [[]] for k in _times.NAMES}
-        times = self._run_times if self._engine is None else self._engine.times()
+        times = self._timesAndCycles()[0]
         return _times.counters(*self._call_times, self._batching.times(times), self._batching.microBatches(),
                                len(self._program.arguments.leaves), len(set(self._program.returned) - {-1}))
 
-    def _latency(self, first: str, last: str) -> Tuple[float, float, float]:
+    def _timesAndCycles(self) -> Tuple[List[_Latency], int]:
+        if self._engine is None or self._batching.runs > 1:
+            return self._run_times, self._cycles
+        return self._engine.times(), self._engine.cycles()
+
+    def _latency(self, first: str, last: str) -> _Latency:
+        if self._synthetic is not None:
+            return 0.0, 0.0, 0.0
         return _times.latency(self.getPerfCounters(), first, last)
 
-    def getHostIpuLatency(self) -> Tuple[float, float, float]:
+    def getHostIpuLatency(self) -> _Latency:
         """(least, most, mean) seconds from offering inputs until they are taken."""
         return self._latency("input", "input_complete")
 
-    def getComputeLatency(self) -> Tuple[float, float, float]:
+    def getComputeLatency(self) -> _Latency:
         """(least, most, mean) seconds from taking inputs until outputs are ready."""
         return self._latency("input_complete", "output")
 
-    def getIpuHostLatency(self) -> Tuple[float, float, float]:
+    def getIpuHostLatency(self) -> _Latency:
         """(least, most, mean) seconds from outputs that are ready until they are returned."""
         return self._latency("output", "output_complete")
 
-    def getLatency(self) -> Tuple[float, float, float]:
+    def getLatency(self) -> _Latency:
         """(least, most, mean) seconds from offering inputs until outputs are returned."""
         return self._latency("input", "output_complete")
 
@@ -694,7 +735,7 @@ class PoplarExecutor:
             raise createPoptorchError("Cycles are not counted: use Options.logCycleCount(True)")
         if self._options.uses_ipu_model:
             raise createPoptorchError("A simulated device (useIpuModel) does not count cycles")
-        cycles = self._cycles if self._engine is None else self._engine.cycles()
+        cycles = self._timesAndCycles()[1]
         if not cycles:
             raise createPoptorchError("There are no cycles before the model has run")
         return cycles

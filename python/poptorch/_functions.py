@@ -15,6 +15,8 @@ import torch.utils.checkpoint
 from torch.nn.modules import transformer
 from torch.overrides import TorchFunctionMode
 
+from . import _dtypes
+from ._memory import tensorsIn
 from ._record import needsValue
 from .errors import createPoptorchError
 
@@ -26,17 +28,20 @@ _FACTORIES = frozenset(getattr(torch, n) for n in (
     "arange empty full full_like linspace logspace ones rand randint randn randperm range tensor zeros "
     "zeros_like").split())
 
-_LOSSES = frozenset(getattr(F, n) for n in (
+_LOSSES = frozenset(getattr(module, n) for module in (F, torch, torch._C._nn) for n in (
     "nll_loss cross_entropy l1_loss mse_loss smooth_l1_loss binary_cross_entropy "
     "binary_cross_entropy_with_logits kl_div poisson_nll_loss hinge_embedding_loss soft_margin_loss "
     "margin_ranking_loss cosine_embedding_loss triplet_margin_loss ctc_loss huber_loss").split()
-    if hasattr(F, n))
+    if hasattr(module, n))
 
 _DROPOUTS = {F.dropout: "poptorch::dropout", torch.dropout: "poptorch::dropout"}
 _DROPOUTS.update({getattr(F, n): "poptorch::feature_dropout"
                   for n in ("dropout1d", "dropout2d", "dropout3d") if hasattr(F, n)})
 _DROPOUT_NAMES = ("dropout", "dropout1d", "dropout2d", "dropout3d")
-_UNTRAINED = frozenset((F.alpha_dropout, F.feature_alpha_dropout))
+_UNTRAINED = frozenset((F.alpha_dropout, F.feature_alpha_dropout, *(getattr(torch, n) for n in (
+    "alpha_dropout alpha_dropout_ dropout_ feature_dropout feature_dropout_ feature_alpha_dropout "
+    "feature_alpha_dropout_").split())))
+_RECURRENT = frozenset((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu))
 
 _T = torch.Tensor
 _NEED_VALUES: Dict[Any, str] = {
@@ -53,7 +58,7 @@ _LEFT_ALIGNED = getattr(torch, "_nested_tensor_from_mask_left_aligned", None)
 @contextlib.contextmanager
 def taken(tracer: "Tracer") -> Iterator[None]:
     """Take them, for a trace."""
-    with _patched(tracer), _plainLayers(), _anyMask(tracer), _Functions(tracer):
+    with _patched(tracer), _plainLayers(), _anyMask(tracer), _dtypes.castWeights(tracer.isTraced), _Functions(tracer):
         yield
 
 
@@ -69,7 +74,8 @@ class _Functions(TorchFunctionMode):
         t = self.tracer
         if t.pausing:
             return func(*args, **kwargs)
-        if func in _FACTORIES and kwargs.get("device") is None:
+        made = func in _FACTORIES or (func is torch.normal and next(tensorsIn((args, [*kwargs.values()])), None) is None)
+        if made and kwargs.get("device") is None:
             t.warn(f"No device set in torch.{func.__name__}(): forcing to IPU")
         first = args[0] if args else None
         if func in _LOSSES:
@@ -80,10 +86,13 @@ class _Functions(TorchFunctionMode):
             return out
         if not t.isTraced(first if first is not None else kwargs.get("input")):
             return func(*args, **kwargs)
+        args, kwargs = _dtypes.weightsCast(func, args, kwargs)
         if func in _DROPOUTS:
             return _dropout(t, _DROPOUTS[func], *args, **_dropoutArguments(kwargs))
         if func in _UNTRAINED and not t.training:
-            return first
+            return first if first is not None else kwargs["input"]
+        if func in _RECURRENT and not t.training:
+            args = _withoutDropout(args)
         if func is _LEFT_ALIGNED:
             return False
         if func is F.one_hot:
@@ -93,6 +102,12 @@ class _Functions(TorchFunctionMode):
         if func in (_T.__repr__, _T.__format__):
             return f"tensor(<unavailable>, size={tuple(first.shape)}, dtype={first.dtype})"
         return func(*args, **kwargs)
+
+
+def _withoutDropout(args: Tuple) -> Tuple:
+    """Of a recurrent layer, (..., has biases, layers, dropout, ...)."""
+    at = next(i for i, a in enumerate(args) if isinstance(a, bool)) + 2
+    return (*args[:at], 0.0, *args[at + 1:])
 
 
 def _dropoutArguments(kwargs: Dict[str, Any]) -> Dict[str, Any]:

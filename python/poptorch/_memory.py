@@ -85,6 +85,7 @@ class Memories(Record):
         self.host = Host()
         self.gradients: Dict[str, Series] = {}    # of parameters, for anchors
         self.leaves: Dict[str, Tensor] = {}      # parameters and buffers by name
+        self.frozen: Dict[str, Tensor] = {}      # those that are constants
         self.inputs: List[Tensor] = []
         self._made: Set[int] = set()            # memory that the trace itself made
         self._tensors: Dict[int, Tensor] = {}
@@ -116,6 +117,11 @@ class Memories(Record):
             self._add(known if known.tensor is t else self._alias(t, known))
             return
         leaf = Tensor(t, self._newMemory(t))
+        if not t.is_floating_point() and name not in self.options.updatable_named_buffers:
+            number = t.detach().clone()    # whole numbers are constants of the graph: no run changes them
+            leaf.make = lambda: self._constant(number)
+            self.frozen[name] = self._add(leaf)
+            return
         declare = self.graph.param if trained else self.graph.buffer
         leaf.make = lambda: declare(name, *leaf.spec)
         if trained and name in self.gradients:
@@ -265,6 +271,11 @@ class Memories(Record):
                 return name
         return next((name for name, v in self.names.items() if v is value), "") if value is not None else ""
 
+    def overlapInput(self, t: torch.Tensor) -> torch.Tensor:
+        """For poptorch.set_overlap_for_input."""
+        known = self._find(t)
+        return self.overlap.input(t, [i.value for i in self.inputs], known and known.value)
+
     def writtenInputs(self) -> Iterator[Tuple[int, Any]]:
         """(index, value) of the inputs that forward wrote to."""
         for i, t in enumerate(self.inputs):
@@ -286,5 +297,5 @@ class Memories(Record):
         for t in self._tensors.values():
             t.memory.tensors.clear()
         for table in (self._tensors, self._memories, self._constants, self._values, self.inputs, self.leaves,
-                      self.names):
+                      self.frozen, self.names):
             table.clear()    # type: ignore[attr-defined]

@@ -15,8 +15,8 @@ DTYPES: Dict[torch.dtype, str] = {
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 DTYPES[torch.int16] = "i32"    # the engine has none: see engineTensor()
 
-#: What a call returns in place of the 64-bit types.
-OUTPUT_DTYPES = {"i64": "i32", "f64": "f32"}
+#: What a call returns in place of types that the original device lacks.
+OUTPUT_DTYPES = {"i64": "i32", "f64": "f32", "bf16": "f32"}
 
 
 def coreError(error: BaseException) -> BaseException:

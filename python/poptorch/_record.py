@@ -7,11 +7,11 @@ that it depends on. What is not supported is collected, so that one error can na
 
 import os
 import sys
-from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 
-from . import _core, blocks
+from . import _core, _overlap, blocks
 from ._logging import logger
 from .errors import createPoptorchError
 
@@ -19,12 +19,16 @@ _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 
+#: Parts of the names of files that userLine() passes over: Options.sourceLocationExcludes of the trace that runs.
+excluded: Sequence[str] = ()
+
+
 def userLine() -> Tuple[str, int]:
-    """The innermost line that is neither torch's nor ours."""
+    """The innermost line that is neither torch's nor ours, nor in an excluded file."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith((_HERE, _TORCH)) and not name.startswith("<frozen"):
+        if not name.startswith((_HERE, _TORCH, "<frozen")) and not any(e in name for e in excluded):
             return name, frame.f_lineno
         frame = frame.f_back
     return "?", 0
@@ -54,6 +58,7 @@ class Record:
     def __init__(self, name: str, options: Any) -> None:
         self.graph = _core.Graph(name)
         self.options = options
+        self.overlap = _overlap.Overlap(options)
         self.names: Dict[str, Any] = {}         # values by the names of getTensorNames()
         self.convolutions: Optional[List[int]] = None    # of the MultiConv that is open
         self.missing: Dict[str, Tuple[str, int]] = {}
@@ -91,6 +96,7 @@ class Record:
     def _lower(self, op: str, spec: Tuple[str, Tuple[int, ...]], args: Tuple) -> List[Any]:
         self.graph.here(*userLine())
         self._enterBlock()
+        self.overlap.read.update(map(id, valuesIn(args)))
         values = self.graph.lower(op, spec[0], spec[1], args)
         name = "/".join((*self._scopes, op.partition("::")[2].partition(".")[0]))
         for i, v in enumerate(values):

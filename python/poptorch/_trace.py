@@ -21,7 +21,7 @@ import torch
 from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import _core, _functions, autocasting, blocks
+from . import _core, _dtypes, _functions, _gradients, _record, autocasting, blocks
 from ._memory import Memories, Memory, Tensor, sameElements, storage, tensorsIn
 from ._native import DTYPES, TORCH_DTYPES
 from ._record import Missing, needsValue, userLine
@@ -95,6 +95,11 @@ class Tracer(Memories, TorchDispatchMode):
         if self._override is None and (name in _SHAPE_ONLY or not (traced or name in _RANDOM)):
             return self._claim(name, (args, list(kwargs.values())), func(*_withTensors(schema, args), **kwargs))
         args = self._autocast(name, args)
+        with self:
+            args = _dtypes.unified(name, args)
+            decomposed = _gradients.decomposition(func, _core.supported)
+            if decomposed is not None:
+                return decomposed(*args, **kwargs)
         if name == "aten::_local_scalar_dense":
             raise needsValue("The value of a tensor")
         bound = [args[i] if i < len(args) else kwargs.get(a.name, a.default_value)
@@ -147,7 +152,7 @@ class Tracer(Memories, TorchDispatchMode):
         for i in written:    # the constant it was, before PyTorch writes to it
             if self._find(bound[i]) is None:
                 self._adopt(bound[i], name in _OVERWRITES)
-        out = _execute(func, args, kwargs)
+        out = _execute(func, _dtypes.forPyTorch(name, args), kwargs)
         if written:
             self._finishWrite(op, [bound[i] for i in written], encoded)
         else:
@@ -261,13 +266,21 @@ class Tracer(Memories, TorchDispatchMode):
             self._tensors[id(t)].op = op
         if name in ("aten::add", "aten::sub"):
             self._noteOffset(name, bound, first)
-        if name in _ON_DEMAND and encoded is not None and len(outs) > 1 and id(outs[1]) in self._tensors:
-            late = self._tensors[id(outs[1])]
-            late.make = lambda: self._lower(_ON_DEMAND[name], late.spec, encoded)[0]    # type: ignore[arg-type]
+        if name in _ON_DEMAND and encoded is not None and len(outs) > 1:
+            self._onDemand(outs[1], lambda spec: self._lower(_ON_DEMAND[name], spec, encoded)[0])
+        if name in _gradients.STATISTICS and encoded is not None:
+            for i, t in enumerate(tensors[1:3]):
+                self._onDemand(t, lambda spec, i=i + 1: _gradients.STATISTICS[name](self._lower, spec, encoded)[i])
         if name in _STATISTICS and bound[5] and len(values) == 5:
             for argument, result in _STATISTICS[name]:
                 if isinstance(bound[argument], torch.Tensor):
-                    self._write(self._find(bound[argument]), values[result])
+                    self._write(self._find(bound[argument]), self._checked(op, bound[argument], values[result]))
+
+    def _onDemand(self, t: Any, make: Callable[[Any], Any]) -> None:
+        """A result that is made of its spec when somebody reads it."""
+        late = self._tensors.get(id(t))
+        if late is not None and late.value is None:
+            late.make = lambda: make(late.spec)    # type: ignore[union-attr]
 
     def _checked(self, op: str, t: torch.Tensor, value: Any, written: Optional[Tensor] = None) -> Any:
         """The value has PyTorch's dtype and shape; no gradient flows where PyTorch lets none flow.
@@ -397,12 +410,14 @@ class Tracer(Memories, TorchDispatchMode):
         if _tracer is not None:
             raise createPoptorchError("A model cannot be compiled inside another model's forward()")
         _tracer = self
+        _record.excluded = self.options.source_location_excludes
         try:
             with blocks.recording(self.options.execution_strategy) as self._recorder, \
                     self._moduleScopes(root), _functions.taken(self), self:
                 return call()
         finally:
             _tracer = None
+            _record.excluded = ()
 
 
 def _as(value: Any, old: torch.dtype, new: torch.dtype) -> Any:

@@ -1,14 +1,14 @@
 """Operations that torch does not have. Each works on the CPU too."""
 
 import builtins
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, Callable, List, Optional, Sequence, Union
 
 import torch
 
 from . import _args, _trace
 from ._print import Print
-from .blocks import module_repr
-from .enums import MatMulSerializationMode, MultiConvPlanType
+from .blocks import MAX_DEVICES, module_repr
+from .enums import MatMulSerializationMode, MultiConvPlanType, OverlapMode
 from .errors import check, createPoptorchError
 
 
@@ -84,16 +84,26 @@ def set_available_memory(tensor: torch.Tensor, available_memory_proportion: floa
     return _tensor(tensor, "set_available_memory")
 
 
-def set_overlap_for_input(input_tensors: Any, mode: Any) -> Any:
-    """The tensors themselves. A hint that has no effect on our devices."""
-    del mode
-    return input_tensors
+def set_overlap_for_input(input_tensors: Any, mode: OverlapMode) -> Any:
+    """The tensors themselves, inputs of the model: transfer them while the device computes. It has no effect on our
+    devices, and is checked: see Options.TensorLocations.numIOTiles()."""
+    return _overlapping(input_tensors, mode, lambda tracer: tracer.overlapInput)
 
 
-def set_overlap_for_output(output_tensors: Any, mode: Any) -> Any:
-    """The tensors themselves. A hint that has no effect on our devices."""
-    del mode
-    return output_tensors
+def set_overlap_for_output(output_tensors: Any, mode: OverlapMode) -> Any:
+    """The tensors, for forward to return: transfer them while the device computes. It has no effect on our devices,
+    and is checked: it also needs OutputMode.All or OutputMode.Sum."""
+    return _overlapping(output_tensors, mode, lambda tracer: tracer.overlap.output)
+
+
+def _overlapping(value: Any, mode: Any, which: Callable) -> Any:
+    check(isinstance(mode, OverlapMode), f"mode must be a poptorch.OverlapMode, got {mode!r}")
+    tracer = _trace.tracer()
+    if tracer is None or mode == OverlapMode.NoOverlap:
+        return value
+    tensors: List[torch.Tensor] = []
+    tree = _args.flatten(value, tensors)
+    return _args.rebuild(tree, [which(tracer)(t) for t in tensors])
 
 
 def serializedMatMul(lhs: torch.Tensor, rhs: torch.Tensor, mode: Any, factor: int = 0,
@@ -317,8 +327,8 @@ def nearest(x: torch.Tensor, y: torch.Tensor, batch_x: Any = None, batch_y: Any 
 
 
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
-    """True: the device is the CPU this runs on, and there is always one."""
-    return num_ipus <= 1
+    """True for as many devices as a process can have: they are made of the CPU that this runs on."""
+    return num_ipus <= MAX_DEVICES
 
 
 def ipuHardwareVersion() -> int:

@@ -43,6 +43,19 @@ POPART_KEYS = frozenset((
     "syntheticDataMode", "virtualGraphMode",
 ))
 
+#: Those that change what a model does; the others are for hardware that our devices do not have.
+_POPART_USED = frozenset((
+    "autoRecomputation", "cachePath", "enableEngineCaching", "engineOptions", "instrumentWithHardwareCycleCounter",
+    "numIOTiles", "rearrangeAnchorsOnHost", "syntheticDataMode"))
+
+#: Settings that should change numbers and do not yet: {key: (value, its setter)}
+_POPART_MISSING = {
+    "enableFloatingPointChecks": (True, "Precision.enableFloatingPointExceptions(True)"),
+    "enableStochasticRounding": (True, "Precision.enableStochasticRounding(True)"),
+    "partialsTypeMatMuls": ("half", "Precision.setPartialsType(torch.half)"),
+    "automaticLossScalingSettings.enabled": (True, "Training.setAutomaticLossScaling(True)"),
+}
+
 _ENGINE_OPTIONS = "POPLAR_ENGINE_OPTIONS"
 
 #: Simulated devices by version: the kind in tessera.h, and the bytes of a tile.
@@ -170,11 +183,17 @@ class _PopartOptions(_Freezable):
         return self.set("patterns_level", level)
 
     def checkKeys(self) -> None:
-        """For compiling: an Error that names the keys nobody knows."""
+        """For compiling: an Error that names the keys nobody knows, and a word about those without effect."""
         known = POPART_KEYS | {"patterns", "patterns_level"}
         unknown = [k for k in self.options if k not in known and k[:k.find(".") + 1] not in known]
         if unknown:
             raise createPoptorchError(f"Unknown session option: {', '.join(sorted(unknown))}")
+        for key, value in self.options.items():
+            missing, setter = _POPART_MISSING.get(key, (None, ""))
+            if missing is not None and value == missing:
+                logger.warning("%s is not supported yet and has no effect", setter)
+            elif missing is None and key not in _POPART_USED:
+                logger.info("The session option %s has no effect on our devices", key)
 
     def toDict(self) -> Dict[str, Any]:
         """The options, by name."""
@@ -247,7 +266,7 @@ class _TrainingOptions(_Settings):
         return self
 
     def setAutomaticLossScaling(self, enabled: bool) -> "_TrainingOptions":
-        """Let the device choose the loss scale of float16 models. Default off."""
+        """Let the device choose the loss scale of float16 models. Default off; not supported yet, a warning says so."""
         check(isinstance(enabled, bool), f"Expected a bool but got {enabled!r}")
         self._checkNotFrozen()
         self._popart.set("automaticLossScalingSettings.enabled", enabled)
@@ -275,21 +294,22 @@ class _PrecisionOptions(_Settings):
                   half_float_casting=HalfFloatCastingBehavior.Default)
 
     def enableFloatingPointExceptions(self, enabled: bool) -> "_PrecisionOptions":
-        """Fail a run that divides by zero, overflows or meets a NaN. Default off."""
+        """Fail a run that divides by zero, overflows or meets a NaN. Default off; not supported yet, a warning says so."""
         check(isinstance(enabled, bool), f"Expected a bool but got {enabled!r}")
         self._checkNotFrozen()
         self._popart.set("enableFloatingPointChecks", enabled)
         return self
 
     def enableStochasticRounding(self, enabled: bool) -> "_PrecisionOptions":
-        """Round float16 results up or down at random, without bias. Default off."""
+        """Round float16 results up or down at random, without bias. Default off; not supported yet, a warning says so."""
         check(isinstance(enabled, bool), f"Expected a bool but got {enabled!r}")
         self._checkNotFrozen()
         self._popart.set("enableStochasticRounding", enabled)
         return self
 
     def setPartialsType(self, dtype: torch.dtype) -> "_PrecisionOptions":
-        """Accumulate matrix products and convolutions in torch.float (default) or torch.half."""
+        """Accumulate matrix products and convolutions in torch.float (default) or torch.half, which is not supported yet:
+        a warning says so."""
         if dtype not in (torch.float, torch.half):
             raise ValueError(f"partials type must be either torch.float or torch.half, got {dtype!r}")
         self._checkNotFrozen()
@@ -660,7 +680,8 @@ class Options(_Settings):
         return self
 
     def enableSyntheticData(self, enabled: bool) -> "Options":
-        """Run on random data made by the device, without host transfers."""
+        """Run on random data made by the device, without host transfers: arguments are checked and not read,
+        results are zeros. Also _Popart.set("syntheticDataMode", 1) for zeros and 3 for uniform numbers."""
         check(isinstance(enabled, bool), f"Expected a bool but got {enabled!r}")
         self._popart_options.set("syntheticDataMode", 2 if enabled else 0)
         return self
@@ -862,6 +883,14 @@ class Options(_Settings):
         kind, tile = _MODELS[self.ipu_version if self.exists("ipu_version") else _modelVersion()]
         small = self.uses_ipu_model and os.environ.get("POPTORCH_SMALL_IPU_MODEL", "0") == "1"
         return kind, memory or (_SMALL_TILES * tile if small else 0)
+
+    @property
+    def synthetic_data(self) -> int:
+        """syntheticDataMode: 0 for the host's data, 1 zeros, 2 normal, 3 uniform numbers."""
+        mode = self._popart_options.options.get("syntheticDataMode", 0)
+        if mode not in (0, 1, 2, 3):
+            raise createPoptorchError(f"syntheticDataMode is 0, 1, 2 or 3, got {mode!r}")
+        return int(mode)
 
     @property
     def cache_path(self) -> Optional[str]:

@@ -137,7 +137,7 @@ def test_int16_everywhere():
             self.b.add_(x)
             return self.b * torch.tensor([1, 2], dtype=torch.int16), (self.b + 0.5), x.float()
     net = Short()
-    model = inference(net)
+    model = inference(net, options().updatableNamedBuffers(["b"]))    # otherwise it is a constant
     x = torch.tensor([-7, 8], dtype=torch.int16)
     for n in (1, 2):
         a, b, c = model(x)
@@ -293,8 +293,10 @@ def test_new_tensors_are_the_devices(make, log):
     log()
     assert torch.equal(inference(lambda x: x + make())(X), expected)
     assert "[warning] No device set in torch." in log()
-    inference(lambda x: x + torch.ones(2, device=x.device))(X)
+    inference(lambda x: x + torch.ones(2, device=x.device) + torch.normal(x, x))(X)
     assert "No device set" not in log()
+    inference(lambda x: x + torch.normal(0.0, 1.0, (2,)))(X)
+    assert "No device set in torch.normal()" in log()
 
 
 def test_repeated_warnings(log):

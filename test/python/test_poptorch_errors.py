@@ -212,3 +212,37 @@ def test_parameters_in_no_group_and_strangers():
     _, model = training(Small(), optimizer=torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=1.0))
     with pytest.raises(KeyError):
         step(model)
+
+
+# --- what has no effect says so -------------------------------------------------------------------
+
+def test_settings_without_effect(log):
+    opts = options()
+    opts.Precision.enableStochasticRounding(True).enableFloatingPointExceptions(True).setPartialsType(torch.half)
+    opts.Training.setAutomaticLossScaling(True)
+    inference(lambda x: x + 1, opts)(torch.ones(1))
+    text = log()
+    for setter in ("enableStochasticRounding", "enableFloatingPointExceptions", "setPartialsType", "setAutomaticLossScaling"):
+        assert re.search(rf"\[warning\] \w+\.{setter}\(.*\) is not supported yet", text)
+    opts = options()
+    opts.Precision.enableStochasticRounding(False).setPartialsType(torch.float)
+    opts._Popart.set("outlineThreshold", 1.5).set("autoRecomputation", 1)
+    poptorch.setLogLevel("INFO")
+    try:
+        inference(lambda x: x + 1, opts)(torch.ones(1))
+    finally:
+        poptorch.setLogLevel("WARN")
+    text = log()
+    assert "[info] The session option outlineThreshold has no effect" in text
+    assert "not supported yet" not in text and "autoRecomputation" not in text
+
+
+def test_lines_of_files_to_skip(tmp_path):
+    (tmp_path / "helper_of_mine.py").write_text("def read(x):\n    return x.item()\n")
+    scope = {}
+    path = str(tmp_path / "helper_of_mine.py")
+    exec(compile(open(path).read(), path, "exec"), scope)
+    with pytest.raises(poptorch.Error, match=r"helper_of_mine\.py:2"):
+        inference(lambda x: scope["read"](x))(torch.ones(1))
+    with pytest.raises(poptorch.Error, match=r"test_poptorch_errors\.py:\d+"):
+        inference(lambda x: scope["read"](x), options().appendToLocationExcludes("helper_of"))(torch.ones(1))

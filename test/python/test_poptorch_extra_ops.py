@@ -324,6 +324,61 @@ def test_identities():
             call()
 
 
+def overlapping(forward, *args, mode=poptorch.OutputMode.All, tiles=32, strategy=None):
+    """The result of a function that is given the two functions, with the second mode of overlapping."""
+    opts = options().outputMode(mode).setExecutionStrategy(strategy or poptorch.ShardedExecution())
+    if tiles:
+        opts.TensorLocations.numIOTiles(tiles)
+    how = poptorch.OverlapMode.OverlapDeviceIterationLoop
+    return inference(lambda *xs: forward(lambda t: poptorch.set_overlap_for_input(t, how),
+                                         lambda t: poptorch.set_overlap_for_output(t, how), *xs), opts)(*(args or (X, X)))
+
+
+def test_overlapping_is_an_identity():
+    def forward(i, o, x, y):
+        (x, more), z = i((x, {"y": y})), y + 1
+        s = x + more["y"]
+        return o([s, z]), s    # s itself can be returned too
+
+    for mode in (poptorch.OutputMode.All, poptorch.OutputMode.Sum):
+        (a, b), c = overlapping(forward, mode=mode)
+        assert torch.equal(a, X + X) and torch.equal(b, X + 1) and torch.equal(c, a)
+    assert torch.equal(overlapping(lambda i, o, x, y: i(x) + y, mode=poptorch.OutputMode.Final), X + X)    # inputs only
+    assert torch.equal(overlapping(lambda i, o, x, y: o(i(x)), strategy=poptorch.PipelinedExecution()), X)    # one device
+
+
+def two_devices(i, o, x, y):
+    with poptorch.Block("a", ipu_id=0):
+        x = i(x) + 1
+    with poptorch.Block("b", ipu_id=1):
+        return x * y
+
+
+@pytest.mark.parametrize("forward, match, settings", [
+    (lambda i, o, x, y: i(x), "set_overlap_for_input needs.*numIOTiles", {"tiles": 0}),
+    (lambda i, o, x, y: o(x + y), "set_overlap_for_output needs.*numIOTiles", {"tiles": 0}),
+    (lambda i, o, x, y: o(x + y), "OutputMode.All or OutputMode.Sum; the model has Final",
+     {"mode": poptorch.OutputMode.Final}),
+    (lambda i, o, x, y: i(x + y), "not an input of the model", {}),
+    (lambda i, o, x, y: (x * 2, i(x)), "must be the first operation on an input", {}),
+    (lambda i, o, x, y: (o(x + y),) * 2, "returned 2 times", {}),
+    (lambda i, o, x, y: (o(x + y), x)[1], "returned 0 times", {}),
+    (lambda i, o, x, y: (lambda z: (z, z * 2))(o(x + y)), "used for nothing else", {}),
+    (two_devices, "not supported with poptorch.PipelinedExecution", {"strategy": poptorch.PipelinedExecution("a", "b")})])
+def test_overlapping_misuse(forward, match, settings):
+    with pytest.raises(poptorch.Error, match=match):
+        overlapping(forward, **settings)
+
+
+def test_overlapping_needs_a_mode():
+    for function in (poptorch.set_overlap_for_input, poptorch.set_overlap_for_output):
+        with pytest.raises(AssertionError, match="OverlapMode"):
+            function(X, "no_overlap")
+        for mode in poptorch.OverlapMode:
+            assert function(X, mode) is X    # on the CPU
+        assert torch.equal(inference(lambda x: function(x, poptorch.OverlapMode.NoOverlap))(X), X)    # needs nothing
+
+
 def test_names_of_operations():
     def forward(x):
         with poptorch.NameScope("outer"), poptorch.NameScope("inner"):
@@ -343,6 +398,7 @@ def test_control_misuse(call):
 
 
 def test_queries(capsys):
+    assert poptorch.ipuHardwareIsAvailable(64) and not poptorch.ipuHardwareIsAvailable(65)    # a process's most
     assert poptorch.ipuHardwareIsAvailable() and isinstance(poptorch.ipuHardwareVersion(), int)
     assert not poptorch.isRunningOnIpu()
     for level in ("TRACE", "DEBUG", "INFO", "WARN", "ERR", "OFF", "TRACE_ALL", "DEBUG_IR", 0, 1, 2, 3, 4, 6):

@@ -323,6 +323,48 @@ def test_random_state_survives_detaching():
     assert not torch.equal(other(x), first)
 
 
+# --- synthetic data -------------------------------------------------------------------------------
+
+def synthetic(mode=None, rate=0.5):
+    """(how much a call changed the weights, its results, the executor); the data of the call cannot be trained on."""
+    torch.manual_seed(0)
+    opts = options().deviceIterations(2).outputMode(MODES.All)
+    if mode is None:
+        opts.enableSyntheticData(True)
+    else:
+        opts._Popart.set("syntheticDataMode", mode)
+    net = Small()
+    before = net.fc.weight.detach().clone()
+    _, model = training(net, opts, torch.optim.SGD(net.parameters(), lr=rate))
+    out = model(torch.full((8, 3), float("nan")), torch.zeros(8, 2))
+    return net.fc.weight.detach() - before, out, model
+
+
+def test_synthetic_data():
+    change, (y, loss), model = synthetic()
+    assert torch.isfinite(change).all() and change.abs().max() > 0    # the host's data was not read
+    assert y.shape == (8, 2) and loss.shape == (2,) and not y.any() and not loss.any()    # and none came back
+    assert model.getLatency() == model.getComputeLatency() == (0.0, 0.0, 0.0)
+    assert torch.equal(synthetic(2)[0], change)    # mode 2 is what enableSyntheticData chooses
+    assert not synthetic(1)[0].any()    # zeros: only the bias has a gradient
+    uniform = synthetic(3)[0]
+    assert uniform.any() and not torch.equal(uniform, change)
+    with pytest.raises(poptorch.Error, match="Shape mismatch"):    # arguments are checked all the same
+        model(torch.zeros(8, 4), torch.zeros(8, 2))
+    with pytest.raises(poptorch.Error, match="syntheticDataMode is 0, 1, 2 or 3"):
+        synthetic(4)
+    assert torch.isnan(synthetic(0)[0]).all()
+
+
+def test_synthetic_classes_are_in_range():
+    def forward(x, t):
+        x.add_(1)
+        return F.embedding(t, x)
+    x = torch.ones(4, 2)
+    out = inference(forward, options().enableSyntheticData(True))(x, torch.full((1000,), 3))
+    assert not out.any() and x.tolist() == [[1, 1]] * 4    # nor is an input written back
+
+
 # --- times ----------------------------------------------------------------------------------------
 
 def test_perf_counters():
@@ -455,13 +497,97 @@ def test_anchors_have_their_own_modes():
     torch.testing.assert_close(gradients[:2], before.b.bias.grad)
 
 
+class Stateful(Deep):
+    """Random, and with a buffer that every micro-batch changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("n", torch.zeros(1))
+
+    def forward(self, x, t):
+        self.n.add_(1)
+        y = self.b(F.dropout(torch.relu(self.a(x)), 0.5))
+        return y, F.mse_loss(y, t)
+
+
+def stateful(anchors):
+    torch.manual_seed(0)
+    opts = options().deviceIterations(4).randomSeed(1).outputMode(MODES.All).logCycleCount(True)
+    opts.Training.gradientAccumulation(2)
+    for short, args in anchors.items():
+        opts.anchorTensor(short, *args)
+    net = Stateful()
+    before = net.a.bias.detach().clone()
+    _, model = training(net, opts, poptorch.optim.SGD(net.parameters(), lr=0.1, momentum=0.5))
+    out = model(torch.arange(48.0).view(16, 3) / 48, torch.ones(16, 2))
+    return net, before, model, out
+
+
+@pytest.fixture(scope="module")
+def followed():
+    """A model whose states are anchored in every mode, after a call."""
+    names = {"g": "Gradient___a.bias", "u": "UpdatedVar___a.bias", "w": "a.bias", "m": "Accl1___a.bias", "n": "n",
+             "s": "Accum___a.bias", "lr": "learningRate___default"}
+    anchors = {short + kind: (name, *how) for short, name in names.items() for kind, how in (
+        ("", (MODES.All,)), ("_final", (MODES.Final,)), ("_sum", (MODES.Sum,)), ("_every", (MODES.EveryN, 2)))}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TESSERA_CACHE_DIR", "")
+        return stateful(anchors)
+
+
+def test_anchors_of_states_over_time(followed):
+    net, before, model, _ = followed
+    all_of = {name: model.getAnchoredTensor(name).view(4, 2, -1) for name in ("g", "u", "w", "m", "n", "s")}
+    weight, velocity = before, torch.zeros(4)
+    for d in range(4):
+        g = all_of["g"][d]
+        for a, (w, v) in enumerate(((weight, velocity), (weight - 0.1 * (0.5 * velocity + g.mean(0)),
+                                                         0.5 * velocity + g.mean(0)))):
+            torch.testing.assert_close(all_of["u"][d, a], w)    # an update comes with the last of its micro-batches
+            torch.testing.assert_close(all_of["m"][d, a], v)
+            torch.testing.assert_close(all_of["s"][d, a], g[:a + 1].sum(0))
+            assert all_of["n"][d, a].item() == 2 * d + a + 1    # a buffer changes with each
+        weight, velocity = all_of["u"][d, 1], all_of["m"][d, 1]
+    assert torch.equal(all_of["w"], all_of["u"]) and torch.equal(all_of["u"][-1, -1], net.a.bias.detach())
+
+
+def test_anchors_of_states_in_all_modes(followed):
+    model = followed[2]
+    for name in ("g", "u", "w", "m", "n", "s"):
+        every = model.getAnchoredTensor(name).view(4, 2, -1)
+        assert torch.equal(model.getAnchoredTensor(f"{name}_final"), every[-1, -1])
+        assert torch.equal(model.getAnchoredTensor(f"{name}_every").view(2, 2, -1), every[1::2])
+        torch.testing.assert_close(model.getAnchoredTensor(f"{name}_sum"), every.sum((0, 1)))
+    assert model.getAnchoredTensor("lr").tolist() == pytest.approx([0.1] * 8)    # a number: one for each
+    assert model.getAnchoredTensor("lr_final").item() == pytest.approx(0.1)
+
+
+def test_anchors_of_states_change_nothing(followed):
+    net, _, model, out = followed
+    plain, _, other, expected = stateful({})
+    assert all(torch.equal(a, b) for a, b in zip(out, expected)) and torch.equal(net.a.bias, plain.a.bias)
+    assert model.rng_state == other.rng_state and len(model.getPerfCounters()["input"][0]) == 8
+    assert model.cycleCount() > 0 and len(model.getPerfCounters()["output"][0]) == 8
+    before = model.getPerfCounters()
+    model.detachFromDevice()
+    assert model.getPerfCounters() == before
+
+
+def test_anchors_of_states_of_replicas():
+    net, before, model, x, t = anchored({"w": ("a.bias", MODES.All), "f": ("UpdatedVar___a.bias",)},
+                                        options().replicationFactor(2).deviceIterations(2))
+    w = model.getAnchoredTensor("w").view(2, 2, 4)
+    assert torch.equal(w[1, 0], net.a.bias) and torch.equal(w[:, 0], w[:, 1]) and not torch.equal(w[0], w[1])
+    assert torch.equal(model.getAnchoredTensor("f"), w[1].flatten())    # one for each replica
+
+
 def test_anchors_that_are_not_there():
     with pytest.raises(poptorch.Error, match="no tensor Accl9___x"):
         anchored({"a": ("Accl9___x",)})
     with pytest.raises(poptorch.Error, match="no tensor Gradient___missing"):
         anchored({"a": ("Gradient___missing",)})
-    with pytest.raises(poptorch.Error, match="only OutputMode.Final is supported yet"):
-        anchored({"a": ("UpdatedVar___a.bias", MODES.All)}, options().deviceIterations(2))
+    with pytest.raises(poptorch.Error, match="no tensor Accum___a.bias"):    # without accumulation there is none
+        anchored({"a": ("Accum___a.bias",)})
     opts = options()
     opts.anchorTensor("a", "input")
     model = inference(lambda x: x + 1, opts)

@@ -7,7 +7,8 @@ import torch
 import torch.nn as nn
 
 import poptorch
-from poptorch_helpers import Counting, Small, inference, nothing_cached, options, step, training  # noqa: F401
+from poptorch_helpers import (Counting, Small, inference, log, nothing_cached, options, step,  # noqa: F401
+                              training)
 
 
 class Tied(nn.Module):
@@ -204,6 +205,48 @@ def test_tied_unused_and_integer_states():
     assert "unused.weight" not in model.getTensorNames() and "b.weight" not in model.getTensorNames()
     assert net.a.weight is net.b.weight and net.count.item() == 7
     assert all(torch.equal(v, unused[k]) for k, v in net.unused.state_dict().items())
+
+
+class Whole(nn.Module):
+    """Buffers and a parameter of whole numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("n", torch.tensor([3]))
+        self.register_buffer("mask", torch.tensor([True, False]))
+        self.w = nn.Parameter(torch.tensor([2, 5]), requires_grad=False)
+
+    def forward(self, x):
+        self.n.add_(1)
+        return torch.where(self.mask, x * self.n, x * self.w)
+
+
+def test_whole_numbers_are_constants(log):
+    net = Whole()
+    model = inference(net)
+    for _ in range(2):
+        assert model(torch.ones(2)).tolist() == [4, 5]    # each run begins with 3
+    assert "forward() writes to n, which holds whole numbers" in log()
+    model.copyWeightsToHost()
+    assert net.n.item() == 3 and not {"n", "mask", "w"} & set(model.getTensorNames())
+    with torch.no_grad():
+        net.n.fill_(10)
+        net.w.fill_(7)
+    model.copyWeightsToDevice()
+    assert model(torch.ones(2)).tolist() == [4, 5]
+    model = inference(net, options().updatableNamedBuffers(["n"]))    # asked for, so it is none
+    assert [model(torch.ones(2)).tolist() for _ in range(2)] == [[11, 7], [12, 7]] and not log().count("writes to")
+    net.n.fill_(20)
+    model.copyNamedBuffersToDevice()
+    assert model(torch.ones(2)).tolist() == [21, 7]
+
+
+def test_batch_norm_does_not_count(log):
+    net = nn.BatchNorm1d(2)
+    model = inference(net)
+    model(torch.randn(4, 2))
+    model.copyWeightsToHost()
+    assert net.num_batches_tracked.item() == 0 and net.running_mean.abs().sum() > 0 and "writes to" not in log()
 
 
 @pytest.mark.parametrize("rebind", [lambda m: setattr(m, "n", m.n + 1), lambda m: delattr(m, "n")])

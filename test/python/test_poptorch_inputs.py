@@ -1,0 +1,129 @@
+"""Gradients of inputs, which forward asks for and returns, and arguments that later calls must repeat."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+import poptorch
+from poptorch_helpers import inference, nothing_cached, options, training  # noqa: F401
+
+#: Functions of a [2, 2, 6, 6] tensor, weights and labels: every kind of backward operation once.
+DIFFERENTIATED = {
+    "products": lambda x, w, t: (x @ x.transpose(2, 3)) * x.sum(), "std": lambda x, w, t: x.std(1),
+    "pieces": lambda x, w, t: torch.cat([x[:, 1:] ** 3, x[:, :1, [0, 2]].repeat(1, 1, 3, 1)]),
+    "conv": lambda x, w, t: F.conv2d(x, w, stride=2, padding=1, dilation=(1, 2)), "norm": lambda x, w, t: x.norm(),
+    "transposed": lambda x, w, t: F.conv_transpose2d(x, w[:2], stride=2, padding=1, output_padding=1),
+    "grouped": lambda x, w, t: F.conv1d(x.flatten(2), w[:2, :1, 0], groups=2), "relu": lambda x, w, t: F.relu(x),
+    "max": lambda x, w, t: F.max_pool2d(x, 3, 2, 1), "max3": lambda x, w, t: F.max_pool3d(x, 2),
+    "avg": lambda x, w, t: F.avg_pool2d(x, 3, 2, 1, True, False), "elu": lambda x, w, t: F.elu(x),
+    "avg1": lambda x, w, t: F.avg_pool1d(x.flatten(2), 4), "avg3": lambda x, w, t: F.avg_pool3d(x, 2),
+    "adaptive": lambda x, w, t: F.adaptive_avg_pool2d(x, (3, 2)), "leaky": lambda x, w, t: F.leaky_relu(x),
+    "gelu": lambda x, w, t: F.gelu(x), "silu": lambda x, w, t: F.silu(x), "tanh": lambda x, w, t: torch.tanh(x),
+    "sigmoid": lambda x, w, t: torch.sigmoid(x), "softplus": lambda x, w, t: F.softplus(x),
+    "hardtanh": lambda x, w, t: F.hardtanh(x), "softmax": lambda x, w, t: F.softmax(x, 1),
+    "log_softmax": lambda x, w, t: F.log_softmax(x, -1), "layer": lambda x, w, t: F.layer_norm(x, x.shape[2:]),
+    "group": lambda x, w, t: F.group_norm(x, 2), "instance": lambda x, w, t: F.instance_norm(x),
+    "batch": lambda x, w, t: F.batch_norm(x, None, None, training=True), "max_of": lambda x, w, t: x.amax((1, 2)),
+    "mse": lambda x, w, t: F.mse_loss(x, x.detach() * 2), "l1": lambda x, w, t: F.l1_loss(x, x.detach() * 2),
+    "smooth": lambda x, w, t: F.smooth_l1_loss(x, x.detach() * 2, beta=0.5),
+    "nll": lambda x, w, t: F.cross_entropy(x.flatten(1), t),
+    "weighted": lambda x, w, t: F.nll_loss(F.log_softmax(x[:, :, 0, 0], 1), t, w[0, 0, 0, :2]),
+    "spatial": lambda x, w, t: F.cross_entropy(x[:, :, 0], t.view(2, 1).repeat(1, 6), ignore_index=0, reduction="sum"),
+    "bce": lambda x, w, t: F.binary_cross_entropy_with_logits(x, x.detach()),
+    "kl": lambda x, w, t: F.kl_div(x, x.detach().softmax(1), reduction="sum"),
+}
+
+
+def test_gradients_of_inputs():
+    def forward(x, w, t):
+        x.requires_grad_()
+        out = {}
+        for name, function in DIFFERENTIATED.items():
+            y = function(x, w, t)
+            out[name], = torch.autograd.grad((y * y).sum(), x)
+        return out
+    torch.manual_seed(0)
+    args = torch.randn(2, 2, 6, 6), torch.linspace(-1, 1, 54).view(3, 2, 3, 3), torch.tensor([1, 0])
+    out = inference(forward)(*args)
+    assert not args[0].requires_grad
+    for name, gradient in forward(*args).items():
+        torch.testing.assert_close(out[name], gradient, rtol=1e-4, atol=1e-5, msg=name)
+
+
+class Attacked(nn.Module):
+    """Returns the gradient of its loss with respect to its input."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.fc, self.conv, self.how = nn.Linear(6, 3), nn.Conv1d(2, 4, 3, groups=2), how
+
+    def forward(self, x, t):
+        x.requires_grad_()
+        loss = F.cross_entropy(self.fc(torch.tanh(self.conv(x)).mean(1)), t)
+        if self.how == "backward":
+            loss.backward()
+            return loss, x.grad
+        return loss, torch.autograd.grad(loss, x)[0]
+
+
+@pytest.mark.parametrize("how", ["grad", "backward"])
+def test_gradients_of_inputs_in_training(how):
+    torch.manual_seed(0)
+    net = Attacked(how)
+    reference = copy.deepcopy(net)
+    _, model = training(net)
+    x, t = torch.randn(4, 2, 8), torch.tensor([0, 1, 2, 0])
+    loss, gradient = model(x, t)
+    expected = reference(x.clone(), t)
+    torch.testing.assert_close(gradient, expected[1])
+    torch.testing.assert_close(loss, expected[0].detach())
+    reference.zero_grad()
+    F.cross_entropy(reference.fc(torch.tanh(reference.conv(x)).mean(1)), t).backward()
+    for ours, wanted in zip(net.parameters(), reference.parameters()):
+        torch.testing.assert_close(ours.detach(), (wanted - 0.5 * wanted.grad).detach())
+        assert ours.grad is None    # forward ran on the host once, which leaves nothing behind
+
+
+def test_the_number_of_arguments_stays():
+    model = inference(lambda *xs: sum(xs))
+    x = torch.ones(2)
+    assert model(x, x).tolist() == [2, 2]
+    with pytest.raises(poptorch.Error, match="mismatch for args.*2 but got 3(.|\n)*destroy"):
+        model(x, x, x)
+    model = poptorch.inferenceModel(lambda x, y=None: x if y is None else x + y, options())
+    model(x)
+    with pytest.raises(poptorch.Error, match=r"Number of positional arguments mismatch: expected 1 \(x\) but got 2"):
+        model(x, x)
+    model.destroy()
+    assert model(x, x).tolist() == [2, 2]    # compiled for these now
+
+
+def test_a_registered_type_comes_before_its_bases():
+    class Base:
+        def __init__(self, t):
+            self.t = t
+
+    class Derived(Base):
+        pass
+
+    class Parser(poptorch.ICustomArgParser):
+        def __init__(self, factor):
+            self.factor = factor
+
+        def yieldTensors(self, struct):
+            yield struct.t * self.factor
+
+        def reconstruct(self, original_structure, tensor_iterator):
+            return type(original_structure)(next(tensor_iterator))
+
+    try:
+        for kind, factor in ((Base, 2), (Derived, 3)):
+            poptorch.registerCustomArgParser(kind, Parser(factor))
+        model = inference(lambda a, b: (a.t, b.t))
+        assert [t.item() for t in model(Base(torch.ones(1)), Derived(torch.ones(1)))] == [2, 3]
+    finally:
+        for kind in (Base, Derived):
+            poptorch.registerCustomArgParser(kind, None)
