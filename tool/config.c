@@ -24,6 +24,8 @@ static int read_line(const command *c, char *line)
         return usage_error(c->name, "there is no option --%s", line);
     if (given(o->target))
         return TOOL_OK;
+    if (o->kind != KIND_TEXT && o->kind != KIND_WORD)
+        return option_read(c, o, value);
     value = strdup(value); /* it stays */
     return value ? option_read(c, o, value) : failure("out of memory for the options");
 }
