@@ -66,7 +66,8 @@ def test_stages_and_devices_give_the_same_bits(tool, data, tmp_path):
     for name, more in {"four": ["--stages", "B1|B2|B3|B4", "--queue-depth", 1],
                        "cut": ["--devices", 3, "--recompute", "--offload", "optimizer,activations"],
                        "back": ["--stages", " B1 | B2 | B3 , B4@0 ", "--strategy", "sharded"],
-                       "phases": ["--stages", "B1 / B2 | B3,B4@1", "--schedule", "phased", "--separate-backward"]}.items():
+                       "phases": ["--stages", "B1 / B2 | B3,B4@1", "--schedule", "phased",
+                                  "--separate-backward"]}.items():
         tool(*args, *more, "--output", f"{name}.pth")
         assert (tmp_path / f"{name}.pth").read_bytes() == one, name
     out = tool(*args, "--devices", 2, "--output", "cut.pth")
@@ -167,7 +168,8 @@ def test_plan(tool):
 
 
 def test_plan_of_phases(tool):
-    args = ["plan", "mnist-pipeline", "--training", "--gradient-accumulation", 2, "--stages", "B1|B2|B3|B4", "--schedule"]
+    args = ["plan", "mnist-pipeline", "--training", "--gradient-accumulation", 2, "--stages", "B1|B2|B3|B4",
+            "--schedule"]
     text = tool(*args, "phased")
     assert "1 device, 4 phases\n" in text and re.search(r"^host memory +\d", text, re.M)
     assert re.search(r"^2 +0 +F +\S+ KiB +\S+ KiB  in: 2 weights; out: 1 activations$", text, re.M)

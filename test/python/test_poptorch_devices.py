@@ -228,13 +228,17 @@ def test_phases_of_a_unet(compiled):
     assert asked["offload"] == 15 and asked["offload_by_pass"] and asked["separate_backward"]
 
 
+def weights_on_chip(opts):
+    settings = poptorch.TensorLocationSettings
+    opts.TensorLocations.setWeightLocation(settings().useOnChipStorage(True))
+    opts.TensorLocations.setOptimizerLocation(settings().minElementsForOffChip(100))
+
+
 @pytest.mark.parametrize("change, liveness, offload, by_pass", [
     (None, poptorch.Liveness.AlwaysLive, 0, False),
     (None, poptorch.Liveness.OffChipAfterFwdNoOverlap, 15, True),
     (offloaded("Weight"), poptorch.Liveness.AlwaysLive, 2, False),
-    (lambda opts: opts.TensorLocations.setWeightLocation(
-        poptorch.TensorLocationSettings().useOnChipStorage(True)).setOptimizerLocation(
-        poptorch.TensorLocationSettings().minElementsForOffChip(100)), poptorch.Liveness.OffChipAfterEachPhase, 13, False)])
+    (weights_on_chip, poptorch.Liveness.OffChipAfterEachPhase, 13, False)])
 def test_what_stays_between_phases(change, liveness, offload, by_pass, compiled):
     strategy = poptorch.SerialPhasedExecution("B1", "B2", ["B3", "B4"]).setTensorsLiveness(liveness)
     assert_same_bits(Tied, strategy, change)
