@@ -221,6 +221,33 @@ static void comments_names_and_spacing(void **state)
     free(back);
 }
 
+static void shares_read_back(void **state)
+{
+    static const char text[] = "graph g\n"
+                               "state %w : f32[5,7] full(0.0, 0.0) trained\n"
+                               "state %w.momentum : f32[16] full(0.0, 0.0) moment share 4 of %w\n"
+                               "state %w.share : f32[16] full(0.0, 0.0) share 4 of %w\n"
+                               "%3 : f32[16] = add(%w.share, %w.momentum)\n"
+                               "output y = %3\n";
+    ts_graph *g;
+    char *back = again(text);
+
+    (void)state;
+    assert_string_equal(back, text);
+    assert_ok(ts_graph_parse(text, &g));
+    assert_int_equal(g->states[1].use, TS_USE_MOMENT);
+    assert_int_equal(g->states[2].use, TS_USE_SHARE);
+    assert_int_equal(g->states[2].parts, 4);
+    assert_ptr_equal(g->states[2].of, g->states[0].value);
+    ts_graph_free(g);
+    assert_int_equal(ts_graph_parse("graph g\nstate %w : f32[4] full(0.0, 0.0) share 4 %w\n", &g),
+                     TS_ERR_PARSE);
+    assert_int_equal(
+        ts_graph_parse("graph g\nstate %w : f32[4] full(0.0, 0.0) share 4 of %v\n", &g),
+        TS_ERR_PARSE);
+    free(back);
+}
+
 /* A built graph, places and all: built, printed, read and printed it is the same but for ids. */
 static void built_graphs_read_back(void **state)
 {
@@ -559,11 +586,12 @@ static void mutations_are_harmless(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_op_round_trips),         cmocka_unit_test(the_whole_grammar),
-        cmocka_unit_test(comments_names_and_spacing),   cmocka_unit_test(built_graphs_read_back),
-        cmocka_unit_test(errors_say_what_and_where),    cmocka_unit_test(errors_carry_the_place),
-        cmocka_unit_test(deep_nesting_is_refused),      cmocka_unit_test(long_texts_are_quick),
-        cmocka_unit_test(every_truncation_is_harmless), cmocka_unit_test(mutations_are_harmless),
+        cmocka_unit_test(every_op_round_trips),   cmocka_unit_test(shares_read_back),
+        cmocka_unit_test(the_whole_grammar),      cmocka_unit_test(comments_names_and_spacing),
+        cmocka_unit_test(built_graphs_read_back), cmocka_unit_test(errors_say_what_and_where),
+        cmocka_unit_test(errors_carry_the_place), cmocka_unit_test(deep_nesting_is_refused),
+        cmocka_unit_test(long_texts_are_quick),   cmocka_unit_test(every_truncation_is_harmless),
+        cmocka_unit_test(mutations_are_harmless),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

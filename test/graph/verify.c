@@ -208,6 +208,31 @@ static void update_too_early(ts_graph *g)
     g->updates[1].phase = 0;
 }
 
+static void share(ts_graph *g, int64_t count, ts_value *of)
+{
+    ts_value *v = ts_graph_add_state(g, "s", ts_type_of(TS_F32, 1, &count), (ts_init){0}, false);
+
+    g->states[v->index].use = TS_USE_SHARE;
+    g->states[v->index].of = of;
+    g->states[v->index].parts = 2;
+}
+
+static void share_too_small(ts_graph *g)
+{
+    share(g, 1, g->states[0].value);
+}
+
+static void share_of_nothing(ts_graph *g)
+{
+    share(g, 1 << 20, NULL);
+}
+
+static void state_behind_share(ts_graph *g)
+{
+    share(g, 1 << 20, g->states[0].value);
+    ts_graph_add_state(g, "late", ts_type_scalar(TS_F32), (ts_init){0}, false);
+}
+
 static void update_twice(ts_graph *g)
 {
     ts_graph_add_update(g, g->states[1].value, g->values[7], 0);
@@ -281,6 +306,16 @@ static const struct {
      "graph g: an update has another type than its state (%b: f32[3,4] and f32[2,4])", ""},
     {update_phase, "graph g: an update is in no phase, or takes a value of a later one (%b)", ""},
     {update_too_early, "graph g: an update is in no phase, or takes a value of a later one (%w)",
+     ""},
+    {share_too_small,
+     "graph g: a share needs a state that lies before it, and all shares room for all of it (%s)",
+     ""},
+    {share_of_nothing,
+     "graph g: a share needs a state that lies before it, and all shares room for all of it (%s)",
+     ""},
+    {state_behind_share,
+     "graph g: a share needs a state that lies before it, and all shares room for all of it "
+     "(%late)",
      ""},
     {update_twice, "graph g: a state is updated twice in one phase (%b)", ""},
     {update_hazard, "graph g: an update takes a state that the same phase updates before (%b)", ""},
