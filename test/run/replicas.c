@@ -397,6 +397,7 @@ static void shards_give_the_same_bits(void **state)
 {
     static const char *const first[] = {"B1"}, *const second[] = {"B2"};
     ts_stage stages[] = {{first, 1, .device = 0}, {second, 1, .device = 1}};
+    ts_stage phases[] = {{first, 1, .phase = 0}, {second, 1, .phase = 1}};
     ts_optimizer adam = ts_adamw(0.01), sgd = ts_sgd(0.05), rms = ts_rmsprop(0.01), clipped = adam;
     struct {
         int64_t batch;
@@ -406,6 +407,12 @@ static void shards_give_the_same_bits(void **state)
         {3, {.optimizer = &sgd, .nstages = 2, .stages = stages}}, /* channels last */
         {4, {.optimizer = &clipped, .accumulate_running = true}},
         {2, {.optimizer = &rms, .offload = 7, .accumulate_sum = true}},
+        {2,
+         {.optimizer = &adam,
+          .schedule = TS_PHASED,
+          .nstages = 2,
+          .stages = phases,
+          .offload = TS_OFFLOAD_ALL}},
         {2, {.optimizer = &rms, .executor = TS_EXEC_REFERENCE}},
     };
 
