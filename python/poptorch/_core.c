@@ -572,6 +572,39 @@ static PyObject *engine_times(engine_object *self, PyObject *unused)
     return list;
 }
 
+static PyObject *engine_trace(engine_object *self, PyObject *args)
+{
+    int capacity;
+
+    if (!PyArg_ParseTuple(args, "i", &capacity))
+        return NULL;
+    if (ts_engine_trace(self->e, capacity))
+        return core_fail();
+    Py_RETURN_NONE;
+}
+
+/* [(replica, device, section, update, micro-batch, start, end)] since trace() */
+static PyObject *engine_events(engine_object *self, PyObject *unused)
+{
+    int n;
+    const ts_trace_event *x = ts_engine_events(self->e, &n);
+    PyObject *list = PyList_New(n);
+
+    (void)unused;
+    for (int i = 0; list && i < n; i++) {
+        PyObject *row = Py_BuildValue("(iiiOLdd)", x[i].replica, x[i].device, x[i].section,
+                                      x[i].update ? Py_True : Py_False, (long long)x[i].micro_batch,
+                                      x[i].start, x[i].end);
+
+        if (!row) {
+            Py_DECREF(list);
+            return NULL;
+        }
+        PyList_SET_ITEM(list, i, row);
+    }
+    return list;
+}
+
 /* Between a state of the engine and the caller's memory. */
 static PyObject *engine_move(engine_object *self, PyObject *args, bool write)
 {
@@ -673,6 +706,10 @@ static PyMethodDef engine_methods[] = {
     CORE_METHOD("set_rng", engine_set_rng, METH_VARARGS, "set_rng(seed, step)"),
     CORE_METHOD("times", engine_times, METH_NOARGS,
                 "times() -> [(begun, computed, given)] of the last run's micro-batches"),
+    CORE_METHOD("trace", engine_trace, METH_VARARGS,
+                "trace(capacity): keep so many events of several devices; 0: none"),
+    CORE_METHOD("events", engine_events, METH_NOARGS,
+                "events() -> [(replica, device, section, update, micro-batch, start, end)]"),
     CORE_METHOD("cycles", engine_cycles, METH_NOARGS, "cycles() -> that the last run took"),
     CORE_METHOD("slots", engine_slots, METH_NOARGS,
                 "slots() -> micro-batch results that a run returns"),

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
-from . import _args, _compile, _core, _file, _groups, _native, _state, _times, _wrap, blocks, optim
+from . import _args, _compile, _core, _file, _groups, _native, _profile, _state, _times, _wrap, blocks, optim
 from ._batching import Batching
 from ._logging import logger
 from .enums import ConnectionType, OutputMode
@@ -100,6 +100,7 @@ class PoplarExecutor:
         self._followed: Dict[str, List[torch.Tensor]] = {}    # states in the last call
         self._synthetic: Optional[List[torch.Tensor]] = None    # inputs in place of the host's
         self._warned_contiguous = False
+        self._trace: Optional[_profile.Trace] = None    # of the first runs, if that is asked for
         self._batching = Batching(self._options, training)
         self._groups: Dict[int, Tuple[torch.nn.Parameter, _groups.Grouping]] = {}    # of replicaGrouping(), by id
         if training:
@@ -340,6 +341,7 @@ class PoplarExecutor:
         program = self._compiled()
         with _native.nativeErrors():
             self._engine = _core.Engine(program.executable, self._seed(), 0, program.host, *self._processes())
+        self._trace = _profile.start(program.executable, self._options, self._training)
         self._prepareRun()
         self._upload()
         for name, t in self._saved_state.items():
@@ -605,10 +607,14 @@ class PoplarExecutor:
         if program.has_loss:    # type: ignore[union-attr]
             addresses.append(None)
         try:
+            if self._trace is not None and self._trace.left:
+                self._trace.before(self._engine)
             if self._batching.runs == 1:
                 self._engine.run([t.data_ptr() for t in given], addresses)
             else:
                 self._runEach(given, outs, addresses)
+            if self._trace is not None and self._trace.left:
+                self._trace.after(self._engine)
         except _core.Error as e:
             raise _native.coreError(e) from None
         self._stale = self._state_stale = self._training

@@ -21,7 +21,7 @@ static const char magic[8] = "\x89TSE\r\n\x1a\n";
 enum { MANIFEST, OBJECT, SOURCE, GRAPH, PARTS };
 static const char *const part_names[PARTS] = {"manifest", "shared object", "C source", "graph"};
 enum {
-    VERSION = 1,
+    VERSION = 2,
     TABLE = 16,
     ROW = 8 + 8 + SHA256_DIGEST_LENGTH,
     CHECKSUM = TABLE + PARTS * ROW,

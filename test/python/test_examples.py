@@ -56,6 +56,7 @@ def test_the_seed_repeats_a_run(build_dir, fashion):
             for seed, threads in ((1, 1), (1, 3), (2, 2))]
     assert runs[0].stderr == runs[1].stderr != runs[2].stderr
     assert runs[0].stdout == runs[1].stdout
+    assert (tmp_path / "p" / "training" / "trace.json").exists()
 
 
 def test_pipelines_give_the_same(build_dir, fashion, tmp_path):

@@ -1,5 +1,7 @@
 """Several devices: where blocks run changes no number, replicas are a larger batch, and what cannot be is an error."""
 
+import json
+
 import pytest
 import torch
 import torch.nn as nn
@@ -569,3 +571,30 @@ def test_buffers_of_replicas_that_the_engine_lacks():
             return super().forward(poptorch.ipu_print_tensor(x))
     with pytest.raises(poptorch.Error, match="calls the host are not supported yet"):
         inference(Net(), options().replicationFactor(2).broadcastBuffers(False))(torch.zeros(2))
+
+
+# --- profiles ---
+
+@pytest.mark.parametrize("strategy, ipus", [(four, 4), (one_device, 1)])
+def test_a_profile_says_who_did_what_when(strategy, ipus, tmp_path):
+    assert_same_bits(Tied, strategy(), lambda opts: opts.enableProfiling(str(tmp_path)))
+    assert "memory" in (tmp_path / "training" / "plan.txt").read_text()
+    events = json.loads((tmp_path / "training" / "trace.json").read_text())["traceEvents"]
+    assert {e["tid"] for e in events} == set(range(ipus)) and all(e["dur"] > 0 for e in events)
+    batches = [int(e["name"].rpartition(" ")[2]) for e in events if "micro-batch" in e["name"]]
+    assert set(batches) == set(range(A * D)) and len(batches) >= 2 * A * D    # both calls
+
+
+def test_a_profile_of_the_first_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps({
+        "autoReport.outputExecutionProfile": "true", "autoReport.directory": str(tmp_path),
+        "autoReport.executionProfileProgramRunCount": "1"}))
+    run(Tied, one_device(), lambda opts: opts.modelName("mine"))
+    events = json.loads((tmp_path / "mine" / "trace.json").read_text())["traceEvents"]
+    assert len(events) == A * D and not (tmp_path / "mine" / "plan.txt").exists()
+
+
+def test_a_profile_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(poptorch.Error, match="The profile cannot be written: .*file"):
+        run(Tied, one_device(), lambda opts: opts.enableProfiling(str(tmp_path / "file")))
