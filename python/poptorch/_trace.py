@@ -1036,7 +1036,8 @@ class _Functions(TorchFunctionMode):
         t = self.tracer
         if tracer() is None:
             return func(*args, **kwargs)
-        made = func in _FACTORIES or (func is torch.normal and next(_tensorsIn((args, [*kwargs.values()])), None) is None)
+        made = func in _FACTORIES or (
+            func is torch.normal and next(_tensorsIn((args, [*kwargs.values()])), None) is None)
         if made and kwargs.get("device") is None:
             t.warn(f"No device set in torch.{func.__name__}(): forcing to IPU")
         first = args[0] if args else None
