@@ -279,8 +279,8 @@ def _finish(program: Program, tracer: _trace.Tracer, result: Any, inputs: List[t
                 break
     for name, leaf in tracer.frozen.items():
         if leaf.memory.version > 0 and name.rpartition(".")[2] != "num_batches_tracked":
-            logger.warning("forward() writes to %s, which holds whole numbers and so is a constant of the compiled model: "
-                           "each run starts from the same values. Make it a float buffer, or list it in "
+            logger.warning("forward() writes to %s, which holds whole numbers and so is a constant of the compiled "
+                           "model: each run starts from the same values. Make it a float buffer, or list it in "
                            "Options.updatableNamedBuffers", name)
     assigned = []
     for name, state, value in tracer.assignments():

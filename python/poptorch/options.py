@@ -266,7 +266,7 @@ class _TrainingOptions(_Settings):
         return self
 
     def setAutomaticLossScaling(self, enabled: bool) -> "_TrainingOptions":
-        """Let the device choose the loss scale of float16 models. Default off; not supported yet, a warning says so."""
+        """Let the device choose the loss scale of float16 models. Default off; not supported yet, with a warning."""
         check(isinstance(enabled, bool), f"Expected a bool but got {enabled!r}")
         self._checkNotFrozen()
         self._popart.set("automaticLossScalingSettings.enabled", enabled)
@@ -294,14 +294,14 @@ class _PrecisionOptions(_Settings):
                   half_float_casting=HalfFloatCastingBehavior.Default)
 
     def enableFloatingPointExceptions(self, enabled: bool) -> "_PrecisionOptions":
-        """Fail a run that divides by zero, overflows or meets a NaN. Default off; not supported yet, a warning says so."""
+        """Fail a run that divides by zero, overflows or meets a NaN. Default off; not supported yet, with a warning."""
         check(isinstance(enabled, bool), f"Expected a bool but got {enabled!r}")
         self._checkNotFrozen()
         self._popart.set("enableFloatingPointChecks", enabled)
         return self
 
     def enableStochasticRounding(self, enabled: bool) -> "_PrecisionOptions":
-        """Round float16 results up or down at random, without bias. Default off; not supported yet, a warning says so."""
+        """Round float16 results up or down at random, without bias. Default off; not supported yet, with a warning."""
         check(isinstance(enabled, bool), f"Expected a bool but got {enabled!r}")
         self._checkNotFrozen()
         self._popart.set("enableStochasticRounding", enabled)

@@ -222,7 +222,8 @@ def test_settings_without_effect(log):
     opts.Training.setAutomaticLossScaling(True)
     inference(lambda x: x + 1, opts)(torch.ones(1))
     text = log()
-    for setter in ("enableStochasticRounding", "enableFloatingPointExceptions", "setPartialsType", "setAutomaticLossScaling"):
+    for setter in ("enableStochasticRounding", "enableFloatingPointExceptions", "setPartialsType",
+                   "setAutomaticLossScaling"):
         assert re.search(rf"\[warning\] \w+\.{setter}\(.*\) is not supported yet", text)
     opts = options()
     opts.Precision.enableStochasticRounding(False).setPartialsType(torch.float)

@@ -324,14 +324,14 @@ def test_identities():
             call()
 
 
-def overlapping(forward, *args, mode=poptorch.OutputMode.All, tiles=32, strategy=None):
+def overlapping(forward, mode=poptorch.OutputMode.All, tiles=32, strategy=None):
     """The result of a function that is given the two functions, with the second mode of overlapping."""
     opts = options().outputMode(mode).setExecutionStrategy(strategy or poptorch.ShardedExecution())
     if tiles:
         opts.TensorLocations.numIOTiles(tiles)
     how = poptorch.OverlapMode.OverlapDeviceIterationLoop
     return inference(lambda *xs: forward(lambda t: poptorch.set_overlap_for_input(t, how),
-                                         lambda t: poptorch.set_overlap_for_output(t, how), *xs), opts)(*(args or (X, X)))
+                                         lambda t: poptorch.set_overlap_for_output(t, how), *xs), opts)(X, X)
 
 
 def test_overlapping_is_an_identity():
@@ -343,8 +343,8 @@ def test_overlapping_is_an_identity():
     for mode in (poptorch.OutputMode.All, poptorch.OutputMode.Sum):
         (a, b), c = overlapping(forward, mode=mode)
         assert torch.equal(a, X + X) and torch.equal(b, X + 1) and torch.equal(c, a)
-    assert torch.equal(overlapping(lambda i, o, x, y: i(x) + y, mode=poptorch.OutputMode.Final), X + X)    # inputs only
-    assert torch.equal(overlapping(lambda i, o, x, y: o(i(x)), strategy=poptorch.PipelinedExecution()), X)    # one device
+    assert torch.equal(overlapping(lambda i, o, x, y: i(x) + y, mode=poptorch.OutputMode.Final), X + X)
+    assert torch.equal(overlapping(lambda i, o, x, y: o(i(x)), strategy=poptorch.PipelinedExecution()), X)
 
 
 def two_devices(i, o, x, y):
@@ -364,7 +364,8 @@ def two_devices(i, o, x, y):
     (lambda i, o, x, y: (o(x + y),) * 2, "returned 2 times", {}),
     (lambda i, o, x, y: (o(x + y), x)[1], "returned 0 times", {}),
     (lambda i, o, x, y: (lambda z: (z, z * 2))(o(x + y)), "used for nothing else", {}),
-    (two_devices, "not supported with poptorch.PipelinedExecution", {"strategy": poptorch.PipelinedExecution("a", "b")})])
+    (two_devices, "not supported with poptorch.PipelinedExecution",
+     {"strategy": poptorch.PipelinedExecution("a", "b")})])
 def test_overlapping_misuse(forward, match, settings):
     with pytest.raises(poptorch.Error, match=match):
         overlapping(forward, **settings)

@@ -18,7 +18,8 @@ DROPOUTS = {
     "Dropout2d": lambda x: nn.Dropout2d(0.5)(x.view(10, 10, 10, 1)),
     "Dropout3d": lambda x: nn.Dropout3d(0.5)(x.view(10, 10, 10, 1, 1)),
     "F.dropout": lambda x: F.dropout(input=x, p=0.5, training=True), "torch": lambda x: torch.dropout(x, 0.5, True),
-    "in place": lambda x: F.dropout(x * 1, 0.5, True, inplace=True), "dropout_": lambda x: torch.dropout_(x * 1, 0.5, True),
+    "in place": lambda x: F.dropout(x * 1, 0.5, True, inplace=True),
+    "dropout_": lambda x: torch.dropout_(x * 1, 0.5, True),
     "feature": lambda x: torch.feature_dropout(x.view(10, 10, 10), 0.5, True),
     "AlphaDropout": nn.AlphaDropout(0.5), "alpha": lambda x: torch.alpha_dropout(x, 0.5, True),
     "keyword": lambda x: F.alpha_dropout(input=x, p=0.5, training=True),
@@ -76,7 +77,8 @@ class Norms(nn.Module):
     def __init__(self):
         super().__init__()
         self.train_, self.eval_ = nn.BatchNorm1d(3, momentum=0.3), nn.BatchNorm1d(3)
-        self.same = nn.ModuleList([nn.LayerNorm(4), nn.GroupNorm(3, 3), nn.InstanceNorm1d(3), nn.InstanceNorm1d(3, affine=True),
+        self.same = nn.ModuleList([nn.LayerNorm(4), nn.GroupNorm(3, 3), nn.InstanceNorm1d(3),
+                                   nn.InstanceNorm1d(3, affine=True),
                                    nn.BatchNorm1d(3, affine=False), nn.BatchNorm1d(3, track_running_stats=False),
                                    nn.LayerNorm(4, elementwise_affine=False), nn.GroupNorm(1, 3, affine=False)])
         self.fc = nn.Linear(4, 4)
@@ -139,14 +141,17 @@ def test_user_code_asks_for_the_flag():
 
 RANDOM = {"rand": lambda x: torch.rand(x.shape, device=x.device), "randn": torch.randn_like,
           "normal": lambda x: torch.normal(x, x + 1), "uniform": lambda x: torch.empty_like(x).uniform_(),
-          "exponential": lambda x: torch.empty_like(x).exponential_(), "bernoulli": lambda x: torch.bernoulli(x * 0 + 0.5),
+          "exponential": lambda x: torch.empty_like(x).exponential_(),
+          "bernoulli": lambda x: torch.bernoulli(x * 0 + 0.5),
           "dropout": lambda x: F.dropout(x + 1),
-          "Normal": lambda x: torch.distributions.Normal(x, x + 1).sample(), "random": lambda x: torch.empty_like(x).random_(99),
+          "Normal": lambda x: torch.distributions.Normal(x, x + 1).sample(),
+          "random": lambda x: torch.empty_like(x).random_(99),
           "Uniform": lambda x: torch.distributions.Uniform(x, x + 1).rsample(),
           "Bernoulli": lambda x: torch.distributions.Bernoulli(x + 0.5).sample(),
           "Exponential": lambda x: torch.distributions.Exponential(x + 1).sample(),
           "randint": lambda x: torch.randint(9, x.shape, device=x.device).float(),
-          "randperm": lambda x: torch.randperm(32, device=x.device).float(), "again": lambda x: torch.rand(x.shape, device=x.device)}
+          "randperm": lambda x: torch.randperm(32, device=x.device).float(),
+          "again": lambda x: torch.rand(x.shape, device=x.device)}
 
 
 class Drawing(nn.Module):

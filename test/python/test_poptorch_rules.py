@@ -59,7 +59,7 @@ def rmsprop(w, g, s, t, alpha=0.99, eps=1e-8, wd=0.0, mm=0.0, centered=False, tf
 O = poptorch.optim
 #: (the optimizer's class, its arguments, the formula, its arguments)
 RULES = {
-    "SGD": (O.SGD, {}, sgd, {}), "decay": (O.SGD, {"weight_decay": 0.1}, sgd, {"wd": 0.1}),
+    "SGD": (O.SGD, {"weight_decay": 0.1}, sgd, {"wd": 0.1}),
     "momentum": (O.SGD, {"momentum": 0.9, "weight_decay": 0.1}, sgd, {"mm": 0.9, "wd": 0.1}),
     "dampening": (O.SGD, {"momentum": 0.9, "dampening": 0.5}, sgd, {"mm": 0.9, "dm": 0.5}),    # from the first step on
     "nesterov": (O.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}, sgd,
@@ -68,7 +68,8 @@ RULES = {
     "Adam": (O.Adam, {"weight_decay": 0.1}, adam, {"wd": 0.1}),
     "betas": (O.Adam, {"betas": (0.5, 0.8), "eps": 1e-3}, adam, {"b1": 0.5, "b2": 0.8, "eps": 1e-3}),
     "AdamW": (O.AdamW, {}, adam, {"wd": 0.01, "decoupled": True}),
-    "uncorrected": (O.AdamW, {"bias_correction": False, "weight_decay": 0.0}, adam, {"decoupled": True, "correct": False}),
+    "uncorrected": (O.AdamW, {"bias_correction": False, "weight_decay": 0.0}, adam,
+                    {"decoupled": True, "correct": False}),
     "LAMB": (O.LAMB, {"max_weight_norm": 1.5}, adam, {"wd": 0.01, "decoupled": True, "trust": 1.5}),
     "LAMB uncorrected": (O.LAMB, {"bias_correction": False}, adam,
                          {"wd": 0.01, "decoupled": True, "trust": 65500.0, "correct": False}),
@@ -79,7 +80,7 @@ RULES = {
            {"tf": True, "mm": 0.5, "eps": 1e-2}),
     "tf centered": (O.RMSprop, {"use_tf_variant": True, "centered": True, "alpha": 0.9}, rmsprop,
                     {"tf": True, "centered": True, "alpha": 0.9}),
-    "clipped": (O.SGD, {"max_grad_norm": 0.5}, sgd, {}), "clipped Adam": (O.Adam, {"max_grad_norm": 0.5}, adam, {}),
+    "clipped": (O.SGD, {"max_grad_norm": 0.5}, sgd, {}),
 }
 
 
