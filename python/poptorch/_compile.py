@@ -63,6 +63,7 @@ class Program:
         self.anchors: Dict[str, Anchor] = {}
         self.narrow: Dict[int, torch.dtype] = {}        # of returned tensors, types that the engine lacks
         self.has_loss = False
+        self.ipus = 1                                   # of a replica
         self.seconds = 0.0
 
     def engineShape(self, name: str, t: torch.Tensor, replicas: int) -> Tuple[int, ...]:
@@ -160,6 +161,7 @@ def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: A
         _finish(program, tracer, result, tensors, dict(states), training)
         program.groups = {name: group for name, group in groups.items() if name in program.states}
         program.host = tracer.host
+        program.ipus = 1 + max((p.ipu for p in tracer.placements), default=0)
         _addNames(program, tracer)
         _addAnchors(program, tracer, batching, options)
     return program, tracer

@@ -453,11 +453,12 @@ static PyObject *engine_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     ts_run_options opt;
     PyObject *host;
     int threads, rank = 0, processes = 1;
+    PyObject *attachment = Py_None;
     ts_status s;
 
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "O!KiO|ii", &executable_type, &x, &seed, &threads, &host, &rank,
-                          &processes))
+    if (!PyArg_ParseTuple(args, "O!KiO|iiO", &executable_type, &x, &seed, &threads, &host, &rank,
+                          &processes, &attachment))
         return NULL;
     if (processes > 1 && !(comm = core_comm(rank, processes)))
         return NULL;
@@ -466,6 +467,11 @@ static PyObject *engine_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->host = Py_NewRef(host);
     opt = (ts_run_options){
         .seed = seed, .threads = threads, .comm = comm, .host = call_host, .host_arg = self};
+    if (attachment != Py_None &&
+        !(opt.devices = PyCapsule_GetPointer(attachment, "poptorch.devices"))) {
+        Py_DECREF(self);
+        return NULL;
+    }
     Py_BEGIN_ALLOW_THREADS s = ts_engine_new(x->x, &opt, &self->e);
     Py_END_ALLOW_THREADS if (s)
     {
@@ -754,7 +760,36 @@ static PyObject *core_ops(PyObject *self, PyObject *unused)
     return list;
 }
 
+static void detach(PyObject *capsule)
+{
+    ts_device_detach(PyCapsule_GetPointer(capsule, "poptorch.devices"));
+}
+
+/* Devices first, first + 1, ... for this process alone. */
+static PyObject *core_attach(PyObject *self, PyObject *args)
+{
+    ts_attach_options opt = {.exclusive = true};
+    ts_attachment *a;
+    int first, *ids;
+    ts_status s;
+
+    (void)self;
+    if (!PyArg_ParseTuple(args, "iid", &first, &opt.count, &opt.wait))
+        return NULL;
+    opt.count = opt.count < 1 ? 1 : opt.count;
+    if (!(ids = PyMem_Calloc((size_t)opt.count, sizeof(*ids))))
+        return PyErr_NoMemory();
+    for (int i = 0; i < opt.count; i++)
+        ids[i] = first + i;
+    opt.ids = ids;
+    Py_BEGIN_ALLOW_THREADS s = ts_device_attach(&opt, &a);
+    Py_END_ALLOW_THREADS PyMem_Free(ids);
+    return s ? core_fail() : PyCapsule_New(a, "poptorch.devices", detach);
+}
+
 static PyMethodDef functions[] = {
+    CORE_METHOD("attach", core_attach, METH_VARARGS,
+                "attach(first, count, wait) -> devices for Engine(); wait: seconds, -1 for ever"),
     CORE_METHOD(
         "compile", core_compile, METH_VARARGS | METH_KEYWORDS,
         "compile(graph, optimizer, iterations, accumulation, accumulate_sum,\n"

@@ -8,6 +8,7 @@ from __future__ import annotations    # the class has a method called float
 
 import copy
 import datetime
+import os
 import time
 import weakref
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -340,7 +341,8 @@ class PoplarExecutor:
     def _attach(self) -> None:
         program = self._compiled()
         with _native.nativeErrors():
-            self._engine = _core.Engine(program.executable, self._seed(), 0, program.host, *self._processes())
+            self._engine = _core.Engine(program.executable, self._seed(), 0, program.host, *self._processes(),
+                                        self._devices())
         self._trace = _profile.start(program.executable, self._options, self._training)
         self._prepareRun()
         self._upload()
@@ -356,6 +358,13 @@ class PoplarExecutor:
             self._engine.set_rng(*self._rng)
         with _native.nativeErrors():
             self._engine.copy()
+
+    def _devices(self) -> Any:
+        """Those of Options.useIpuId; None: any."""
+        if not self._options.exists("ipu_id"):
+            return None
+        wait = -1.0 if os.environ.get("POPTORCH_WAIT_FOR_IPU", "0") == "1" else 0.0
+        return _core.attach(self._options.ipu_id, self._compiled().ipus * self._batching.engine_replicas, wait)
 
     def _processes(self) -> Tuple[int, int]:
         """This one and how many train together; inference needs no others."""

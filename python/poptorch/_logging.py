@@ -81,7 +81,16 @@ def engineWarning(text: str) -> None:
     """A line in the form of the layers below: UTC time, module, process and thread, level."""
     if LEVELS[_level] <= logging.WARNING:
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        sys.stderr.write(f"{now} popart:devicex {os.getpid()}.{threading.get_native_id()} W: {text}\n")
+        line = f"{now} popart:devicex {os.getpid()}.{threading.get_native_id()} W: {text}\n"
+        where = os.environ.get("POPTORCH_LOG_DEST", "stderr")
+        if where in ("stdout", "stderr"):
+            getattr(sys, where).write(line)
+            return
+        try:
+            with open(where, "a") as f:
+                f.write(line)
+        except OSError as e:
+            sys.stderr.write(f"POPTORCH_LOG_DEST: {e}\n{line}")
 
 
 def getLogLevel() -> str:

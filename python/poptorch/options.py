@@ -642,7 +642,8 @@ class Options(_Settings):
         return self
 
     def useIpuId(self, ipu_id: int) -> "Options":
-        """Use this device of the system."""
+        """Use this device of the system, and those after it when a model needs several. No other process may have
+        them meanwhile; POPTORCH_WAIT_FOR_IPU=1 waits until they are free."""
         self._set(ipu_id=ipu_id)
         return self
 

@@ -1,6 +1,11 @@
 """Several devices: where blocks run changes no number, replicas are a larger batch, and what cannot be is an error."""
 
 import json
+import os
+import subprocess
+import sys
+import threading
+import time
 
 import pytest
 import torch
@@ -598,3 +603,43 @@ def test_a_profile_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(poptorch.Error, match="The profile cannot be written: .*file"):
         run(Tied, one_device(), lambda opts: opts.enableProfiling(str(tmp_path / "file")))
+
+
+# --- which devices ---
+
+HOLD = """
+import sys, time
+from poptorch import _core
+held = _core.attach(5, 2, 0.0)
+print("held", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def held(build_dir, tmp_path, monkeypatch):
+    """Another process that has the devices 5 and 6 until it is told."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    other = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                             env={**os.environ, "PYTHONPATH": str(build_dir / "python")})
+    assert other.stdout.readline() == "held\n"
+    yield other
+    other.kill()
+    other.wait()
+
+
+def test_a_device_by_its_id(held, monkeypatch):
+    where = []
+    monkeypatch.setattr(_core, "attach", lambda *args, attach=_core.attach: where.append(args) or attach(*args))
+    assert_same_bits(Tied, four(), lambda opts: opts.useIpuId(1))
+    assert where == [(1, 4, 0.0)]
+    with pytest.raises(poptorch.Error, match="device 5 is in use by another process"):
+        run(Tied, two(), lambda opts: opts.useIpuId(4))
+
+
+def test_waiting_for_a_device(held, monkeypatch):
+    monkeypatch.setenv("POPTORCH_WAIT_FOR_IPU", "1")
+    threading.Timer(0.5, held.stdin.close).start()
+    started = time.monotonic()
+    run(Tied, two(), lambda opts: opts.useIpuId(5))
+    assert time.monotonic() - started > 0.4

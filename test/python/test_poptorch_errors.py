@@ -10,6 +10,7 @@ import torch
 import torch.nn as nn
 
 import poptorch
+from poptorch import _logging
 from poptorch_helpers import Small, inference, log, nothing_cached, options, step, training  # noqa: F401
 
 BAR = r"Graph compilation: 100%\|█+\| 100/100 \[\d\d:\d\d<\d\d:\d\d\]"
@@ -247,3 +248,13 @@ def test_lines_of_files_to_skip(tmp_path):
         inference(lambda x: scope["read"](x))(torch.ones(1))
     with pytest.raises(poptorch.Error, match=r"test_poptorch_errors\.py:\d+"):
         inference(lambda x: scope["read"](x), options().appendToLocationExcludes("helper_of"))(torch.ones(1))
+
+
+@pytest.mark.parametrize("where", ["stdout", "stderr", "file", "no/such/folder"])
+def test_where_lines_of_the_layers_below_go(where, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("POPTORCH_LOG_DEST", where if where.startswith("std") else str(tmp_path / where))
+    _logging.engineWarning("something")
+    out, err = capsys.readouterr()
+    file = tmp_path / where
+    found = {"stdout": out, "stderr": err, "file": file.read_text() if file.exists() else ""}.get(where, err)
+    assert found.endswith("W: something\n") and ("No such file" in err) == ("/" in where)
