@@ -21,8 +21,8 @@ _OPERANDS: Dict[str, Tuple[int, Tuple[int, ...]]] = {
     "native_layer_norm": (0, (2, 3)), "prelu": (0, (1,)), "_prelu_kernel": (0, (1,)),
 }
 _STATISTICS = ("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training")
-_LAYERS = frozenset((F.linear, F.bilinear, F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d,
-                     F.conv_transpose3d))
+_LAYERS = frozenset((F.linear, F.bilinear, F.prelu, torch.prelu, F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d,
+                     F.conv_transpose2d, F.conv_transpose3d))
 
 
 def _cast(t: Any, dtype: torch.dtype) -> Any:
@@ -39,10 +39,10 @@ def unified(name: str, args: Tuple) -> Tuple:
 
 
 def forPyTorch(name: str, args: Tuple) -> Tuple:
-    """What PyTorch is given to find out types and shapes: it has no norm of float32 with half statistics."""
-    if name.partition("::")[2] not in _STATISTICS or args[0].dtype != torch.float32:
+    """What PyTorch is given to find out types and shapes: it has no norm whose statistics are of another type."""
+    if name.partition("::")[2] not in _STATISTICS:
         return args
-    return tuple(_cast(v, torch.float32) for v in args)
+    return tuple(_cast(v, args[0].dtype) for v in args)
 
 
 def weightsCast(func: Any, args: Tuple, kwargs: Dict[str, Any]) -> Tuple[Tuple, Dict[str, Any]]:
@@ -57,14 +57,18 @@ def weightsCast(func: Any, args: Tuple, kwargs: Dict[str, Any]) -> Tuple[Tuple, 
 
 @contextlib.contextmanager
 def castWeights(isTraced: Callable[[Any], bool]) -> Iterator[None]:
-    """Also for the linear layers inside of other functions of torch.nn.functional, which no function mode sees."""
-    original = F.linear
+    """Also for the linear layers inside of other functions of torch.nn.functional, which no function mode sees;
+    and for recurrent layers, which look at the types themselves in PyTorch 2."""
+    original, check = F.linear, torch.nn.RNNBase.check_input
 
     def linear(input: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
         args: Tuple = (input, weight, bias)
         return original(*(weightsCast(original, args, {})[0] if isTraced(input) else args))
-    F.linear = linear
+
+    def checkInput(self: Any, input: torch.Tensor, *more: Any) -> None:
+        check(self, torch.empty(input.shape, dtype=self._flat_weights[0].dtype, device="meta"), *more)
+    F.linear, torch.nn.RNNBase.check_input = linear, checkInput    # type: ignore[method-assign]
     try:
         yield
     finally:
-        F.linear = original
+        F.linear, torch.nn.RNNBase.check_input = original, check    # type: ignore[method-assign]

@@ -41,6 +41,7 @@ _DROPOUT_NAMES = ("dropout", "dropout1d", "dropout2d", "dropout3d")
 _UNTRAINED = frozenset((F.alpha_dropout, F.feature_alpha_dropout, *(getattr(torch, n) for n in (
     "alpha_dropout alpha_dropout_ dropout_ feature_dropout feature_dropout_ feature_alpha_dropout "
     "feature_alpha_dropout_").split())))
+_ATTENTION = getattr(F, "scaled_dot_product_attention", None)
 _RECURRENT = frozenset((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu))
 
 _T = torch.Tensor
@@ -93,6 +94,8 @@ class _Functions(TorchFunctionMode):
             return first if first is not None else kwargs["input"]
         if func in _RECURRENT and not t.training:
             args = _withoutDropout(args)
+        if func is _ATTENTION and not t.training:
+            return _attention(*args, **kwargs)
         if func is _LEFT_ALIGNED:
             return False
         if func is F.one_hot:
@@ -108,6 +111,12 @@ def _withoutDropout(args: Tuple) -> Tuple:
     """Of a recurrent layer, (..., has biases, layers, dropout, ...)."""
     at = next(i for i, a in enumerate(args) if isinstance(a, bool)) + 2
     return (*args[:at], 0.0, *args[at + 1:])
+
+
+def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Optional[torch.Tensor] = None,
+               dropout_p: float = 0.0, *more: Any, **named: Any) -> torch.Tensor:
+    """In inference, without dropout."""
+    return _ATTENTION(query, key, value, attn_mask, 0.0, *more, **named)    # type: ignore[misc]
 
 
 def _dropoutArguments(kwargs: Dict[str, Any]) -> Dict[str, Any]:
@@ -191,10 +200,14 @@ def _patched(tracer: "Tracer") -> Iterator[None]:
         return call
     for name, original in saved.items():
         setattr(F, name, patch(original))
+    if _ATTENTION is not None and not tracer.training:
+        F.scaled_dot_product_attention = _attention
     try:
         yield
     finally:
         torch.utils.checkpoint.checkpoint = checkpoint
+        if _ATTENTION is not None:
+            F.scaled_dot_product_attention = _ATTENTION
         if own is None:
             del _T.__getitem__    # it is a base class's
         else:
