@@ -129,7 +129,7 @@ def createRing(layout: Layout, slots: int) -> Tuple[Ring, str]:
     folders = [f for f in ("/dev/shm", tempfile.gettempdir()) if os.path.isdir(f) and os.access(f, os.W_OK)]
     failure: Optional[OSError] = None
     for folder in folders:
-        fd, path = tempfile.mkstemp(prefix="poptorch-", dir=folder)
+        fd, path = tempfile.mkstemp(prefix=f"poptorch-{os.getpid()}-", dir=folder)
         try:
             os.posix_fallocate(fd, 0, size)
             return Ring(mmap.mmap(fd, size), layout, slots), path
