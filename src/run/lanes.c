@@ -297,11 +297,10 @@ ts_status ts_lanes_run(ts_lanes *l)
     for (int i = 0; i < l->ndevices; i++)
         atomic_store(&l->devices[i].at, 0);
     for (int i = 0, n; i < iterations; i += n) {
-        double start = ts_now(), stop;
-        n = ts_pace_plan(&l->pace, iterations - i, start, &l->threads);
+        double start = ts_now();
+        n = ts_pace_plan(&l->pace, iterations - i, &l->threads);
         TS_TRY(run_iterations(l, i, i + n));
-        stop = ts_now();
-        ts_pace_done(&l->pace, n, stop - start, stop);
+        ts_pace_done(&l->pace, n, ts_now() - start);
     }
     return TS_OK;
 }

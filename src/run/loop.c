@@ -88,11 +88,10 @@ static void loop(void *arg, int member, int size)
 static void run_some(ts_engine *e, int first, int end, int phase)
 {
     while (first < end) {
-        double start = ts_now(), stop;
-        int threads, n = ts_pace_plan(&e->pace, end - first, start, &threads);
+        double start = ts_now();
+        int threads, n = ts_pace_plan(&e->pace, end - first, &threads);
         ts_team_run_some(e->team, threads, loop, &(call){e, first, first + n, phase});
-        stop = ts_now();
-        ts_pace_done(&e->pace, n, stop - start, stop);
+        ts_pace_done(&e->pace, n, ts_now() - start);
         first += n;
     }
 }

@@ -8,21 +8,24 @@
  *   2 2 2 2 2 2 2 2 1 2 2 2 2 2 2 2 2 2 2 2 2 2 1 1 1 1 1 1 1 1 1 2 1 1 1 1
  *                   trial: slower               faster              slower
  *
- * A trial costs what its micro-batches took longer than they would have; the next one waits until
- * that is a hundredth of the time.
+ * A trial costs what its micro-batches took longer than they would have, and ends early when they
+ * do. The wait for the next one doubles until that cost is a hundredth of the time. Time is what
+ * the engine itself has run: others may do anything between two calls.
  */
 #include "run/run.h"
 
 #define SOON  0.05 /* seconds between trials at least */
 #define TRIAL 0.01 /* of one */
 #define CHUNK 0.01 /* of what runs between two looks at the clock */
+#define PARTS 4    /* looks at the clock in a trial */
 #define COST  0.01 /* share of the time that trials may cost */
 #define GAIN  0.9  /* of the time is clearly faster */
-#define WORSE 1.5  /* times what it was: something has changed */
+#define WORSE 1.5  /* times what it was: something has changed, or a trial is lost */
 
 void ts_pace_start(ts_pace *p, int threads, bool fixed)
 {
-    *p = (ts_pace){.most = threads, .threads = threads, .fixed = fixed || threads == 1};
+    *p = (ts_pace){
+        .most = threads, .threads = threads, .fixed = fixed || threads == 1, .wait = SOON};
 }
 
 static bool can(const ts_pace *p, bool fewer)
@@ -52,60 +55,61 @@ static void begin_trial(ts_pace *p)
     p->trial_seconds = 0;
 }
 
-int ts_pace_plan(ts_pace *p, int left, double now, int *threads)
+int ts_pace_plan(ts_pace *p, int left, int *threads)
 {
     double n;
 
     *threads = p->threads;
     if (p->fixed)
         return left;
-    if (!p->trial && p->seconds > 0 && now >= p->next)
+    if (!p->trial && p->seconds > 0 && p->clock >= p->next)
         begin_trial(p);
     if (p->trial)
         *threads = p->trial;
     if (!p->seconds || (p->trial && !p->warm))
         return 1;
-    n = (p->trial ? TRIAL : CHUNK) / p->seconds;
+    n = (p->trial ? TRIAL / PARTS : CHUNK) / p->seconds;
     return n < 1 ? 1 : n < left ? (int)n : left;
 }
 
-static void end_trial(ts_pace *p, double now)
+static void end_trial(ts_pace *p)
 {
-    double each = p->trial_seconds / p->trial_count, wait = SOON;
+    double each = p->trial_seconds / p->trial_count;
 
     if (each < GAIN * p->seconds) {
         p->threads = p->trial;
         p->seconds = each;
+        p->wait = SOON;
     } else {
         double lost = p->trial_seconds + p->warm_seconds - (p->trial_count + 1) * p->seconds;
-        wait = TS_MAX(SOON, lost / COST);
+        p->wait = TS_MIN(2 * p->wait, TS_MAX(SOON, lost / COST));
         p->fewer = !p->fewer;
     }
     p->trial = 0;
-    p->wait = wait;
-    p->next = now + wait;
+    p->next = p->clock + p->wait;
 }
 
-void ts_pace_done(ts_pace *p, int count, double seconds, double now)
+void ts_pace_done(ts_pace *p, int count, double seconds)
 {
     double each = seconds / count;
 
     if (p->fixed)
         return;
+    p->clock += seconds;
     if (p->trial && !p->warm) { /* the data is still in the other cores' caches */
         p->warm = true;
         p->warm_seconds = seconds;
     } else if (p->trial) {
         p->trial_count += count;
         p->trial_seconds += seconds;
-        if (p->trial_seconds >= TRIAL)
-            end_trial(p, now);
+        if (p->trial_seconds >= TRIAL || p->trial_seconds > WORSE * p->trial_count * p->seconds)
+            end_trial(p);
     } else if (!p->seconds) {
         p->seconds = each;
-        p->next = now + SOON;
+        p->next = p->clock + SOON;
     } else {
         if (each > WORSE * p->seconds)
-            p->next = TS_MIN(p->next, now + p->wait / 10);
+            p->next = TS_MIN(p->next, p->clock + p->wait / 10);
         p->seconds += 0.3 * (each - p->seconds);
     }
 }

@@ -36,7 +36,8 @@ typedef struct ts_pace {
     int most, threads; /* there are; work */
     bool fixed;        /* always most */
     double seconds;    /* of a micro-batch, 0: not known yet */
-    double next, wait; /* the next trial; it came this long after the last */
+    double clock;      /* seconds that it ran so far */
+    double next, wait; /* the next trial; it comes so long after the last */
     bool fewer;        /* which way it goes */
     int trial;         /* threads of the trial that runs, or 0 */
     bool warm;         /* its first micro-batch is over */
@@ -45,8 +46,8 @@ typedef struct ts_pace {
 } ts_pace;
 void ts_pace_start(ts_pace *p, int threads, bool fixed);
 /* How many of the micro-batches that are left to run now, and with how many threads. */
-int ts_pace_plan(ts_pace *p, int left, double now, int *threads);
-void ts_pace_done(ts_pace *p, int count, double seconds, double now);
+int ts_pace_plan(ts_pace *p, int left, int *threads);
+void ts_pace_done(ts_pace *p, int count, double seconds);
 
 /* threads.c: waiting for something that others do; look, then check, then wait for a change */
 typedef struct ts_signal ts_signal;

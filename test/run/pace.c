@@ -2,6 +2,7 @@
  * and changes no bit. */
 #include "run/run.h"
 #include "support.h"
+#include <math.h>
 
 /* Seconds of a micro-batch with so many threads, at a time. */
 typedef double machine(int threads, double now);
@@ -16,14 +17,14 @@ static double share(machine *how, int most, int call, double from, double to)
     ts_pace_start(&p, most, false);
     while (now < to) {
         for (int left = call; left;) {
-            int threads, n = ts_pace_plan(&p, left, now, &threads);
+            int threads, n = ts_pace_plan(&p, left, &threads);
             double start = now, least = 1e9;
             assert_in_range(n, 1, left);
             assert_in_range(threads, 1, most);
             for (int t = 1; t <= most; t++)
                 least = TS_MIN(least, how(t, now));
             now += n * how(threads, now);
-            ts_pace_done(&p, n, now - start, now);
+            ts_pace_done(&p, n, now - start);
             if (start >= from) {
                 done += n;
                 best += (now - start) / least;
@@ -57,6 +58,17 @@ static double taken_for_a_while(int threads, double now)
     return (now > 5 && now < 20 ? one_core_taken : two_cores)(threads, now);
 }
 
+/* In turns with a program whose threads go on spinning for a moment, a window of a second each. */
+static double after_a_neighbour(int threads, double now)
+{
+    return (fmod(now, 1) < 0.06 ? one_core_taken : two_cores)(threads, now);
+}
+
+static double large_after_a_neighbour(int threads, double now)
+{
+    return large(threads, now) * (threads == 2 && fmod(now, 1) < 0.06 ? 5 : 1);
+}
+
 /* 12, 6, 3, 1: three are best. */
 static double far_apart(int threads, double now)
 {
@@ -81,6 +93,10 @@ static void follows_a_change(void **state)
     assert_true(share(taken_for_a_while, 2, 1, 0, 5) > 0.98);
     assert_true(share(taken_for_a_while, 2, 1, 5, 20) > 0.9);
     assert_true(share(taken_for_a_while, 2, 1, 25, 60) > 0.98);
+    for (int call = 1; call <= 100; call *= 10) {
+        assert_true(share(after_a_neighbour, 2, call, 1, 20) > 0.9);
+        assert_true(share(large_after_a_neighbour, 2, call, 1, 20) > 0.8);
+    }
 }
 
 static void leaves_what_was_asked_for(void **state)
@@ -91,9 +107,9 @@ static void leaves_what_was_asked_for(void **state)
     (void)state;
     ts_pace_start(&p, 7, true);
     for (int i = 0; i < 1000; i++) {
-        assert_int_equal(ts_pace_plan(&p, 5, i, &threads), 5);
+        assert_int_equal(ts_pace_plan(&p, 5, &threads), 5);
         assert_int_equal(threads, 7);
-        ts_pace_done(&p, 5, 1 + i % 3, i + 1);
+        ts_pace_done(&p, 5, 1 + i % 3);
     }
 }
 
