@@ -71,7 +71,8 @@ def ipu_print_tensor(tensor: torch.Tensor, title: str = "", print_gradient: bool
 
 
 def recomputationCheckpoint(*tensors: torch.Tensor) -> Any:
-    """The tensors themselves; marks what to keep rather than to compute again."""
+    """The tensors themselves. What to keep rather than to compute again is not steered by it yet: a stage of a
+    pipeline computes all of its forward pass again."""
     for t in tensors:
         if not isinstance(t, torch.Tensor):
             raise ValueError(f"recomputationCheckpoint takes tensors, got {type(t).__name__}")

@@ -26,6 +26,19 @@ def options():
     return poptorch.Options().showCompilationProgressBar(False)
 
 
+class Normalising(nn.Module):
+    """A BatchNorm, and a loss that trains something else."""
+
+    def __init__(self):
+        super().__init__()
+        self.bn = nn.BatchNorm1d(3, affine=False)
+        self.w = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        y = self.bn(x)
+        return y, poptorch.identity_loss((y * self.w).sum(), "sum")
+
+
 class Small(nn.Module):
     """A linear layer with a loss, for everything where the net does not matter."""
 

@@ -6,7 +6,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import poptorch
-from poptorch_helpers import MODES, Counting, inference, nothing_cached, options, training  # noqa: F401
+from poptorch_helpers import MODES, Counting, Normalising, inference, nothing_cached, options, training  # noqa: F401
 
 GROUPS = poptorch.CommGroupType
 
@@ -196,16 +196,7 @@ def test_buffers_of_replicas():
 
 
 def test_batch_norm_sees_micro_batches():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.bn = nn.BatchNorm1d(3, affine=False)
-            self.w = nn.Parameter(torch.ones(1))
-
-        def forward(self, x):
-            y = self.bn(x)
-            return y, poptorch.identity_loss((y * self.w).sum(), "sum")
-    net = Net()
+    net = Normalising()
     opts = setting(1, 2, mode=MODES.All)
     x = torch.randn(8, 3)
     out, _ = training(net, opts)[1](x)

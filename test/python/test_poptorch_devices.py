@@ -15,7 +15,7 @@ import torch.nn.functional as F
 import nets
 import poptorch
 from poptorch import BeginBlock, Block, Stage, _core
-from poptorch_helpers import (MODES, Counting, inference, log, nothing_cached, options, refused,    # noqa: F401
+from poptorch_helpers import (MODES, Counting, Normalising, inference, log, nothing_cached, options, refused,    # noqa: F401
                               training)
 
 NAMES = ("B1", "B2", "B3", "B4")
@@ -438,16 +438,7 @@ def test_replicas_of_groups(compiled):
 
 def test_batch_norm_of_replicas():
     """Each replica normalises its own rows and keeps its own statistics; the host gets the first one's."""
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.bn = nn.BatchNorm1d(3, affine=False)
-            self.w = nn.Parameter(torch.ones(1))
-
-        def forward(self, x):
-            y = self.bn(x)
-            return y, poptorch.identity_loss((y * self.w).sum(), "sum")
-    net, x = Net(), torch.randn(16, 3)
+    net, x = Normalising(), torch.randn(16, 3)
     opts = options().deviceIterations(2).replicationFactor(2).outputMode(MODES.All).broadcastBuffers(False)
     out, _ = training(net, opts)[1](x)
     rows, first = x.view(2, 2, 4, 3), nn.BatchNorm1d(3, affine=False)
