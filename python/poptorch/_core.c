@@ -765,17 +765,18 @@ static void detach(PyObject *capsule)
     ts_device_detach(PyCapsule_GetPointer(capsule, "poptorch.devices"));
 }
 
-/* Devices first, first + 1, ... for this process alone. */
+/* Devices first, first + 1, ...; exclusive: for this process alone. */
 static PyObject *core_attach(PyObject *self, PyObject *args)
 {
-    ts_attach_options opt = {.exclusive = true};
+    ts_attach_options opt = {0};
     ts_attachment *a;
-    int first, *ids;
+    int first, *ids, exclusive;
     ts_status s;
 
     (void)self;
-    if (!PyArg_ParseTuple(args, "iid", &first, &opt.count, &opt.wait))
+    if (!PyArg_ParseTuple(args, "iidp", &first, &opt.count, &opt.wait, &exclusive))
         return NULL;
+    opt.exclusive = exclusive;
     opt.count = opt.count < 1 ? 1 : opt.count;
     if (!(ids = PyMem_Calloc((size_t)opt.count, sizeof(*ids))))
         return PyErr_NoMemory();
@@ -789,7 +790,8 @@ static PyObject *core_attach(PyObject *self, PyObject *args)
 
 static PyMethodDef functions[] = {
     CORE_METHOD("attach", core_attach, METH_VARARGS,
-                "attach(first, count, wait) -> devices for Engine(); wait: seconds, -1 for ever"),
+                "attach(first, count, wait, exclusive) -> devices for Engine(); wait: seconds, -1 "
+                "for ever"),
     CORE_METHOD(
         "compile", core_compile, METH_VARARGS | METH_KEYWORDS,
         "compile(graph, optimizer, iterations, accumulation, accumulate_sum,\n"

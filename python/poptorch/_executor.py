@@ -360,11 +360,13 @@ class PoplarExecutor:
             self._engine.copy()
 
     def _devices(self) -> Any:
-        """Those of Options.useIpuId; None: any."""
+        """Those of Options.useIpuId; None: any. A launcher's processes keep clear of each other by their numbers, and
+        need not have the devices to themselves: whoever else computes on this machine does not stop them."""
         if not self._options.exists("ipu_id"):
             return None
         wait = -1.0 if os.environ.get("POPTORCH_WAIT_FOR_IPU", "0") == "1" else 0.0
-        return _core.attach(self._options.ipu_id, self._compiled().ipus * self._batching.engine_replicas, wait)
+        return _core.attach(self._options.ipu_id, self._compiled().ipus * self._batching.engine_replicas, wait,
+                            "POPDIST_NUM_TOTAL_REPLICAS" not in os.environ)
 
     def _processes(self) -> Tuple[int, int]:
         """This one and how many train together; inference needs no others."""

@@ -1,8 +1,11 @@
 """What every Python test can ask for."""
 
+import atexit
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # A job in the background is started with SIGINT ignored, and so would be the programs that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What others attach, the tests that run at the same time among them, is not to be seen here.
+os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="tessera-test-")
+atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
 
 # The package of the build, not the sources: those have no extension module.
 sys.path.insert(0, str(ROOT / os.environ.get("TS_BUILD_ROOT", "build") / "python"))

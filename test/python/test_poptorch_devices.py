@@ -601,17 +601,17 @@ def test_a_profile_that_cannot_be_written(tmp_path):
 HOLD = """
 import sys, time
 from poptorch import _core
-held = _core.attach(5, 2, 0.0)
+held = _core.attach(5, 2, 0.0, sys.argv[1] == "exclusive")
 print("held", flush=True)
 sys.stdin.readline()
 """
 
 
-@pytest.fixture
-def held(build_dir, tmp_path, monkeypatch):
+@pytest.fixture(params=["exclusive"])
+def held(build_dir, tmp_path, monkeypatch, request):
     """Another process that has the devices 5 and 6 until it is told."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    other = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    other = subprocess.Popen([sys.executable, "-c", HOLD, request.param], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                              env={**os.environ, "PYTHONPATH": str(build_dir / "python")})
     assert other.stdout.readline() == "held\n"
     yield other
@@ -623,9 +623,17 @@ def test_a_device_by_its_id(held, monkeypatch):
     where = []
     monkeypatch.setattr(_core, "attach", lambda *args, attach=_core.attach: where.append(args) or attach(*args))
     assert_same_bits(Tied, four(), lambda opts: opts.useIpuId(1))
-    assert where == [(1, 4, 0.0)]
+    assert where == [(1, 4, 0.0, True)]
     with pytest.raises(poptorch.Error, match="device 5 is in use by another process"):
         run(Tied, two(), lambda opts: opts.useIpuId(4))
+
+
+@pytest.mark.parametrize("held", ["shared"], indirect=True)
+def test_a_launcher_shares_devices(held, monkeypatch):
+    with pytest.raises(poptorch.Error, match="device 5 is in use by another process"):
+        run(Tied, two(), lambda opts: opts.useIpuId(4))
+    monkeypatch.setenv("POPDIST_NUM_TOTAL_REPLICAS", "1")
+    run(Tied, two(), lambda opts: opts.useIpuId(4))
 
 
 def test_waiting_for_a_device(held, monkeypatch):
