@@ -12,17 +12,21 @@ static ts_value *mean_of(ts_value *x, int n, const int64_t *dims)
     return ts_mean(x, n, dims, true);
 }
 
-/* (x - mean) * rsqrt(var + eps) over dims; var and mean are handed back when asked for */
+/* (x - mean) * rsqrt(var + eps) over dims; var and mean are handed back when asked for.
+ *
+ * The variance has no slope in the mean, for the differences add up to nothing. Said so here, the
+ * gradient needs its two sums at once, and one pass after them. */
 static ts_value *normalise(ts_value *x, int n, const int64_t *dims, double eps, ts_value **mean,
                            ts_value **var)
 {
-    ts_value *m = mean_of(x, n, dims), *d = ts_sub(x, m), *v = mean_of(ts_mul(d, d), n, dims);
+    ts_value *m = mean_of(x, n, dims), *d = ts_sub(x, ts_detach(m));
+    ts_value *v = mean_of(ts_mul(d, d), n, dims);
 
     if (mean)
         *mean = m;
     if (var)
         *var = v;
-    return ts_mul(d, ts_rsqrt(ts_add(v, ts_full_like(v, eps))));
+    return ts_mul(ts_sub(x, m), ts_rsqrt(ts_add(v, ts_full_like(v, eps))));
 }
 
 static ts_dtype stat_type(ts_dtype t)

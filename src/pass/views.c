@@ -10,6 +10,8 @@
  *   sum, prod, amax, amin over dims of size 1                                    reshape
  *   sum(expand x)           sum(x) * n: one rounding in place of n, so not the same bits, but
  *                           nearer to the truth; -0 may become 0 and back
+ *   sum(-x)                 -sum(x), to the bit
+ *   sum(x * y)              sum(x) * y, y being the same all along the sum: the same is true of it
  */
 #include "pass/pass.h"
 #include <math.h>
@@ -313,6 +315,86 @@ static ts_value *sum_expand(const ts_node *n)
     return ts_mul(x, ts_full_like(x, (double)count));
 }
 
+static ts_value *sum_neg(const ts_node *n)
+{
+    const ts_node *neg = ts_rule_behind(n, 0, "neg");
+
+    if (!neg || !ts_dtype_is_float(n->out[0]->type.dtype))
+        return NULL;
+    return ts_neg(ts_make1(n->op, neg->in[0], n->nattr, n->attr));
+}
+
+/* The factors of a product: those that are the same all along the sum, and the others. */
+typedef struct factors {
+    const ts_node *sum;
+    ts_value *same[4], *other[4];
+    int nsame, nother;
+} factors;
+
+static bool same_along(const ts_node *sum, const ts_value *v)
+{
+    const ts_type *t = &sum->in[0]->type;
+
+    for (int d = 0; d < t->rank; d++) {
+        int k = d - (t->rank - v->type.rank);
+        if (reduced(sum, d) && k >= 0 && v->type.dim[k] != 1)
+            return false;
+    }
+    return true;
+}
+
+static bool collect_factors(factors *f, ts_value *v)
+{
+    bool product = v->kind == TS_VALUE_NODE && v->node->op == TS_OP(mul) &&
+                   v->node->phase == f->sum->phase &&
+                   ts_type_same_shape(&v->type, &f->sum->in[0]->type);
+
+    if (product)
+        return collect_factors(f, v->node->in[0]) && collect_factors(f, v->node->in[1]);
+    if (f->nsame == TS_COUNT(f->same) || f->nother == TS_COUNT(f->other))
+        return false;
+    if (same_along(f->sum, v))
+        f->same[f->nsame++] = v;
+    else
+        f->other[f->nother++] = v;
+    return true;
+}
+
+/* v, which is the same along the sum, in the shape of the sum's result */
+static ts_value *summed_shape(const ts_node *sum, ts_value *v)
+{
+    bool keep = ts_attr_int(sum, "keepdim", 0);
+    int64_t dims[TS_MAX_RANK];
+    int rank = sum->in[0]->type.rank, n = 0;
+
+    for (int d = 0; d < rank; d++) {
+        int k = d - (rank - v->type.rank);
+        if (!reduced(sum, d) || keep)
+            dims[n++] = k < 0 ? 1 : v->type.dim[k];
+    }
+    return ts_reshape_n(v, n, dims);
+}
+
+static ts_value *sum_product(const ts_node *n)
+{
+    ts_dtype t = n->out[0]->type.dtype;
+    factors f = {.sum = n};
+    ts_value *v;
+
+    if ((t != TS_F32 && t != TS_F64) || n->in[0]->type.dtype != t ||
+        !collect_factors(&f, n->in[0]) || !f.nsame || !f.nother)
+        return NULL;
+    v = f.other[0];
+    for (int i = 1; i < f.nother; i++)
+        v = ts_mul(v, f.other[i]);
+    if (v->type.rank != n->in[0]->type.rank)
+        return NULL;
+    v = ts_make1(n->op, v, n->nattr, n->attr);
+    for (int i = 0; i < f.nsame; i++)
+        v = ts_mul(v, summed_shape(n, f.same[i]));
+    return ts_rule_shaped(v, &n->out[0]->type);
+}
+
 /* Too big to be folded. */
 static ts_value *sum_full(const ts_node *n)
 {
@@ -326,8 +408,8 @@ static ts_value *sum_full(const ts_node *n)
 }
 
 static const ts_rule reduce_rules[] = {
-    {"sum", reduce_ones},  {"prod", reduce_ones}, {"amax", reduce_ones},
-    {"amin", reduce_ones}, {"sum", sum_expand},   {"sum", sum_full},
+    {"sum", reduce_ones}, {"prod", reduce_ones}, {"amax", reduce_ones}, {"amin", reduce_ones},
+    {"sum", sum_expand},  {"sum", sum_full},     {"sum", sum_neg},      {"sum", sum_product},
 };
 
 ts_value *ts_rule_reduce(const ts_node *n)

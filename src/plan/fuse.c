@@ -56,10 +56,11 @@ static bool reads_once(const ts_node *n, int k)
 {
     int64_t in = ts_type_count(&n->in[k]->type), out = ts_type_count(&n->out[0]->type);
 
-    if (n->op->flags & TS_CONTRACT)
+    if (n->op->flags & (TS_CONTRACT | TS_WINDOW))
         return false;
-    if (n->op->flags & TS_WINDOW)
-        return false;
+    /* the rows of both matrices are written out, so what is between them is computed once */
+    if (n->op == TS_OP(mix) && n->in[k]->node && n->in[k]->node->op == TS_OP(mix))
+        return true;
     if (n->op->flags & TS_INDEX)
         return !strcmp(n->op->name, "gather") || !strcmp(n->op->name, "index_select") ? out <= in
                                                                                       : k == 1;
@@ -68,9 +69,11 @@ static bool reads_once(const ts_node *n, int k)
     return out <= in;
 }
 
-static bool small(const ts_value *v)
+/* Next to nothing beside the result that it is read for: one number, or one a row. */
+static bool small(const ts_value *v, const ts_value *result)
 {
-    return ts_type_count(&v->type) <= 1;
+    return ts_type_count(&v->type) <= 1 ||
+           ts_type_count(&v->type) * 64 <= ts_type_count(&result->type);
 }
 
 /* What is behind an inlined value: how many pointwise nodes, how many stored tensors. */
@@ -80,12 +83,11 @@ static void weigh(fuse *f, const ts_node *n)
 
     for (int i = 0; i < n->nin; i++) {
         const ts_value *v = n->in[i];
-        if (f->p->place[v->id].home != TS_HOME_NONE)
-            l += !small(v);
-        else {
+        bool stored = f->p->place[v->id].home != TS_HOME_NONE;
+        if (!stored)
             w += f->weight[v->id];
-            l += f->leaves[v->id];
-        }
+        if (!small(v, n->out[0]))
+            l += stored ? 1 : f->leaves[v->id];
     }
     if (n->op->flags & (TS_WINDOW | TS_INDEX | TS_RANDOM))
         w += 2 * CHEAP;

@@ -4,7 +4,7 @@
  *   kernel.c    one loop kernel
  *   tile.c      how a contraction is blocked
  *   contract.c  one register-blocked contraction
- *   transpose.c one change between rows and batch in the lanes
+ *   transpose.c one change between rows and batch in the lanes, or of where the channels are
  *   share.c     equal kernels as one function
  *   prelude.c   types, formulas and mathematics the kernels use
  *   build.c     the C compiler as a child process

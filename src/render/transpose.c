@@ -1,8 +1,10 @@
-/* transpose.c - a tensor moved between rows and batch in the lanes, as blocks turned in registers.
+/* transpose.c - a tensor moved between rows and batch in the lanes, or between channels first and
+ * last, as blocks turned in registers.
  *
  *   rows   [n][f]            lanes   [n/L][f][L]
+ *   rows   [n][c][h w]       last    [n][h w][c]      L channels at a time
  *
- *   for each group of L samples and block of L features
+ *   for each group of L rows and block of L features
  *     L vectors in, log2(L) rounds of shuffles, L vectors out
  *
  * As a loop kernel this is one load for each number: ten times slower, and on the critical path
@@ -11,10 +13,11 @@
  */
 #include "render/render.h"
 
+/* Matrices [rows][features] on one side, [features][rows] on the other. */
 typedef struct turn {
     const ts_value *from, *to;
     int lanes;
-    int64_t samples, features;
+    int64_t matrices, rows, features;
     bool to_lanes;
 } turn;
 
@@ -24,6 +27,20 @@ static bool lanes_first(const ts_value *v)
         return false;
     for (int i = 0; i < v->type.rank; i++)
         if (v->layout.order[i] != i)
+            return false;
+    return true;
+}
+
+/* 0 2 3 1 */
+static bool channels_last(const ts_value *v)
+{
+    int rank = v->type.rank;
+
+    if (!v->layout.set || v->layout.lanes > 1 || rank < 3 || v->layout.order[0] ||
+        v->layout.order[rank - 1] != 1)
+        return false;
+    for (int i = 1; i < rank - 1; i++)
+        if (v->layout.order[i] != i + 1)
             return false;
     return true;
 }
@@ -38,6 +55,16 @@ static const ts_value *behind(const ts_render *r, const ts_value *v)
     return r->p->place[v->id].home == TS_HOME_NONE ? NULL : v;
 }
 
+/* The widest vector that the channels fill. */
+static int lanes_of(const ts_render *r, int64_t channels)
+{
+    int n = r->isa.width;
+
+    while (n > 2 && channels % n)
+        n /= 2;
+    return n;
+}
+
 static bool takes(const ts_render *r, const ts_kernel *k, turn *t)
 {
     const ts_value *y = k->roots[0], *x, *laid;
@@ -49,21 +76,27 @@ static bool takes(const ts_render *r, const ts_kernel *k, turn *t)
     if (!x || x->type.dtype != TS_F32 || x->layout.set == y->layout.set)
         return false;
     laid = y->layout.set ? y : x;
-    *t = (turn){.from = x,
-                .to = y,
-                .lanes = laid->layout.lanes,
-                .samples = y->type.dim[0],
-                .to_lanes = laid == y};
-    t->features = ts_type_count(&y->type) / TS_MAX(t->samples, 1);
-    return lanes_first(laid) && t->samples % t->lanes == 0 && t->features >= t->lanes;
+    *t = (turn){.from = x, .to = y, .matrices = y->type.dim[0], .to_lanes = laid == y};
+    if (lanes_first(laid)) {
+        t->rows = t->lanes = laid->layout.lanes;
+        if (t->matrices % t->lanes)
+            return false;
+        t->matrices /= t->lanes;
+    } else if (channels_last(laid) && x == y->node->in[0]) {
+        t->rows = y->type.dim[1];
+        t->lanes = lanes_of(r, t->rows);
+    } else
+        return false;
+    t->features = ts_type_count(&y->type) / TS_MAX(t->matrices * t->rows, 1);
+    return t->lanes >= 4 && t->features >= t->lanes;
 }
 
 /* Where number j of the block starts, on the side of the rows or of the lanes. */
 static const char *address(ts_render *r, const turn *t, bool lanes, const char *j)
 {
     if (lanes)
-        return ts_arena_printf(r->a, "%d * (%ld * g + f + %s)", t->lanes, (long)t->features, j);
-    return ts_arena_printf(r->a, "%ld * (%d * g + %s) + f", (long)t->features, t->lanes, j);
+        return ts_arena_printf(r->a, "m + %ld * (f + %s) + c", (long)t->rows, j);
+    return ts_arena_printf(r->a, "m + %ld * (c + %s) + f", (long)t->features, j);
 }
 
 /* Round s swaps the off-diagonal halves of each 2s x 2s block of the square t. */
@@ -94,9 +127,7 @@ static void whole_block(ts_render *r, ts_emit *e, const turn *t)
 static void tail(ts_render *r, ts_emit *e, const turn *t)
 {
     const char *from = ts_render_pointer(r, t->from), *to = ts_render_pointer(r, t->to);
-    const char *rows = ts_arena_printf(r->a, "%ld * (%d * g + l) + f", (long)t->features, t->lanes);
-    const char *lanes =
-        ts_arena_printf(r->a, "%d * (%ld * g + f) + l", t->lanes, (long)t->features);
+    const char *rows = address(r, t, false, "l"), *lanes = address(r, t, true, "0");
     int mark, mark2;
 
     ts_emit_line(e, "for (int64_t f = %ld; f < %ld; f++) {",
@@ -104,8 +135,9 @@ static void tail(ts_render *r, ts_emit *e, const turn *t)
     ts_emit_open(e, &mark);
     ts_emit_line(e, "for (int64_t l = 0; l < %d; l++) {", t->lanes);
     ts_emit_open(e, &mark2);
-    ts_emit_line(e, "%s[%s] = %s[%s];", to, t->to_lanes ? lanes : rows, from,
-                 t->to_lanes ? rows : lanes);
+    ts_emit_line(e, "%s[%s%s] = %s[%s%s];", to, t->to_lanes ? lanes : rows,
+                 t->to_lanes ? " + l" : "", from, t->to_lanes ? rows : lanes,
+                 t->to_lanes ? "" : " + l");
     ts_emit_close(e, mark2);
     ts_emit_close(e, mark);
 }
@@ -114,18 +146,21 @@ bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut)
 {
     turn t;
     ts_emit e;
-    int64_t whole, blocks;
+    int64_t whole, blocks, groups;
     int mark, mark2;
 
     if (!takes(r, k, &t))
         return false;
     whole = t.features / t.lanes;
     blocks = (t.features + t.lanes - 1) / t.lanes;
+    groups = t.rows / t.lanes;
     ts_render_need(r, ts_arena_printf(r->a, "swap %d", t.lanes));
     ts_render_emitter(r, &e);
     ts_emit_line(&e, "for (int64_t i = lo; i < hi; i++) {");
     ts_emit_open(&e, &mark);
-    ts_emit_line(&e, "const int64_t g = i / %ld, b = i %% %ld;", (long)blocks, (long)blocks);
+    ts_emit_line(&e, "const int64_t m = i / %ld * %ld, b = i / %ld %% %ld, c = i %% %ld * %d;",
+                 (long)(blocks * groups), (long)(t.rows * t.features), (long)groups, (long)blocks,
+                 (long)groups, t.lanes);
     ts_emit_line(&e, "if (b < %ld) {", (long)whole);
     ts_emit_open(&e, &mark2);
     ts_emit_line(&e, "const int64_t f = %d * b;", t.lanes);
@@ -138,7 +173,7 @@ bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut)
         ts_emit_close(&e, mark2);
     }
     ts_emit_close(&e, mark);
-    cut->count = t.samples / t.lanes * blocks;
+    cut->count = t.matrices * blocks * groups;
     cut->grain = TS_MAX(1, 4096 / (t.lanes * t.lanes)); /* numbers a thread should move at least */
     return true;
 }

@@ -1,4 +1,5 @@
-/* transpose.c - rows to batch in the lanes and back, for sizes that the lanes divide and others. */
+/* transpose.c - rows to batch in the lanes and back, channels first to last and back, for sizes
+ * that the lanes divide and others. */
 #include "tessera.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,23 +16,16 @@ typedef struct shape {
     bool blocks; /* turned in registers */
 } shape;
 
-/* x in the lanes, doubled there, and back as rows: both directions. */
-static ts_executable *compile(const shape *s)
+static ts_executable *compile_text(const shape *s, const char *format, ...)
 {
     char text[512];
     ts_graph *g;
     ts_executable *x = NULL;
+    va_list args;
 
-    snprintf(text, sizeof(text),
-             "graph g\n"
-             "input %%x : f32[%d,1,%d]\n"
-             "%%1 : f32[%d,1,%d] @layout 012/0x%d = nop(%%x)\n"
-             "%%2 : f32[%d,1,%d] @layout 012/0x%d = add(%%1, %%1)\n"
-             "%%3 : f32[%d,%d] = reshape(%%2) shape=[%d,%d]\n"
-             "%%4 : f32[%d,%d] = nop(%%3)\n"
-             "output y = %%4\n",
-             s->samples, s->features, s->samples, s->features, s->lanes, s->samples, s->features,
-             s->lanes, s->samples, s->features, s->samples, s->features, s->samples, s->features);
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
     if (ts_graph_parse(text, &g) || ts_compile(g,
                                                &(ts_options){.executor = TS_EXEC_NATIVE,
                                                              .isa = s->isa,
@@ -43,9 +37,24 @@ static ts_executable *compile(const shape *s)
     return x;
 }
 
-static void check(const shape *s, int threads)
+/* x in the lanes, doubled there, and back as rows: both directions. */
+static ts_executable *compile(const shape *s)
 {
-    ts_executable *exe = compile(s);
+    return compile_text(s,
+                        "graph g\n"
+                        "input %%x : f32[%d,1,%d]\n"
+                        "%%1 : f32[%d,1,%d] @layout 012/0x%d = nop(%%x)\n"
+                        "%%2 : f32[%d,1,%d] @layout 012/0x%d = add(%%1, %%1)\n"
+                        "%%3 : f32[%d,%d] = reshape(%%2) shape=[%d,%d]\n"
+                        "%%4 : f32[%d,%d] = nop(%%3)\n"
+                        "output y = %%4\n",
+                        s->samples, s->features, s->samples, s->features, s->lanes, s->samples,
+                        s->features, s->lanes, s->samples, s->features, s->samples, s->features,
+                        s->samples, s->features);
+}
+
+static void check(const shape *s, ts_executable *exe, int threads)
+{
     ts_engine *e;
     int n = s->samples * s->features;
     float *x = malloc(sizeof(float) * (size_t)n), *y = calloc((size_t)n, sizeof(float));
@@ -78,12 +87,43 @@ static void there_and_back(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
         for (int threads = 1; threads <= 3; threads += 2)
-            check(&shapes[i], threads);
+            check(&shapes[i], compile(&shapes[i]), threads);
+}
+
+/* The same for channels: samples of `features` numbers, `lanes` of them channels. */
+static ts_executable *compile_last(const shape *s)
+{
+    int c = s->lanes, w = s->features / c;
+
+    return compile_text(s,
+                        "graph g\n"
+                        "input %%x : f32[%d,%d,%d,1]\n"
+                        "%%1 : f32[%d,%d,%d,1] @layout 0231 = nop(%%x)\n"
+                        "%%2 : f32[%d,%d,%d,1] @layout 0231 = add(%%1, %%1)\n"
+                        "%%3 : f32[%d,%d,%d,1] = nop(%%2)\n"
+                        "output y = %%3\n",
+                        s->samples, c, w, s->samples, c, w, s->samples, c, w, s->samples, c, w);
+}
+
+static void channels_and_back(void **state)
+{
+    static const shape shapes[] = {
+        {1, 32 * 40, 32, NULL, true},       {3, 16 * 37, 16, NULL, true},
+        {2, 24 * 50, 24, NULL, true},       {2, 4 * 9, 4, "portable", true},
+        {2, 12 * 21, 12, "portable", true}, {2, 6 * 40, 6, NULL, false}, /* no vector of channels */
+        {5, 32 * 3, 32, "portable", false},                              /* less than a block */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
+        for (int threads = 1; threads <= 3; threads += 2)
+            check(&shapes[i], compile_last(&shapes[i]), threads);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(there_and_back)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(there_and_back),
+                                       cmocka_unit_test(channels_and_back)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
