@@ -324,11 +324,11 @@ static ts_value *sum_neg(const ts_node *n)
     return ts_neg(ts_make1(n->op, neg->in[0], n->nattr, n->attr));
 }
 
-/* The factors of a product: those that are the same all along the sum, and the others. */
+/* The factors of a product that are the same all along the sum. */
 typedef struct factors {
     const ts_node *sum;
-    ts_value *same[4], *other[4];
-    int nsame, nother;
+    ts_value *v[8];
+    int n;
 } factors;
 
 static bool same_along(const ts_node *sum, const ts_value *v)
@@ -343,21 +343,23 @@ static bool same_along(const ts_node *sum, const ts_value *v)
     return true;
 }
 
-static bool collect_factors(factors *f, ts_value *v)
+/* v without those factors, which go to f; NULL: nothing is left. A number stays where it is. */
+static ts_value *strip(factors *f, ts_value *v)
 {
-    bool product = v->kind == TS_VALUE_NODE && v->node->op == TS_OP(mul) &&
-                   v->node->phase == f->sum->phase &&
-                   ts_type_same_shape(&v->type, &f->sum->in[0]->type);
+    ts_value *x, *y;
+    int before = f->n;
 
-    if (product)
-        return collect_factors(f, v->node->in[0]) && collect_factors(f, v->node->in[1]);
-    if (f->nsame == TS_COUNT(f->same) || f->nother == TS_COUNT(f->other))
-        return false;
-    if (same_along(f->sum, v))
-        f->same[f->nsame++] = v;
-    else
-        f->other[f->nother++] = v;
-    return true;
+    if (same_along(f->sum, v) && ts_type_count(&v->type) > 1 && f->n < TS_COUNT(f->v)) {
+        f->v[f->n++] = v;
+        return NULL;
+    }
+    if (v->kind != TS_VALUE_NODE || v->node->op != TS_OP(mul) || v->node->phase != f->sum->phase)
+        return v;
+    x = strip(f, v->node->in[0]);
+    y = strip(f, v->node->in[1]);
+    if (f->n == before)
+        return v;
+    return x && y ? ts_mul(x, y) : x ? x : y;
 }
 
 /* v, which is the same along the sum, in the shape of the sum's result */
@@ -381,17 +383,14 @@ static ts_value *sum_product(const ts_node *n)
     factors f = {.sum = n};
     ts_value *v;
 
-    if ((t != TS_F32 && t != TS_F64) || n->in[0]->type.dtype != t ||
-        !collect_factors(&f, n->in[0]) || !f.nsame || !f.nother)
+    if ((t != TS_F32 && t != TS_F64) || n->in[0]->type.dtype != t)
         return NULL;
-    v = f.other[0];
-    for (int i = 1; i < f.nother; i++)
-        v = ts_mul(v, f.other[i]);
-    if (v->type.rank != n->in[0]->type.rank)
+    v = strip(&f, n->in[0]);
+    if (!f.n || !v || v->type.rank != n->in[0]->type.rank)
         return NULL;
     v = ts_make1(n->op, v, n->nattr, n->attr);
-    for (int i = 0; i < f.nsame; i++)
-        v = ts_mul(v, summed_shape(n, f.same[i]));
+    for (int i = 0; i < f.n; i++)
+        v = ts_mul(v, summed_shape(n, f.v[i]));
     return ts_rule_shaped(v, &n->out[0]->type);
 }
 
