@@ -4,7 +4,7 @@
 #include "fuzz.h"
 #include "support.h"
 
-enum { RUNS = 20000, MAX_SEEDS = 32 };
+enum { RUNS = 5000, MAX_SEEDS = 32 };
 
 static void try_graph(const ts_model *m, ts_model_options o)
 {

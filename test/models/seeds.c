@@ -2,11 +2,8 @@
  * code against the reference executor for a few training steps. */
 #include "models/nets.h"
 #include "run/run.h"
+#include "support.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 typedef struct model {
     const char *name;
@@ -90,7 +87,7 @@ static double train(const ts_executable *x)
     for (int i = 0; i < TS_COUNT(labels); i++)
         labels[i] = i;
     assert_int_equal(ts_engine_new(x, &(ts_run_options){.threads = 2, .seed = 9}, &e), TS_OK);
-    for (int step = 0; step < 3; step++)
+    for (int step = test_brief(); step < 3; step++)
         if (ts_engine_run(e, (const void *[]){images, labels}, (void *[]){NULL, &loss}))
             fail_msg("%s", ts_error_text());
     ts_engine_free(e);

@@ -204,27 +204,27 @@ static int run_batch(const char *isa, int n, const op_case *const *c)
     return wrong;
 }
 
-/* Every `step`-th case from `first` on, as dtype t. */
+/* Every `step`-th case from `first` on, as dtype t. In brief every other batch of them: the same
+ * batches as ever, which were compiled before (tools/cc-once). */
 static void run_cases(const char *isa, ts_dtype t, int first, int step)
 {
     const op_case *batch[BATCH];
-    int n = 0, wrong = 0, ran = 0;
+    int n = 0, wrong = 0, ran = 0, turn = 0;
+    bool half = test_brief() && step > 1;
     ts_arena *a = ts_arena_new();
 
-    if (test_brief() && step > 1)
-        step *= 2;
     for (int i = first; i < ncases; i += step) {
         op_case *c = TS_NEW(a, op_case);
         if (!case_in(&cases[i], t, c))
             continue;
-        if (n == BATCH) {
-            wrong += run_batch(isa, n, batch);
-            n = 0;
-        }
         batch[n++] = c;
         ran++;
+        if (n == BATCH) {
+            wrong += half && turn++ % 2 ? 0 : run_batch(isa, n, batch);
+            n = 0;
+        }
     }
-    if (n)
+    if (n && !(half && turn % 2))
         wrong += run_batch(isa, n, batch);
     ts_arena_free(a);
     assert_int_equal(wrong, 0);

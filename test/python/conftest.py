@@ -19,8 +19,26 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="tessera-test-")
 atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
 
+# Two tests at a time share the cores: PyTorch's threads, here and in programs that tests start, do not spin.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # The package of the build, not the sources: those have no extension module.
 sys.path.insert(0, str(ROOT / os.environ.get("TS_BUILD_ROOT", "build") / "python"))
+
+
+# What takes longest begins first, so that no core is without work at the end.
+LONGEST = ["seeds", "poptorch_devices", "parity", "processes", "poptorch_nets", "train", "poptorch_ops", "poptorch_data",
+           "examples", "export", "devices", "tool", "eval", "package", "poptorch_model", "store"]
+
+
+def pytest_collection_modifyitems(items):
+    names = [f"test_{name}" for name in LONGEST]
+    items.sort(key=lambda item: names.index(item.path.stem) if item.path.stem in names else len(names))
+
+
+def pytest_collection_finish():
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)    # the other core has another test
 
 
 @pytest.fixture(scope="session")

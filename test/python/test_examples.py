@@ -60,7 +60,7 @@ def test_the_seed_repeats_a_run(build_dir, fashion):
 
 def test_pipelines_give_the_same(build_dir, fashion, tmp_path):
     """Pipelined, sharded, offloaded: the same losses and accuracy."""
-    kinds = ([], ["--strategy", "sharded"], ["--offload-optimiser"], ["--profile", "--profile-dir", tmp_path / "p"])
+    kinds = ([], ["--strategy", "sharded"], ["--offload-optimiser", "--profile", "--profile-dir", tmp_path / "p"])
     runs = [run(build_dir, "mnist_pipeline", "--epochs", 1, "--limit", 4000, *kind) for kind in kinds]
     assert all(accuracy(r) == accuracy(runs[0]) for r in runs)
     losses = [re.findall(r"loss (\S+)", r.stderr) for r in runs]

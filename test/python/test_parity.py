@@ -23,6 +23,7 @@ import nets  # noqa: E402  (needs torch)
 
 STEPS = 300
 SEGMENT = 10
+SEEDS = [0, 1, 2, 3] if os.environ.get("TS_SOAK") else [0]
 
 SGD = {"momentum_buffer": "momentum"}
 ADAM = {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
@@ -88,13 +89,12 @@ def assert_close(ours, theirs, ties=0):
     assert len(wrong) <= ties and not np.any(error[wrong] > 1e-2), [(i, ours[i], theirs[i]) for i in wrong[:5]]
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", CASES)
 def test_losses_follow_pytorch(name, seed, build_dir):
     module, optimizer, names, data, batch, accumulation = CASES[name]
     steps = STEPS if accumulation == 1 else STEPS // accumulation    # of weights; 300 micro-batches in any case
     torch.manual_seed(seed)
-    torch.set_num_threads(1)    # the other core has another test
     model = module()
     images, labels = nets.samples(data[0], batch * accumulation * steps, *data[1:])
     theirs, starts = train_torch(model, optimizer(model.parameters()), names, torch.from_numpy(images),
@@ -111,16 +111,15 @@ def test_losses_follow_pytorch(name, seed, build_dir):
     assert abs(free[-100:].mean() - theirs[-100:].mean()) < 0.1 * theirs[-100:].mean()
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3] if os.environ.get("TS_SOAK") else [0])
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", CASES)
 def test_free_run_in_double_precision(name, seed, build_dir):
     """300 steps by ourselves: the same mathematics, where rounding cannot decide a tie."""
     module, optimizer, names, data, batch, accumulation = CASES[name]
     if not os.environ.get("TS_SOAK"):
-        batch = max(1, batch // 4)    # PyTorch takes its time for doubles
+        batch = max(1, batch // 8)    # doubles take their time
     steps = STEPS if accumulation == 1 else STEPS // accumulation
     torch.manual_seed(seed)
-    torch.set_num_threads(1)    # the other core has another test
     model = module().double()
     images, labels = nets.samples(data[0], batch * accumulation * steps, *data[1:])
     images = images.astype(np.float64)

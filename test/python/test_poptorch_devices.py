@@ -156,24 +156,25 @@ def stages(ipus):
     return [Stage(b).ipu(i) for b, i in zip(NAMES, ipus)]
 
 
-PLACES = {    # a strategy, and the devices of the blocks
-    "two stages": (two, "0011"),
-    "three stages": (lambda: poptorch.PipelinedExecution("B1", ["B2", "B3"], "B4"), "0112"),
-    "four stages": (four, "0123"),
-    "backwards": (lambda: poptorch.PipelinedExecution(*stages([3, 2, 1, 0])), "3210"),
-    "two devices in turns": (lambda: poptorch.PipelinedExecution(*stages([0, 1, 0, 1])), "0101"),
-    "automatic": (lambda: poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement), "1234"),    # from 1 on
-    "sharded": (in_turns, "0123"),
-    "serial phases": (lambda: poptorch.SerialPhasedExecution([Stage("B1"), Stage("B2")], [Stage("B3"), Stage("B4")]),
-                      "0101"),
-    "parallel phases": (lambda: poptorch.ParallelPhasedExecution(*NAMES), "0101"),
+PLACES = {    # a net, a strategy, and the devices of the blocks
+    "two stages": (Digits, two, "0011"),
+    "three stages": (Tied, lambda: poptorch.PipelinedExecution("B1", ["B2", "B3"], "B4"), "0112"),
+    "four stages": (Digits, four, "0123"),
+    "backwards": (Tied, lambda: poptorch.PipelinedExecution(*stages([3, 2, 1, 0])), "3210"),
+    "two devices in turns": (UNet, lambda: poptorch.PipelinedExecution(*stages([0, 1, 0, 1])), "0101"),
+    "automatic": (Tied, lambda: poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement), "1234"),    # from 1 on
+    "sharded": (Digits, in_turns, "0123"),
+    "serial phases": (Tied, lambda: poptorch.SerialPhasedExecution([Stage("B1"), Stage("B2")],
+                                                                   [Stage("B3"), Stage("B4")]), "0101"),
+    "parallel phases": (Digits, lambda: poptorch.ParallelPhasedExecution(*NAMES), "0101"),
 }
 
 
 @pytest.mark.parametrize("name", PLACES)
 def test_places_change_no_number(name, compiled):
-    strategy, ipus = PLACES[name][0](), PLACES[name][1]
-    assert_same_bits(Digits, strategy)
+    make, strategy, ipus = PLACES[name]
+    strategy = strategy()
+    assert_same_bits(make, strategy)
     asked = compiled[-1]
     assert {b: ipu for ipu, _, blocks in asked["stages"] for b in blocks} == dict(zip(NAMES, map(int, ipus)))
     assert asked["schedule"] == strategy.execution_mode and asked["recompute"]

@@ -788,22 +788,26 @@ def test_other_threads_run():
     model = poptorch.trainingModel(net, options().deviceIterations(20))
     x, t = next(batches(1, 400))
     model(x, t)
-    ticks, stop = [], threading.Event()
 
-    def tick():
-        while not stop.is_set():
-            ticks.append(time.perf_counter())
-            time.sleep(0.001)
+    def ticks_inside():
+        ticks, stop = [], threading.Event()
 
-    thread = threading.Thread(target=tick)
-    thread.start()
-    started = time.perf_counter()
-    model(x, t)
-    ended = time.perf_counter()
-    stop.set()
-    thread.join()
-    inside = sum(started < at < ended for at in ticks)
-    assert inside >= 3 or ended - started < 0.005
+        def tick():
+            while not stop.is_set():
+                ticks.append(time.perf_counter())
+                time.sleep(0.001)
+
+        thread = threading.Thread(target=tick)
+        thread.start()
+        started = time.perf_counter()
+        model(x, t)
+        ended = time.perf_counter()
+        stop.set()
+        thread.join()
+        return sum(started < at < ended for at in ticks) if ended - started >= 0.005 else 3
+
+    # On a busy machine the thread may have no core just then.
+    assert any(ticks_inside() >= 3 for _ in range(20))
 
 
 def test_the_small_modules(capsys):

@@ -315,9 +315,6 @@ def test_losses_of_200_steps(shared, number):
 
 STRATEGIES = {
     "pipelined": lambda: poptorch.PipelinedExecution(*[poptorch.Stage(b).ipu(i) for i, b in enumerate(FOUR)]),
-    "pipelined by name": lambda: poptorch.PipelinedExecution(*FOUR),
-    "two stages": lambda: poptorch.PipelinedExecution(poptorch.Stage("B1", "B2").ipu(0),
-                                                      poptorch.Stage("B3", "B4").ipu(1)),
     "sharded": lambda: poptorch.ShardedExecution(*[poptorch.Stage(b).ipu(i) for i, b in enumerate(FOUR)]),
     "phased": lambda: poptorch.SerialPhasedExecution(["B1"], ["B2"], ["B3"], ["B4"]),
 }
@@ -376,8 +373,7 @@ def assert_no_compute(model, *args):
 
 
 @pytest.mark.parametrize("number, D, A, mode", [
-    ("000", 1, 1, None), ("002", 50, 1, poptorch.OutputMode.All), ("003", 10, 10, poptorch.OutputMode.All),
-    ("003", 2, 8, poptorch.OutputMode.Final), ("000", 4, 1, poptorch.OutputMode.Sum)])
+    ("000", 1, 1, None), ("002", 50, 1, poptorch.OutputMode.All), ("003", 2, 8, poptorch.OutputMode.Final), ("000", 4, 1, poptorch.OutputMode.Sum)])
 def test_pytorch_computes_nothing_in_a_call(shared, number, D, A, mode):
     net = net_of(shared, number, dropout=True)
     made = options(number, poptorch.PipelinedExecution(*FOUR)).deviceIterations(D)
@@ -460,7 +456,8 @@ def port(build_dir, shared, tmp_path, sign, dtype, count, **more):
     return np.load(place / "x" / "losses.npy"), done
 
 
-@pytest.mark.parametrize("dtype, steps, tolerance", [("float32", 30, 1e-4), ("float64", 60, 1e-6)])
+@pytest.mark.parametrize("dtype, steps, tolerance",
+                         [("float32", 30, 1e-4), *([("float64", 60, 1e-6)] if FULL else [])])
 def test_a_port_changes_no_loss(build_dir, shared, tmp_path, dtype, steps, tolerance):
     if not FASHION.is_dir():
         pytest.skip(f"needs {FASHION}, of the package dataset-fashion-mnist")

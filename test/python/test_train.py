@@ -12,6 +12,7 @@ import shlex
 import signal
 import struct
 import subprocess
+import time
 import zipfile
 from pathlib import Path
 
@@ -255,6 +256,9 @@ def test_killed_at_any_moment(train, tmp_path):
              y=np.frombuffer(labels, np.uint8).astype(np.int64))    # quick to open
     args = ["some.npz", "--model", "classifier", *LONG[3:]]
     train(*args, "--output", "whole.pth")
+    started = time.monotonic()
+    train(*args, "--output", "whole.pth")    # compiled now, so this is how long a run takes
+    longest = max(0.3, time.monotonic() - started)    # on a busy machine too some get somewhere
     rnd, steps, kills = random.Random(5), set(), 0
     model, kept = tmp_path / "part.pth", tmp_path / "part.resume.pth"
     args += ["--output", "part.pth", "--checkpoint-every", 3]
@@ -264,7 +268,7 @@ def test_killed_at_any_moment(train, tmp_path):
             kept.unlink()
         child = train.start(*args, "--threads", rnd.choice("12"), *(["--resume"] if kept.exists() else []))
         try:
-            child.wait(rnd.uniform(0.02, 0.3))
+            child.wait(rnd.uniform(0.02, longest))
         except subprocess.TimeoutExpired:
             child.kill()
             kills += 1
@@ -295,7 +299,7 @@ def test_a_second_signal_quits_at_once(train, tmp_path):
     assert wait_for_step(child, tmp_path, 32)
     child.send_signal(signal.SIGINT)
     child.send_signal(signal.SIGINT)
-    child.communicate(timeout=20)
+    child.communicate(timeout=60)
     assert child.returncode == 130
     torch.load(tmp_path / "classifier.resume.pth")
 

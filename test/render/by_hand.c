@@ -160,7 +160,8 @@ static void a_net(void **state)
     ts_executable *x = compile(*state);
 
     it_reads_well(x);
-    the_command_works(x);
+    if (!test_brief())
+        the_command_works(x);
     ts_executable_free(x);
 }
 
