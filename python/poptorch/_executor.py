@@ -346,18 +346,27 @@ class PoplarExecutor:
         self._trace = _profile.start(program.executable, self._options, self._training)
         self._prepareRun()
         self._upload()
-        for name, t in self._saved_state.items():
-            # a buffer of each replica, unless the host has got another since
-            if name not in program.own_buffers or torch.equal(t[0], _native.engineTensor(
-                    _wrap.plain(program.states[name]))):
-                self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
-        self._saved_state = {}
+        self._restoreState()
         if self._description is not None:
             self._setHypers()
         if self._rng is not None:
             self._engine.set_rng(*self._rng)
         with _native.nativeErrors():
             self._engine.copy()
+
+    def _restoreState(self) -> None:
+        """What the optimizer has been through: with us, or else with an executor that is gone."""
+        program = self._compiled()
+        if self._training and self._ours is None:
+            self._connect()    # destroy() parted us
+        if self._ours is not None and self._ours.ipu_state and not self._saved_state:
+            self._writeState(self._ours.ipu_state)
+        for name, t in self._saved_state.items():
+            # a buffer of each replica, unless the host has got another since
+            if name not in program.own_buffers or torch.equal(t[0], _native.engineTensor(
+                    _wrap.plain(program.states[name]))):
+                self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
+        self._saved_state = {}
 
     def _devices(self) -> Any:
         """Those of Options.useIpuId; None: any. A launcher's processes keep clear of each other by their numbers, and
@@ -456,10 +465,15 @@ class PoplarExecutor:
             self._wrapped = False
 
     def __del__(self) -> None:
-        # Trained weights are not lost with the executor.
+        # What was trained is not lost with the executor: neither weights nor the optimizer's state. Whether weak
+        # references to us are still alive depends on who collects us, so nothing here goes through one.
         try:
-            if self._engine is not None and self._stale:
+            if self._engine is None:
+                return
+            if self._stale:
                 self.copyWeightsToHost()
+            if self._ours is not None:
+                self._ours.takeState(self._stateForOptimizer())
         except Exception:    # the interpreter may be half gone
             pass
 
@@ -560,11 +574,10 @@ class PoplarExecutor:
             self._setHypers()
 
     @_native.nativeErrors()
-    def _writeState(self, loaded: Tuple[Dict, Dict]) -> None:
-        """The state that load_state_dict() gave to the optimizer."""
-        self.copyWeightsToHostIfNeeded()
+    def _writeState(self, state: Dict[str, torch.Tensor]) -> None:
+        """The optimizer's state, under its names in a state dict, to the device."""
         program = self._compiled()
-        found = _state.toEngine(loaded[0], program.executable.tensors(2), program.trained)
+        found = _state.toEngine(state, program.executable.tensors(2), program.trained)
         for name, t in found.items():
             self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
 
@@ -602,7 +615,8 @@ class PoplarExecutor:
         if self._ours is not None:
             loaded = self._ours.takeLoadedState()
             if loaded is not None:
-                self._writeState(loaded)
+                self.copyWeightsToHostIfNeeded()
+                self._writeState(loaded[0])
         tensors = program.arguments.match(args, kwargs)    # type: ignore[union-attr]
         if self._synthetic is not None:
             tensors = self._synthetic
