@@ -15,7 +15,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
-from . import _args, _compile, _core, _file, _groups, _native, _profile, _state, _times, _wrap, blocks, optim
+from . import _args, _compile, _core, _file, _groups, _native, _profile, _state, _times, _wrap, blocks, optim, \
+    profiling
 from ._batching import Batching
 from ._logging import logger
 from .enums import ConnectionType, OutputMode
@@ -81,6 +82,7 @@ class PoplarExecutor:
                                "model.destroy() on it before wrapping it again")
         self._user_model = model
         self._training = training
+        self._channel = profiling.Channel(f"poptorch.{'training' if training else 'inference'}Model")
         self._options = self._ownOptions(options)
         self._optimizer = optimizer
         self._description: Optional[Dict[str, Any]] = None
@@ -225,6 +227,7 @@ class PoplarExecutor:
         """True while the compiled model is loaded."""
         return self._engine is not None
 
+    @profiling.traced("compile")
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for arguments like these, without running."""
         if self._program is not None:
@@ -235,7 +238,7 @@ class PoplarExecutor:
     def _build(self, args: Tuple, kwargs: Dict[str, Any], executable: Any = None) -> None:
         """Trace and compile, or with an executable, trace only."""
         self._options._Popart.checkKeys()
-        with _native.nativeErrors():
+        with _native.nativeErrors(), self._channel.tracepoint("graphPreprocessing"):
             function = isinstance(self._model, blocks._CallableModule)    # whose signature is its own
             forward = self._model._function if function else self._model.forward
             arguments = _args.Arguments(forward, args, kwargs)
@@ -250,7 +253,8 @@ class PoplarExecutor:
             names = _compile.groupNames(self._description, self._model, program.trained)
         _compile.chooseReplicas(program, self._batching, self._options, self._description)
         if executable is None:
-            _compile.compileProgram(program, tracer, self._batching, self._options, self._description, names)
+            with self._channel.tracepoint("modelCompilation"):
+                _compile.compileProgram(program, tracer, self._batching, self._options, self._description, names)
         else:
             program.executable = executable
             _compile.checkExecutable(program, self._batching)
@@ -265,11 +269,13 @@ class PoplarExecutor:
         names = {id(t): name for name, t in _compile.namedStates(self._model)}
         return {names[i]: group for i, (_, group) in self._groups.items() if i in names}
 
+    @profiling.traced("compileAndExport")
     def compileAndExport(self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
         """compile(), then save()."""
         self.compile(*args, **kwargs)
         self.save(filename, export_model)
 
+    @profiling.traced("saveExecutableToFile")
     def save(self, filename: str, export_model: bool = True, save_rng_state: bool = True) -> None:
         """Write the compiled model to a file, with the module, options and optimizer unless export_model is
         False."""
@@ -282,6 +288,7 @@ class PoplarExecutor:
             "groups": self._groupsByName(), "call": program.arguments.examples(), "rng": self.rng_state if save_rng_state else None,
             "state": self._saved_state if self._engine is None else self._readState(), **(exported or {})})
 
+    @profiling.traced("loadExecutable")
     def loadExecutable(self, filename: str) -> None:
         """Use the compiled model of a file instead of compiling this one, which must be equal to it."""
         if self._program is not None:
@@ -451,6 +458,7 @@ class PoplarExecutor:
                 out[name] = t
         return out
 
+    @profiling.traced("destroy")
     def destroy(self) -> None:
         """Fetch weights, free everything, and make the user's module an ordinary one again."""
         if self._program is None:
@@ -479,6 +487,7 @@ class PoplarExecutor:
 
     # --- weights ---
 
+    @profiling.traced("copyWeightsToHost")
     @_native.nativeErrors()
     def copyWeightsToHost(self) -> None:
         """Fetch the weights and buffers that runs changed."""
@@ -513,6 +522,7 @@ class PoplarExecutor:
         self.copyWeightsToHost()
         return True
 
+    @profiling.traced("copyWeightsToDevice")
     def copyWeightsToDevice(self) -> None:
         """Upload the module's weights and buffers, over what the device has."""
         self._compiled()
@@ -556,6 +566,7 @@ class PoplarExecutor:
 
     # --- optimizer ---
 
+    @profiling.traced("setOptimizer")
     def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Take over the hyper-parameters of an optimizer, the same or another one."""
         old, self._optimizer = (self._description, self._optimizer), optimizer
@@ -605,6 +616,7 @@ class PoplarExecutor:
 
     # --- running ---
 
+    @profiling.traced("modelExecution")
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         started = time.perf_counter()
         if self._engine is None:
