@@ -57,6 +57,7 @@ class Program:
         self.states: Dict[str, torch.Tensor] = {}       # weights and buffers in the graph
         self.changed: List[str] = []                    # of these, those a run writes
         self.trained: List[str] = []
+        self.optimized: List[List[str]] = []            # names in the groups of the optimizer
         self.groups: Dict[str, _groups.Grouping] = {}   # of parameters that not all replicas share
         self.own_buffers: List[str] = []                # that each replica has for itself
         self.written: List[Tuple[int, int]] = []        # (input, output): written back after a run
@@ -482,7 +483,7 @@ def _showGraph(graph: Any, options: Any) -> None:
 
 
 def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, options: Any,
-                   description: Optional[Dict[str, Any]], names: List[List[str]]) -> None:
+                   description: Optional[Dict[str, Any]]) -> None:
     """Fill in the executable."""
     training = options.Training
     sums = training.accumulation_and_replication_reduction_type == ReductionType.Sum
@@ -497,7 +498,7 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
     try:
         with _native.nativeErrors():
             program.executable = _core.compile(
-                tracer.graph, None if description is None else _optimizerTuple(description, names),
+                tracer.graph, None if description is None else _optimizerTuple(description, program.optimized),
                 batching.engine_iterations, batching.engine_accumulation, sums, hasRunningMean(options, description),
                 batching.engine_mode, batching.period, cache, bar, stages=stages,
                 schedule=options.execution_strategy.execution_mode, recompute=recompute,

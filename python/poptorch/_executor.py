@@ -144,7 +144,7 @@ class PoplarExecutor:
         self._state_stale = False
         program = self._compiled()
         state = {name: t for name, t in self._readState().items() if name not in program.own_buffers}
-        return _state.toPopTorch(state, program.trained)
+        return _state.toPopTorch(state, program.trained, program.optimized)
 
     def _runningMean(self) -> bool:
         return self._description is not None and _compile.hasRunningMean(self._options, self._description)
@@ -247,14 +247,13 @@ class PoplarExecutor:
                 (list(_pre_hooks.values()), list(_post_hooks.values())), self._groupsByName())
         if program.written:
             self._batching.wantAll()
-        names: List[List[str]] = []
         if self._training:
             self._description = self._describe()
-            names = _compile.groupNames(self._description, self._model, program.trained)
+            program.optimized = _compile.groupNames(self._description, self._model, program.trained)
         _compile.chooseReplicas(program, self._batching, self._options, self._description)
         if executable is None:
             with self._channel.tracepoint("modelCompilation"):
-                _compile.compileProgram(program, tracer, self._batching, self._options, self._description, names)
+                _compile.compileProgram(program, tracer, self._batching, self._options, self._description)
         else:
             program.executable = executable
             _compile.checkExecutable(program, self._batching)
