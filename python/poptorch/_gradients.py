@@ -225,6 +225,43 @@ def _nll(grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: Opti
     return torch.zeros_like(x).scatter(dim, label, -grad.unsqueeze(dim))
 
 
+def _place(grid: torch.Tensor, size: int, padding: int, corners: bool) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Where in `size` columns or rows a coordinate from -1 to 1 is, and how far it moves with the coordinate."""
+    low, span = (0.0, size - 1.0) if corners else (-0.5, float(size))
+    at = (grid + 1) * (span / 2) + low
+    slope = torch.full_like(at, span / 2)
+    if padding == 2 and span > 0:    # reflected: there and back again
+        at = torch.remainder(at - low, 2 * span)
+        back = at > span
+        at, slope = torch.where(back, 2 * span - at, at) + low, torch.where(back, -slope, slope)
+    if padding != 0:
+        slope = torch.where((at > 0) & (at < size - 1), slope, slope * 0)
+        at = at.clamp(0, size - 1)
+    return at, slope
+
+
+def _gridSample(grad: torch.Tensor, x: torch.Tensor, grid: torch.Tensor, mode: int, padding: int, corners: bool,
+                mask: Sequence[bool] = (True, True)) -> Tuple[Optional[torch.Tensor], Optional[torch.Tensor]]:
+    """Of a sample's up to four pixels, each with a weight that is a product of one for its column and its row."""
+    n, channels, height, width = x.shape
+    (px, sx), (py, sy) = (_place(grid[..., i].reshape(n, 1, -1), size, padding, corners)
+                          for i, size in enumerate((width, height)))
+    grad, flat, dx = grad.flatten(2), x.flatten(2), torch.zeros_like(x.flatten(2))
+    dpx = dpy = torch.zeros_like(px)
+    left, top = (px.round(), py.round()) if mode == 1 else (px.floor(), py.floor())
+    for i, j in [(0, 0)] if mode == 1 else [(0, 0), (0, 1), (1, 0), (1, 1)]:
+        cx, cy = left + i, top + j
+        wx, wy = (torch.ones_like(px), torch.ones_like(py)) if mode == 1 else (1 - (px - cx).abs(), 1 - (py - cy).abs())
+        inside = ((cx >= 0) & (cx < width) & (cy >= 0) & (cy < height)).to(grad.dtype)
+        at = (cy.clamp(0, height - 1) * width + cx.clamp(0, width - 1)).long().expand(n, channels, px.shape[2])
+        dx = dx.scatter_add(2, at, grad * (wx * wy * inside))
+        pull = (grad * flat.gather(2, at)).sum(1, keepdim=True) * inside
+        if mode == 0:
+            dpx, dpy = dpx + (2 * i - 1) * pull * wy, dpy + (2 * j - 1) * pull * wx
+    moved = torch.cat([dpx * sx, dpy * sy], 1).transpose(1, 2).reshape(grid.shape)
+    return dx.view(x.shape) if mask[0] else None, moved if mask[1] else None
+
+
 _OURS: Dict[str, Callable] = {
     "aten::nll_loss_backward": _nll, "aten::nll_loss2d_backward": _nll,
     "aten::convolution_backward": _convolution, "aten::max_pool2d_with_indices_backward": _maxPool,
@@ -236,7 +273,8 @@ _OURS: Dict[str, Callable] = {
     "aten::reflection_pad1d_backward": _padding(_reflected), "aten::reflection_pad2d_backward": _padding(_reflected),
     "aten::reflection_pad3d_backward": _padding(_reflected), "aten::replication_pad1d_backward": _padding(_nearest),
     "aten::replication_pad2d_backward": _padding(_nearest), "aten::replication_pad3d_backward": _padding(_nearest),
-    "aten::unfold_backward": _unfold, "aten::put": _put, "aten::put_": _putInPlace,    # of take()
+    "aten::grid_sampler_2d_backward": _gridSample, "aten::unfold_backward": _unfold,
+    "aten::put": _put, "aten::put_": _putInPlace,    # of take()
     "aten::_cdist_backward": _cdist, "aten::_pdist_backward": _pdist, "aten::multi_margin_loss_backward": _multiMargin,
     **{f"aten::{name}_backward": _resizing(name) for name in _RESIZING}, "aten::smooth_l1_loss_backward": _smoothL1,
     "aten::conj_physical": lambda x: x,    # of real numbers

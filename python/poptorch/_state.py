@@ -33,7 +33,7 @@ def _names(name: str, trained: Iterable[str]) -> Tuple[bool, Tuple[str, ...]]:
 
 def toPopTorch(engine: Dict[str, torch.Tensor], trained: Iterable[str],
                groups: List[List[str]]) -> Tuple[Dict[str, torch.Tensor], Dict[str, torch.Tensor]]:
-    """(ipu_state, ipu_param) of the engine's state. A hyper-parameter of a group is there for each of its parameters."""
+    """(ipu_state, ipu_param) of the engine's state. A group's hyper-parameter is there for each of its parameters."""
     state: Dict[str, torch.Tensor] = {}
     param: Dict[str, torch.Tensor] = {}
     for name, t in engine.items():

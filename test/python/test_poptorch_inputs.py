@@ -27,13 +27,10 @@ DIFFERENTIATED = {
     "uneven3": lambda x, w, t: F.adaptive_avg_pool3d(x, (2, 4, 3)),
     "even3": lambda x, w, t: F.adaptive_avg_pool3d(x, (1, 3, 2)),
     "adaptive_max": lambda x, w, t: F.adaptive_max_pool2d(x, (4, 3)),
-    "adaptive_max1": lambda x, w, t: F.adaptive_max_pool1d(x[0], 4),
     "adaptive_max3": lambda x, w, t: F.adaptive_max_pool3d(x, (1, 4, 5)),
     "reflected": lambda x, w, t: F.pad(x, (2, 5, 3, 0), mode="reflect"),
-    "reflected1": lambda x, w, t: F.pad(x[0], (1, 2), mode="reflect"),
     "reflected3": lambda x, w, t: F.pad(x, (1, 2, 0, 3, 1, 1), mode="reflect"),
     "replicated": lambda x, w, t: F.pad(x, (2, 7, 3, 0), mode="replicate"),
-    "replicated1": lambda x, w, t: F.pad(x[0], (1, 2), mode="replicate"),
     "replicated3": lambda x, w, t: F.pad(x, (1, 2, 0, 3, 1, 1), mode="replicate"),
     "cdist": lambda x, w, t: torch.cdist(x, x.flip(2) * 2),
     "cdist1": lambda x, w, t: torch.cdist(x, x.flip(2) * 2, p=1),
@@ -43,9 +40,12 @@ DIFFERENTIATED = {
     "same": lambda x, w, t: torch.cdist(x[0, :, 0], x[0, :, 0]) + x.sum(),
     "margin": lambda x, w, t: F.multi_margin_loss(x.flatten(1), t), "margin2": lambda x, w, t: F.multi_margin_loss(
         x[:, :, 0, 0], t, p=2, margin=2.0, weight=w[0, 0, 0, :2].abs(), reduction="none"),
+    **{f"sampled {mode} {padding} {corners}": lambda x, w, t, how=(mode, padding, corners): F.grid_sample(
+        x, x[:, 0, :, :2].unsqueeze(1) * 1.3, *how) for mode, padding, corners in (
+        ("bilinear", "zeros", False), ("bilinear", "border", True), ("bilinear", "reflection", False),
+        ("bilinear", "reflection", True), ("nearest", "zeros", False))},
     "windows": lambda x, w, t: x.unfold(2, 3, 2).unfold(-2, 2, 1), "taken": lambda x, w, t: x.take(t * 5 - 3),
     "nearest": lambda x, w, t: F.interpolate(x, scale_factor=2),
-    "nearest1": lambda x, w, t: F.interpolate(x[0], size=10),
     "bilinear": lambda x, w, t: F.interpolate(x, size=(9, 11), mode="bilinear"),
     "corners": lambda x, w, t: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True),
     "cubic": lambda x, w, t: F.interpolate(x, scale_factor=2, mode="bicubic"),
