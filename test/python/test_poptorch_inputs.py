@@ -21,12 +21,37 @@ DIFFERENTIATED = {
     "avg": lambda x, w, t: F.avg_pool2d(x, 3, 2, 1, True, False), "elu": lambda x, w, t: F.elu(x),
     "avg1": lambda x, w, t: F.avg_pool1d(x.flatten(2), 4), "avg3": lambda x, w, t: F.avg_pool3d(x, 2),
     "adaptive": lambda x, w, t: F.adaptive_avg_pool2d(x, (3, 2)),
+    "leaky": lambda x, w, t: F.leaky_relu(x),
+    "gelu": lambda x, w, t: F.gelu(x), "silu": lambda x, w, t: F.silu(x), "tanh": lambda x, w, t: torch.tanh(x),
+    "sigmoid": lambda x, w, t: torch.sigmoid(x), "softplus": lambda x, w, t: F.softplus(x),
+    "hardtanh": lambda x, w, t: F.hardtanh(x), "softmax": lambda x, w, t: F.softmax(x, 1),
+    "log_softmax": lambda x, w, t: F.log_softmax(x, -1), "layer": lambda x, w, t: F.layer_norm(x, x.shape[2:]),
+    "group": lambda x, w, t: F.group_norm(x, 2), "instance": lambda x, w, t: F.instance_norm(x),
+    "batch": lambda x, w, t: F.batch_norm(x, None, None, training=True), "max_of": lambda x, w, t: x.amax((1, 2)),
+    "mse": lambda x, w, t: F.mse_loss(x, x.detach() * 2), "l1": lambda x, w, t: F.l1_loss(x, x.detach() * 2),
+    "smooth": lambda x, w, t: F.smooth_l1_loss(x, x.detach() * 2, beta=0.5),
+    "nll": lambda x, w, t: F.cross_entropy(x.flatten(1), t),
+    "weighted": lambda x, w, t: F.nll_loss(F.log_softmax(x[:, :, 0, 0], 1), t, w[0, 0, 0, :2]),
+    "spatial": lambda x, w, t: F.cross_entropy(x[:, :, 0], t.view(2, 1).repeat(1, 6), ignore_index=0, reduction="sum"),
+    "bce": lambda x, w, t: F.binary_cross_entropy_with_logits(x, x.detach()),
+    "kl": lambda x, w, t: F.kl_div(x, x.detach().softmax(1), reduction="sum"),
+}
+
+#: The same, of those that gather from windows, edges and pairs. What there is to go wrong is which operations they
+#: become, so they run without a compiler, which would take most of the time.
+GATHERED = {
     "uneven": lambda x, w, t: F.adaptive_avg_pool2d(x, (4, 5)),
     "uneven1": lambda x, w, t: F.adaptive_avg_pool1d(x.flatten(2), 7),
     "area": lambda x, w, t: F.interpolate(x, size=5, mode="area"),
     "uneven3": lambda x, w, t: F.adaptive_avg_pool3d(x, (2, 4, 3)),
     "even3": lambda x, w, t: F.adaptive_avg_pool3d(x, (1, 3, 2)),
     "adaptive_max": lambda x, w, t: F.adaptive_max_pool2d(x, (4, 3)),
+    "adaptive_max1": lambda x, w, t: F.adaptive_max_pool1d(x[0], 4),
+    "reflected1": lambda x, w, t: F.pad(x[0], (1, 2), mode="reflect"),
+    "replicated1": lambda x, w, t: F.pad(x[0], (1, 2), mode="replicate"),
+    "nearest1": lambda x, w, t: F.interpolate(x[0], size=10),
+    "exact": lambda x, w, t: F.interpolate(x, size=(10, 4), mode="nearest-exact"),
+    "factor": lambda x, w, t: F.interpolate(x, scale_factor=1.7, mode="bilinear", recompute_scale_factor=False),
     "adaptive_max3": lambda x, w, t: F.adaptive_max_pool3d(x, (1, 4, 5)),
     "reflected": lambda x, w, t: F.pad(x, (2, 5, 3, 0), mode="reflect"),
     "reflected3": lambda x, w, t: F.pad(x, (1, 2, 0, 3, 1, 1), mode="reflect"),
@@ -53,31 +78,22 @@ DIFFERENTIATED = {
     "trilinear": lambda x, w, t: F.interpolate(x[:, None], scale_factor=2, mode="trilinear"),
     "sums": lambda x, w, t: x.cumsum(1),
     "products_so_far": lambda x, w, t: x.cumprod(2), "largest": lambda x, w, t: x.cummax(3)[0],
-    "log_sums": lambda x, w, t: x.logcumsumexp(3), "leaky": lambda x, w, t: F.leaky_relu(x),
-    "gelu": lambda x, w, t: F.gelu(x), "silu": lambda x, w, t: F.silu(x), "tanh": lambda x, w, t: torch.tanh(x),
-    "sigmoid": lambda x, w, t: torch.sigmoid(x), "softplus": lambda x, w, t: F.softplus(x),
-    "hardtanh": lambda x, w, t: F.hardtanh(x), "softmax": lambda x, w, t: F.softmax(x, 1),
-    "log_softmax": lambda x, w, t: F.log_softmax(x, -1), "layer": lambda x, w, t: F.layer_norm(x, x.shape[2:]),
-    "group": lambda x, w, t: F.group_norm(x, 2), "instance": lambda x, w, t: F.instance_norm(x),
-    "batch": lambda x, w, t: F.batch_norm(x, None, None, training=True), "max_of": lambda x, w, t: x.amax((1, 2)),
-    "mse": lambda x, w, t: F.mse_loss(x, x.detach() * 2), "l1": lambda x, w, t: F.l1_loss(x, x.detach() * 2),
-    "smooth": lambda x, w, t: F.smooth_l1_loss(x, x.detach() * 2, beta=0.5),
-    "nll": lambda x, w, t: F.cross_entropy(x.flatten(1), t),
-    "weighted": lambda x, w, t: F.nll_loss(F.log_softmax(x[:, :, 0, 0], 1), t, w[0, 0, 0, :2]),
-    "spatial": lambda x, w, t: F.cross_entropy(x[:, :, 0], t.view(2, 1).repeat(1, 6), ignore_index=0, reduction="sum"),
-    "bce": lambda x, w, t: F.binary_cross_entropy_with_logits(x, x.detach()),
-    "kl": lambda x, w, t: F.kl_div(x, x.detach().softmax(1), reduction="sum"),
+    "log_sums": lambda x, w, t: x.logcumsumexp(3),
 }
 
 
-def test_gradients_of_inputs():
+@pytest.mark.parametrize("functions, compiler", [(DIFFERENTIATED, None), (GATHERED, "/nowhere/cc")],
+                         ids=["compiled", "reference"])
+def test_gradients_of_inputs(functions, compiler, monkeypatch):
     def forward(x, w, t):
         x.requires_grad_()
         out = {}
-        for name, function in DIFFERENTIATED.items():
+        for name, function in functions.items():
             y = function(x, w, t)
             out[name], = torch.autograd.grad((y * y).sum(), x)
         return out
+    if compiler:
+        monkeypatch.setenv("TESSERA_CC", compiler)
     torch.manual_seed(0)
     args = torch.randn(2, 2, 6, 6), torch.linspace(-1, 1, 54).view(3, 2, 3, 3), torch.tensor([1, 0])
     out = inference(forward)(*args)
