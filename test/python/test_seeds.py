@@ -47,11 +47,12 @@ PARTS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3
 #
 #          here                          PyTorch                       document
 #   000    89.70 (89.48 - 90.03, n=4)    89.24 (88.23 - 89.83, n=4)    89.25
-#   002    99.24 (99.22 - 99.27, n=3)    @002@    99.29
+#   002    99.24 (99.22 - 99.27, n=3)    99.39 (n=1)                   99.29
 #   003    98.43 (98.20 - 98.60, n=8)    98.41 (97.98 - 98.64, n=8)    98.41
 #
-# The means agree to within their own spread (003: deviations 0.13 and 0.19, so the difference of 0.02 is 0.3 of its
-# error). The bounds are some four deviations below them: no run of a right program is to fail.
+# The means of 000 and 003 agree to within their own spread (003: deviations 0.13 and 0.19, so the difference of 0.02 is
+# 0.3 of its error); of 002 there are too few runs of PyTorch to say. The bounds of 000 and 003 are some four deviations
+# below all runs' mean: no run of a right program is to fail.
 SEEDS = {"000": (8000, 1600, 70, 87), "002": (2400, 1600, 80, 99), "003": (8000, 1600, 80, 97.8)}
 
 
