@@ -6,6 +6,7 @@ needs to know, names of weights, shapes and the structure of the results, is a P
 
 import contextlib
 import os
+import pathlib
 import sys
 import time
 import warnings
@@ -14,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import torch
 
 from . import _args, _core, _groups, _host, _native, _state, _trace, _wrap, blocks, optim
-from ._logging import engineWarning, logger
+from ._logging import engineWarning, getLogLevel, logger
 from ._batching import Batching
 from .enums import CommGroupType, Liveness, MeanReductionStrategy, OutputMode, ReductionType
 from .errors import createPoptorchError
@@ -23,6 +24,7 @@ _KINDS = {"SGD": 0, "Adam": 1, "AdamW": 2, "RMSprop": 3, "LAMB": 4}
 _HYPER_BITS = {"lr": 1, "momentum": 2, "dampening": 4, "weight_decay": 8, "betas": 16, "eps": 32, "alpha": 64,
                "max_weight_norm": 128, "loss_scaling": 256, "velocity_scaling": 512}
 _OFFLOAD_BITS = {"location_optimizer": 1, "location_weight": 2, "location_accumulator": 4, "location_activation": 8}
+_GRAPH_LINES = 10    # of a graph in the log, unless POPTORCH_MAX_GRAPH_LEN says so
 _SHARDED_LEAST = 8192    # elements, unless minElementsForReplicatedTensorSharding says so
 # Values of autoRecomputation: the default, which concerns pipelined training only, and those that keep activations.
 _RECOMPUTE_PIPELINE, _RECOMPUTE_LITTLE = 3, (0, 2)
@@ -55,6 +57,7 @@ class Program:
         self.states: Dict[str, torch.Tensor] = {}       # weights and buffers in the graph
         self.changed: List[str] = []                    # of these, those a run writes
         self.trained: List[str] = []
+        self.optimized: List[List[str]] = []            # names in the groups of the optimizer
         self.groups: Dict[str, _groups.Grouping] = {}   # of parameters that not all replicas share
         self.own_buffers: List[str] = []                # that each replica has for itself
         self.written: List[Tuple[int, int]] = []        # (input, output): written back after a run
@@ -462,14 +465,32 @@ def hasRunningMean(options: Any, description: Optional[Dict[str, Any]]) -> bool:
             description is not None and optim.wantsRunningMean(description)))
 
 
+def _showGraph(graph: Any, options: Any) -> None:
+    """What is about to be compiled, for those who want to see it: in a file that `tessera` reads too, or in the log."""
+    path = os.environ.get("POPTORCH_EXPORT_PROTO_FILE")
+    if path and options.Distributed.processId == 0:
+        try:
+            where = pathlib.Path(options.log_dir, path)
+            where.parent.mkdir(parents=True, exist_ok=True)
+            where.write_text(graph.text())
+        except OSError as e:
+            raise createPoptorchError(f"POPTORCH_EXPORT_PROTO_FILE: the graph cannot be written: {e}") from None
+    if getLogLevel() in ("DEBUG_IR", "TRACE_ALL"):
+        lines = graph.text().splitlines()
+        most = int(os.environ.get("POPTORCH_MAX_GRAPH_LEN", _GRAPH_LINES))
+        rest = f"\n... and {len(lines) - most} lines more (POPTORCH_MAX_GRAPH_LEN)" if len(lines) > most else ""
+        logger.debug("The graph:\n%s%s", "\n".join(lines[:most]), rest)
+
+
 def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, options: Any,
-                   description: Optional[Dict[str, Any]], names: List[List[str]]) -> None:
+                   description: Optional[Dict[str, Any]]) -> None:
     """Fill in the executable."""
     training = options.Training
     sums = training.accumulation_and_replication_reduction_type == ReductionType.Sum
     stages = _stages(tracer, batching, options, description is not None)
     recompute = options._Popart.options.get("autoRecomputation", _RECOMPUTE_PIPELINE) not in _RECOMPUTE_LITTLE
     cache = _cacheFolder(options)
+    _showGraph(tracer.graph, options)
     started = time.perf_counter()
     distributed = options.Distributed
     kind, memory = options.device_kind
@@ -477,7 +498,7 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
     try:
         with _native.nativeErrors():
             program.executable = _core.compile(
-                tracer.graph, None if description is None else _optimizerTuple(description, names),
+                tracer.graph, None if description is None else _optimizerTuple(description, program.optimized),
                 batching.engine_iterations, batching.engine_accumulation, sums, hasRunningMean(options, description),
                 batching.engine_mode, batching.period, cache, bar, stages=stages,
                 schedule=options.execution_strategy.execution_mode, recompute=recompute,

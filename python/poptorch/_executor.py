@@ -15,7 +15,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
-from . import _args, _compile, _core, _file, _groups, _native, _profile, _state, _times, _wrap, blocks, optim
+from . import _args, _compile, _core, _file, _groups, _native, _profile, _state, _times, _wrap, blocks, optim, \
+    profiling
 from ._batching import Batching
 from ._logging import logger
 from .enums import ConnectionType, OutputMode
@@ -81,6 +82,7 @@ class PoplarExecutor:
                                "model.destroy() on it before wrapping it again")
         self._user_model = model
         self._training = training
+        self._channel = profiling.Channel(f"poptorch.{'training' if training else 'inference'}Model")
         self._options = self._ownOptions(options)
         self._optimizer = optimizer
         self._description: Optional[Dict[str, Any]] = None
@@ -142,7 +144,7 @@ class PoplarExecutor:
         self._state_stale = False
         program = self._compiled()
         state = {name: t for name, t in self._readState().items() if name not in program.own_buffers}
-        return _state.toPopTorch(state, program.trained)
+        return _state.toPopTorch(state, program.trained, program.optimized)
 
     def _runningMean(self) -> bool:
         return self._description is not None and _compile.hasRunningMean(self._options, self._description)
@@ -225,6 +227,7 @@ class PoplarExecutor:
         """True while the compiled model is loaded."""
         return self._engine is not None
 
+    @profiling.traced("compile")
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for arguments like these, without running."""
         if self._program is not None:
@@ -235,7 +238,7 @@ class PoplarExecutor:
     def _build(self, args: Tuple, kwargs: Dict[str, Any], executable: Any = None) -> None:
         """Trace and compile, or with an executable, trace only."""
         self._options._Popart.checkKeys()
-        with _native.nativeErrors():
+        with _native.nativeErrors(), self._channel.tracepoint("graphPreprocessing"):
             function = isinstance(self._model, blocks._CallableModule)    # whose signature is its own
             forward = self._model._function if function else self._model.forward
             arguments = _args.Arguments(forward, args, kwargs)
@@ -244,13 +247,13 @@ class PoplarExecutor:
                 (list(_pre_hooks.values()), list(_post_hooks.values())), self._groupsByName())
         if program.written:
             self._batching.wantAll()
-        names: List[List[str]] = []
         if self._training:
             self._description = self._describe()
-            names = _compile.groupNames(self._description, self._model, program.trained)
+            program.optimized = _compile.groupNames(self._description, self._model, program.trained)
         _compile.chooseReplicas(program, self._batching, self._options, self._description)
         if executable is None:
-            _compile.compileProgram(program, tracer, self._batching, self._options, self._description, names)
+            with self._channel.tracepoint("modelCompilation"):
+                _compile.compileProgram(program, tracer, self._batching, self._options, self._description)
         else:
             program.executable = executable
             _compile.checkExecutable(program, self._batching)
@@ -265,11 +268,13 @@ class PoplarExecutor:
         names = {id(t): name for name, t in _compile.namedStates(self._model)}
         return {names[i]: group for i, (_, group) in self._groups.items() if i in names}
 
+    @profiling.traced("compileAndExport")
     def compileAndExport(self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
         """compile(), then save()."""
         self.compile(*args, **kwargs)
         self.save(filename, export_model)
 
+    @profiling.traced("saveExecutableToFile")
     def save(self, filename: str, export_model: bool = True, save_rng_state: bool = True) -> None:
         """Write the compiled model to a file, with the module, options and optimizer unless export_model is
         False."""
@@ -282,6 +287,7 @@ class PoplarExecutor:
             "groups": self._groupsByName(), "call": program.arguments.examples(), "rng": self.rng_state if save_rng_state else None,
             "state": self._saved_state if self._engine is None else self._readState(), **(exported or {})})
 
+    @profiling.traced("loadExecutable")
     def loadExecutable(self, filename: str) -> None:
         """Use the compiled model of a file instead of compiling this one, which must be equal to it."""
         if self._program is not None:
@@ -346,18 +352,27 @@ class PoplarExecutor:
         self._trace = _profile.start(program.executable, self._options, self._training)
         self._prepareRun()
         self._upload()
-        for name, t in self._saved_state.items():
-            # a buffer of each replica, unless the host has got another since
-            if name not in program.own_buffers or torch.equal(t[0], _native.engineTensor(
-                    _wrap.plain(program.states[name]))):
-                self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
-        self._saved_state = {}
+        self._restoreState()
         if self._description is not None:
             self._setHypers()
         if self._rng is not None:
             self._engine.set_rng(*self._rng)
         with _native.nativeErrors():
             self._engine.copy()
+
+    def _restoreState(self) -> None:
+        """What the optimizer has been through: with us, or else with an executor that is gone."""
+        program = self._compiled()
+        if self._training and self._ours is None:
+            self._connect()    # destroy() parted us
+        if self._ours is not None and self._ours.ipu_state and not self._saved_state:
+            self._writeState(self._ours.ipu_state)
+        for name, t in self._saved_state.items():
+            # a buffer of each replica, unless the host has got another since
+            if name not in program.own_buffers or torch.equal(t[0], _native.engineTensor(
+                    _wrap.plain(program.states[name]))):
+                self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
+        self._saved_state = {}
 
     def _devices(self) -> Any:
         """Those of Options.useIpuId; None: any. A launcher's processes keep clear of each other by their numbers, and
@@ -442,6 +457,7 @@ class PoplarExecutor:
                 out[name] = t
         return out
 
+    @profiling.traced("destroy")
     def destroy(self) -> None:
         """Fetch weights, free everything, and make the user's module an ordinary one again."""
         if self._program is None:
@@ -456,15 +472,21 @@ class PoplarExecutor:
             self._wrapped = False
 
     def __del__(self) -> None:
-        # Trained weights are not lost with the executor.
+        # What was trained is not lost with the executor: neither weights nor the optimizer's state. Whether weak
+        # references to us are still alive depends on who collects us, so nothing here goes through one.
         try:
-            if self._engine is not None and self._stale:
+            if self._engine is None:
+                return
+            if self._stale:
                 self.copyWeightsToHost()
+            if self._ours is not None:
+                self._ours.takeState(self._stateForOptimizer())
         except Exception:    # the interpreter may be half gone
             pass
 
     # --- weights ---
 
+    @profiling.traced("copyWeightsToHost")
     @_native.nativeErrors()
     def copyWeightsToHost(self) -> None:
         """Fetch the weights and buffers that runs changed."""
@@ -499,6 +521,7 @@ class PoplarExecutor:
         self.copyWeightsToHost()
         return True
 
+    @profiling.traced("copyWeightsToDevice")
     def copyWeightsToDevice(self) -> None:
         """Upload the module's weights and buffers, over what the device has."""
         self._compiled()
@@ -542,6 +565,7 @@ class PoplarExecutor:
 
     # --- optimizer ---
 
+    @profiling.traced("setOptimizer")
     def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Take over the hyper-parameters of an optimizer, the same or another one."""
         old, self._optimizer = (self._description, self._optimizer), optimizer
@@ -560,11 +584,10 @@ class PoplarExecutor:
             self._setHypers()
 
     @_native.nativeErrors()
-    def _writeState(self, loaded: Tuple[Dict, Dict]) -> None:
-        """The state that load_state_dict() gave to the optimizer."""
-        self.copyWeightsToHostIfNeeded()
+    def _writeState(self, state: Dict[str, torch.Tensor]) -> None:
+        """The optimizer's state, under its names in a state dict, to the device."""
         program = self._compiled()
-        found = _state.toEngine(loaded[0], program.executable.tensors(2), program.trained)
+        found = _state.toEngine(state, program.executable.tensors(2), program.trained)
         for name, t in found.items():
             self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
 
@@ -592,6 +615,7 @@ class PoplarExecutor:
 
     # --- running ---
 
+    @profiling.traced("modelExecution")
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         started = time.perf_counter()
         if self._engine is None:
@@ -602,7 +626,8 @@ class PoplarExecutor:
         if self._ours is not None:
             loaded = self._ours.takeLoadedState()
             if loaded is not None:
-                self._writeState(loaded)
+                self.copyWeightsToHostIfNeeded()
+                self._writeState(loaded[0])
         tensors = program.arguments.match(args, kwargs)    # type: ignore[union-attr]
         if self._synthetic is not None:
             tensors = self._synthetic

@@ -78,12 +78,133 @@ def _avgPool(grad: torch.Tensor, x: torch.Tensor, kernel: Sequence[int], stride:
                   x.shape[-n:]).view(x.shape)
 
 
-def _adaptiveAvgPool(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    n = 2
-    if any(size % cells for size, cells in zip(x.shape[-n:], grad.shape[-n:])):
-        raise NotImplementedError("the gradient of adaptive_avg_pool2d whose windows have different sizes")
-    kernel = [size // cells for size, cells in zip(x.shape[-n:], grad.shape[-n:])]
-    return _avgPool(grad, x, kernel, kernel, [0] * n, False, True, None)
+def _adaptiveAvgPool(grad: torch.Tensor, x: torch.Tensor, n: int = 2) -> torch.Tensor:
+    sizes, cells = x.shape[-n:], grad.shape[-n:]
+    if not any(size % to for size, to in zip(sizes, cells)):
+        kernel = [size // to for size, to in zip(sizes, cells)]
+        return _avgPool(grad, x, kernel, kernel, [0] * n, False, True, None)
+    for d, size, to in zip(range(-n, 0), sizes, cells):    # windows of different sizes: dim by dim, by a matrix
+        grad = (grad.transpose(d, -1) @ _shares(size, to, grad.dtype)).transpose(d, -1)
+    return grad
+
+
+def _shares(size: int, cells: int, dtype: torch.dtype) -> torch.Tensor:
+    """[cells, size]: what each element counts for in each window of an adaptive mean."""
+    windows = [(i * size // cells, -(-(i + 1) * size // cells)) for i in range(cells)]
+    return torch.tensor([[float(a <= k < b) / (b - a) for k in range(size)] for a, b in windows], dtype=dtype)
+
+
+def _adaptiveAvgPool3d(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return _adaptiveAvgPool(grad, x, 3)
+
+
+def _adaptiveMaxPool(n: int) -> Callable:
+    def backward(grad: torch.Tensor, x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+        return _maxPool(grad, x, (), None, None, None, False, indices, n)
+    return backward
+
+
+def _padding(place: Callable[[int, int], int]) -> Callable:
+    """Each element's gradient is the sum of those of its copies; place(i, size) says whose copy i is."""
+    def backward(grad: torch.Tensor, x: torch.Tensor, padding: Sequence[int]) -> torch.Tensor:
+        for i, low in enumerate(padding[::2]):    # from the last dim on
+            d = x.dim() - 1 - i
+            size, wide = x.shape[d], grad.shape[d]
+            at = torch.tensor([place(k - low, size) for k in range(wide)])
+            grad = torch.zeros_like(grad.narrow(d, 0, 1)).repeat_interleave(size, d).index_add(d, at, grad)
+        return grad
+    return backward
+
+
+def _resizing(name: str) -> Callable:
+    """A resized picture is the picture times a matrix, dim by dim: its gradient is that times the transposed ones. What
+    PyTorch makes of an identity matrix is that matrix."""
+    corners = () if "nearest" in name else (1,)    # is there an align_corners?
+
+    def backward(grad: torch.Tensor, output_size: Any, input_size: Sequence[int], *more: Any) -> torch.Tensor:
+        forward = getattr(torch.ops.aten, name).default
+        n = grad.dim() - 2
+        align, factors = more[:len(corners)], more[len(corners):]
+        if len(factors) == 1 and not isinstance(factors[0], float):    # a list of all, or None
+            factors = tuple(factors[0] or [None] * n)
+        for d in range(n):
+            size, out = [1] * n, [1] * n
+            size[d], out[d] = input_size[2 + d], grad.shape[2 + d]
+            only = [f if i == d else None for i, f in enumerate(factors)]
+            matrix = forward(torch.eye(size[d], dtype=torch.float64).view(1, -1, *size), out, *align, *only)
+            matrix = matrix.view(size[d], out[d]).t().to(grad.dtype)
+            grad = (grad.transpose(2 + d, -1) @ matrix).transpose(2 + d, -1)
+        return grad
+    return backward
+
+
+_RESIZING = [f"{kind}{n}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)] + \
+    ["upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"]
+
+
+def _reflected(i: int, size: int) -> int:
+    return -i if i < 0 else i if i < size else 2 * (size - 1) - i
+
+
+def _nearest(i: int, size: int) -> int:
+    return min(max(i, 0), size - 1)
+
+
+def _unfold(grad: torch.Tensor, sizes: Sequence[int], dim: int, size: int, step: int) -> torch.Tensor:
+    dim %= len(sizes)
+    at = torch.tensor([i * step + k for i in range(grad.shape[dim]) for k in range(size)])
+    parts = grad.movedim(-1, dim + 1).flatten(dim, dim + 1)
+    return torch.zeros(list(sizes), dtype=grad.dtype).index_add(dim, at, parts)
+
+
+def _put(x: torch.Tensor, at: torch.Tensor, source: torch.Tensor, accumulate: bool = False) -> torch.Tensor:
+    at = torch.where(at < 0, at + x.numel(), at).flatten()
+    flat = x.flatten()
+    put = flat.index_add if accumulate else flat.scatter
+    return put(0, at, source.flatten()).view(x.shape)
+
+
+def _putInPlace(x: torch.Tensor, *args: Any) -> torch.Tensor:
+    return x.copy_(_put(x, *args))
+
+
+def _slopes(difference: torch.Tensor, distance: torch.Tensor, p: float) -> torch.Tensor:
+    """Of a p-norm, with respect to what it is the norm of; 0 where the distance is."""
+    if p == 0:
+        return difference * 0
+    if p == 1:
+        return difference.sign()
+    if p == float("inf"):
+        return difference.sign() * (difference.abs() == distance).to(difference.dtype)
+    there = distance != 0
+    safe = torch.where(there, distance, torch.ones_like(distance))
+    return torch.where(there, difference.sign() * (difference.abs() / safe) ** (p - 1), difference * 0)
+
+
+def _cdist(grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, p: float, distance: torch.Tensor) -> torch.Tensor:
+    slopes = _slopes(x.unsqueeze(-2) - y.unsqueeze(-3), distance.unsqueeze(-1), p)
+    return (grad.unsqueeze(-1) * slopes).sum(-2)
+
+
+def _pdist(grad: torch.Tensor, x: torch.Tensor, p: float, distance: torch.Tensor) -> torch.Tensor:
+    pairs = [(i, j) for i in range(len(x)) for j in range(i + 1, len(x))]
+    a, b = (torch.tensor(side) for side in zip(*pairs))
+    change = grad.unsqueeze(-1) * _slopes(x[a] - x[b], distance.unsqueeze(-1), p)
+    return torch.zeros_like(x).index_add(0, a, change).index_add(0, b, -change)
+
+
+def _multiMargin(grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, p: int, margin: float,
+                 weight: Optional[torch.Tensor] = None, reduction: int = 1) -> torch.Tensor:
+    """The mean over the classes of max(0, margin - x[target] + x[i])^p for all others i."""
+    rows, labels = (x, target.view(-1, 1)) if x.dim() == 2 else (x.unsqueeze(0), target.view(1, 1))
+    gap = margin - rows.gather(1, labels) + rows
+    slope = (gap > 0).to(x.dtype) * (gap * 2 if p == 2 else 1)
+    slope = slope.scatter(1, labels, torch.zeros_like(labels, dtype=x.dtype)) / rows.shape[1]
+    if weight is not None:
+        slope = slope * weight[labels]
+    slope = slope.scatter(1, labels, -slope.sum(1, keepdim=True))
+    grad = grad.reshape(-1, 1) / (len(rows) if reduction == 1 else 1)
+    return (slope * grad).view(x.shape)
 
 
 def _smoothL1(grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int, beta: float) -> torch.Tensor:
@@ -104,12 +225,59 @@ def _nll(grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: Opti
     return torch.zeros_like(x).scatter(dim, label, -grad.unsqueeze(dim))
 
 
+def _place(grid: torch.Tensor, size: int, padding: int, corners: bool) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Where in `size` columns or rows a coordinate from -1 to 1 is, and how far it moves with the coordinate."""
+    low, span = (0.0, size - 1.0) if corners else (-0.5, float(size))
+    at = (grid + 1) * (span / 2) + low
+    slope = torch.full_like(at, span / 2)
+    if padding == 2 and span > 0:    # reflected: there and back again
+        at = torch.remainder(at - low, 2 * span)
+        back = at > span
+        at, slope = torch.where(back, 2 * span - at, at) + low, torch.where(back, -slope, slope)
+    if padding != 0:
+        slope = torch.where((at > 0) & (at < size - 1), slope, slope * 0)
+        at = at.clamp(0, size - 1)
+    return at, slope
+
+
+def _gridSample(grad: torch.Tensor, x: torch.Tensor, grid: torch.Tensor, mode: int, padding: int, corners: bool,
+                mask: Sequence[bool] = (True, True)) -> Tuple[Optional[torch.Tensor], Optional[torch.Tensor]]:
+    """Of a sample's up to four pixels, each with a weight that is a product of one for its column and its row."""
+    n, channels, height, width = x.shape
+    (px, sx), (py, sy) = (_place(grid[..., i].reshape(n, 1, -1), size, padding, corners)
+                          for i, size in enumerate((width, height)))
+    grad, flat, dx = grad.flatten(2), x.flatten(2), torch.zeros_like(x.flatten(2))
+    dpx = dpy = torch.zeros_like(px)
+    left, top = (px.round(), py.round()) if mode == 1 else (px.floor(), py.floor())
+    for i, j in [(0, 0)] if mode == 1 else [(0, 0), (0, 1), (1, 0), (1, 1)]:
+        cx, cy = left + i, top + j
+        wx, wy = (torch.ones_like(px), torch.ones_like(py)) if mode == 1 else (1 - (px - cx).abs(), 1 - (py - cy).abs())
+        inside = ((cx >= 0) & (cx < width) & (cy >= 0) & (cy < height)).to(grad.dtype)
+        at = (cy.clamp(0, height - 1) * width + cx.clamp(0, width - 1)).long().expand(n, channels, px.shape[2])
+        dx = dx.scatter_add(2, at, grad * (wx * wy * inside))
+        pull = (grad * flat.gather(2, at)).sum(1, keepdim=True) * inside
+        if mode == 0:
+            dpx, dpy = dpx + (2 * i - 1) * pull * wy, dpy + (2 * j - 1) * pull * wx
+    moved = torch.cat([dpx * sx, dpy * sy], 1).transpose(1, 2).reshape(grid.shape)
+    return dx.view(x.shape) if mask[0] else None, moved if mask[1] else None
+
+
 _OURS: Dict[str, Callable] = {
     "aten::nll_loss_backward": _nll, "aten::nll_loss2d_backward": _nll,
     "aten::convolution_backward": _convolution, "aten::max_pool2d_with_indices_backward": _maxPool,
     "aten::max_pool3d_with_indices_backward": _maxPool3d, "aten::avg_pool2d_backward": _avgPool,
     "aten::avg_pool3d_backward": _avgPool, "aten::_adaptive_avg_pool2d_backward": _adaptiveAvgPool,
-    "aten::smooth_l1_loss_backward": _smoothL1, "aten::conj_physical": lambda x: x,    # of real numbers
+    "aten::_adaptive_avg_pool3d_backward": _adaptiveAvgPool3d,
+    "aten::adaptive_max_pool2d_backward": _adaptiveMaxPool(2),
+    "aten::adaptive_max_pool3d_backward": _adaptiveMaxPool(3),
+    "aten::reflection_pad1d_backward": _padding(_reflected), "aten::reflection_pad2d_backward": _padding(_reflected),
+    "aten::reflection_pad3d_backward": _padding(_reflected), "aten::replication_pad1d_backward": _padding(_nearest),
+    "aten::replication_pad2d_backward": _padding(_nearest), "aten::replication_pad3d_backward": _padding(_nearest),
+    "aten::grid_sampler_2d_backward": _gridSample, "aten::unfold_backward": _unfold,
+    "aten::put": _put, "aten::put_": _putInPlace,    # of take()
+    "aten::_cdist_backward": _cdist, "aten::_pdist_backward": _pdist, "aten::multi_margin_loss_backward": _multiMargin,
+    **{f"aten::{name}_backward": _resizing(name) for name in _RESIZING}, "aten::smooth_l1_loss_backward": _smoothL1,
+    "aten::conj_physical": lambda x: x,    # of real numbers
 }
 
 

@@ -31,13 +31,16 @@ def _names(name: str, trained: Iterable[str]) -> Tuple[bool, Tuple[str, ...]]:
     return False, (f"{_HYPERS.get(hyper, hyper)}___{f'group{group}' if group else 'default'}",)
 
 
-def toPopTorch(engine: Dict[str, torch.Tensor], trained: Iterable[str]) -> Tuple[Dict[str, torch.Tensor],
-                                                                               Dict[str, torch.Tensor]]:
-    """(ipu_state, ipu_param) of the engine's state."""
+def toPopTorch(engine: Dict[str, torch.Tensor], trained: Iterable[str],
+               groups: List[List[str]]) -> Tuple[Dict[str, torch.Tensor], Dict[str, torch.Tensor]]:
+    """(ipu_state, ipu_param) of the engine's state. A group's hyper-parameter is there for each of its parameters."""
     state: Dict[str, torch.Tensor] = {}
     param: Dict[str, torch.Tensor] = {}
     for name, t in engine.items():
         is_state, names = _names(name, trained)
+        hyper, _, group = name.partition(".")
+        if not is_state and group:
+            names = tuple(f"{_HYPERS.get(hyper, hyper)}___specific___{p}" for p in groups[int(group) - 1])
         (state if is_state else param).update({n: t for n in names})
     return state, param
 

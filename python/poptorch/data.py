@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 import torch
 import torch.utils.data
 
-from . import _table
+from . import _table, profiling
 from ._logging import logger
 from .async_data import AsynchronousDataAccessor, checkArguments
 from .enums import DataLoaderMode
@@ -268,10 +268,19 @@ class DataLoader(torch.utils.data.DataLoader):
         return len(self.sampler)    # type: ignore[arg-type]
 
     def __iter__(self) -> Any:
+        if profiling.enabled() and not self._synchronous:
+            return profiling.Channel("poptorch.DataLoader").items(self._items())
+        return self._items()
+
+    def _items(self) -> Any:
         if self._accessor is not None:
             return iter(self._accessor)
         table = _table.ofLoader(self)
-        return super().__iter__() if table is None else _table.TableIterator(self, table, self._order)
+        if table is not None:
+            return _table.TableIterator(self, table, self._order)
+        if profiling.enabled() and not isinstance(self.dataset, torch.utils.data.IterableDataset):
+            profiling.Channel("dataset").instrument(self.dataset, "__getitem__")
+        return super().__iter__()
 
     def terminate(self) -> None:
         """Stop the process of an asynchronous loader. It cannot be iterated any more."""

@@ -76,7 +76,10 @@ class Optimizer:
 
     def syncState(self) -> None:
         """Read the state from the device if the copy here is stale."""
-        found = self._state_reader() if self._state_reader is not None else None
+        self.takeState(self._state_reader() if self._state_reader is not None else None)
+
+    def takeState(self, found: Optional[Tuple[Dict[str, torch.Tensor], Dict[str, torch.Tensor]]]) -> None:
+        """Keep what was read from the device; None is nothing new."""
         if found is not None:
             self.ipu_state, self.ipu_param = found
 

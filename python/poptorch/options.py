@@ -755,7 +755,7 @@ class Options(_Settings):
         return self
 
     def logDir(self, log_dir: str) -> "Options":
-        """Where dumps are written. Default "."."""
+        """The folder of the graph that POPTORCH_EXPORT_PROTO_FILE asks for. Default "."."""
         self._set(log_dir=log_dir)
         return self
 

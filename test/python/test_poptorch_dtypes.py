@@ -177,3 +177,16 @@ def test_half_inputs_train():
         assert ours.dtype == S
         torch.testing.assert_close(ours.detach(), wanted.detach() - step, rtol=0,
                                    atol=0.05 * step.abs().max().item() + 1e-7)
+
+
+def test_64_bits_come_back_as_32():
+    """Whatever the structure, and the low bits of whole numbers; an input that is written to keeps its type."""
+    def forward(i, d, s, w):
+        w.add_(1)
+        return {"i": i * 2, "d": (d + 1, [s * 3]), "sum": i.sum(), "w": w}
+    i, d, w = torch.tensor([2**33 + 5, -7]), torch.tensor([1.1], dtype=torch.float64), torch.tensor([1, 2])
+    out = inference(forward)(i, d, torch.tensor([3], dtype=torch.int16), w)
+    assert [out["i"].tolist(), out["sum"].item(), w.tolist(), out["w"].tolist()] == [[10, -14], -2, [2, 3], [2, 3]]
+    assert out["i"].dtype == out["sum"].dtype == out["w"].dtype == torch.int32 and w.dtype == torch.int64
+    assert out["d"][0].dtype == S and out["d"][0].item() == torch.tensor(2.1).item()
+    assert out["d"][1][0].dtype == torch.int16 and out["d"][1][0].item() == 9

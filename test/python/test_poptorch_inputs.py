@@ -20,7 +20,8 @@ DIFFERENTIATED = {
     "max": lambda x, w, t: F.max_pool2d(x, 3, 2, 1), "max3": lambda x, w, t: F.max_pool3d(x, 2),
     "avg": lambda x, w, t: F.avg_pool2d(x, 3, 2, 1, True, False), "elu": lambda x, w, t: F.elu(x),
     "avg1": lambda x, w, t: F.avg_pool1d(x.flatten(2), 4), "avg3": lambda x, w, t: F.avg_pool3d(x, 2),
-    "adaptive": lambda x, w, t: F.adaptive_avg_pool2d(x, (3, 2)), "leaky": lambda x, w, t: F.leaky_relu(x),
+    "adaptive": lambda x, w, t: F.adaptive_avg_pool2d(x, (3, 2)),
+    "leaky": lambda x, w, t: F.leaky_relu(x),
     "gelu": lambda x, w, t: F.gelu(x), "silu": lambda x, w, t: F.silu(x), "tanh": lambda x, w, t: torch.tanh(x),
     "sigmoid": lambda x, w, t: torch.sigmoid(x), "softplus": lambda x, w, t: F.softplus(x),
     "hardtanh": lambda x, w, t: F.hardtanh(x), "softmax": lambda x, w, t: F.softmax(x, 1),
@@ -36,21 +37,77 @@ DIFFERENTIATED = {
     "kl": lambda x, w, t: F.kl_div(x, x.detach().softmax(1), reduction="sum"),
 }
 
+#: The same, of those that gather from windows, edges and pairs. What there is to go wrong is which operations they
+#: become, so they run without a compiler, which would take most of the time.
+GATHERED = {
+    "uneven": lambda x, w, t: F.adaptive_avg_pool2d(x, (4, 5)),
+    "uneven1": lambda x, w, t: F.adaptive_avg_pool1d(x.flatten(2), 7),
+    "area": lambda x, w, t: F.interpolate(x, size=5, mode="area"),
+    "uneven3": lambda x, w, t: F.adaptive_avg_pool3d(x, (2, 4, 3)),
+    "even3": lambda x, w, t: F.adaptive_avg_pool3d(x, (1, 3, 2)),
+    "adaptive_max": lambda x, w, t: F.adaptive_max_pool2d(x, (4, 3)),
+    "adaptive_max1": lambda x, w, t: F.adaptive_max_pool1d(x[0], 4),
+    "reflected1": lambda x, w, t: F.pad(x[0], (1, 2), mode="reflect"),
+    "replicated1": lambda x, w, t: F.pad(x[0], (1, 2), mode="replicate"),
+    "nearest1": lambda x, w, t: F.interpolate(x[0], size=10),
+    "exact": lambda x, w, t: F.interpolate(x, size=(10, 4), mode="nearest-exact"),
+    "factor": lambda x, w, t: F.interpolate(x, scale_factor=1.7, mode="bilinear", recompute_scale_factor=False),
+    "adaptive_max3": lambda x, w, t: F.adaptive_max_pool3d(x, (1, 4, 5)),
+    "reflected": lambda x, w, t: F.pad(x, (2, 5, 3, 0), mode="reflect"),
+    "reflected3": lambda x, w, t: F.pad(x, (1, 2, 0, 3, 1, 1), mode="reflect"),
+    "replicated": lambda x, w, t: F.pad(x, (2, 7, 3, 0), mode="replicate"),
+    "replicated3": lambda x, w, t: F.pad(x, (1, 2, 0, 3, 1, 1), mode="replicate"),
+    "cdist": lambda x, w, t: torch.cdist(x, x.flip(2) * 2),
+    "cdist1": lambda x, w, t: torch.cdist(x, x.flip(2) * 2, p=1),
+    "cdist3": lambda x, w, t: torch.cdist(x[0], x[1], p=3),
+    "farthest": lambda x, w, t: torch.cdist(x[0], x[1], p=float("inf")),
+    "pdist": lambda x, w, t: F.pdist(x.flatten(2)[0].view(6, 12)),
+    "same": lambda x, w, t: torch.cdist(x[0, :, 0], x[0, :, 0]) + x.sum(),
+    "margin": lambda x, w, t: F.multi_margin_loss(x.flatten(1), t), "margin2": lambda x, w, t: F.multi_margin_loss(
+        x[:, :, 0, 0], t, p=2, margin=2.0, weight=w[0, 0, 0, :2].abs(), reduction="none"),
+    **{f"sampled {mode} {padding} {corners}": lambda x, w, t, how=(mode, padding, corners): F.grid_sample(
+        x, x[:, 0, :, :2].unsqueeze(1) * 1.3, *how) for mode, padding, corners in (
+        ("bilinear", "zeros", False), ("bilinear", "border", True), ("bilinear", "reflection", False),
+        ("bilinear", "reflection", True), ("nearest", "zeros", False))},
+    "windows": lambda x, w, t: x.unfold(2, 3, 2).unfold(-2, 2, 1), "taken": lambda x, w, t: x.take(t * 5 - 3),
+    "nearest": lambda x, w, t: F.interpolate(x, scale_factor=2),
+    "bilinear": lambda x, w, t: F.interpolate(x, size=(9, 11), mode="bilinear"),
+    "corners": lambda x, w, t: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True),
+    "cubic": lambda x, w, t: F.interpolate(x, scale_factor=2, mode="bicubic"),
+    "linear": lambda x, w, t: F.interpolate(x[0], scale_factor=3, mode="linear"),
+    "trilinear": lambda x, w, t: F.interpolate(x[:, None], scale_factor=2, mode="trilinear"),
+    "sums": lambda x, w, t: x.cumsum(1),
+    "products_so_far": lambda x, w, t: x.cumprod(2), "largest": lambda x, w, t: x.cummax(3)[0],
+    "log_sums": lambda x, w, t: x.logcumsumexp(3),
+}
 
-def test_gradients_of_inputs():
+
+@pytest.mark.parametrize("functions, compiler", [(DIFFERENTIATED, None), (GATHERED, "/nowhere/cc")],
+                         ids=["compiled", "reference"])
+def test_gradients_of_inputs(functions, compiler, monkeypatch):
     def forward(x, w, t):
         x.requires_grad_()
         out = {}
-        for name, function in DIFFERENTIATED.items():
+        for name, function in functions.items():
             y = function(x, w, t)
             out[name], = torch.autograd.grad((y * y).sum(), x)
         return out
+    if compiler:
+        monkeypatch.setenv("TESSERA_CC", compiler)
     torch.manual_seed(0)
     args = torch.randn(2, 2, 6, 6), torch.linspace(-1, 1, 54).view(3, 2, 3, 3), torch.tensor([1, 0])
     out = inference(forward)(*args)
     assert not args[0].requires_grad
     for name, gradient in forward(*args).items():
         torch.testing.assert_close(out[name], gradient, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_put():
+    x, at, source = torch.arange(6.0).view(2, 3), torch.tensor([[1, -1]]), torch.tensor([[10.0, 20.0]])
+    model = inference(lambda x, at, source: (x.put(at, source), x.put(at, source, accumulate=True),
+                                                 x.clone().put_(at, source)))
+    for accumulate, found in zip((False, True, False), model(x, at, source)):
+        assert torch.equal(found, x.put(at, source, accumulate=accumulate))
 
 
 class Attacked(nn.Module):

@@ -420,6 +420,9 @@ def test_optimizer_state():
     state, weights = copy.deepcopy(optimizer.state_dict()), copy.deepcopy(net.state_dict())
     assert state["ipu_state"]["Step___fc.weight"].item() == 2
     assert state["ipu_state"]["Accl1___fc.weight"].abs().sum() > 0
+    rates = {k: v.item() for k, v in state["ipu_param"].items() if k.startswith("learningRate")}
+    assert rates == {f"learningRate___specific___fc.{k}": pytest.approx(0.1) for k in ("weight", "bias")} | {
+        "learningRate___default": pytest.approx(0.1)}
     expected = [model(x, t)[1].item() for x, t in data[2:]]
     twin = Small()
     twin.load_state_dict(weights)

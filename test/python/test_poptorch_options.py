@@ -1,8 +1,10 @@
 """poptorch.Options, the enumerations, the errors and the log: names, defaults, checks, messages."""
 
+import collections
 import copy
 import enum
 import io
+import json
 import logging
 import os
 import pickle
@@ -15,6 +17,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import poptorch    # noqa: E402
 from poptorch import _logging, autocasting, blocks, enums, errors, options    # noqa: E402
 from poptorch.enums import (AnchorMode, CommGroupType, ConnectionType, MeanReductionStrategy,    # noqa: E402
                             OutputMode, ReductionType, SyncPattern)
@@ -999,3 +1002,69 @@ def test_autocast_policy():
     assert "cat" in policy.toDict()["promote"] and policy.toDict()["demote"] == []
     opts = Options()
     assert opts.Precision.autocastPolicy(policy).autocast_policy is policy
+
+
+# --- what the environment asks for ----------------------------------------------------------------
+
+SCRIPT = """
+import pickle, torch, poptorch
+opts = poptorch.Options().showCompilationProgressBar(False).logDir("logs")
+class Rows(torch.utils.data.Dataset):
+    def __len__(self): return 4
+    def __getitem__(self, i): return torch.full((3,), float(i))
+class Net(torch.nn.Linear):
+    def forward(self, x): return poptorch.identity_loss(super().forward(x).square(), "mean")
+net = Net(3, 2)
+model = poptorch.trainingModel(net, opts)
+with poptorch.profiling.Channel("mine").tracepoint("training"):
+    for x in poptorch.DataLoader(opts, Rows(), batch_size=2):
+        model(x)
+model.setOptimizer(torch.optim.SGD(net.parameters(), lr=0.1))
+other = poptorch.profiling.Channel("mine").instrument(torch.nn.Linear(3, 2), "forward", "extra_repr")
+poptorch.inferenceModel(other, opts)(x)
+assert "in_features=3" in repr(other) and isinstance(other, torch.nn.Linear)
+net.state_dict()
+model.destroy()
+assert pickle.loads(pickle.dumps(other)).state_dict().keys() == other.state_dict().keys()
+"""
+
+
+def run_script(tmp_path, **environment):
+    env = {**os.environ, "PYTHONPATH": str(Path(poptorch.__file__).parents[1]), **environment}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+                          env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_traces_of_the_host_and_graphs_in_files(tmp_path):
+    log = run_script(tmp_path, PVTI_OPTIONS='{"enable":"true","directory":"traces/x"}', POPTORCH_LOG_LEVEL="DEBUG_IR",
+                     POPTORCH_EXPORT_PROTO_FILE="graphs/net.ir", POPTORCH_MAX_GRAPH_LEN="2")
+    assert re.search(r"\[debug\] The graph:\n.*\n.*\n\.\.\. and \d+ lines more \(POPTORCH_MAX_GRAPH_LEN\)", log), log
+    text = (tmp_path / "logs" / "graphs" / "net.ir").read_text()
+    assert "weight" in text and len(text.splitlines()) > 2
+    trace, = (tmp_path / "traces" / "x").iterdir()
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert re.fullmatch(r"host-\d+\.json", trace.name) and all(e["dur"] >= 0 and e["ph"] == "X" for e in events)
+    counts = collections.Counter((e["cat"], e["name"]) for e in events)
+    train, infer = "poptorch.trainingModel", "poptorch.inferenceModel"
+    assert counts == {
+        (train, "modelExecution"): 2, (train, "graphPreprocessing"): 1, (train, "modelCompilation"): 1,
+        (train, "setOptimizer"): 1, (train, "copyWeightsToHost"): 1, (train, "destroy"): 1,
+        (infer, "modelExecution"): 1, (infer, "graphPreprocessing"): 1, (infer, "modelCompilation"): 1,
+        ("poptorch.DataLoader", "__next__"): 3, ("dataset", "__getitem__"): 4,
+        ("mine", "training"): 1, ("mine", "forward"): 1, ("mine", "extra_repr"): 1}
+    whole, = [e for e in events if e["name"] == "training"]
+    first = [e for e in events if e["name"] == "graphPreprocessing"][0]
+    assert whole["ts"] <= first["ts"] and first["ts"] + first["dur"] <= whole["ts"] + whole["dur"]
+
+
+def test_nothing_is_traced_unless_asked_for(tmp_path):
+    assert run_script(tmp_path, PVTI_OPTIONS='{"enable":"false","directory":"traces"}') == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["enable", "[1]", "{"])
+def test_trace_options_that_are_no_options(text, monkeypatch, capsys):
+    monkeypatch.setenv("PVTI_OPTIONS", text)
+    assert poptorch.profiling._recorderAskedFor() is None and "PVTI_OPTIONS is JSON" in capsys.readouterr().err

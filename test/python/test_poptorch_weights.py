@@ -1,6 +1,11 @@
 """When weights travel between the module and the device."""
 
 import copy
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -194,6 +199,85 @@ def test_weights_outlive_their_executor():
     step(model)
     del model
     assert not torch.equal(net.fc.weight, before)
+
+
+def leave_by_count(model, net):
+    del model
+
+
+def leave_by_collector(model, net):
+    net.own = [model]    # a cycle: weak references are cut before the executor hears of it
+    model.mine = net.own
+
+
+def leave_by_destroying(model, net):
+    model.destroy()
+
+
+def leave_by_detaching(model, net):
+    model.detachFromDevice()
+
+
+LEAVING = [leave_by_count, leave_by_collector, leave_by_destroying, leave_by_detaching]
+
+
+@pytest.mark.parametrize("leave", LEAVING)
+def test_the_optimizer_keeps_what_a_leaving_executor_has(leave):
+    """Its state is on the host, and a new executor goes on where the old one was."""
+    torch.manual_seed(0)
+    data = [(torch.randn(4, 3), torch.randn(4, 2)) for _ in range(4)]
+
+    def run(parted):
+        torch.manual_seed(1)
+        net = Small()
+        optimizer = poptorch.optim.Adam(net.parameters(), lr=0.1)
+        models = [poptorch.trainingModel(net, options(), optimizer)]
+        losses = [models[0](*d)[1].item() for d in data[:2]]
+        if parted:
+            model = models.pop()
+            leave(model, net)
+            del model
+            net.__dict__.pop("own", None)
+            gc.collect()
+            assert optimizer.ipu_state["Step___fc.weight"].item() == 2
+            assert optimizer.state_dict()["ipu_state"]["Accl1___fc.weight"].abs().sum() > 0
+            models.append(poptorch.trainingModel(net, options(), optimizer))
+        losses += [models[0](*d)[1].item() for d in data[2:]]
+        return losses, optimizer.state_dict()["ipu_state"]
+    (wanted, state), (got, parted) = run(False), run(True)
+    assert got == wanted and all(torch.equal(state[k], parted[k]) for k in state)
+
+
+def test_a_destroyed_model_that_runs_again_is_connected_again():
+    net = Small()
+    optimizer = poptorch.optim.Adam(net.parameters(), lr=0.1)
+    model = poptorch.trainingModel(net, options(), optimizer)
+    step(model)
+    model.destroy()
+    step(model)
+    assert optimizer.state_dict()["ipu_state"]["Step___fc.weight"].item() == 2
+
+
+def test_executors_that_live_until_the_interpreter_ends():
+    """Whoever goes first, modules, optimizer or executor: nothing is said and nothing crashes."""
+    script = """
+import torch, poptorch
+from poptorch_helpers import Small, options, step
+def make():
+    net = Small()
+    model = poptorch.trainingModel(net, options(), poptorch.optim.Adam(net.parameters(), lr=0.1))
+    step(model)
+    return net, model
+net, model = make()
+cycle = list(make())
+cycle[0].own = cycle
+torch.kept = make()
+poptorch.kept = make()
+"""
+    paths = [str(Path(poptorch.__file__).parents[1]), str(Path(__file__).parent)]
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_tied_unused_and_integer_states():

@@ -40,8 +40,20 @@ STAND_INS = Path(__file__).resolve().parent / "stand_ins"
 FULL = bool(os.environ.get("TS_SOAK"))
 PARTS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
-# seed: images to train and to test with in the short run, the least accuracy of the short and of the full one
-SEEDS = {"000": (8000, 1600, 70, 88), "002": (2400, 1600, 80, 99), "003": (8000, 1600, 80, 98)}
+# seed: images to train and to test with in the short run, the least accuracy of the short and of the full one.
+#
+# Full runs differ by their random seed, here as in PyTorch. Measured in % (mean, least - most) with other seeds than the
+# scripts' own, PyTorch with the same net, batches, learning rate and number of updates (batch 400 for A = 10):
+#
+#          here                          PyTorch                       document
+#   000    89.70 (89.48 - 90.03, n=4)    89.24 (88.23 - 89.83, n=4)    89.25
+#   002    99.24 (99.22 - 99.27, n=3)    99.39 (n=1)                   99.29
+#   003    98.43 (98.20 - 98.60, n=8)    98.41 (97.98 - 98.64, n=8)    98.41
+#
+# The means of 000 and 003 agree to within their own spread (003: deviations 0.13 and 0.19, so the difference of 0.02 is
+# 0.3 of its error); of 002 there are too few runs of PyTorch to say. The bounds of 000 and 003 are some four deviations
+# below all runs' mean: no run of a right program is to fail.
+SEEDS = {"000": (8000, 1600, 70, 87), "002": (2400, 1600, 80, 99), "003": (8000, 1600, 80, 97.8)}
 
 
 def idx(path, count):
