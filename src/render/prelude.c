@@ -140,6 +140,43 @@ static const char half_vector_text[] =
     "HALF_VECTOR(bf16)\n"
     "#undef HALF_VECTOR\n";
 
+/* Up where u is below what is cut off, as a part of the step to the next half: op/random.c. */
+static const char round_random_text[] =
+    "\n"
+    "static inline float round_random_f16_f32(float x, float u)\n"
+    "{\n"
+    "    uint32_t b = f32_bits(x), a = b & 0x7fffffff;\n"
+    "    uint32_t up = (uint32_t)(u * 0x1p13f) < (a & 0x1fff) ? 0x2000 : 0;\n"
+    "    float steps = bits_f32(a < 0x38800000 ? a : 0) * 0x1p24f; /* subnormal halves */\n"
+    "    float down = (float)(int32_t)steps;\n"
+    "    uint32_t small = f32_bits((down + (u < steps - down ? 1.0f : 0.0f)) * 0x1p-24f);\n"
+    "    uint32_t r = a < 0x38800000 ? small : (a & 0xffffe000) + up;\n"
+    "    r = r >= 0x47800000 ? 0x7f800000 : r;\n"
+    "    return bits_f32((a > 0x7f800000 ? 0x7fc00000 : r) | (b & 0x80000000));\n"
+    "}\n"
+    "static inline float round_random_bf16_f32(float x, float u)\n"
+    "{\n"
+    "    uint32_t b = f32_bits(x), a = b & 0x7fffffff;\n"
+    "    uint32_t up = (uint32_t)(u * 0x1p16f) < (a & 0xffff) ? 0x10000 : 0;\n"
+    "    return bits_f32((a > 0x7f800000 ? 0x7fc00000 : (a & 0xffff0000) + up) | (b & "
+    "0x80000000));\n"
+    "}\n";
+
+static const char round_random_vector_text[] =
+    "\n"
+    "static inline f32x@ round_random_f16_f32x@(f32x@ x, f32x@ u)\n"
+    "{\n"
+    "    for (int l = 0; l < @; l++)\n"
+    "        x[l] = round_random_f16_f32(x[l], u[l]);\n"
+    "    return x;\n"
+    "}\n"
+    "static inline f32x@ round_random_bf16_f32x@(f32x@ x, f32x@ u)\n"
+    "{\n"
+    "    for (int l = 0; l < @; l++)\n"
+    "        x[l] = round_random_bf16_f32(x[l], u[l]);\n"
+    "    return x;\n"
+    "}\n";
+
 static const char narrow_text[] =
     "\n"
     "#define NARROW(t, c)                                                       \\\n"
@@ -555,9 +592,13 @@ void ts_prelude(ts_render *r, ts_text *out)
             swaps(out, widths[i]);
     if (needs(r, "half"))
         ts_text_printf(out, "%s", half_text);
+    if (needs(r, "round random"))
+        ts_text_printf(out, "%s", round_random_text);
     for (int i = 0; i < TS_COUNT(widths); i++) {
         if (needs(r, "half"))
             put(out, half_vector_text, widths[i]);
+        if (needs(r, "round random"))
+            put(out, round_random_vector_text, widths[i]);
         if (needs(r, "narrow"))
             put(out, narrow_text, widths[i]);
     }
