@@ -28,36 +28,39 @@ ts_status ts_eval_rand(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *
     return TS_OK;
 }
 
-typedef struct rand_arg {
+/* Which number belongs to the element at these coordinates: they count in row-major order, whatever
+ * the layout. */
+static const ts_ix *flat_at(ts_emit *e, const ts_type *t, const ts_ix *const *at)
+{
+    const ts_ix *x = ts_ix_const(e->a, 0);
+
+    for (int d = 0; d < t->rank; d++)
+        x = ts_ix_add(e->a, ts_ix_mul(e->a, x, t->dim[d]), at[d]);
+    return x;
+}
+
+typedef struct draw_arg {
     const ts_node *n;
     const ts_ix *flat;
-} rand_arg;
+    const char *x; /* what to round */
+} draw_arg;
 
 static const char *rand_body(ts_emit *e, void *arg)
 {
-    const rand_arg *r = arg;
+    const draw_arg *r = arg;
 
     return ts_emit_temp(e, r->n->out[0]->type.dtype, "random_unit(c, %ld, %s)",
                         (long)ts_attr_int(r->n, "stream", 0), ts_ix_text(e->a, r->flat));
 }
 
-/* The random number of n's element at these coordinates, which count in row-major order whatever
- * the layout. */
-static const char *emit_unit(ts_emit *e, const ts_node *n, const ts_ix *const *at)
-{
-    const ts_type *t = &n->out[0]->type;
-    rand_arg r = {n, ts_ix_const(e->a, 0)};
-
-    for (int d = 0; d < t->rank; d++)
-        r.flat = ts_ix_add(e->a, ts_ix_mul(e->a, r.flat, t->dim[d]), at[d]);
-    e->need(e->where, "random");
-    return e->lanes ? ts_emit_lanes(e, t->dtype, rand_body, &r) : rand_body(e, &r);
-}
-
 const char *ts_emit_rand(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
+    const ts_type *t = &n->out[0]->type;
+    draw_arg r = {n, flat_at(e, t, at), NULL};
+
     (void)out;
-    return emit_unit(e, n, at);
+    e->need(e->where, "random");
+    return e->lanes ? ts_emit_lanes(e, t->dtype, rand_body, &r) : rand_body(e, &r);
 }
 
 /* --- round_random: f32 to f16 or bf16, up or down at random ---
@@ -104,14 +107,34 @@ ts_status ts_eval_round_random(const ts_node *n, const ts_eval_ctx *c, const ts_
     return TS_OK;
 }
 
+static const char *round_body(ts_emit *e, void *arg)
+{
+    const draw_arg *r = arg;
+    ts_dtype t = r->n->out[0]->type.dtype;
+
+    return ts_emit_temp(e, t, "round_random_%s(c, %ld, %s, %s)", ts_dtype_name(t),
+                        (long)ts_attr_int(r->n, "stream", 0), ts_ix_text(e->a, r->flat), r->x);
+}
+
 const char *ts_emit_round_random(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
     ts_dtype t = n->out[0]->type.dtype;
-    const char *x = ts_emit_at(e, n->in[0], at), *u = emit_unit(e, n, at);
+    draw_arg r = {n, flat_at(e, &n->out[0]->type, at), ts_emit_at(e, n->in[0], at)};
+    int64_t step;
 
     (void)out;
     e->need(e->where, "half");
+    e->need(e->where, "random");
     e->need(e->where, "round random");
-    return ts_emit_temp(e, t, "round_random_%s_%s(%s, %s)", ts_dtype_name(t), ts_emit_suffix(e, t),
-                        x, u);
+    if (!e->lanes)
+        return round_body(e, &r);
+    if (!ts_ix_linear(r.flat, e->lane)) {
+        r.x = ts_arena_printf(e->a, "%s[%s]", r.x, e->lane->name);
+        return ts_emit_lanes(e, t, round_body, &r);
+    }
+    step = ts_ix_coef(r.flat, e->lane);
+    r.flat = ts_ix_add(e->a, r.flat, ts_ix_mul(e->a, ts_ix_var(e->a, e->lane), -step));
+    return ts_emit_temp(e, t, "round_random_%sx%d(c, %ld, %s, %ld, %s)", ts_dtype_name(t), e->lanes,
+                        (long)ts_attr_int(n, "stream", 0), ts_ix_text(e->a, r.flat), (long)step,
+                        r.x);
 }
