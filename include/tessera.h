@@ -495,24 +495,28 @@ typedef struct ts_options {
     bool no_winograd;              /* exact convolution only                                */
     const ts_stage *stages;        /* on which device each block runs; none: one device     */
     int nstages;
-    int devices;            /* without stages: cut the net for so many devices, 0 means 1     */
-    ts_schedule schedule;   /* of several devices, or phases                                  */
-    bool separate_backward; /* phased: the last phase runs forward, ends, and runs backward  */
-    bool offload_by_pass;   /* phased: what is offloaded leaves after its last use in the forward
-                               or the backward pass, not after each phase                     */
-    int queue_depth;        /* micro-batches that may wait between two devices, 0 means 2     */
-    bool recompute;         /* pipelined training: run the forward pass again instead of keeping
-                               what the backward pass reads                                   */
-    int replicas;           /* data-parallel copies, their gradients reduced together; 0: 1   */
-    int processes;          /* that train together, each with its replicas and buffers, such as
-                               a batch norm's statistics, of its own; 0: 1                    */
+    int devices;              /* without stages: cut the net for so many devices, 0 means 1     */
+    ts_schedule schedule;     /* of several devices, or phases                                  */
+    bool separate_backward;   /* phased: the last phase runs forward, ends, and runs backward  */
+    bool offload_by_pass;     /* phased: what is offloaded leaves after its last use in the forward
+                                 or the backward pass, not after each phase                     */
+    int queue_depth;          /* micro-batches that may wait between two devices, 0 means 2     */
+    bool recompute;           /* pipelined training: run the forward pass again instead of keeping
+                                 what the backward pass reads                                   */
+    bool stochastic_rounding; /* f16 and bf16 results, and weights and states after their update,
+                                 are rounded up or down at random instead of to nearest: up as
+                                 likely as the number is close to it, so right on average. The same
+                                 seed gives the same bits                                       */
+    int replicas;             /* data-parallel copies, their gradients reduced together; 0: 1   */
+    int processes;            /* that train together, each with its replicas and buffers, such as
+                                 a batch norm's statistics, of its own; 0: 1                    */
     const ts_replica_group *replica_groups; /* states that not all replicas share             */
     int nreplica_groups;
     unsigned offload;           /* TS_OFFLOAD_* bits                                              */
     int64_t offload_least[4];   /* elements of the smallest tensor of the optimiser, of weights, of
                                    accumulators and of activations that leaves; 0 means 2         */
     bool shard_optimizer;       /* each replica keeps and updates only its part of the optimiser's
-                                   state; the same bits                                           */
+                                   state; the same bits, but for stochastic rounding             */
     int64_t shard_least;        /* state of smaller tensors stays whole, in elements; 0: 8192     */
     ts_device_kind device_kind; /* what the devices are                                         */
     int64_t device_memory;      /* bytes a device has; a plan that needs more fails. 0: as many as

@@ -85,6 +85,10 @@ NOTES = {
                  "uniform in [0, 1) in steps of 2^-24. The numbers depend on the engine's seed, the stream, "
                  "the micro-batch and the element only; not PyTorch's numbers"),
         "randn": ("", "`shape`, `dtype` (f32), `stream` (0)", "standard normal, by Box and Muller from f32"),
+        "round_random": ("x: f32", "`dtype`: f16 or bf16, `stream` (0)",
+                         "not in PyTorch: one of the two halves around x, the upper one as often as x is close to "
+                         "it, so x on average. Halves, infinities and NaN stay. Beyond the largest half comes "
+                         "infinity, as far away as the next half would be: of 65520 every second is 65504"),
         "dropout": ("x: floats", "`p` (0.5), `training` (1), `stream` (0)", "other random numbers"),
     },
     "Views": {

@@ -260,6 +260,7 @@ static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
                             "schedule",
                             "separate_backward",
                             "recompute",
+                            "stochastic_rounding",
                             "replicas",
                             "offload",
                             "offload_least",
@@ -271,18 +272,19 @@ static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
                             "shard",
                             NULL};
     PyObject *graph, *optimizer, *progress, *stages, *groups, *result = NULL;
-    int sum, running, mode, schedule, separate, recompute, by_pass, kind;
+    int sum, running, mode, schedule, separate, recompute, rounding, by_pass, kind;
     long long least[4], memory, shard;
     ts_optimizer o = {0};
     ts_options opt = {0};
 
     (void)self;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "O!OiippiizOO!ippiI(LLLL)piiLO!L", names, &core_graph_type, &graph,
+            args, kwargs, "O!OiippiizOO!ipppiI(LLLL)piiLO!L", names, &core_graph_type, &graph,
             &optimizer, &opt.device_iterations, &opt.gradient_accumulation, &sum, &running, &mode,
             &opt.output_period, &opt.cache_dir, &progress, &PyList_Type, &stages, &schedule,
-            &separate, &recompute, &opt.replicas, &opt.offload, &least[0], &least[1], &least[2],
-            &least[3], &by_pass, &opt.processes, &kind, &memory, &PyList_Type, &groups, &shard))
+            &separate, &recompute, &rounding, &opt.replicas, &opt.offload, &least[0], &least[1],
+            &least[2], &least[3], &by_pass, &opt.processes, &kind, &memory, &PyList_Type, &groups,
+            &shard))
         return NULL;
     opt.accumulate_sum = sum;
     opt.accumulate_running = running;
@@ -290,6 +292,7 @@ static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
     opt.schedule = (ts_schedule)schedule;
     opt.separate_backward = separate;
     opt.recompute = recompute;
+    opt.stochastic_rounding = rounding;
     opt.device_kind = (ts_device_kind)kind;
     opt.device_memory = memory;
     opt.offload_by_pass = by_pass;
@@ -796,7 +799,8 @@ static PyMethodDef functions[] = {
         "compile", core_compile, METH_VARARGS | METH_KEYWORDS,
         "compile(graph, optimizer, iterations, accumulation, accumulate_sum,\n"
         "accumulate_running, mode, period, cache_dir, progress, stages, schedule,\n"
-        "separate_backward, recompute, replicas, offload, offload_least, offload_by_pass,\n"
+        "separate_backward, recompute, stochastic_rounding, replicas, offload, offload_least,\n"
+        "offload_by_pass,\n"
         "processes, device_kind, device_memory, replica_groups, shard) -> Executable; stages:\n"
         "[(device, phase, [blocks])], replica_groups: [(name, type, size, read_all)], shard: -1,\n"
         "or the least elements"),

@@ -45,14 +45,12 @@ POPART_KEYS = frozenset((
 
 #: Those that change what a model does; the others are for hardware that our devices do not have.
 _POPART_USED = frozenset((
-    "autoRecomputation", "cachePath", "enableEngineCaching", "engineOptions", "instrumentWithHardwareCycleCounter",
-    "numIOTiles", "rearrangeAnchorsOnHost", "syntheticDataMode"))
+    "autoRecomputation", "cachePath", "enableEngineCaching", "enableStochasticRounding", "engineOptions",
+    "instrumentWithHardwareCycleCounter", "numIOTiles", "rearrangeAnchorsOnHost", "syntheticDataMode"))
 
 #: Settings that should change numbers and do not yet: {key: (value, its setter)}
 _POPART_MISSING = {
     "enableFloatingPointChecks": (True, "Precision.enableFloatingPointExceptions(True)"),
-    "enableStochasticRounding": (True, "Precision.enableStochasticRounding(True)"),
-    "partialsTypeMatMuls": ("half", "Precision.setPartialsType(torch.half)"),
     "automaticLossScalingSettings.enabled": (True, "Training.setAutomaticLossScaling(True)"),
 }
 
@@ -301,15 +299,17 @@ class _PrecisionOptions(_Settings):
         return self
 
     def enableStochasticRounding(self, enabled: bool) -> "_PrecisionOptions":
-        """Round float16 results up or down at random, without bias. Default off; not supported yet, with a warning."""
+        """Round float16 and bfloat16 results, and such weights after their update, up or down at random: up the more
+        often the closer the number is to the one above, so that they are right on average. The numbers are drawn with
+        those of dropout: the same seed gives the same results. Default off: to the nearest."""
         check(isinstance(enabled, bool), f"Expected a bool but got {enabled!r}")
         self._checkNotFrozen()
         self._popart.set("enableStochasticRounding", enabled)
         return self
 
     def setPartialsType(self, dtype: torch.dtype) -> "_PrecisionOptions":
-        """Accumulate matrix products and convolutions in torch.float (default) or torch.half, which is not supported yet:
-        a warning says so."""
+        """Accumulate matrix products and convolutions in torch.float (default) or torch.half. Accepted; no effect on our
+        devices, which add up half precision in float32 and round the sum once."""
         if dtype not in (torch.float, torch.half):
             raise ValueError(f"partials type must be either torch.float or torch.half, got {dtype!r}")
         self._checkNotFrozen()

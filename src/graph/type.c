@@ -28,6 +28,11 @@ bool ts_dtype_is_float(ts_dtype t)
     return dtypes[t].category == 2;
 }
 
+bool ts_dtype_is_half(ts_dtype t)
+{
+    return t == TS_F16 || t == TS_BF16;
+}
+
 ts_status ts_dtype_parse(const char *s, size_t len, ts_dtype *out)
 {
     for (int i = 0; i < TS_COUNT(dtypes); i++)

@@ -92,6 +92,7 @@ static double shift_right(double x, double y)
 #undef MACRO
 
 #define s_ 's'
+#define e_ 'e'
 #define f_ 'f'
 #define b_ 'b'
 #define i_ 'i'
@@ -100,7 +101,7 @@ static const ts_op table[] = {
     {.name = #op,                                                                                  \
      .nin = ins,                                                                                   \
      .nout = 1,                                                                                    \
-     .flags = TS_POINT,                                                                            \
+     .flags = TS_POINT | (res##_ == 'e' ? TS_EXACT : 0),                                           \
      .infer = ts_infer_point,                                                                      \
      .grad = ts_grad_##gradient,                                                                   \
      .eval = ts_eval_point,                                                                        \
@@ -245,9 +246,7 @@ ts_value *ts_full_like(ts_value *x, double value)
 
 ts_value *ts_wide(ts_value *x)
 {
-    bool half = x && (x->type.dtype == TS_F16 || x->type.dtype == TS_BF16);
-
-    return half ? ts_cast(x, TS_F32) : x;
+    return x && ts_dtype_is_half(x->type.dtype) ? ts_cast(x, TS_F32) : x;
 }
 
 /* sqrt and the like make f32 of integers, as PyTorch does. */

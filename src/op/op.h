@@ -42,6 +42,7 @@ enum {
     TS_CONTROL = 512,  /* has sub-graphs                                                          */
     TS_INDEX = 1024,   /* reads where another input says                                          */
     TS_HOST = 2048,    /* calls the host: done once, in the order of the nodes, on plain memory   */
+    TS_EXACT = 4096,   /* every result is a number of its dtype already: nothing to round         */
 };
 
 struct ts_op {
@@ -58,7 +59,7 @@ struct ts_op {
     double (*ref)(double x, double y, double z);
     const char *formula;
     const char *attrs; /* "dims:l keepdim:i" */
-    char result; /* pointwise: s same dtype as x, f that and floats only, i integers, b bool */
+    char result; /* pointwise: s same dtype as x, e that and exact, f floats, i integers, b bool */
 };
 
 /* op.c */

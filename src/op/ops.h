@@ -2,13 +2,12 @@
  *
  * POINT: a formula over x, y, z, written once: compiled it is the reference, as text it is the
  *        generated code. The capital names (SEL, EXP, ...) are macros with a scalar and a vector
- *        meaning. res: s the inputs' dtype, f that and floats only, i that and integers only,
- *        b bool. grad: the gradient rule, `none` for no gradient.
- * OP:    flags, then the names of its rules; `none` where it has none.
- * MACRO: a composition; only says how to expand.
- * CONTROL: a composition of sub-graphs; has as many outputs as the first of them.
- * ATTRS: the attributes an OP or MACRO takes and their kinds, as ts_apply writes them: i integer,
- *        f number, s text, l list of integers. A POINT has none.
+ *        meaning. res: s the inputs' dtype, e that and never rounded, f that and floats only, i
+ * that and integers only, b bool. grad: the gradient rule, `none` for no gradient. OP:    flags,
+ * then the names of its rules; `none` where it has none. MACRO: a composition; only says how to
+ * expand. CONTROL: a composition of sub-graphs; has as many outputs as the first of them. ATTRS:
+ * the attributes an OP or MACRO takes and their kinds, as ts_apply writes them: i integer, f
+ * number, s text, l list of integers. A POINT has none.
  *
  * `in` is the number of inputs; -2 means 2 or more.
  */
@@ -21,9 +20,9 @@
 /* clang-format off */
 
 /*     name         in res  gradient    formula */
-POINT( neg,          1, s, neg,         -x )
-POINT( abs,          1, s, abs,         ABS(x) )
-POINT( sign,         1, s, none,        SEL(x > 0, ONE(x), SEL(x < 0, -ONE(x), ZERO(x))) )
+POINT( neg,          1, e, neg,         -x )
+POINT( abs,          1, e, abs,         ABS(x) )
+POINT( sign,         1, e, none,        SEL(x > 0, ONE(x), SEL(x < 0, -ONE(x), ZERO(x))) )
 POINT( square,       1, s, square,      x * x )
 POINT( reciprocal,   1, f, reciprocal,  ONE(x) / x )
 POINT( sqrt,         1, f, sqrt,        SQRT(x) )
@@ -39,17 +38,17 @@ POINT( cos,          1, f, cos,         COS(x) )
 POINT( tanh,         1, f, tanh,        TANH(x) )
 POINT( erf,          1, f, erf,         ERF(x) )
 POINT( sigmoid,      1, f, sigmoid,     ONE(x) / (ONE(x) + EXP(-x)) )
-POINT( relu,         1, s, relu,        SEL(x > 0, x, SEL(x <= 0, ZERO(x), x)) )
-POINT( step,         1, s, none,        SEL(x <= 0, ZERO(x), ONE(x)) )
-POINT( floor,        1, s, none,        FLOOR(x) )
-POINT( ceil,         1, s, none,        CEIL(x) )
-POINT( round,        1, s, none,        RINT(x) )
-POINT( trunc,        1, s, none,        TRUNC(x) )
+POINT( relu,         1, e, relu,        SEL(x > 0, x, SEL(x <= 0, ZERO(x), x)) )
+POINT( step,         1, e, none,        SEL(x <= 0, ZERO(x), ONE(x)) )
+POINT( floor,        1, e, none,        FLOOR(x) )
+POINT( ceil,         1, e, none,        CEIL(x) )
+POINT( round,        1, e, none,        RINT(x) )
+POINT( trunc,        1, e, none,        TRUNC(x) )
 POINT( isnan,        1, b, none,        CMP(x != x) )
 POINT( logical_not,  1, b, none,        CMP(x == 0) )
 POINT( bitwise_not,  1, i, none,        NOT(x) )
-POINT( detach,       1, s, none,        x )
-POINT( nop,          1, s, nop,         x )
+POINT( detach,       1, e, none,        x )
+POINT( nop,          1, e, nop,         x )
 
 POINT( add,          2, s, add,         x + y )
 POINT( sub,          2, s, sub,         x - y )
@@ -57,11 +56,11 @@ POINT( mul,          2, s, mul,         x * y )
 POINT( div,          2, f, div,         x / y )
 POINT( floor_divide, 2, s, none,        FLOORDIV(x, y) )
 POINT( remainder,    2, s, remainder,   REMAINDER(x, y) )
-POINT( fmod,         2, s, fmod,        FMOD(x, y) )
+POINT( fmod,         2, e, fmod,        FMOD(x, y) )
 POINT( pow,          2, s, pow,         POW(x, y) )
 POINT( atan2,        2, f, atan2,       ATAN2(x, y) )
-POINT( maximum,      2, s, maximum,     SEL(x > y, x, SEL(x <= y, y, x + y)) )
-POINT( minimum,      2, s, minimum,     SEL(x < y, x, SEL(x >= y, y, x + y)) )
+POINT( maximum,      2, e, maximum,     SEL(x > y, x, SEL(x <= y, y, x + y)) )
+POINT( minimum,      2, e, minimum,     SEL(x < y, x, SEL(x >= y, y, x + y)) )
 POINT( eq,           2, b, none,        CMP(x == y) )
 POINT( ne,           2, b, none,        CMP(x != y) )
 POINT( lt,           2, b, none,        CMP(x < y) )
@@ -76,10 +75,11 @@ POINT( bitwise_or,   2, i, none,        OR(x, y) )
 POINT( bitwise_xor,  2, i, none,        XOR(x, y) )
 POINT( bitwise_left_shift,  2, i, none, SHL(x, y) )
 POINT( bitwise_right_shift, 2, i, none, SHR(x, y) )
-POINT( where,        3, s, where,       SEL(x != 0, y, z) )
+POINT( where,        3, e, where,       SEL(x != 0, y, z) )
 
 /*  name        in out flags                      infer       grad        eval        emit spec */
 OP( cast,           1, 1, TS_POINT,                cast,          cast,          cast,          cast,          none )
+OP( round_random,   1, 1, TS_POINT | TS_RANDOM,    round_random,  cast,          round_random,  round_random,  none )
 OP( full,           0, 1, TS_SOURCE,               full,          none,          full,          full,          none )
 OP( const,          0, 1, TS_SOURCE,               const,         none,          const,         const,         none )
 OP( iota,           0, 1, TS_SOURCE,               iota,          none,          iota,          iota,          none )
@@ -94,8 +94,8 @@ OP( flip,           1, 1, TS_VIEW,                 flip,          flip,         
 OP( concat,        -1, 1, TS_VIEW,                 concat,        concat,        concat,        concat,        none )
 
 OP( sum,            1, 1, TS_REDUCE,               reduce,        sum,           reduce,        reduce,        none )
-OP( amax,           1, 1, TS_REDUCE,               reduce,        amax,          reduce,        reduce,        none )
-OP( amin,           1, 1, TS_REDUCE,               reduce,        amax,          reduce,        reduce,        none )
+OP( amax,           1, 1, TS_REDUCE | TS_EXACT,    reduce,        amax,          reduce,        reduce,        none )
+OP( amin,           1, 1, TS_REDUCE | TS_EXACT,    reduce,        amax,          reduce,        reduce,        none )
 OP( prod,           1, 1, TS_REDUCE,               reduce,        prod,          reduce,        reduce,        none )
 OP( argmax,         1, 1, TS_REDUCE | TS_NODIFF,   argreduce,     none,          argreduce,     argreduce,     none )
 OP( argmin,         1, 1, TS_REDUCE | TS_NODIFF,   argreduce,     none,          argreduce,     argreduce,     none )
@@ -105,7 +105,7 @@ OP( conv,           2, 1, TS_CONTRACT,             conv,          conv,         
 OP( conv_input,     2, 1, TS_CONTRACT,             conv_input,    conv_input,    conv_input,    contract,      conv_input )
 OP( conv_weight,    2, 1, TS_CONTRACT,             conv_weight,   conv_weight,   conv_weight,   contract,      conv_weight )
 
-OP( max_pool,       1, 2, TS_WINDOW,               max_pool,      max_pool,      max_pool,      max_pool,      none )
+OP( max_pool,       1, 2, TS_WINDOW | TS_EXACT,    max_pool,      max_pool,      max_pool,      max_pool,      none )
 OP( max_pool_grad,  2, 1, TS_WINDOW,               max_pool_grad, none,          pool_grad,     pool_grad,     none )
 OP( sum_pool,       1, 1, TS_WINDOW,               sum_pool,      sum_pool,      sum_pool,      sum_pool,      none )
 OP( sum_pool_grad,  1, 1, TS_WINDOW,               sum_pool_grad, sum_pool_grad, pool_grad,     pool_grad,     none )
@@ -113,13 +113,13 @@ OP( sum_pool_grad,  1, 1, TS_WINDOW,               sum_pool_grad, sum_pool_grad,
 OP( windows,        1, 1, TS_VIEW,                 windows,       none,          windows,       windows,       none )
 OP( mix,            2, 1, 0,                       mix,           mix,           mix,           mix,           none )
 
-OP( gather,         2, 1, TS_INDEX,                gather,        gather,        gather,        gather,        none )
+OP( gather,         2, 1, TS_INDEX | TS_EXACT,     gather,        gather,        gather,        gather,        none )
 OP( scatter_add,    2, 1, TS_INDEX,                scatter_add,   scatter_add,   scatter_add,   scatter_add,   none )
-OP( index_select,   2, 1, TS_INDEX,                index_select,  index_select,  index_select,  index_select,  none )
+OP( index_select,   2, 1, TS_INDEX | TS_EXACT,     index_select,  index_select,  index_select,  index_select,  none )
 OP( index_add,      2, 1, TS_INDEX,                index_add,     index_add,     index_add,     index_add,     none )
 
 OP( host_call,     -1, 0, TS_HOST,                 host_call,     host_call,     host_call,     host_call,     none )
-OP( merge,          2, 1, TS_WINDOW | TS_NODIFF,   merge,         none,          merge,         merge,         none )
+OP( merge,          2, 1, TS_WINDOW | TS_NODIFF | TS_EXACT, merge,         none,          merge,         merge,         none )
 
 /*     name          in out expand */
 MACRO( leaky_relu,                         1, 1, leaky_relu )
@@ -164,6 +164,7 @@ CONTROL( cond,     -1, cond )
 
 /*     name                               attributes */
 ATTRS( cast,                             "dtype:s" )
+ATTRS( round_random,                     "dtype:s stream:i" )
 ATTRS( full,                             "dtype:s shape:l value:f" )
 ATTRS( const,                            "dtype:s shape:l" )
 ATTRS( iota,                             "dtype:s shape:l dim:i" )

@@ -262,12 +262,14 @@ static ts_value *unexpanded(const ts_node *n, int i)
     return n->in[i];
 }
 
-/* Computes the elements that differ, once. */
+/* Computes the elements that differ, once. Of a random op all differ. */
 static ts_value *push_expand(const ts_node *n)
 {
     ts_value *in[3];
     bool any = false;
 
+    if (n->op->flags & TS_RANDOM)
+        return NULL;
     for (int i = 0; i < n->nin; i++) {
         in[i] = unexpanded(n, i);
         any = any || in[i] != n->in[i];

@@ -33,7 +33,7 @@ static bool can(const crop *c, const ts_value *v, int d)
         int count = ts_attr_list(n, "padding", &padding);
         return d - 2 >= count || padding[d - 2] == 0;
     }
-    if (!(n->op->flags & TS_POINT))
+    if (!(n->op->flags & TS_POINT) || n->op->flags & TS_RANDOM)
         return false;
     for (int i = 0; i < n->nin; i++) {
         const ts_value *x = n->in[i];

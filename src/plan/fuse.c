@@ -31,6 +31,7 @@ typedef struct fuse {
     bool *result; /* an output or a state's next value: stored even if nobody reads it */
     int *weight;  /* inlined pointwise nodes behind a value */
     int *leaves;  /* big stored values behind it */
+    bool widens;  /* operands are halves made f32 (pass/rounding.c): those casts are not stored */
 } fuse;
 
 static bool is_anchor(const ts_node *n)
@@ -120,12 +121,19 @@ static bool must_store(fuse *f, const ts_node *n, int k)
     return false;
 }
 
+/* Does n only say where elements are, or, of halves to round at random, that they are f32? */
+static bool passes_on(const fuse *f, const ts_node *n)
+{
+    if (n->op == TS_OP(cast) && f->widens)
+        return ts_dtype_is_half(n->in[0]->type.dtype) && n->out[0]->type.dtype == TS_F32;
+    return n->op->flags & TS_VIEW && strcmp(n->op->name, "pad") && strcmp(n->op->name, "concat");
+}
+
 /* A value must be stored when one of its users reads it again and again: then the nearest node that
  * computes something is stored, views in between stay inlined. */
 static void store_operand(fuse *f, ts_value *v)
 {
-    while (v->kind == TS_VALUE_NODE && v->node->op->flags & TS_VIEW &&
-           strcmp(v->node->op->name, "pad") && strcmp(v->node->op->name, "concat"))
+    while (v->kind == TS_VALUE_NODE && passes_on(f, v->node))
         v = v->node->in[0];
     if (v->kind == TS_VALUE_NODE &&
         !(v->node->op->flags & TS_SOURCE && !(v->node->op->flags & TS_RANDOM)))
@@ -335,7 +343,8 @@ ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts
               .keep = TS_NEWS(a, bool, g->nvalues),
               .result = TS_NEWS(a, bool, g->nvalues),
               .weight = TS_NEWS(a, int, g->nvalues),
-              .leaves = TS_NEWS(a, int, g->nvalues)};
+              .leaves = TS_NEWS(a, int, g->nvalues),
+              .widens = opt->stochastic_rounding};
     bool fusing = !ts_pass_skipped(opt, "fuse");
 
     for (int i = 0; i < g->nvalues; i++)

@@ -141,6 +141,8 @@ static const char *options_text(ts_arena *a, const ts_options *opt)
         ts_text_printf(&t, "%s%lld", i ? "," : " least=", (long long)opt->offload_least[i]);
     if (opt->shard_optimizer)
         ts_text_printf(&t, " shard=%lld", (long long)opt->shard_least);
+    if (opt->stochastic_rounding)
+        ts_text_printf(&t, " stochastic_rounding");
     if (opt->device_memory)
         ts_text_printf(&t, " memory=%lld", (long long)opt->device_memory);
     if (opt->nstages || opt->devices > 1)

@@ -140,6 +140,54 @@ static const char half_vector_text[] =
     "HALF_VECTOR(bf16)\n"
     "#undef HALF_VECTOR\n";
 
+/* Up where u is below what is cut off, as a part of the step to the next half: op/random.c. Not
+ * inlined: it is much code for the many places that round. */
+static const char round_random_text[] =
+    "\n"
+    "static inline float f16_by(float x, float u)\n"
+    "{\n"
+    "    uint32_t b = f32_bits(x), a = b & 0x7fffffff;\n"
+    "    uint32_t up = (uint32_t)(u * 0x1p13f) < (a & 0x1fff) ? 0x2000 : 0;\n"
+    "    float steps = bits_f32(a < 0x38800000 ? a : 0) * 0x1p24f; /* subnormal halves */\n"
+    "    float down = (float)(int32_t)steps;\n"
+    "    uint32_t small = f32_bits((down + (u < steps - down ? 1.0f : 0.0f)) * 0x1p-24f);\n"
+    "    uint32_t r = a < 0x38800000 ? small : (a & 0xffffe000) + up;\n"
+    "    r = r >= 0x47800000 ? 0x7f800000 : r;\n"
+    "    return bits_f32((a > 0x7f800000 ? 0x7fc00000 : r) | (b & 0x80000000));\n"
+    "}\n"
+    "static inline float bf16_by(float x, float u)\n"
+    "{\n"
+    "    uint32_t b = f32_bits(x), a = b & 0x7fffffff;\n"
+    "    uint32_t up = (uint32_t)(u * 0x1p16f) < (a & 0xffff) ? 0x10000 : 0;\n"
+    "    return bits_f32((a > 0x7f800000 ? 0x7fc00000 : (a & 0xffff0000) + up) | (b & "
+    "0x80000000));\n"
+    "}\n"
+    "static __attribute__((noinline)) float round_random_f16(const ctx *c, uint64_t stream, uint64_t i, "
+    "float x)\n"
+    "{\n"
+    "    return f16_by(x, random_unit(c, stream, i));\n"
+    "}\n"
+    "static __attribute__((noinline)) float round_random_bf16(const ctx *c, uint64_t stream, uint64_t i, "
+    "float x)\n"
+    "{\n"
+    "    return bf16_by(x, random_unit(c, stream, i));\n"
+    "}\n";
+
+/* Lane l rounds element i + l * step. */
+static const char round_random_vector_text[] =
+    "\n"
+    "#define ROUND_RANDOM(t)                                                    \\\n"
+    "    static __attribute__((noinline)) f32x@ round_random_##t##x@(           \\\n"
+    "        const ctx *c, uint64_t stream, uint64_t i, uint64_t step, f32x@ x) \\\n"
+    "    {                                                                      \\\n"
+    "        for (int l = 0; l < @; l++)                                        \\\n"
+    "            x[l] = t##_by(x[l], random_unit(c, stream, i + step * (uint64_t)l)); \\\n"
+    "        return x;                                                          \\\n"
+    "    }\n"
+    "ROUND_RANDOM(f16)\n"
+    "ROUND_RANDOM(bf16)\n"
+    "#undef ROUND_RANDOM\n";
+
 static const char narrow_text[] =
     "\n"
     "#define NARROW(t, c)                                                       \\\n"
@@ -555,9 +603,13 @@ void ts_prelude(ts_render *r, ts_text *out)
             swaps(out, widths[i]);
     if (needs(r, "half"))
         ts_text_printf(out, "%s", half_text);
+    if (needs(r, "round random"))
+        ts_text_printf(out, "%s", round_random_text);
     for (int i = 0; i < TS_COUNT(widths); i++) {
         if (needs(r, "half"))
             put(out, half_vector_text, widths[i]);
+        if (needs(r, "round random"))
+            put(out, round_random_vector_text, widths[i]);
         if (needs(r, "narrow"))
             put(out, narrow_text, widths[i]);
     }

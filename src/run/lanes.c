@@ -118,6 +118,7 @@ static void run_item(ts_lanes *l, lane *x, int replica, const ts_item *item, int
     ts_engine *e = l->e;
     const ts_section *s = &e->exe->pipe.sections[item->section];
     int m = iteration * l->order.micro_batches + item->m;
+    int last = (iteration + 1) * l->order.micro_batches - 1;
     uint64_t mb = l->base + (uint64_t)m;
     double start = l->events ? ts_now() : 0;
 
@@ -127,7 +128,8 @@ static void run_item(ts_lanes *l, lane *x, int replica, const ts_item *item, int
                           .remote = e->remotes[replica],
                           .in = x->in,
                           .seed = e->seed,
-                          .step = ts_engine_step(e, m, replica),
+                          .step = s->phase ? ts_engine_update_step(e, last)
+                                           : ts_engine_step(e, m, replica),
                           .mb = mb,
                           .replica = (uint64_t)replica,
                           .host = ts_host_run,

@@ -43,7 +43,7 @@ static void run_phase(ts_engine *e, int phase, const ts_run_ctx *c, int member, 
 
 typedef struct call {
     ts_engine *e;
-    int first, end; /* micro-batches */
+    int first, end; /* micro-batches; none for phase 1 alone, which comes after end - 1 */
     int phase;      /* -1: both, as one device without others does */
 } call;
 
@@ -80,6 +80,7 @@ static void loop(void *arg, int member, int size)
         if (both && exe->pipe.nsections > 1 && (m + 1) % exe->gradient_accumulation == 0)
             run_phase(e, 1, &c, member, size);
     }
+    c.step = ts_engine_update_step(e, x->end - 1);
     if (x->phase == 1)
         run_phase(e, 1, &c, member, size);
 }
@@ -107,7 +108,7 @@ ts_status ts_loop_native(ts_engine *e)
     for (int d = 0; d < D; d++) {
         run_some(e, d * A, d * A + A, 0);
         TS_TRY(ts_exchange_processes(e));
-        ts_team_run_some(e->team, e->pace.threads, loop, &(call){e, 0, 0, 1});
+        ts_team_run_some(e->team, e->pace.threads, loop, &(call){e, d * A + A, d * A + A, 1});
     }
     return TS_OK;
 }
@@ -145,7 +146,9 @@ ts_status ts_loop_reference(ts_engine *e)
             TS_TRY(ts_exchange_processes(e));
         }
         for (int r = 0; r < x->replicas && (A > 1 || ts_exchange_needed(e)); r++)
-            TS_TRY(ts_ref_run(e->refs[r], 1, &(ts_eval_ctx){e->seed, e->step, ts_host_run, e}));
+            TS_TRY(ts_ref_run(
+                e->refs[r], 1,
+                &(ts_eval_ctx){e->seed, ts_engine_update_step(e, d * A + A - 1), ts_host_run, e}));
         ts_exchange_collect(e, 0, 1);
     }
     return TS_OK;

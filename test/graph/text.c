@@ -30,6 +30,7 @@ static const struct {
 } cases[] = {
     {"where", "%0 = where(%b, %m, %m)"},
     {"cast", "%0 : f16[3,4] = cast(%m) dtype=\"f16\""},
+    {"round_random", "%0 : f16[3,4] = round_random(%m) dtype=\"f16\" stream=2"},
     {"full", "%0 : f32[2,3] = full() dtype=\"f32\" shape=[2,3] value=-0.5"},
     {"full", "%0 = full() value=inf"},
     {"full", "%0 = full() value=-inf"},

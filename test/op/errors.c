@@ -40,6 +40,8 @@ static const struct {
     {TS_ERR_ARG, "iota shape=[] dim=1", "dim 1"},
     {TS_ERR_ARG, "iota shape=[2] dim=-1", "dim -1"},
     {TS_ERR_TYPE, "rand shape=[2] dtype=i32", "i32"},
+    {TS_ERR_TYPE, "round_random f32[2] dtype=i32", "i32 of f32"},
+    {TS_ERR_TYPE, "round_random f64[2] dtype=f16", "f16 of f64"},
     {TS_ERR_TYPE, "rand shape=[2] dtype=f16", "f16"},
     {TS_ERR_TYPE, "randn shape=[2] dtype=i32", "i32"},
     {TS_ERR_ARG, "dropout f32[2] p=1.5", "1.5"},

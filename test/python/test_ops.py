@@ -244,6 +244,7 @@ TORCH = {
     "cast": lambda x, dtype: x.to(DTYPE[dtype]),
     "full": lambda shape, dtype, value: torch.full(shape, value, dtype=DTYPE[dtype]),
     "const": lambda x: x, "iota": iota, "rand": None, "randn": None, "dropout": None,
+    "round_random": None,
     "reshape": lambda x, shape: x.reshape(shape), "permute": lambda x, dims: x.permute(dims),
     "expand": lambda x, shape: x.expand(shape), "slice": slice_, "pad": pad,
     "flip": lambda x, dims: x.flip(dims), "concat": lambda *x, dim=0: torch.cat(x, dim),
@@ -408,8 +409,26 @@ def check_dropout(case):
     compare("dx0", case["tensors"]["dx0"], dy * kept * scale, TOLERANCE[case["dtype"]])
 
 
+def check_rounding(case):
+    """One of the two halves around x: the nearest, or from there towards x and beyond."""
+    x, y = case["tensors"]["x0"], case["tensors"]["y0"].float()
+    nearest = x.to(DTYPE[case["attrs"]["dtype"]])
+    bits = nearest.view(torch.int16)
+    outward = (x.abs() > nearest.float().abs()).short()
+    other = (bits + 2 * outward - 1).view(nearest.dtype)     # of the same sign: the integers are in order
+    exact = (nearest.float() == x) | x.isnan()
+    assert torch.equal(y[exact & ~x.isnan()], x[exact & ~x.isnan()]) and y[x.isnan()].isnan().all()
+    assert ((y == nearest) | (y == other.float()) | exact).all()
+    n = x.numel()
+    if n > 1000:
+        steps = ((y - x) / (other.float() - nearest.float()).abs().clamp(min=2.0 ** -24))[~exact].double()
+        assert steps.abs().max() < 1 and abs(steps.mean()) < 5 * 0.5 / n ** 0.5
+    compare("dx0", case["tensors"]["dx0"], case["tensors"]["dy0"], TOLERANCE["f32"])
+
+
 RANDOM = {"rand": lambda case: check_uniform(case["tensors"]["y0"]),
-          "randn": lambda case: check_normal(case["tensors"]["y0"]), "dropout": check_dropout}
+          "randn": lambda case: check_normal(case["tensors"]["y0"]), "dropout": check_dropout,
+          "round_random": check_rounding}
 
 
 @pytest.mark.filterwarnings("ignore:reduction. .mean")

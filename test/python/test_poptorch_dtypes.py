@@ -2,12 +2,14 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from poptorch_helpers import inference, nothing_cached, training  # noqa: F401
+import poptorch
+from poptorch_helpers import inference, log, nothing_cached, options, training  # noqa: F401
 
 H, S = torch.float16, torch.float32
 
@@ -190,3 +192,81 @@ def test_64_bits_come_back_as_32():
     assert out["i"].dtype == out["sum"].dtype == out["w"].dtype == torch.int32 and w.dtype == torch.int64
     assert out["d"][0].dtype == S and out["d"][0].item() == torch.tensor(2.1).item()
     assert out["d"][1][0].dtype == torch.int16 and out["d"][1][0].item() == 9
+
+
+# --- stochastic rounding --------------------------------------------------------------------------
+
+class Weights(nn.Module):
+    """The gradient of every weight is 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(512, dtype=H))
+
+    def forward(self, x):
+        return poptorch.identity_loss((self.w * x).float().sum(), "sum")
+
+
+def rounding(enabled, seed=3):
+    opts = options().randomSeed(seed)
+    opts.Precision.enableStochasticRounding(enabled)
+    return opts
+
+
+def test_updates_below_half_a_step_are_kept():
+    """An eighth of what changes a weight: lost when rounded to nearest, right on average at random."""
+    steps, rate, found = 32, 2.0 ** -14, []
+    for enabled, seed in ((False, 3), (True, 3), (True, 3), (True, 4)):
+        opts = rounding(enabled, seed).deviceIterations(steps)
+        net = Weights()
+        model = training(net, opts, torch.optim.SGD(net.parameters(), lr=rate))[1]
+        model(torch.ones(steps, 512, dtype=H))
+        found.append(net.w.detach().clone())
+    lost, kept, again, other = found
+    assert torch.equal(lost, torch.ones(512, dtype=H))
+    error = (steps * 7 / 64 / 512) ** 0.5 * 2.0 ** -11
+    for w in (kept, other):
+        assert w.dtype == H and abs(w.double().mean().item() - (1 - steps * rate)) < 5 * error
+    assert torch.equal(kept, again) and not torch.equal(kept, other)
+
+
+def test_half_results_are_neighbours():
+    torch.manual_seed(1)
+    x, w = (torch.randint(-64, 65, size).half() / 64 for size in ((64, 16), (16, 8)))
+    exact = x.double() @ w.double()    # in float32 too
+    nearest = inference(torch.matmul, rounding(False))(x, w)
+    model = inference(torch.matmul, rounding(True))
+    first, second = model(x, w), model(x, w)
+    assert torch.equal(nearest, exact.half())
+    up = np.nextafter(nearest.numpy(), np.where(exact > nearest, np.inf, -np.inf).astype(np.float16))
+    inside = exact != nearest.double()
+    for y in (first, second):
+        assert y.dtype == H and torch.equal(y[~inside], nearest[~inside])
+        assert ((y == nearest) | (y == torch.from_numpy(up))).all()
+        error = (y.double() - exact) / (torch.from_numpy(up).double() - nearest.double()).abs()
+        assert abs(error[inside].mean()) < 5 * 0.5 / inside.sum() ** 0.5
+    assert not torch.equal(first, second)    # each call draws again
+
+
+def test_rounding_leaves_float32_alone():
+    x, t, found = torch.randn(4, 1, 6, 6), torch.tensor([0, 1, 2, 0]), []
+    for enabled in (False, True):
+        torch.manual_seed(0)
+        net, model = training(Mixed(), rounding(enabled))
+        found.append([*model(x, t), *(p.detach().clone() for p in net.parameters())])
+    assert all(torch.equal(a, b) for a, b in zip(*found))
+
+
+def test_partials_are_float32(log):
+    """Sums of halves are float32, whatever setPartialsType says; a word at level info."""
+    x, w = torch.full((2, 4096), 2.0 ** -4, dtype=H), torch.full((4096, 2), 1.0, dtype=H)
+    x[:, 0] = 2048    # in half, nothing would be added to it
+    opts = options()
+    opts.Precision.setPartialsType(torch.half)
+    poptorch.setLogLevel("INFO")
+    try:
+        assert torch.equal(inference(torch.matmul, opts)(x, w), (x.float() @ w.float()).half())
+    finally:
+        poptorch.setLogLevel("WARN")
+    text = log()
+    assert "[info] The session option partialsTypeMatMuls has no effect" in text and "warning" not in text
