@@ -176,7 +176,8 @@ def test_places_change_no_number(name, compiled):
     assert_same_bits(Digits, strategy)
     asked = compiled[-1]
     assert {b: ipu for ipu, _, blocks in asked["stages"] for b in blocks} == dict(zip(NAMES, map(int, ipus)))
-    assert asked["schedule"] == strategy.execution_mode and asked["recompute"]
+    assert asked["schedule"] == strategy.execution_mode
+    assert asked["recompute"] == isinstance(strategy, poptorch.PipelinedExecution)
 
 
 @pytest.mark.parametrize("make, strategy, which, bits", [
@@ -323,6 +324,42 @@ def test_least_sizes(compiled):
 def test_recomputing_changes_no_number(value, on, compiled):
     assert_same_bits(Tied, four(), lambda opts: opts._Popart.set("autoRecomputation", value))
     assert compiled[-1]["recompute"] == on
+
+class Deep(nn.Module):
+    """A checkpoint behind every second layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(4 if i else 1, 4, 3, padding=1) for i in range(8))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(4) for _ in range(8))
+        self.fc = nn.Linear(4 * 16 * 16, 10)
+        self.input = (1, 16, 16)
+
+    def forward(self, x, t):
+        for i, (conv, norm) in enumerate(zip(self.convs, self.norms)):
+            Block.start("B1" if i < 4 else "B2")
+            x = F.dropout(F.relu(norm(conv(x))), 0.1)
+            if i % 2:
+                x, _ = poptorch.recomputationCheckpoint(x, x.flatten(1))
+        y = self.fc(x.flatten(1))
+        return y, F.cross_entropy(y, t)
+
+
+def test_checkpoints_save_memory(compiled):
+    pair = poptorch.PipelinedExecution(Stage("B1").ipu(0), Stage("B2").ipu(1))
+    want, peaks = None, {}
+    for how, strategy, on in ((None, one_device(), False), (1, one_device(), True), (4, in_turns(), True),
+                              (0, pair, False), (None, pair, True)):
+        def change(opts, how=how):
+            if how is not None:
+                opts._Popart.set("autoRecomputation", how)
+        got = run(Deep, strategy, change)
+        want = want or got
+        assert all(torch.equal(x, y) for x, y in zip(want, got))
+        assert compiled[-1]["recompute"] == on
+        peaks[type(strategy), how] = compiled[-1]["executable"].stats()["peak_bytes"]
+    (plain, again, turns, kept, piped) = peaks.values()
+    assert again < 0.7 * plain and turns < plain and piped < 0.7 * kept
 
 
 @pytest.mark.parametrize("make", [UNet, Tied])
