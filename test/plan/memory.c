@@ -339,7 +339,6 @@ static void recomputed_random_nets(void **state)
         ts_graph_free(t.g);
         ts_arena_free(a);
     }
-    print_message("%d kernels run again, %d nets need less memory\n", again, saved);
     assert_true(again > 50);
     assert_true(saved > 0);
 }
