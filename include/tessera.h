@@ -213,6 +213,9 @@ TS_API ts_value *ts_ge(ts_value *x, ts_value *y);
 TS_API ts_value *ts_where(ts_value *c, ts_value *x, ts_value *y);
 TS_API ts_value *ts_cast(ts_value *x, ts_dtype t);
 TS_API ts_value *ts_detach(ts_value *x);
+/* x itself, marked: with ts_options.recompute the backward pass finds it as the forward pass left
+ * it, and computes what lies between two such values again. No effect otherwise. */
+TS_API ts_value *ts_checkpoint(ts_value *x);
 
 /* Reductions over ndims dimensions (none given: all). */
 TS_API ts_value *ts_sum(ts_value *x, int ndims, const int64_t *dims, bool keepdim);
@@ -501,8 +504,10 @@ typedef struct ts_options {
     bool offload_by_pass;     /* phased: what is offloaded leaves after its last use in the forward
                                  or the backward pass, not after each phase                     */
     int queue_depth;          /* micro-batches that may wait between two devices, 0 means 2     */
-    bool recompute;           /* pipelined training: run the forward pass again instead of keeping
-                                 what the backward pass reads                                   */
+    bool recompute;           /* training: the backward pass runs parts of the forward pass again
+                                 instead of reading what was kept, with the same bits. In a
+                                 pipeline all but a stage's inputs and ts_checkpoint()s; on one
+                                 device and sharded, what lies before the last checkpoint       */
     bool stochastic_rounding; /* f16 and bf16 results, and weights and states after their update,
                                  are rounded up or down at random instead of to nearest: up as
                                  likely as the number is close to it, so right on average. The same

@@ -41,7 +41,8 @@ const option place_options[] = {
     {"queue-depth", "N", KIND_INT, &placed.queue, "micro-batches that may wait between two devices",
      .low = 1, .high = 1024},
     {"recompute", NULL, KIND_FLAG, &placed.recompute,
-     .help = "run the forward pass again instead of keeping what the backward pass reads"},
+     .help = "run the forward pass again instead of keeping what the backward pass reads: in a "
+             "pipeline, and between the checkpoints of a model"},
     {"offload", "WHAT", KIND_TEXT, &placed.offload,
      .help = "keep in the host's memory: optimizer, weights, accumulators, activations; several "
              "with commas; or all, as phased execution does, or none"},

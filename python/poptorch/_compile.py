@@ -26,8 +26,8 @@ _HYPER_BITS = {"lr": 1, "momentum": 2, "dampening": 4, "weight_decay": 8, "betas
 _OFFLOAD_BITS = {"location_optimizer": 1, "location_weight": 2, "location_accumulator": 4, "location_activation": 8}
 _GRAPH_LINES = 10    # of a graph in the log, unless POPTORCH_MAX_GRAPH_LEN says so
 _SHARDED_LEAST = 8192    # elements, unless minElementsForReplicatedTensorSharding says so
-# Values of autoRecomputation: the default, which concerns pipelined training only, and those that keep activations.
-_RECOMPUTE_PIPELINE, _RECOMPUTE_LITTLE = 3, (0, 2)
+# Values of autoRecomputation: the default, which concerns pipelines only, and those that concern every model.
+_RECOMPUTE_PIPELINE, _RECOMPUTE_ALL = 3, (1, 4)
 
 
 class Anchor:
@@ -423,6 +423,12 @@ def _stages(tracer: _trace.Tracer, batching: Batching, options: Any,
     return [(ipu, used.index(phase), names) for (ipu, phase), names in tracer.stages.items()]
 
 
+def _recomputes(options: Any, stages: List[Tuple[int, int, List[str]]]) -> bool:
+    how = options._Popart.options.get("autoRecomputation", _RECOMPUTE_PIPELINE)
+    pipelined = options.execution_strategy.execution_mode == blocks.PIPELINED and len(stages) > 1
+    return how in _RECOMPUTE_ALL or (how == _RECOMPUTE_PIPELINE and pipelined)
+
+
 def _offloading(options: Any) -> Dict[str, Any]:
     """What _core.compile takes of tensor locations. Phased execution keeps everything in the host's memory that no
     location keeps on the device."""
@@ -488,7 +494,6 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
     training = options.Training
     sums = training.accumulation_and_replication_reduction_type == ReductionType.Sum
     stages = _stages(tracer, batching, options, description is not None)
-    recompute = options._Popart.options.get("autoRecomputation", _RECOMPUTE_PIPELINE) not in _RECOMPUTE_LITTLE
     cache = _cacheFolder(options)
     _showGraph(tracer.graph, options)
     started = time.perf_counter()
@@ -501,7 +506,7 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
                 tracer.graph, None if description is None else _optimizerTuple(description, program.optimized),
                 batching.engine_iterations, batching.engine_accumulation, sums, hasRunningMean(options, description),
                 batching.engine_mode, batching.period, cache, bar, stages=stages,
-                schedule=options.execution_strategy.execution_mode, recompute=recompute,
+                schedule=options.execution_strategy.execution_mode, recompute=_recomputes(options, stages),
                 stochastic_rounding=bool(options._Popart.options.get("enableStochasticRounding", False)),
                 replicas=batching.engine_replicas,
                 processes=1 if description is None else distributed.numProcesses, device_kind=kind,

@@ -165,6 +165,7 @@ static const lower_row rows[] = {
     {"poptorch::dropout", lower_dropout, 0, 0},
     {"poptorch::feature_dropout", lower_feature_dropout, 0, 0},
     {"poptorch::nop", lower_nop, 0, 0},
+    {"poptorch::checkpoint", lower_checkpoint, 0, 0},
     /* views */
     {"aten::view", lower_reshape, 0, lower_put_reshape},
     {"aten::_unsafe_view", lower_reshape, 0, lower_put_reshape},

@@ -86,11 +86,11 @@ lower_fn lower_unary, lower_binary, lower_add, lower_sub, lower_rsub, lower_div,
     lower_leaky_relu, lower_elu, lower_celu, lower_selu, lower_gelu, lower_prelu, lower_threshold,
     lower_hardshrink, lower_softshrink, lower_glu, lower_tan, lower_hyperbolic, lower_arc,
     lower_erfc, lower_frac, lower_xlogy, lower_relu6, lower_bernoulli, lower_rand, lower_randn,
-    lower_uniform, lower_normal, lower_dropout, lower_feature_dropout, lower_nop, lower_square,
-    lower_pow, lower_degrees, lower_exp2, lower_ldexp, lower_sinc, lower_logit, lower_fmax,
-    lower_hypot, lower_logaddexp, lower_signbit, lower_copysign, lower_heaviside, lower_nan_to_num,
-    lower_isinf, lower_round_to, lower_rrelu, lower_exponential, lower_randint, lower_random,
-    lower_randperm;
+    lower_uniform, lower_normal, lower_dropout, lower_feature_dropout, lower_nop, lower_checkpoint,
+    lower_square, lower_pow, lower_degrees, lower_exp2, lower_ldexp, lower_sinc, lower_logit,
+    lower_fmax, lower_hypot, lower_logaddexp, lower_signbit, lower_copysign, lower_heaviside,
+    lower_nan_to_num, lower_isinf, lower_round_to, lower_rrelu, lower_exponential, lower_randint,
+    lower_random, lower_randperm;
 
 /* lower_shape.c */
 lower_fn lower_reshape, lower_detach, lower_permute, lower_expand, lower_select, lower_slice,

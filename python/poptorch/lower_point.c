@@ -30,6 +30,12 @@ ts_value *lower_nop(ts_call *c)
     return lower_op1("nop", c, x_of(c));
 }
 
+/* What the tensor before it is the value of is what is kept. */
+ts_value *lower_checkpoint(ts_call *c)
+{
+    return ts_checkpoint(x_of(c));
+}
+
 ts_value *lower_binary(ts_call *c)
 {
     if (c->dtype == TS_BOOL && !strcmp(c->row->op, "mul"))

@@ -71,12 +71,21 @@ def ipu_print_tensor(tensor: torch.Tensor, title: str = "", print_gradient: bool
 
 
 def recomputationCheckpoint(*tensors: torch.Tensor) -> Any:
-    """The tensors themselves. What to keep rather than to compute again is not steered by it yet: a stage of a
-    pipeline computes all of its forward pass again."""
+    """The tensors themselves, to be kept for the backward pass where it computes the forward pass again: in
+    pipelined training, and on one device with autoRecomputation 1 (Standard) or 4 (RecomputeAll). What lies between
+    two checkpoints is in memory only while the backward pass is there. Use what this returns."""
     for t in tensors:
         if not isinstance(t, torch.Tensor):
             raise ValueError(f"recomputationCheckpoint takes tensors, got {type(t).__name__}")
-    return tensors[0] if len(tensors) == 1 else tuple(tensors)
+    marked = [_checkpoint(t) for t in tensors]
+    return marked[0] if len(marked) == 1 else tuple(marked)
+
+
+def _checkpoint(tensor: torch.Tensor) -> torch.Tensor:
+    tracer = _trace.tracer()
+    if tracer is None or not tracer.isTraced(tensor):
+        return tensor
+    return tracer.emit("poptorch::checkpoint", (), tensor.clone)
 
 
 def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:

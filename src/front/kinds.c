@@ -288,6 +288,13 @@ static ts_value *softmax(const ts_line_build *b, const ts_line *l, ts_value *x)
     return ts_softmax(x, whole(l, "dim"));
 }
 
+static ts_value *checkpoint(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)b;
+    (void)l;
+    return ts_checkpoint(x);
+}
+
 static ts_value *log_softmax(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
     (void)b;
@@ -419,6 +426,8 @@ const ts_line_kind ts_layer_kinds[] = {
     {"dropout", dropout, .args = dropout_args},
     {"softmax", softmax, .args = dim_args},
     {"log_softmax", log_softmax, .args = dim_args},
+
+    {"checkpoint", checkpoint, .args = NULL},
 
     {"flatten", flatten, .args = flatten_args},
     {"reshape", reshape, .least_sizes = 1},

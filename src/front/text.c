@@ -742,14 +742,24 @@ static ts_status loss(graph_reader *b)
     return TS_OK;
 }
 
+/* checkpoint %4 */
+static ts_status checkpoint(graph_reader *b)
+{
+    ts_value *v;
+
+    TS_TRY(value(b, &v));
+    ts_value_mark(v, true);
+    return TS_OK;
+}
+
 static ts_status statement(graph_reader *b)
 {
     static const struct {
         const char *word;
         ts_status (*read)(graph_reader *b);
     } kinds[] = {
-        {"input", input},   {"state", state}, {"output", output},
-        {"update", update}, {"grad", grad},   {"loss", loss},
+        {"input", input}, {"state", state}, {"output", output},         {"update", update},
+        {"grad", grad},   {"loss", loss},   {"checkpoint", checkpoint},
     };
 
     if (*b->r->p == '%')
@@ -757,7 +767,7 @@ static ts_status statement(graph_reader *b)
     for (int i = 0; i < TS_COUNT(kinds); i++)
         if (take_word(b->r, kinds[i].word))
             return kinds[i].read(b);
-    return expected(b->r, "input, state, output, update, grad, loss or a node");
+    return expected(b->r, "input, state, output, update, grad, loss, checkpoint or a node");
 }
 
 /* From `graph` to the end of the text or the brace that closes a sub-graph. */

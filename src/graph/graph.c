@@ -376,6 +376,7 @@ ts_node *ts_node_clone(ts_graph *g, const ts_node *n, ts_value *const *in)
     for (int i = 0; i < n->nout; i++) {
         c->out[i] = new_value(g, TS_VALUE_NODE, i, n->out[i]->name, n->out[i]->type);
         c->out[i]->layout = n->out[i]->layout;
+        c->out[i]->checkpoint = n->out[i]->checkpoint;
     }
     add_node(g, c);
     return c;
@@ -415,9 +416,22 @@ void ts_graph_finish_copy(ts_graph *out, const ts_graph *g, ts_value *const *map
         ts_grad d = {map[g->grads[i].param->id], map[g->grads[i].grad->id]};
         TS_PUSH(out->arena, out->grads, out->ngrads, d);
     }
+    for (int i = 0; i < g->nvalues; i++)
+        ts_value_mark(map[i], g->values[i]->checkpoint);
     out->loss = g->loss ? map[g->loss->id] : NULL;
     out->loss_is_output = g->loss_is_output;
     out->like = NULL;
+}
+
+/* A view is not stored, and may be gone after the next pass. Inputs and states are there anyway. */
+void ts_value_mark(ts_value *v, bool checkpoint)
+{
+    if (!v || !checkpoint)
+        return;
+    while (v->kind == TS_VALUE_NODE && v->node->op->flags & TS_VIEW &&
+           strcmp(v->node->op->name, "pad") && strcmp(v->node->op->name, "concat"))
+        v = v->node->in[0];
+    v->checkpoint = v->kind == TS_VALUE_NODE && !(v->node->op->flags & TS_SOURCE);
 }
 
 ts_node *ts_graph_copy_node(ts_graph *out, const ts_node *n, ts_value **map)

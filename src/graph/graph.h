@@ -51,6 +51,7 @@ struct ts_value {
     int index;     /* which output of node, or which input or state of the graph */
     const char *name;
     ts_layout layout;
+    bool checkpoint; /* kept for the backward pass where others are computed again */
 };
 
 typedef struct ts_attr {
@@ -160,10 +161,11 @@ void *ts_graph_refuse(ts_graph *g, ts_status code, const char *hint, const char 
     TS_PRINTF(4, 5);
 /* A copy in arena a of everything but the nodes; map[id of old value] is the new value. A pass
  * fills in the nodes with ts_node_clone or its own and ends with ts_graph_finish, which maps
- * outputs, updates, loss. */
+ * outputs, updates, loss and checkpoints. */
 ts_graph *ts_graph_begin_copy(ts_arena *a, const ts_graph *g, ts_value ***map);
 void ts_graph_finish_copy(ts_graph *out, const ts_graph *g, ts_value *const *map);
 ts_node *ts_graph_copy_node(ts_graph *out, const ts_node *n, ts_value **map);
+void ts_value_mark(ts_value *v, bool checkpoint); /* v is one, or what it is a view of, if so */
 /* For each value: how many nodes, outputs and updates use it. */
 int *ts_graph_uses(ts_arena *a, const ts_graph *g);
 

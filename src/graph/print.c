@@ -8,6 +8,7 @@
  *   update %fc.weight = %9 phase 1
  *   grad %fc.weight = %8
  *   loss %7
+ *   checkpoint %4
  */
 #include "graph/graph.h"
 #include "op/op.h"
@@ -242,4 +243,10 @@ void ts_graph_print(const ts_graph *g, ts_text *t)
         value(t, g->loss);
         ts_text_printf(t, "%s\n", g->loss_is_output ? " output" : "");
     }
+    for (int i = 0; i < g->nvalues; i++)
+        if (g->values[i]->checkpoint) {
+            ts_text_printf(t, "checkpoint ");
+            value(t, g->values[i]);
+            ts_text_printf(t, "\n");
+        }
 }

@@ -45,8 +45,10 @@ static ts_status expand(ts_graph *out, const ts_node *n, ts_value **map)
     for (int i = 0; i < n->nin; i++)
         inner[in[i]->id] = map[n->in[i]->id];
     TS_TRY(copy_expanded(out, body, inner));
-    for (int i = 0; i < n->nout; i++)
+    for (int i = 0; i < n->nout; i++) {
         map[n->out[i]->id] = inner[made[i]->id];
+        ts_value_mark(map[n->out[i]->id], n->out[i]->checkpoint);
+    }
     return TS_OK;
 }
 

@@ -92,12 +92,23 @@ static void add_help(ts_arena *a, const char *what, size_t bytes, int *n, ts_tex
         ts_text_printf(out, "%s%s (-%s)", (*n)++ ? ", " : "; ", what, size_text(a, bytes));
 }
 
+/* What recomputing would save: planned, since it depends on the checkpoints. */
+static size_t recomputed(ts_arena *a, const ts_program *p, const ts_options *opt, int device)
+{
+    ts_options again = *opt;
+    size_t now = p->bytes[device].peak, then;
+
+    again.recompute = true;
+    then = opt->recompute ? now : ts_plan_peak(a, p->g, &again, device);
+    return then < now ? now - then : 0;
+}
+
 /* What each option would take off the device, at most. The host's memory is the machine's too, so a
  * share of that is not made larger by putting things there. */
 static void add_options(ts_arena *a, const ts_program *p, const ts_options *opt, int device,
                         ts_text *out)
 {
-    size_t moments = 0, sums = 0, weights = 0, kept = 0;
+    size_t moments = 0, sums = 0, weights = 0;
     int n = 0;
 
     for (int i = 0; i < p->g->nvalues; i++) {
@@ -106,8 +117,8 @@ static void add_options(ts_arena *a, const ts_program *p, const ts_options *opt,
         if (s->device != device || p->place[i].home != TS_HOME_BLOCK || s->remote || s->shares)
             continue;
         if (v->kind == TS_VALUE_NODE)
-            kept += s->depth > 1 ? s->bytes * (size_t)s->depth : 0;
-        else if (p->g->states[v->index].use == TS_USE_MOMENT)
+            continue;
+        if (p->g->states[v->index].use == TS_USE_MOMENT)
             moments += s->bytes;
         else if (p->g->states[v->index].use == TS_USE_SUMMED)
             sums += s->bytes;
@@ -123,8 +134,7 @@ static void add_options(ts_arena *a, const ts_program *p, const ts_options *opt,
         add_help(a, "offload accumulators", sums, &n, out);
         add_help(a, "offload weights", weights, &n, out);
     }
-    if (!opt->recompute)
-        add_help(a, "recompute", kept, &n, out);
+    add_help(a, "recompute", recomputed(a, p, opt, device), &n, out);
     ts_text_printf(out, "%suse more devices, half precision or a smaller batch", n ? ", " : "; ");
 }
 

@@ -43,7 +43,7 @@ bool ts_kernel_backward(const ts_kernel *k)
 {
     const ts_node *n = k->anchor ? k->anchor : k->nroots ? k->roots[0]->node : NULL;
 
-    return n && n->backward;
+    return k->again || (n && n->backward);
 }
 
 static ts_status unknown_block(const ts_options *opt, const ts_node *n)
@@ -552,7 +552,7 @@ ts_status ts_plan_devices(ts_arena *a, const ts_options *opt, ts_program *p)
                       (opt->optimizer && opt->gradient_accumulation <= 1);
     find_levels(&x);
     find_sections(&x);
-    if (opt->recompute && !p->pipe.sharded)
+    if (opt->recompute)
         ts_plan_recompute(a, p);
     find_homes(&x);
     TS_TRY(check_homes(&x));

@@ -10,9 +10,9 @@
  * needs   a topological order
  * leaves  every value stored or inlined; a stored value belongs to exactly one kernel
  *
- * 1. What must be stored: outputs, next values of states, what is read more than once in a way that
- * recomputing would cost (operands of contractions, of windows that overlap, broadcast results),
- * and anchors.
+ * 1. What must be stored: outputs, next values of states, checkpoints, what is read more than once
+ * in a way that recomputing would cost (operands of contractions, of windows that overlap,
+ * broadcast results), and anchors.
  * 2. A kernel for every stored value, in topological order.
  * 3. A kernel whose values all lie at the same places as another's roots joins it: an epilogue.
  * What nobody outside needs is then not stored any more. Greedy, from the first kernel to the last.
@@ -140,14 +140,28 @@ static void store_operand(fuse *f, ts_value *v)
         f->keep[v->id] = true;
 }
 
+static bool has_backward(const ts_graph *g)
+{
+    for (int i = 0; i < g->nnodes; i++)
+        if (g->nodes[i]->backward)
+            return true;
+    return false;
+}
+
+/* Checkpoints are stored whether or not the plan recomputes: what is stored decides on roundings,
+ * and recomputing changes none. */
 static void find_kept(fuse *f)
 {
     const ts_graph *g = f->g;
+    bool training = has_backward(g);
 
     for (int i = 0; i < g->noutputs; i++)
         f->keep[g->outputs[i]->id] = f->result[g->outputs[i]->id] = true;
     for (int i = 0; i < g->nupdates; i++)
         f->keep[g->updates[i].next->id] = f->result[g->updates[i].next->id] = true;
+    for (int i = 0; i < g->nvalues && training; i++)
+        if (g->values[i]->checkpoint)
+            f->keep[i] = f->result[i] = true;
     for (int i = 0; i < g->nnodes; i++) {
         const ts_node *n = g->nodes[i];
         for (int k = 0; k < n->nin; k++) {

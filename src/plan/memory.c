@@ -231,7 +231,7 @@ static life *find_life(memory *m, const ts_value *v, ts_spot *spot)
         if (!l->n || (made && !used && (v->kind == TS_VALUE_NODE || x->load)))
             TS_PUSH(m->a, l->spans, l->n, ((span){k, k}));
         last = &l->spans[l->n - 1].to;
-        *last = TS_MAX(*last, made && kept && !x->load ? end_of(p, x->section) : k);
+        *last = TS_MAX(*last, made && kept && !x->load && !x->again ? end_of(p, x->section) : k);
     }
     return l;
 }

@@ -38,16 +38,28 @@ static ts_status dump(ts_arena *a, const ts_program *p, const char *folder)
     return s;
 }
 
-ts_status ts_plan(ts_arena *a, const ts_graph *g, const ts_options *opt, const ts_program **out)
+static ts_status make(ts_arena *a, const ts_graph *g, const ts_options *opt, ts_program *p)
 {
-    ts_program *p = TS_NEW(a, ts_program);
-
     p->g = g;
     p->place = TS_NEWS(a, ts_place, g->nvalues);
     TS_TRY(ts_plan_fuse(a, g, opt, p));
     TS_TRY(ts_plan_schedule(a, p));
     TS_TRY(ts_plan_devices(a, opt, p));
-    TS_TRY(ts_plan_memory(a, opt, p));
+    return ts_plan_memory(a, opt, p);
+}
+
+size_t ts_plan_peak(ts_arena *a, const ts_graph *g, const ts_options *opt, int device)
+{
+    ts_program *p = TS_NEW(a, ts_program);
+
+    return make(a, g, opt, p) || device >= p->pipe.ndevices ? SIZE_MAX : p->bytes[device].peak;
+}
+
+ts_status ts_plan(ts_arena *a, const ts_graph *g, const ts_options *opt, const ts_program **out)
+{
+    ts_program *p = TS_NEW(a, ts_program);
+
+    TS_TRY(make(a, g, opt, p));
     TS_TRY(ts_plan_budget(a, opt, p));
     for (int i = 0; i < p->nkernels; i++)
         p->flops += p->kernels[i]->phase ? 0 : p->kernels[i]->flops;

@@ -4,7 +4,7 @@
  *   fuse.c      stored values and kernels: a kernel writes its roots and inlines the rest
  *   schedule.c  the kernels' order, and which updates are made in place
  *   device.c    a device and a section for every kernel; what one device sends another
- *   recompute.c forward kernels that run again in the backward part
+ *   recompute.c forward kernels that run again in the backward pass
  *   offload.c   what is kept in the host's memory
  *   pipeline.c  the order in which each device runs its sections
  *   memory.c    an offset in a device's block for every stored value; where threads must wait
@@ -76,6 +76,8 @@ typedef struct ts_program {
 } ts_program;
 
 ts_status ts_plan(ts_arena *a, const ts_graph *g, const ts_options *opt, const ts_program **out);
+/* What a device would need, whatever it has; SIZE_MAX: no such plan. */
+size_t ts_plan_peak(ts_arena *a, const ts_graph *g, const ts_options *opt, int device);
 
 /* fuse.c */
 ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts_program *p);
@@ -85,9 +87,9 @@ ts_status ts_plan_schedule(ts_arena *a, ts_program *p);
 /* device.c */
 ts_status ts_plan_devices(ts_arena *a, const ts_options *opt, ts_program *p);
 const ts_node *ts_kernel_node(const ts_kernel *k); /* that it is made for, or NULL: a load */
-bool ts_kernel_backward(const ts_kernel *k);
-int ts_plan_phases(const ts_options *opt); /* of the forward pass; 0: not phased */
-void ts_plan_renumber(ts_program *p);      /* after kernels were put between others */
+bool ts_kernel_backward(const ts_kernel *k);       /* it is of the backward pass */
+int ts_plan_phases(const ts_options *opt);         /* of the forward pass; 0: not phased */
+void ts_plan_renumber(ts_program *p);              /* after kernels were put between others */
 /* Of the user's graph: a block reads nothing of a later phase. */
 ts_status ts_plan_check_phases(const ts_graph *g, const ts_options *opt);
 /* recompute.c, offload.c */

@@ -67,6 +67,7 @@ static const row_case layer_cases[] = {
     {"3 4", "dropout 0.1", "2 3 4"},
     {"3 4", "softmax dim=-1", "2 3 4"},
     {"3 4", "log_softmax", "2 3 4"},
+    {"3 4", "checkpoint", "2 3 4"},
     {"3 4 5", "flatten 2", "2 3 20"},
     {"3 4 5", "reshape 6 -1", "2 6 10"},
     {"3 4 5", "transpose 1 3", "2 5 4 3"},

@@ -260,7 +260,8 @@ static void built_graphs_read_back(void **state)
     (void)state;
     ts_here("net.c", 7);
     ts_block_begin(g, "stage 0");
-    y = ts_relu(ts_batch_norm(ts_conv2d(x, "conv", 4, 3, .padding = 1), "bn"));
+    y = ts_checkpoint(ts_relu(ts_batch_norm(ts_conv2d(x, "conv", 4, 3, .padding = 1), "bn")));
+    assert_ptr_equal(ts_checkpoint(x), x);
     ts_block_end(g);
     y = ts_linear(ts_flatten(ts_max_pool2d(y, 2, 0), 1), "0", 10);
     ts_output(y, "y");
@@ -278,7 +279,10 @@ static void built_graphs_read_back(void **state)
         assert_string_equal(h->nodes[i]->block, g->nodes[i]->block);
         assert_string_equal(h->nodes[i]->file, "net.c");
         assert_int_equal(h->nodes[i]->line, 7);
+        assert_int_equal(h->nodes[i]->out[0]->checkpoint, g->nodes[i]->op == TS_OP(relu));
     }
+    assert_non_null(strstr(text, "\ncheckpoint %"));
+    assert_false(h->inputs[0]->checkpoint); /* it is there anyway */
     assert_int_equal(h->nupdates, 2);
     free(text);
     free(back);
@@ -300,11 +304,12 @@ static const struct {
     {"graph \"g", "line 1: expected '\"' at the end of the string, got the end of the text"},
     {"graph \"\\q\"", "line 1: a string knows \\\", \\\\ and \\x with two digits only"},
     {"graph \"\\x00\"", "line 1: a string knows \\\", \\\\ and \\x with two digits only"},
-    {G "inputs %y : f32[]",
-     "line 3: expected input, state, output, update, grad, loss or a node, got 'inputs'"},
-    {G "\x01",
-     "line 3: expected input, state, output, update, grad, loss or a node, got byte 0x01"},
-    {G "}", "line 3: expected input, state, output, update, grad, loss or a node, got '}'"},
+    {G "inputs %y : f32[]", "line 3: expected input, state, output, update, grad, loss, checkpoint "
+                            "or a node, got 'inputs'"},
+    {G "\x01", "line 3: expected input, state, output, update, grad, loss, checkpoint or a node, "
+               "got byte 0x01"},
+    {G "}",
+     "line 3: expected input, state, output, update, grad, loss, checkpoint or a node, got '}'"},
     {G "input y : f32[]", "line 3: expected '%', got 'y'"},
     {G "input %: f32[]", "line 3: expected a name after '%', got ':'"},
     {G "input %x : f32[]", "line 3: %x is already defined"},

@@ -185,6 +185,7 @@ typedef struct replay {
     int *made;             /* by value: its latest version */
     int (*here)[DEVICES];  /* by value: the version in the device's block */
     int (*there)[DEVICES]; /* and the device's in the host's memory */
+    int *sum;              /* by kernel: of the versions it has read */
 } replay;
 
 /* A next value in its state's memory is the state from then on. */
@@ -224,20 +225,26 @@ static void replay_read(const replay *x, const ts_value *v, const ts_kernel *k)
 
 static void replay_kernel(replay *x, const ts_kernel *k)
 {
-    int d = k->device;
+    int d = k->device, sum = 0;
 
     if (k->load) {
         assert_true(ts_place_spot(x->p, k->load, d)->remote);
         replay_write(x, k->load, d, x->there[k->load->id][d]);
         return;
     }
-    for (int r = 0; r < k->nreads; r++)
+    for (int r = 0; r < k->nreads; r++) {
         replay_read(x, k->reads[r], k);
+        sum += x->made[holder(x->p, k->reads[r], d)->id];
+    }
+    x->sum[k->index] = sum;
+    if (k->again && sum != x->sum[k->again->index])
+        fail_msg("kernel %d runs again and reads something else than before", k->again->index);
     if (k->store)
         x->there[k->store->id][d] = x->here[k->store->id][d];
     for (int r = 0; r < k->nroots; r++) {
         const ts_value *h = holder(x->p, k->roots[r], d);
-        replay_write(x, k->roots[r], d, ++x->made[h->id]);
+        x->made[h->id] += !k->again;
+        replay_write(x, k->roots[r], d, x->made[h->id]);
     }
 }
 
@@ -273,6 +280,7 @@ static void check_replay(const ts_program *p)
 {
     replay x = {.p = p, .made = calloc((size_t)p->g->nvalues, sizeof(int))};
 
+    x.sum = calloc((size_t)p->nkernels + 1, sizeof(int));
     x.here = calloc((size_t)p->g->nvalues, sizeof(*x.here));
     x.there = calloc((size_t)p->g->nvalues, sizeof(*x.there));
     for (int i = 0; i < p->g->nstates; i++) {
@@ -297,8 +305,42 @@ static void check_replay(const ts_program *p)
         assert_int_equal(found, x.made[v->id]);
     }
     free(x.made);
+    free(x.sum);
     free(x.here);
     free(x.there);
+}
+
+/* With checkpoints here and there: what runs again reads what it has read before. */
+static void recomputed_random_nets(void **state)
+{
+    int again = 0, saved = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        trial t;
+        ts_arena *a = ts_arena_new();
+        const ts_program *kept, *p;
+        int before = again;
+        test_random_graph(seed, &t);
+        for (int i = t.g->nvalues / 2; i < t.g->nvalues; i += 3)
+            ts_value_mark(t.g->values[i], true);
+        t.opt.skip = "spread";
+        kept = plan(a, t.g, &t.opt);
+        t.opt.recompute = true;
+        p = plan(a, t.g, &t.opt);
+        for (int k = 0; p && k < p->nkernels; k++)
+            again += p->kernels[k]->again != NULL;
+        if (p) {
+            check_updates(p);
+            check_waits(p);
+            check_replay(p);
+        }
+        saved += again > before && p->peak_bytes < kept->peak_bytes;
+        ts_graph_free(t.g);
+        ts_arena_free(a);
+    }
+    assert_true(again > 50);
+    assert_true(saved > 0);
 }
 
 /* All that the kernels of a section touch, and what waits on its device for later ones. */
@@ -492,8 +534,11 @@ static void text(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(text), cmocka_unit_test(nets),
-                                       cmocka_unit_test(random_nets), cmocka_unit_test(phases),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(text),
+                                       cmocka_unit_test(nets),
+                                       cmocka_unit_test(recomputed_random_nets),
+                                       cmocka_unit_test(random_nets),
+                                       cmocka_unit_test(phases),
                                        cmocka_unit_test(received)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

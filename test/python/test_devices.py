@@ -167,6 +167,14 @@ def test_plan(tool):
     assert turns["devices"][0]["peak"] < plan["devices"][0]["peak"]    # one micro-batch at a time
 
 
+def test_plan_from_checkpoints(tool, tmp_path):
+    (tmp_path / "deep.model").write_text("input 1 32 32\nrepeat i 8\nc{i}: conv2d 8 3 padding=1\nn{i}: batch_norm\nrelu\n"
+                                         "checkpoint\nend\nflatten\nout: linear 10\nloss cross_entropy\n")
+    plain, again = (json.loads(tool("plan", "deep.model", "--training", "--json", *more))["devices"][0]["peak"]
+                    for more in ([], ["--recompute"]))
+    assert again < 0.75 * plain
+
+
 def test_plan_of_phases(tool):
     args = ["plan", "mnist-pipeline", "--training", "--gradient-accumulation", 2, "--stages", "B1|B2|B3|B4",
             "--schedule"]

@@ -177,7 +177,8 @@ def test_places_change_no_number(name, compiled):
     assert_same_bits(make, strategy)
     asked = compiled[-1]
     assert {b: ipu for ipu, _, blocks in asked["stages"] for b in blocks} == dict(zip(NAMES, map(int, ipus)))
-    assert asked["schedule"] == strategy.execution_mode and asked["recompute"]
+    assert asked["schedule"] == strategy.execution_mode
+    assert asked["recompute"] == isinstance(strategy, poptorch.PipelinedExecution)
 
 
 @pytest.mark.parametrize("make, strategy, which, bits", [
@@ -324,6 +325,35 @@ def test_least_sizes(compiled):
 def test_recomputing_changes_no_number(value, on, compiled):
     assert_same_bits(Tied, four(), lambda opts: opts._Popart.set("autoRecomputation", value))
     assert compiled[-1]["recompute"] == on
+
+class Deep(nn.Module):
+    """Many rows of a few features: activations are most of its memory. A checkpoint behind every second layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(8))
+        self.fc = nn.Linear(32, 10)
+        self.input = (512, 32)
+
+    def forward(self, x, t):
+        for i, layer in enumerate(self.layers):
+            Block.start("B1" if i < 4 else "B2")
+            x = F.dropout(torch.tanh(layer(x)), 0.1)
+            if i % 2:
+                x, _ = poptorch.recomputationCheckpoint(x, x.flatten(1))
+        y = self.fc(x.mean(1))
+        return y, F.cross_entropy(y, t)
+
+
+def test_checkpoints_save_memory(compiled):
+    pair = poptorch.PipelinedExecution(Stage("B1").ipu(0), Stage("B2").ipu(1))
+    results, peaks = [], []
+    for how, strategy, on in ((3, one_device(), False), (1, one_device(), True), (3, pair, True)):
+        results.append(run(Deep, strategy, lambda opts, how=how: opts._Popart.set("autoRecomputation", how)))
+        assert all(torch.equal(x, y) for x, y in zip(results[0], results[-1]))
+        assert compiled[-1]["recompute"] == on
+        peaks.append(compiled[-1]["executable"].stats()["peak_bytes"])
+    assert peaks[1] < 0.8 * peaks[0]
 
 
 @pytest.mark.parametrize("make", [UNet, Tied])
