@@ -143,7 +143,7 @@ static void same_bits_in_less_memory(void **state)
         double most; /* of the memory without */
     } cases[] = {
         {1, A, 1, {0}, 0.8},
-        {1, A, 2, {.stages = two_stages, .nstages = 2}, 0.8},
+        {1, A, 2, {.stages = two_stages, .nstages = 2}, 0.85},
         {0, 1, 2, {0}, 0.9},
         {0, 1, 3, {.stages = two_stages, .nstages = 2, .schedule = TS_SHARDED}, 0.95},
         {0,
