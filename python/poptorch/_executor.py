@@ -148,8 +148,7 @@ class PoplarExecutor:
         return self._description is not None and _compile.hasRunningMean(self._options, self._description)
 
     def _describe(self) -> Dict[str, Any]:
-        automatic = bool(self._options._Popart.options.get("automaticLossScalingSettings.enabled"))
-        return optim.describe(self._optimizer, automatic, self._options.relax_optimizer_checks)
+        return optim.describe(self._optimizer, self._options._Popart.lossScaling(), self._options.relax_optimizer_checks)
 
     # --- what it is ---
 
@@ -558,15 +557,26 @@ class PoplarExecutor:
             self._connect()
         if self._engine is not None:
             self._setHypers()
+        if old[0] is not None and new["automatic"] is not None and old[0]["loss_scaling"] != new["loss_scaling"]:
+            self._restartScaling(new["loss_scaling"])
 
     @_native.nativeErrors()
     def _writeState(self, loaded: Tuple[Dict, Dict]) -> None:
         """The state that load_state_dict() gave to the optimizer."""
         self.copyWeightsToHostIfNeeded()
         program = self._compiled()
-        found = _state.toEngine(loaded[0], program.executable.tensors(2), program.trained)
+        automatic = self._description is not None and self._description["automatic"] is not None
+        found = _state.toEngine(*loaded, program.executable.tensors(2), program.trained, automatic)
         for name, t in found.items():
             self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
+
+    def _restartScaling(self, scale: float) -> None:
+        """An automatic loss scale goes on from here, now or when the model is attached."""
+        if self._engine is None:
+            self._saved_state["loss_scaling"] = torch.tensor(scale)
+        else:
+            self._engine.set("loss_scaling", scale)
+            self._state_stale = True
 
     def _setHypers(self) -> None:
         with _native.nativeErrors():

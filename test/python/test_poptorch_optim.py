@@ -296,7 +296,7 @@ def test_loss_scaling_of_a_torch_optimizer(scale, expected):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_automatic_loss_scaling_makes_it_variable(kind):
-    assert optim.describe(make(kind), automatic_loss_scaling=True)["variable"] == {"loss_scaling"}
+    assert optim.describe(make(kind), automatic_loss_scaling={})["variable"] == {"loss_scaling"}
 
 
 # Accepted optimizers.
