@@ -39,6 +39,7 @@ static const struct {
     OPTION('b', accumulate_sum),
     OPTION('b', accumulate_running),
     OPTION('b', no_winograd),
+    OPTION('b', exceptions),
     OPTION('s', isa),
     OPTIMIZER('i', variable),
     OPTIMIZER('f', loss_scaling),

@@ -190,5 +190,5 @@ def test_exceptions_of_a_pipeline_with_replicas():
     (net, losses), (plain, without) = trained(True), trained(False)
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), plain.parameters()))
     assert all(torch.equal(a, b) for a, b in zip(losses, without))
-    with pytest.raises(poptorch.Error, match=r"(?s)in micro-batch \d of replica [01].*(one|two)"):
+    with pytest.raises(poptorch.Error, match=r"(?s)block (one|two).*in micro-batch \d of replica [01]"):
         trained(True, spoil=5)
