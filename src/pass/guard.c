@@ -129,9 +129,12 @@ static ts_value *class_of(ts_value *v)
     return with_layout(ts_where(nan, number(v, 2), infinite), v);
 }
 
+/* A kernel of its own, also for one element: it runs where that is made (plan/device.c). */
 static ts_value *all_of(ts_value *v)
 {
-    return ts_rank(v) ? ts_amax(v, 0, NULL, false) : v;
+    if (!ts_rank(v))
+        v = ts_reshape(v, 1);
+    return ts_amax(v, 0, NULL, false);
 }
 
 static ts_value *most_of(guard *x, ts_value *v)

@@ -112,7 +112,7 @@ static ts_status place_kernel(const devices *x, ts_kernel *k)
 }
 
 /* A check of a state's next value is made where that is: in place, it has no copies elsewhere. */
-static void follow(const devices *x, ts_kernel *k)
+static void go_along(const devices *x, ts_kernel *k)
 {
     const ts_node *n = ts_kernel_node(k);
 
@@ -133,7 +133,7 @@ static ts_status find_devices(devices *x)
     for (int i = 0; i < p->nkernels; i++) {
         ts_kernel *k = p->kernels[i];
         TS_TRY(place_kernel(x, k));
-        follow(x, k);
+        go_along(x, k);
         p->pipe.ndevices = TS_MAX(p->pipe.ndevices, k->device + 1);
     }
     return TS_OK;
