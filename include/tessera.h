@@ -53,6 +53,7 @@ typedef enum ts_status {
     TS_ERR_CORRUPT,     /* a file whose checksum, owner or version is wrong    */
     TS_ERR_INTERNAL,    /* our bug: the verifier or an invariant says so       */
     TS_ERR_PROCESS,     /* a process that trains with this one is gone         */
+    TS_ERR_NUMBER,      /* an infinity or a NaN (ts_options.exceptions)        */
 } ts_status;
 
 typedef struct ts_error {
@@ -153,6 +154,10 @@ TS_API void ts_block_end(ts_graph *g);
 TS_API void ts_scope_begin(ts_graph *g, const char *name);
 TS_API void ts_scope_end(ts_graph *g);
 TS_API void ts_here(const char *file, int line);
+/* Nodes made from begin on are steps of one op, all but its results: ts_options.exceptions looks at
+ * those only. */
+TS_API int ts_steps_begin(const ts_graph *g);
+TS_API void ts_steps_end(ts_graph *g, int begin, int nresults, ts_value *const *results);
 
 #define TS_DIMS_(...)                                                                              \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[])                   \
@@ -399,6 +404,15 @@ typedef struct ts_optimizer {
     double max_grad_value; /* clamp each element to +-value first; 0: no clipping */
     bool bias_correction, centered, tf_variant, combined_accum;
     ts_dtype accum_type, first_type, second_type; /* f32 or f16 storage of the state */
+    /* The loss scale finds itself, starting with loss_scaling: it doubles with every update of the
+     * weights, and halves when more than a share of the elements of all f16 gradients (of all, if
+     * none is f16) are above an edge in magnitude; from 1 to 2^24, for an f16 loss to 2^15. With a
+     * gradient that is infinite or no number it halves, and that update is not made: weights and
+     * optimiser state stay. It is the state "loss_scaling". */
+    bool automatic_scaling;
+    double scaling_edge;  /* of the greatest f16, 65504; 0 means 0.125                    */
+    double scaling_share; /* 0 means 1e-7                                                 */
+    int scaling_period;   /* updates from one change of the scale to the next; 0 means 1  */
 } ts_optimizer;
 TS_API ts_optimizer ts_sgd(double lr);
 TS_API ts_optimizer ts_adam(double lr);
@@ -528,6 +542,11 @@ typedef struct ts_options {
                                    the kind has                                                   */
     void (*progress)(void *arg, int percent); /* of the compilation: 0..100, -1: it failed  */
     void *progress_arg;
+    /* Look at the result of every op: an infinity or a NaN in it that what it was made of did not
+     * have (x / 0, log(-1), inf - inf, 0 * inf, an overflow), or a comparison with a NaN, fails
+     * ts_engine_run with TS_ERR_NUMBER, which names the op and its line. The results of the run are
+     * the same bits; it takes about twice as long. */
+    bool exceptions;
 } ts_options;
 
 typedef struct ts_executable ts_executable;

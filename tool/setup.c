@@ -195,6 +195,7 @@ static int compile(run *r)
     int code = place("train", r->model, &model, &opt);
 
     opt.optimizer = &r->optimizer;
+    opt.exceptions = asked.check_numbers;
     opt.processes = rank_count();
     opt.output_mode = TS_OUT_ALL;
     opt.progress = asked.quiet || asked.json ? NULL : ts_progress_bar;

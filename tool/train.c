@@ -49,6 +49,8 @@ static const option options[] = {
     {"resize", "SIZE", KIND_TEXT, &asked.resize,
      .help = "make images of one size: 28, or 28x32 (height x width)"},
     {"grayscale", NULL, KIND_FLAG, &asked.grayscale, .help = "make images gray"},
+    {"check-numbers", NULL, KIND_FLAG, &asked.check_numbers,
+     .help = "stop where an infinity or a NaN comes up, and say in which layer"},
     {"quiet", NULL, KIND_FLAG, &asked.quiet, .help = "no bars, and no line but the accuracy"},
     {"json", NULL, KIND_FLAG, &asked.json, .help = "print events, a JSON object a line; no bars"},
     {0},

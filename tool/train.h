@@ -21,7 +21,7 @@
 typedef struct train_args {
     const char *data, *folder, *model, *output, *logdir, *csv, *plots, *resize;
     int64_t epochs, batch, threads, seed, limit, every;
-    bool resume, no_plots, grayscale, quiet, json;
+    bool resume, no_plots, grayscale, quiet, json, check_numbers;
 } train_args;
 extern train_args asked; /* the optimizer's options are in `chosen` */
 

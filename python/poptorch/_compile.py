@@ -350,11 +350,18 @@ def _optimizerTuple(description: Dict[str, Any], names: List[List[str]]) -> Tupl
             description["loss_scaling"], 0.0 if norm == float("inf") else float(norm),
             description.get("bias_correction", True), description.get("centered", False),
             description.get("use_tf_variant", False), description.get("use_combined_accum", False),
-            dtype[description["accum_type"]], dtype[first], dtype[second])
+            dtype[description["accum_type"]], dtype[first], dtype[second], *_scaling(description["automatic"]))
+
+
+def _scaling(settings: Optional[Dict[str, Any]]) -> Tuple[bool, float, float, int]:
+    """Is the loss scale automatic, and its edge, share and period; 0 is the engine's default."""
+    given = settings or {}
+    return (settings is not None, float(given.get("binEdgeLocation", 0.0)),
+            float(given.get("thresholdUpperCountProportion", 0.0)), int(given.get("updatePeriod", 0)))
 
 
 def hyperValues(description: Dict[str, Any]) -> Iterator[Tuple[str, float]]:
-    """(name in the engine, value) of all that is variable."""
+    """(name in the engine, value) of all that is variable, and not chosen by the device."""
     bits = _variableBits(description)
     parts = [("", description["defaults"])]
     parts += [(f".{i + 1}", g) for i, g in enumerate(description["groups"])]
@@ -367,7 +374,7 @@ def hyperValues(description: Dict[str, Any]) -> Iterator[Tuple[str, float]]:
                 yield f"beta2{suffix}", value[1]
             else:
                 yield f"{name}{suffix}", float(value)
-    if bits & _HYPER_BITS["loss_scaling"]:
+    if bits & _HYPER_BITS["loss_scaling"] and description["automatic"] is None:
         yield "loss_scaling", description["loss_scaling"]
 
 
@@ -511,6 +518,7 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
                 replicas=batching.engine_replicas,
                 processes=1 if description is None else distributed.numProcesses, device_kind=kind,
                 device_memory=memory, replica_groups=_replicaGroups(program),
+                exceptions=bool(options._Popart.options.get("enableFloatingPointChecks")),
                 shard=-1 if description is None else _sharded(options, batching.engine_replicas),
                 **_offloading(options))
     finally:

@@ -163,16 +163,18 @@ static ts_group *groups_of(PyObject *list)
 }
 
 /* (kind, hyper, groups, variable, loss_scaling, max_grad_norm, bias_correction, centered,
- *  tf_variant, combined_accum, accum_type, first_type, second_type) */
+ *  tf_variant, combined_accum, accum_type, first_type, second_type, automatic_scaling,
+ *  scaling_edge, scaling_share, scaling_period) */
 static bool optimizer_of(PyObject *t, ts_optimizer *o)
 {
     PyObject *hyper, *groups;
     const char *accum, *first, *second;
-    int kind, bias, centered, tf, combined;
+    int kind, bias, centered, tf, combined, automatic;
 
-    if (!PyArg_ParseTuple(t, "iO!O!Iddppppsss", &kind, &PyTuple_Type, &hyper, &PyList_Type, &groups,
-                          &o->variable, &o->loss_scaling, &o->max_grad_norm, &bias, &centered, &tf,
-                          &combined, &accum, &first, &second) ||
+    if (!PyArg_ParseTuple(t, "iO!O!Iddppppssspddi", &kind, &PyTuple_Type, &hyper, &PyList_Type,
+                          &groups, &o->variable, &o->loss_scaling, &o->max_grad_norm, &bias,
+                          &centered, &tf, &combined, &accum, &first, &second, &automatic,
+                          &o->scaling_edge, &o->scaling_share, &o->scaling_period) ||
         !hyper_of(hyper, &o->hyper) || !core_dtype(accum, &o->accum_type) ||
         !core_dtype(first, &o->first_type) || !core_dtype(second, &o->second_type))
         return false;
@@ -181,6 +183,7 @@ static bool optimizer_of(PyObject *t, ts_optimizer *o)
     o->centered = centered;
     o->tf_variant = tf;
     o->combined_accum = combined;
+    o->automatic_scaling = automatic;
     o->ngroups = (int)PyList_GET_SIZE(groups);
     return (o->groups = groups_of(groups)) != NULL;
 }
@@ -270,21 +273,22 @@ static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
                             "device_memory",
                             "replica_groups",
                             "shard",
+                            "exceptions",
                             NULL};
     PyObject *graph, *optimizer, *progress, *stages, *groups, *result = NULL;
-    int sum, running, mode, schedule, separate, recompute, rounding, by_pass, kind;
+    int sum, running, mode, schedule, separate, recompute, rounding, by_pass, kind, exceptions;
     long long least[4], memory, shard;
     ts_optimizer o = {0};
     ts_options opt = {0};
 
     (void)self;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "O!OiippiizOO!ipppiI(LLLL)piiLO!L", names, &core_graph_type, &graph,
+            args, kwargs, "O!OiippiizOO!ipppiI(LLLL)piiLO!Lp", names, &core_graph_type, &graph,
             &optimizer, &opt.device_iterations, &opt.gradient_accumulation, &sum, &running, &mode,
             &opt.output_period, &opt.cache_dir, &progress, &PyList_Type, &stages, &schedule,
             &separate, &recompute, &rounding, &opt.replicas, &opt.offload, &least[0], &least[1],
             &least[2], &least[3], &by_pass, &opt.processes, &kind, &memory, &PyList_Type, &groups,
-            &shard))
+            &shard, &exceptions))
         return NULL;
     opt.accumulate_sum = sum;
     opt.accumulate_running = running;
@@ -300,6 +304,7 @@ static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
         opt.offload_least[i] = least[i];
     opt.shard_optimizer = shard >= 0;
     opt.shard_least = shard < 0 ? 0 : shard;
+    opt.exceptions = exceptions;
     if (progress != Py_None) {
         opt.progress = report;
         opt.progress_arg = progress;

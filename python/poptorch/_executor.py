@@ -150,8 +150,7 @@ class PoplarExecutor:
         return self._description is not None and _compile.hasRunningMean(self._options, self._description)
 
     def _describe(self) -> Dict[str, Any]:
-        automatic = bool(self._options._Popart.options.get("automaticLossScalingSettings.enabled"))
-        return optim.describe(self._optimizer, automatic, self._options.relax_optimizer_checks)
+        return optim.describe(self._optimizer, self._options._Popart.lossScaling(), self._options.relax_optimizer_checks)
 
     # --- what it is ---
 
@@ -366,7 +365,7 @@ class PoplarExecutor:
         if self._training and self._ours is None:
             self._connect()    # destroy() parted us
         if self._ours is not None and self._ours.ipu_state and not self._saved_state:
-            self._writeState(self._ours.ipu_state)
+            self._writeState(self._ours.ipu_state, self._ours.ipu_param or {})
         for name, t in self._saved_state.items():
             # a buffer of each replica, unless the host has got another since
             if name not in program.own_buffers or torch.equal(t[0], _native.engineTensor(
@@ -582,14 +581,25 @@ class PoplarExecutor:
             self._connect()
         if self._engine is not None:
             self._setHypers()
+        if old[0] is not None and new["automatic"] is not None and old[0]["loss_scaling"] != new["loss_scaling"]:
+            self._restartScaling(new["loss_scaling"])
 
     @_native.nativeErrors()
-    def _writeState(self, state: Dict[str, torch.Tensor]) -> None:
+    def _writeState(self, state: Dict[str, torch.Tensor], param: Dict[str, torch.Tensor]) -> None:
         """The optimizer's state, under its names in a state dict, to the device."""
         program = self._compiled()
-        found = _state.toEngine(state, program.executable.tensors(2), program.trained)
+        automatic = self._description is not None and self._description["automatic"] is not None
+        found = _state.toEngine(state, param, program.executable.tensors(2), program.trained, automatic)
         for name, t in found.items():
             self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
+
+    def _restartScaling(self, scale: float) -> None:
+        """An automatic loss scale goes on from here, now or when the model is attached."""
+        if self._engine is None:
+            self._saved_state["loss_scaling"] = torch.tensor(scale)
+        else:
+            self._engine.set("loss_scaling", scale)
+            self._state_stale = True
 
     def _setHypers(self) -> None:
         with _native.nativeErrors():
@@ -627,7 +637,7 @@ class PoplarExecutor:
             loaded = self._ours.takeLoadedState()
             if loaded is not None:
                 self.copyWeightsToHostIfNeeded()
-                self._writeState(loaded[0])
+                self._writeState(*loaded)
         tensors = program.arguments.match(args, kwargs)    # type: ignore[union-attr]
         if self._synthetic is not None:
             tensors = self._synthetic

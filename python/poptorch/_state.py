@@ -16,6 +16,7 @@ _HYPERS = {"lr": "learningRate", "momentum": "momentum", "dampening": "dampening
            "beta1": "beta1", "beta2": "beta2", "eps": "eps", "alpha": "alpha",
            "max_weight_norm": "maxWeightNorm", "velocity_scaling": "velocityScaling"}
 _STEP, _SCALING = "step", "loss_scaling"
+_SCALING_STATE = {"loss_scaling.updates": "lossScalingUpdates", "loss_scaling.above": "lossScalingAbove"}
 
 
 def _names(name: str, trained: Iterable[str]) -> Tuple[bool, Tuple[str, ...]]:
@@ -24,6 +25,8 @@ def _names(name: str, trained: Iterable[str]) -> Tuple[bool, Tuple[str, ...]]:
         return True, tuple(f"Step___{p}" for p in trained)
     if name == _SCALING:
         return False, ("lossScaling_FLOAT",)
+    if name in _SCALING_STATE:
+        return True, (_SCALING_STATE[name],)
     parameter, _, kind = name.rpartition(".")
     if kind in _PREFIXES and parameter:
         return True, (_PREFIXES[kind] + parameter,)
@@ -45,16 +48,20 @@ def toPopTorch(engine: Dict[str, torch.Tensor], trained: Iterable[str],
     return state, param
 
 
-def toEngine(state: Dict[str, torch.Tensor], tensors: Iterable[Tuple],
-             trained: Iterable[str]) -> Dict[str, torch.Tensor]:
-    """What to write to an engine that has these tensors. Hyper-parameters come from the optimizer itself."""
+def toEngine(state: Dict[str, torch.Tensor], param: Dict[str, torch.Tensor], tensors: Iterable[Tuple],
+             trained: Iterable[str], automatic: bool) -> Dict[str, torch.Tensor]:
+    """What to write to an engine that has these tensors. Hyper-parameters come from the optimizer itself, but for an
+    automatic loss scale."""
     out = {}
     missing = []
     for name, _, dims, _ in tensors:
         is_state, names = _names(name, trained)
-        if not is_state:
+        source = state
+        if automatic and name == _SCALING:
+            source = param
+        elif not is_state:
             continue
-        found = next((state[n] for n in names if n in state), None)
+        found = next((source[n] for n in names if n in source), None)
         if found is None or tuple(found.shape) != tuple(dims):
             missing.append(names[0] if names else name)
         else:

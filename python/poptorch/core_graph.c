@@ -227,6 +227,7 @@ static PyObject *graph_lower(graph_object *self, PyObject *args)
 {
     const char *name, *dtype;
     PyObject *dims, *given;
+    int begin = ts_steps_begin(self->g);
     ts_call c;
 
     if (!PyArg_ParseTuple(args, "ssOO!", &name, &dtype, &dims, &PyTuple_Type, &given) ||
@@ -240,6 +241,7 @@ static PyObject *graph_lower(graph_object *self, PyObject *args)
     if (!c.out[0])
         return value_new(self, NULL);
     c.nout = c.nout ? c.nout : 1;
+    ts_steps_end(self->g, begin, c.nout, c.out);
     return results(self, &c);
 }
 

@@ -361,7 +361,7 @@ _IGNORED_WIDE = {"defaults", "state", "param_groups", "variable_attrs", "ipu_sta
                  "loss_scaling", "group_attrs", "wide_attrs", "zero_grad"}
 
 
-def describe(optimizer: torch.optim.Optimizer, automatic_loss_scaling: bool = False,
+def describe(optimizer: torch.optim.Optimizer, automatic_loss_scaling: Optional[Dict[str, Any]] = None,
              relax_checks: bool = False) -> Dict[str, Any]:
     """An optimizer as a plain dictionary:
 
@@ -374,6 +374,7 @@ def describe(optimizer: torch.optim.Optimizer, automatic_loss_scaling: bool = Fa
                         LAMB      lr weight_decay betas eps max_weight_norm
         defaults    the same without `params`: for trainable parameters in no group
         variable    the optimizer-wide attributes to feed at run time: {"loss_scaling"} or nothing
+        automatic   None, or the settings of an automatic loss scale, which starts with loss_scaling
         loss_scaling, accum_type, ...   optimizer-wide values; all but loss_scaling are compiled in
                         SGD       use_combined_accum accum_type velocity_accum_type max_grad_norm
                         others    accum_type first_order_momentum_accum_type
@@ -396,7 +397,8 @@ def describe(optimizer: torch.optim.Optimizer, automatic_loss_scaling: bool = Fa
         out["centered"] = _centered(optimizer)
     out["loss_scaling"] = float(getattr(optimizer, "loss_scaling", 1.0))
     wide = _variable(optimizer, kind, {"loss_scaling": out["loss_scaling"]})
-    out["variable"] = frozenset(("loss_scaling",)) if automatic_loss_scaling else wide
+    out["variable"] = wide if automatic_loss_scaling is None else frozenset(("loss_scaling",))
+    out["automatic"] = automatic_loss_scaling
     out["groups"] = [_group(optimizer, kind, attrs, g) for g in optimizer.param_groups]
     out["defaults"] = _group(optimizer, kind, attrs, {**optimizer.defaults, "params": []})
     del out["defaults"]["params"]

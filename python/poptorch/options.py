@@ -45,14 +45,10 @@ POPART_KEYS = frozenset((
 
 #: Those that change what a model does; the others are for hardware that our devices do not have.
 _POPART_USED = frozenset((
-    "autoRecomputation", "cachePath", "enableEngineCaching", "enableStochasticRounding", "engineOptions",
-    "instrumentWithHardwareCycleCounter", "numIOTiles", "rearrangeAnchorsOnHost", "syntheticDataMode"))
-
-#: Settings that should change numbers and do not yet: {key: (value, its setter)}
-_POPART_MISSING = {
-    "enableFloatingPointChecks": (True, "Precision.enableFloatingPointExceptions(True)"),
-    "automaticLossScalingSettings.enabled": (True, "Training.setAutomaticLossScaling(True)"),
-}
+    "autoRecomputation", "cachePath", "enableEngineCaching", "enableFloatingPointChecks", "enableStochasticRounding",
+    "engineOptions", "instrumentWithHardwareCycleCounter", "numIOTiles", "rearrangeAnchorsOnHost", "syntheticDataMode",
+    *(f"automaticLossScalingSettings.{k}" for k in ("enabled", "binEdgeLocation", "thresholdUpperCountProportion",
+                                                    "updatePeriod"))))
 
 _ENGINE_OPTIONS = "POPLAR_ENGINE_OPTIONS"
 
@@ -186,12 +182,15 @@ class _PopartOptions(_Freezable):
         unknown = [k for k in self.options if k not in known and k[:k.find(".") + 1] not in known]
         if unknown:
             raise createPoptorchError(f"Unknown session option: {', '.join(sorted(unknown))}")
-        for key, value in self.options.items():
-            missing, setter = _POPART_MISSING.get(key, (None, ""))
-            if missing is not None and value == missing:
-                logger.warning("%s is not supported yet and has no effect", setter)
-            elif missing is None and key not in _POPART_USED:
+        for key in self.options:
+            if key not in _POPART_USED:
                 logger.info("The session option %s has no effect on our devices", key)
+
+    def lossScaling(self) -> Optional[Dict[str, Any]]:
+        """The settings of an automatic loss scale by name, or None."""
+        prefix = "automaticLossScalingSettings."
+        found = {key[len(prefix):]: value for key, value in self.options.items() if key.startswith(prefix)}
+        return found if found.get("enabled") else None
 
     def toDict(self) -> Dict[str, Any]:
         """The options, by name."""
@@ -264,7 +263,10 @@ class _TrainingOptions(_Settings):
         return self
 
     def setAutomaticLossScaling(self, enabled: bool) -> "_TrainingOptions":
-        """Let the device choose the loss scale of float16 models. Default off; not supported yet, with a warning."""
+        """Let the device choose the loss scale of float16 models, from the optimizer's `loss_scaling` on: doubled with
+        every update, halved when gradients come near float16's limit. An update with infinite gradients is left out.
+        `_Popart.set("automaticLossScalingSettings...")` takes `binEdgeLocation` (0.125, of the greatest float16),
+        `thresholdUpperCountProportion` (1e-7, of the gradients' elements) and `updatePeriod` (1). Default off."""
         check(isinstance(enabled, bool), f"Expected a bool but got {enabled!r}")
         self._checkNotFrozen()
         self._popart.set("automaticLossScalingSettings.enabled", enabled)
@@ -292,7 +294,8 @@ class _PrecisionOptions(_Settings):
                   half_float_casting=HalfFloatCastingBehavior.Default)
 
     def enableFloatingPointExceptions(self, enabled: bool) -> "_PrecisionOptions":
-        """Fail a run that divides by zero, overflows or meets a NaN. Default off; not supported yet, with a warning."""
+        """Fail a run in which an operation makes an infinity or a NaN of numbers, makes a NaN of infinities, or compares
+        a NaN. The `Error` names the operation and its line. Same results, about half the speed. Default off."""
         check(isinstance(enabled, bool), f"Expected a bool but got {enabled!r}")
         self._checkNotFrozen()
         self._popart.set("enableFloatingPointChecks", enabled)

@@ -86,6 +86,7 @@ const char *ts_status_name(ts_status code)
         [TS_ERR_CORRUPT] = "corrupt file",
         [TS_ERR_INTERNAL] = "internal error",
         [TS_ERR_PROCESS] = "process error",
+        [TS_ERR_NUMBER] = "floating-point exception",
     };
 
     return (unsigned)code < TS_COUNT(names) ? names[code] : "unknown error";

@@ -296,6 +296,21 @@ void ts_scope_end(ts_graph *g)
         g->scope = g->scope->up;
 }
 
+int ts_steps_begin(const ts_graph *g)
+{
+    return g ? g->nnodes : 0;
+}
+
+void ts_steps_end(ts_graph *g, int begin, int nresults, ts_value *const *results)
+{
+    for (int i = TS_MAX(0, begin); g && i < g->nnodes; i++) {
+        bool result = false;
+        for (int k = 0; k < nresults; k++)
+            result = result || (results[k] && results[k]->node == g->nodes[i]);
+        g->nodes[i]->inner = g->nodes[i]->inner || !result;
+    }
+}
+
 /* --- any op by name --- */
 
 /* Reads "dims:l keepdim:i" and the arguments it describes. */

@@ -102,6 +102,7 @@ static void place(ts_graph *g, ts_node *n)
         n->file = g->like->file;
         n->line = g->like->line;
         n->backward = g->like->backward || g->backward;
+        n->inner = g->like->inner;
         n->phase = TS_MAX(g->like->phase, g->phase);
         return;
     }
@@ -368,6 +369,8 @@ ts_node *ts_node_clone(ts_graph *g, const ts_node *n, ts_value *const *in)
     c->file = n->file;
     c->line = n->line;
     c->backward = n->backward;
+    c->inner = n->inner;
+    c->guard = n->guard;
     c->phase = n->phase;
     c->nsub = n->nsub;
     c->sub = n->sub;
@@ -447,13 +450,19 @@ ts_node *ts_graph_copy_node(ts_graph *out, const ts_node *n, ts_value **map)
     return c;
 }
 
+static bool is_guard(const ts_value *v)
+{
+    return v->kind == TS_VALUE_NODE && v->node->guard;
+}
+
 int *ts_graph_uses(ts_arena *a, const ts_graph *g)
 {
     int *uses = TS_NEWS(a, int, g->nvalues);
 
     for (int i = 0; i < g->nnodes; i++)
         for (int k = 0; k < g->nodes[i]->nin; k++)
-            uses[g->nodes[i]->in[k]->id]++;
+            if (!g->nodes[i]->guard || is_guard(g->nodes[i]->in[k]))
+                uses[g->nodes[i]->in[k]->id]++;
     for (int i = 0; i < g->noutputs; i++)
         uses[g->outputs[i]->id]++;
     for (int i = 0; i < g->nupdates; i++)

@@ -77,6 +77,8 @@ struct ts_node {
     const char *file;  /* the user's source line, or NULL */
     int line;
     bool backward;
+    bool inner; /* a step of an op, not what the user wrote or gets (pass/guard.c) */
+    bool guard; /* only looks at what others compute: the plan is made as without it */
     int phase;
     int nsub;
     ts_graph **sub; /* bodies of for_loop and cond */
@@ -166,7 +168,7 @@ ts_graph *ts_graph_begin_copy(ts_arena *a, const ts_graph *g, ts_value ***map);
 void ts_graph_finish_copy(ts_graph *out, const ts_graph *g, ts_value *const *map);
 ts_node *ts_graph_copy_node(ts_graph *out, const ts_node *n, ts_value **map);
 void ts_value_mark(ts_value *v, bool checkpoint); /* v is one, or what it is a view of, if so */
-/* For each value: how many nodes, outputs and updates use it. */
+/* For each value: how many nodes, outputs and updates use it; guards count for guards only. */
 int *ts_graph_uses(ts_arena *a, const ts_graph *g);
 
 ts_status ts_fail_at(const ts_node *n, ts_status code, const char *fmt, ...) TS_PRINTF(3, 4);

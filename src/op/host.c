@@ -3,6 +3,8 @@
  *   %2 = host_call(%x, %y) id=3 types="f32[4] i32[2]"     the host computes the results
  *   %3 = host_call(%x) id=4 gradient=5                    a tap: %x itself, which the host sees
  *
+ *   %4 = host_call(%x) id=-1 checks="log|net.py:41"       the run looks at what was found (guard.c)
+ *
  * Everything about such a call is the host's: nothing is folded, merged or fused with it, its
  * inputs and results lie row-major in memory, and calls are made in the order of the nodes by one
  * thread. The gradient of a tap is a tap; other calls have none.
@@ -75,7 +77,8 @@ ts_status ts_grad_host_call(ts_node *n, ts_value *const *dy, ts_value **dx)
 ts_status ts_eval_host_call(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
                             ts_tensor *out)
 {
-    const void *from[TS_MAX_INPUTS];
+    const void *from[TS_MAX_INPUTS + 2];
+    const char *checks = ts_attr_str(n, "checks", NULL);
     void *to[MOST_RESULTS];
     bool tap = !ts_attr_find(n, "types");
 
@@ -87,6 +90,10 @@ ts_status ts_eval_host_call(const ts_node *n, const ts_eval_ctx *c, const ts_ten
         memcpy(to[0], from[0], ts_type_bytes(&out[0].type));
     if (!c->host)
         return ts_fail_at(n, TS_ERR_ARG, "the graph calls the host, and there is none to call");
+    if (checks) {
+        from[1] = checks;
+        from[2] = &c->step;
+    }
     c->host(c->engine, (int)ts_attr_int(n, "id", 0), from, tap ? NULL : to);
     return TS_OK;
 }

@@ -4,7 +4,8 @@
  *     %3 = silu %1                    %3 = sigmoid %1
  *                                     %4 = mul %1, %3
  *
- * keeps   names, lines and blocks: made nodes inherit them from the composite
+ * keeps   names, lines and blocks: made nodes inherit them from the composite, and are inner but
+ *         for its results
  * leaves  no composite op
  */
 #include "pass/pass.h"
@@ -41,6 +42,11 @@ static ts_status expand(ts_graph *out, const ts_node *n, ts_value **map)
         s = body->status;
     }
     TS_TRY(s);
+    for (int i = 0; i < body->nnodes; i++)
+        body->nodes[i]->inner = true;
+    for (int i = 0; i < n->nout; i++)
+        if (made[i]->kind == TS_VALUE_NODE)
+            made[i]->node->inner = n->inner;
     inner = TS_NEWS(a, ts_value *, body->nvalues);
     for (int i = 0; i < n->nin; i++)
         inner[in[i]->id] = map[n->in[i]->id];

@@ -8,8 +8,9 @@
  *
  * The reference kernels do the computing, so the numbers are those of the reference executor. A
  * result whose elements are all the same bits is a full, whatever its size; otherwise it is a const
- * if it is small, for a const is data in the generated program. Integers are folded while they are
- * exact in the double the reference computes in.
+ * if it is small and no exception (an infinity or a NaN made of numbers), for a const is data in
+ * the generated program. Integers are folded while they are exact in the double the reference
+ * computes in.
  */
 #include "pass/pass.h"
 #include "run/run.h"
@@ -93,6 +94,28 @@ static bool operands_known(const ts_node *n, bool *all_full)
     return true;
 }
 
+static bool all_finite(const ts_type *t, const void *data)
+{
+    for (int64_t i = 0; i < ts_type_count(t) && ts_dtype_is_float(t->dtype); i++)
+        if (!isfinite(ts_dtype_get(t->dtype, data, i)))
+            return false;
+    return true;
+}
+
+/* log(-1) is left to the program, which may have to say so (guard.c). */
+static bool an_exception(const ts_node *n, const ts_type *t, const void *data)
+{
+    double x;
+
+    if (n->op->flags & TS_VIEW || all_finite(t, data))
+        return false;
+    for (int i = 0; i < n->nin; i++)
+        if (ts_full_value(n->in[i], &x) ? !isfinite(x)
+                                        : !all_finite(&n->in[i]->type, n->in[i]->node->data))
+            return false;
+    return true;
+}
+
 /* Pointwise over fulls of any size: one element says it all. */
 static ts_value *fold_scalar(const ts_node *n)
 {
@@ -103,7 +126,7 @@ static ts_value *fold_scalar(const ts_node *n)
         in[i] = (ts_tensor){ts_type_scalar(n->in[i]->type.dtype), &bits[i]};
         ts_dtype_set(in[i].type.dtype, in[i].data, 0, ts_attr_float(n->in[i]->node, "value", 0));
     }
-    if (n->op->eval(n, &(ts_eval_ctx){0}, in, &out))
+    if (n->op->eval(n, &(ts_eval_ctx){0}, in, &out) || an_exception(n, &out.type, out.data))
         return NULL;
     return full_of(n->out[0]->graph, &n->out[0]->type, out.data);
 }
@@ -146,7 +169,7 @@ static ts_value *fold_any(const ts_node *n)
     for (int i = 0; i < n->nin; i++)
         count += ts_type_count(&n->in[i]->type);
     if (n->nout != 1 || count > MOST_READ || ts_type_count(&n->out[0]->type) > MOST_MADE ||
-        ts_ref_fold(n->out[0]->graph->arena, n, data))
+        ts_ref_fold(n->out[0]->graph->arena, n, data) || an_exception(n, &n->out[0]->type, data[0]))
         return NULL;
     return literal(n->out[0]->graph, &n->out[0]->type, data[0]);
 }

@@ -27,6 +27,8 @@
  * state ("lr", "lr.1" for the first group); the others are constants, and what they make trivial is
  * not built: a weight decay of 0 adds no node.
  *
+ * With an automatic loss scale (scaling.c) what an update stores is picked: where(ok, next, state).
+ *
  * Arithmetic is in f32 whatever the weights are, and in f64 for f64 weights. Values are rounded to
  * their storage types when stored, never in between.
  */
@@ -217,14 +219,14 @@ const ts_optimizer *ts_optimizer_fixed(ts_arena *a, const ts_optimizer *o)
         groups[i].hyper = without_variables(o, o->groups[i].hyper);
     }
     out->groups = groups;
-    if (o->variable & TS_HYPER_LOSS_SCALING)
+    if (ts_scaling_varies(o))
         out->loss_scaling = 0;
     return out;
 }
 
 bool ts_optimizer_start(ts_arena *a, const ts_optimizer *o, const char *state, double *start)
 {
-    if (o->variable & TS_HYPER_LOSS_SCALING && !strcmp(state, "loss_scaling")) {
+    if (ts_scaling_varies(o) && !strcmp(state, "loss_scaling")) {
         *start = o->loss_scaling;
         return true;
     }
@@ -347,6 +349,7 @@ ts_status ts_optimizer_check(const ts_options *opt)
     TS_TRY(check_storage("accum_type", o->accum_type));
     TS_TRY(check_storage("first_type", o->first_type));
     TS_TRY(check_storage("second_type", o->second_type));
+    TS_TRY(ts_scaling_check(opt));
     return check_combined(opt);
 }
 
@@ -373,6 +376,7 @@ typedef struct context {
     const char **count_blocks;
     int ncounts;
     ts_value *step, *next_t; /* Adam's t before and after this update */
+    ts_value *ok;            /* automatic loss scale: is this update made? Else NULL */
     rates *(*rates)[2][2];   /* [group][is f64][phase], made when first asked */
     ts_node shared;          /* where nodes of no single parameter say they come from */
 } context;
@@ -393,8 +397,9 @@ typedef struct param {
 static ts_node place_of(const ts_node *n)
 {
     if (!n)
-        return (ts_node){.layer = "optimizer", .block = ""};
-    return (ts_node){.layer = n->layer, .block = n->block, .file = n->file, .line = n->line};
+        return (ts_node){.layer = "optimizer", .block = "", .inner = true};
+    return (ts_node){
+        .layer = n->layer, .block = n->block, .file = n->file, .line = n->line, .inner = true};
 }
 
 static ts_value *add_state(context *c, const char *name, ts_type t, double start)
@@ -449,7 +454,7 @@ static num unscale(context *c, ts_dtype math, double sums)
 {
     num scale = constant(c->o->loss_scaling);
 
-    if (c->o->variable & TS_HYPER_LOSS_SCALING)
+    if (ts_scaling_varies(c->o))
         scale = tensor(ts_cast(ts_graph_find_state(c->g, "loss_scaling"), math));
     if (c->running)
         sums /= c->accumulation;
@@ -580,6 +585,8 @@ static void store(context *c, ts_value *state, num next)
         next.v ? ts_cast(next.v, state->type.dtype)
                : ts_full_n(c->g, state->type.dtype, next.c, state->type.rank, state->type.dim);
 
+    if (v && c->ok)
+        v = ts_where(c->ok, v, state);
     if (v && v != state)
         ts_graph_add_update(c->g, state, v, c->g->phase);
 }
@@ -693,6 +700,33 @@ static void clip_norm(context *c, param *p, int n)
         c->g->like = &p[i].like;
         p[i].g = times(p[i].g, tensor(ts_cast(factor.v, p[i].math)));
     }
+}
+
+/* Gradients as they come, before anything is undone: those of f16 tell of the scale or, if there
+ * are none, all do. */
+static void scale_itself(context *c, param *p, int n)
+{
+    ts_scaled *x = TS_NEWS(c->g->arena, ts_scaled, n);
+    ts_scaling s = {.o = c->o,
+                    .loss = c->g->loss ? c->g->loss->type.dtype : TS_F32,
+                    .scale = ts_graph_find_state(c->g, "loss_scaling"),
+                    .grads = x,
+                    .n = n,
+                    .like = &c->shared};
+    bool halves = false;
+
+    for (int i = 0; i < n; i++)
+        halves = halves || p[i].dw->type.dtype == TS_F16;
+    for (int i = 0; i < n; i++) {
+        double sums = c->running ? c->sums / c->accumulation : c->sums;
+        x[i] = (ts_scaled){p[i].accum ? p[i].accum : p[i].dw, ts_scaling_edge(c->o) * sums,
+                           !halves || p[i].dw->type.dtype == TS_F16, &p[i].like};
+    }
+    if (c->o->scaling_period > 1) {
+        s.updates = add_scalar_state(c, "loss_scaling.updates", 0);
+        s.above = add_scalar_state(c, "loss_scaling.above", 0);
+    }
+    c->ok = ts_scaling_build(c->g, &s);
 }
 
 static void find_gradients(context *c, param *p, int n)
@@ -922,6 +956,8 @@ static void build(context *c, param *p, int n)
         accumulate_all(c, p, n);
     g->phase = c->apart;
     g->like = &c->shared;
+    if (c->o->automatic_scaling)
+        scale_itself(c, p, n);
     if (1 << c->o->kind & ADAMS) {
         c->step = add_scalar_state(c, "step", 0);
         c->next_t = ts_add_scalar(c->step, 1);
@@ -931,6 +967,7 @@ static void build(context *c, param *p, int n)
         find_gradients(c, p, n);
     for (int i = 0; i < n; i++)
         update(c, &p[i]);
+    c->ok = NULL;
     if (c->apart)
         reset_all(c, p, n);
     g->phase = 0;
@@ -974,7 +1011,7 @@ ts_status ts_pass_optimizer(ts_arena *a, const ts_graph *in, const ts_options *o
     c.running = c.accumulation > 1 && opt->accumulate_running && !opt->accumulate_sum;
     c.rates = ts_arena_alloc(a, sizeof(*c.rates) * (size_t)(c.o->ngroups + 1));
     c.shared = place_of(NULL);
-    if (c.o->variable & TS_HYPER_LOSS_SCALING && !ts_graph_find_state(c.g, "loss_scaling"))
+    if (ts_scaling_varies(c.o) && !ts_graph_find_state(c.g, "loss_scaling"))
         return ts_fail(TS_ERR_INTERNAL, "the gradients come without the state loss_scaling");
     p = TS_NEWS(a, param, in->ngrads);
     TS_TRY(find_params(&c, p));

@@ -17,6 +17,7 @@ static const struct {
     {"layout", ts_pass_layout},       /* batch in the lanes, or channels last                */
     {"winograd", ts_pass_winograd},   /* large 3x3 convolutions with fewer products          */
     {"pad", ts_pass_pad},             /* padding in memory where rows fill the vectors       */
+    {"guard", ts_pass_guard},         /* checks of every result, if asked for                */
 };
 
 const char *ts_pass_name(int i)

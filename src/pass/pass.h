@@ -32,6 +32,7 @@ ts_pass_fn ts_pass_rounding;  /* rounding.c   half precision rounded up or down 
 ts_pass_fn ts_pass_split;     /* split.c      large sums with few results in two steps */
 ts_pass_fn ts_pass_winograd;  /* winograd.c   3x3 convolutions over many channels by F(4,3)  */
 ts_pass_fn ts_pass_pad;       /* pad.c        padding in memory where rows fill the vectors  */
+ts_pass_fn ts_pass_guard;     /* guard.c      looks at every result for infinities and NaN */
 ts_pass_fn ts_pass_layout;    /* layout.c     how each tensor lies in memory    */
 
 /* optimizer.c: the optimizer as the cache sees it */
@@ -40,6 +41,31 @@ ts_status ts_optimizer_check(const ts_options *opt); /* there is one: can it be?
 const ts_optimizer *ts_optimizer_fixed(ts_arena *a, const ts_optimizer *o);
 /* Is the state of that name such a value? Then what it starts with. */
 bool ts_optimizer_start(ts_arena *a, const ts_optimizer *o, const char *state, double *start);
+
+/* scaling.c: a loss scale that finds itself */
+typedef struct ts_scaled { /* a gradient of the scaled loss */
+    ts_value *grad;
+    double edge;         /* magnitudes above are too large */
+    bool counts;         /* for the share of elements above it */
+    const ts_node *like; /* where its nodes come from */
+} ts_scaled;
+typedef struct ts_scaling {
+    const ts_optimizer *o;
+    ts_dtype loss;
+    ts_value *scale;           /* the state */
+    ts_value *updates, *above; /* with a period: of this one. Else NULL */
+    const ts_scaled *grads;
+    int n;
+    const ts_node *like;
+} ts_scaling;
+static inline bool ts_scaling_varies(const ts_optimizer *o) /* is the scale a state? */
+{
+    return o->automatic_scaling || o->variable & TS_HYPER_LOSS_SCALING;
+}
+ts_status ts_scaling_check(const ts_options *opt);
+double ts_scaling_edge(const ts_optimizer *o);
+/* Adds the update of the scale. True where no gradient has an infinity or a NaN: of rank 0. */
+ts_value *ts_scaling_build(ts_graph *g, const ts_scaling *s);
 
 /* replica.c: states that groups of replicas have values of their own of */
 ts_status ts_replica_groups_check(const ts_graph *g, const ts_options *opt);

@@ -138,6 +138,7 @@ static void merge(ts_merge *m, const ts_node *n, bool pinned, ts_value **map)
     if (!first)
         return;
     first->backward = first->backward && v->node->backward;
+    first->inner = first->inner && v->node->inner;
     for (int i = 0; i < n->nout; i++)
         map[n->out[i]->id] = first->out[map[n->out[i]->id]->index];
 }

@@ -111,6 +111,20 @@ static ts_status place_kernel(const devices *x, ts_kernel *k)
     return TS_OK;
 }
 
+/* A check of a state's next value is made where that is: in place, it has no copies elsewhere. */
+static void go_along(const devices *x, ts_kernel *k)
+{
+    const ts_node *n = ts_kernel_node(k);
+
+    for (int r = 0; r < k->nreads && n && n->guard; r++) {
+        const ts_place *q = &x->p->place[k->reads[r]->id];
+        if (!q->alias)
+            continue;
+        k->device = x->p->kernels[q->kernel]->device;
+        k->step = x->p->kernels[q->kernel]->step;
+    }
+}
+
 static ts_status find_devices(devices *x)
 {
     ts_program *p = x->p;
@@ -119,6 +133,7 @@ static ts_status find_devices(devices *x)
     for (int i = 0; i < p->nkernels; i++) {
         ts_kernel *k = p->kernels[i];
         TS_TRY(place_kernel(x, k));
+        go_along(x, k);
         p->pipe.ndevices = TS_MAX(p->pipe.ndevices, k->device + 1);
     }
     return TS_OK;

@@ -49,27 +49,30 @@ static void hex(XXH128_hash_t h, char *out)
              (unsigned long long)h.low64);
 }
 
-/* The graph without the lines it was written on, which change nothing; elements of constants go
+/* The graph without the lines it was written on, which change nothing but what is said of
+ * exceptions; elements of constants go
  * straight to the hash, as text they would take longer than all else. */
-static const ts_graph *essence(ts_arena *a, const ts_graph *g, XXH3_state_t *h)
+static const ts_graph *essence(ts_arena *a, const ts_graph *g, XXH3_state_t *h, bool lines)
 {
     ts_graph *out = ts_arena_copy(a, g, sizeof(*g));
 
     out->nodes = TS_NEWS(a, ts_node *, g->nnodes);
     for (int i = 0; i < g->nnodes; i++) {
         ts_node *n = out->nodes[i] = ts_arena_copy(a, g->nodes[i], sizeof(*n));
-        n->file = NULL;
+        n->file = lines ? n->file : NULL;
+        if (lines)
+            XXH3_128bits_update(h, &n->inner, sizeof(n->inner));
         if (n->data)
             XXH3_128bits_update(h, n->data, ts_type_bytes(&n->out[0]->type));
         n->data = NULL;
         n->sub = TS_NEWS(a, ts_graph *, n->nsub);
         for (int k = 0; k < n->nsub; k++)
-            n->sub[k] = (ts_graph *)essence(a, g->nodes[i]->sub[k], h);
+            n->sub[k] = (ts_graph *)essence(a, g->nodes[i]->sub[k], h, lines);
     }
     return out;
 }
 
-static const char *hash_graph(ts_arena *a, const ts_graph *g)
+static const char *hash_graph(ts_arena *a, const ts_graph *g, bool lines)
 {
     XXH3_state_t *h = XXH3_createState();
     ts_text t = {0};
@@ -78,7 +81,7 @@ static const char *hash_graph(ts_arena *a, const ts_graph *g)
     if (!h)
         return "out of memory";
     XXH3_128bits_reset(h);
-    ts_graph_print(essence(a, g, h), &t);
+    ts_graph_print(essence(a, g, h, lines), &t);
     XXH3_128bits_update(h, t.s, t.len);
     hex(XXH3_128bits_digest(h), s);
     XXH3_freeState(h);
@@ -115,6 +118,9 @@ static const char *optimizer_text(ts_arena *a, const ts_optimizer *o)
                    o->bias_correction, o->centered, o->tf_variant, o->combined_accum);
     ts_text_printf(&t, " accum=%d first=%d second=%d", o->accum_type, o->first_type,
                    o->second_type);
+    if (o->automatic_scaling)
+        ts_text_printf(&t, " automatic_scaling edge=%a share=%a period=%d", o->scaling_edge,
+                       o->scaling_share, o->scaling_period);
     s = ts_arena_strdup(a, t.s);
     ts_text_free(&t);
     return s;
@@ -143,6 +149,8 @@ static const char *options_text(ts_arena *a, const ts_options *opt)
         ts_text_printf(&t, " shard=%lld", (long long)opt->shard_least);
     if (opt->stochastic_rounding)
         ts_text_printf(&t, " stochastic_rounding");
+    if (opt->exceptions)
+        ts_text_printf(&t, " exceptions");
     if (opt->device_memory)
         ts_text_printf(&t, " memory=%lld", (long long)opt->device_memory);
     if (opt->nstages || opt->devices > 1)
@@ -192,7 +200,7 @@ ts_key ts_cache_key(ts_arena *a, const ts_graph *model, const ts_options *opt, c
     ts_text all = {0};
 
     (void)ts_isa_find(opt->isa, &isa);
-    entry(a, &k, "model", hash_graph(a, model));
+    entry(a, &k, "model", hash_graph(a, model, opt->exceptions));
     entry(a, &k, "optimizer", optimizer_text(a, opt->optimizer));
     entry(a, &k, "options", options_text(a, opt));
     entry(a, &k, "tessera", library_text(a));

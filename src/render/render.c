@@ -239,6 +239,16 @@ static void move(ts_render *r, const ts_kernel *k, ts_cut *cut)
     *cut = (ts_cut){(int64_t)((bytes + PAGE - 1) / PAGE), LEAST, -1};
 }
 
+/* What a check of the run needs besides the findings: whose they are, and when it was. */
+static void checks(ts_render *r, const char *text)
+{
+    ts_text_printf(&r->body, ", \"");
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++)
+        ts_text_printf(&r->body, *p > ' ' && *p < 127 && !strchr("\"\\?", *p) ? "%c" : "\\%03o",
+                       *p);
+    ts_text_printf(&r->body, "\", &c->step");
+}
+
 /* A host_call: addresses of what it takes and of what it gives. */
 static bool host_call(ts_render *r, const ts_kernel *k)
 {
@@ -251,6 +261,8 @@ static bool host_call(ts_render *r, const ts_kernel *k)
     ts_text_printf(&r->body, "    const void *const in[] = {");
     for (int i = 0; i < n->nin; i++)
         ts_text_printf(&r->body, "%s%s", i ? ", " : "", ts_render_pointer(r, n->in[i]));
+    if (ts_attr_find(n, "checks"))
+        checks(r, ts_attr_str(n, "checks", ""));
     ts_text_printf(&r->body, "};\n    void *const out[] = {");
     for (int i = 0; i < n->nout; i++)
         ts_text_printf(&r->body, "%s%s", i ? ", " : "", ts_render_pointer(r, n->out[i]));

@@ -219,13 +219,6 @@ def test_parameters_in_no_group_and_strangers():
 
 def test_settings_without_effect(log):
     opts = options()
-    opts.Precision.enableFloatingPointExceptions(True)
-    opts.Training.setAutomaticLossScaling(True)
-    inference(lambda x: x + 1, opts)(torch.ones(1))
-    text = log()
-    for setter in ("enableFloatingPointExceptions", "setAutomaticLossScaling"):
-        assert re.search(rf"\[warning\] \w+\.{setter}\(.*\) is not supported yet", text)
-    opts = options()
     opts.Precision.enableStochasticRounding(True).setPartialsType(torch.half)
     opts._Popart.set("outlineThreshold", 1.5).set("autoRecomputation", 1)
     poptorch.setLogLevel("INFO")
@@ -235,7 +228,7 @@ def test_settings_without_effect(log):
         poptorch.setLogLevel("WARN")
     text = log()
     assert "[info] The session option outlineThreshold has no effect" in text
-    assert "not supported yet" not in text and "autoRecomputation" not in text
+    assert "autoRecomputation" not in text and "enableStochasticRounding" not in text
 
 
 def test_lines_of_files_to_skip(tmp_path):

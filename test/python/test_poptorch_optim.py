@@ -115,7 +115,7 @@ def test_wide_default(kind, name, value):
 @pytest.mark.parametrize("kind", KINDS)
 def test_description_has_nothing_else(kind):
     found = optim.describe(make(kind))
-    assert found.keys() == WIDE_DEFAULTS[kind].keys() | {"kind", "groups", "defaults", "variable"}
+    assert found.keys() == WIDE_DEFAULTS[kind].keys() | {"kind", "groups", "defaults", "variable", "automatic"}
     assert found["groups"][0].keys() == GROUP_DEFAULTS[kind].keys() | {"params", "variable"}
     assert found["defaults"].keys() == GROUP_DEFAULTS[kind].keys() | {"variable"}
     assert found["kind"] == kind
@@ -296,7 +296,7 @@ def test_loss_scaling_of_a_torch_optimizer(scale, expected):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_automatic_loss_scaling_makes_it_variable(kind):
-    assert optim.describe(make(kind), automatic_loss_scaling=True)["variable"] == {"loss_scaling"}
+    assert optim.describe(make(kind), automatic_loss_scaling={})["variable"] == {"loss_scaling"}
 
 
 # Accepted optimizers.

@@ -411,6 +411,7 @@ def test_wrong_lines(train, args, words):
     (["fashion-mnist", "--model", "two.txt", "--limit", 64], "the model tells 2 classes apart, the data has 10"),
     (["fashion-mnist", "--model", "flat.txt", "--limit", 64], "shape error"),
     (["fashion-mnist", "--model", "mean.txt", "--limit", 64], "does not compare scores with the classes"),
+    (["fashion-mnist", "--limit", 64, "--lr", 1000000, "--device-iterations", 4, "--check-numbers"], " made a"),
     (["bad.csv"], "bad.csv"),
 ])
 def test_failures(train, tmp_path, args, words):

@@ -337,6 +337,13 @@ static void rates_that_may_change_do_not_matter(void **state)
     o.loss_scaling = 1024;
     group.hyper.weight_decay = 0.5;
     assert_true(trained(g, &opt, &found) == -4 && found);
+    o.automatic_scaling = true;
+    assert_true(trained(g, &opt, &found) == -4 && !found);
+    o.loss_scaling = 16; /* where it starts */
+    assert_true(trained(g, &opt, &found) == -4 && found);
+    o.scaling_period = 2;
+    assert_true(trained(g, &opt, &found) == -4 && !found);
+    o.automatic_scaling = false;
     o.variable = 0;
     assert_true(trained(g, &opt, &found) == -4 && !found);
     group.hyper.lr = 1;
