@@ -164,7 +164,7 @@ NOTES = {
         "embedding": ("index, w [rows, cols]", "", "no `padding_idx`, `max_norm`, `sparse`"),
     },
     "The host": {
-        "host_call": ("any", "`id`, `types` of the results (\"f32[4] i32[2]\"), `gradient` (-1)",
+        "host_call": ("any", "`id`, `types` of the results (\"f32[4] i32[2]\"), `gradient` (-1), `checks` (`pass/guard.c` only)",
                       "not in PyTorch; calls `ts_run_options.host`; without `types` it is a tap: its one input, which "
                       "the host sees, and whose gradient is a tap"),
     },
