@@ -194,7 +194,8 @@ ts_type ts_type_of(ts_dtype t, int rank, const int64_t *dims);
 ts_type ts_type_scalar(ts_dtype t);
 ts_dtype ts_dtype_promote(const ts_type *a, const ts_type *b); /* PyTorch's rules, rank 0 is weak */
 bool ts_dtype_is_float(ts_dtype t);
-bool ts_dtype_is_half(ts_dtype t); /* f16, bf16 */
+bool ts_dtype_is_half(ts_dtype t);    /* f16, bf16 */
+double ts_dtype_greatest(ts_dtype t); /* finite number, of floats */
 ts_status ts_dtype_parse(const char *s, size_t len, ts_dtype *out);
 char *ts_type_text(ts_arena *a, const ts_type *t); /* f32[16,10] */
 double ts_dtype_get(ts_dtype t, const void *p, int64_t i);

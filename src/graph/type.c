@@ -33,6 +33,20 @@ bool ts_dtype_is_half(ts_dtype t)
     return t == TS_F16 || t == TS_BF16;
 }
 
+double ts_dtype_greatest(ts_dtype t)
+{
+    switch (t) {
+    case TS_F16:
+        return 0x1.ffcp15;
+    case TS_BF16:
+        return 0x1.fep127;
+    case TS_F32:
+        return 0x1.fffffep127;
+    default:
+        return 0x1.fffffffffffffp1023;
+    }
+}
+
 ts_status ts_dtype_parse(const char *s, size_t len, ts_dtype *out)
 {
     for (int i = 0; i < TS_COUNT(dtypes); i++)

@@ -26,7 +26,8 @@ static ts_value *normalise(ts_value *x, int n, const int64_t *dims, double eps, 
         *mean = m;
     if (var)
         *var = v;
-    return ts_mul(ts_sub(x, m), ts_rsqrt(ts_add(v, ts_full_like(v, eps))));
+    v = ts_rsqrt(ts_add(v, ts_full_like(v, eps)));
+    return ts_mul(ts_sub(x, m), v);
 }
 
 static ts_dtype stat_type(ts_dtype t)

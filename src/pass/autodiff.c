@@ -51,22 +51,11 @@ static ts_status add_grad(ts_graph *g, ts_value **grad, const ts_value *v, ts_va
     return g->status;
 }
 
-/* Of what a rule made, only its results are more than its steps. */
-static void mark_inner(ts_graph *g, int first, const ts_node *n, ts_value *const *dx)
-{
-    for (int i = first; i < g->nnodes; i++) {
-        bool result = false;
-        for (int k = 0; k < n->nin; k++)
-            result = result || (dx[k] && dx[k]->node == g->nodes[i]);
-        g->nodes[i]->inner = n->inner || !result;
-    }
-}
-
 static ts_status backward(ts_graph *g, ts_node *n, const bool *active, ts_value **grad)
 {
     ts_value *dy[8] = {0}, **dx = TS_NEWS(g->arena, ts_value *, n->nin);
     bool any = false, wanted = false;
-    int first = g->nnodes;
+    int first = ts_steps_begin(g);
 
     for (int i = 0; i < n->nout; i++) {
         dy[i] = grad[n->out[i]->id];
@@ -86,7 +75,7 @@ static ts_status backward(ts_graph *g, ts_node *n, const bool *active, ts_value 
     }
     g->like = n;
     TS_TRY(n->op->grad(n, dy, dx));
-    mark_inner(g, first, n, dx);
+    ts_steps_end(g, first, n->nin, dx);
     for (int i = 0; i < n->nin; i++)
         if (active[n->in[i]->id])
             TS_TRY(add_grad(g, grad, n->in[i], dx[i]));

@@ -95,14 +95,6 @@ static bool is_checked(const guard *x, const ts_node *n)
 
 /* --- classes --- */
 
-static double greatest(ts_dtype t)
-{
-    return t == TS_F16    ? 65504
-           : t == TS_BF16 ? 0x1.fep127
-           : t == TS_F32  ? 0x1.fffffep127
-                          : 0x1.fffffffffffffp1023;
-}
-
 static ts_value *with_layout(ts_value *v, const ts_value *like)
 {
     if (v && ts_type_same_shape(&v->type, &like->type))
@@ -123,7 +115,7 @@ static ts_value *class_of(ts_value *v)
         return number(v, 0);
     infinite = with_layout(ts_abs(v), v);
     infinite = with_layout(
-        ts_gt(infinite, ts_scalar(v->graph, v->type.dtype, greatest(v->type.dtype))), v);
+        ts_gt(infinite, ts_scalar(v->graph, v->type.dtype, ts_dtype_greatest(v->type.dtype))), v);
     infinite = with_layout(ts_cast(infinite, TS_F32), v);
     nan = with_layout(ts_point1("isnan", v), v);
     return with_layout(ts_where(nan, number(v, 2), infinite), v);
@@ -173,8 +165,9 @@ static ts_value *compared(const ts_node *n)
     ts_value *a = with_layout(ts_point1("isnan", n->in[0]), n->out[0]);
     ts_value *b = with_layout(ts_point1("isnan", n->in[1]), n->out[0]);
     ts_value *either = with_layout(ts_point2("logical_or", a, b), n->out[0]);
+    ts_value *nan = number(a, 3), *none = number(a, 0);
 
-    return all_of(with_layout(ts_where(either, number(a, 3), number(a, 0)), n->out[0]));
+    return all_of(with_layout(ts_where(either, nan, none), n->out[0]));
 }
 
 static ts_value *each_element(const ts_node *n)

@@ -17,11 +17,11 @@
 #include "pass/pass.h"
 
 static const double edge = 0.125, share = 1e-7; /* the defaults */
-static const double greatest_f16 = 65504, most_scale = 16777216, most_scale_f16 = 32768;
+static const double most_scale = 0x1p24, most_scale_f16 = 0x1p15;
 
 double ts_scaling_edge(const ts_optimizer *o)
 {
-    return greatest_f16 * (o->scaling_edge > 0 ? o->scaling_edge : edge);
+    return ts_dtype_greatest(TS_F16) * (o->scaling_edge > 0 ? o->scaling_edge : edge);
 }
 
 ts_status ts_scaling_check(const ts_options *opt)
@@ -62,14 +62,6 @@ static ts_value *count_above(ts_value *x, double limit)
     return ts_rank(above) ? ts_sum(above, 0, NULL, false) : above;
 }
 
-static double greatest(ts_dtype t)
-{
-    return t == TS_F16    ? greatest_f16
-           : t == TS_BF16 ? 3.3895313892515355e38
-           : t == TS_F32  ? 3.4028234663852886e38
-                          : 1.7976931348623157e308;
-}
-
 /* Elements of all gradients that are not finite, or of those that count, above their edge. */
 static ts_value *count_all(ts_graph *g, const ts_scaling *s, bool finite, double *elements)
 {
@@ -82,7 +74,7 @@ static ts_value *count_all(ts_graph *g, const ts_scaling *s, bool finite, double
         if (!finite && !x->counts)
             continue;
         g->like = x->like;
-        one = count_above(x->grad, finite ? greatest(x->grad->type.dtype) : x->edge);
+        one = count_above(x->grad, finite ? ts_dtype_greatest(x->grad->type.dtype) : x->edge);
         g->like = s->like;
         sum = sum ? ts_add(sum, one) : one;
         *elements += (double)ts_type_count(&x->grad->type);

@@ -173,6 +173,21 @@ static void impossible_integers_are_defined(void **state)
 
 /* --- sizes and text --- */
 
+static void greatest_numbers(void **state)
+{
+    static const ts_dtype floats[] = {TS_F16, TS_BF16, TS_F32, TS_F64};
+
+    (void)state;
+    for (size_t i = 0; i < TS_COUNT(floats); i++) {
+        double x = ts_dtype_greatest(floats[i]);
+        uint64_t bits = 0;
+        ts_dtype_set(floats[i], &bits, 0, x);
+        assert_true(ts_dtype_get(floats[i], &bits, 0) == x);
+        ts_dtype_set(floats[i], &bits, 0, x * 1.004);
+        assert_true(isinf(ts_dtype_get(floats[i], &bits, 0)));
+    }
+}
+
 static void sizes_and_text(void **state)
 {
     ts_arena *a = ts_arena_new();
@@ -218,7 +233,8 @@ int main(void)
         cmocka_unit_test(promotion_of_tensors), cmocka_unit_test(promotion_with_scalars),
         cmocka_unit_test(every_half_converts),  cmocka_unit_test(halves_round_to_even),
         cmocka_unit_test(elements_round_trip),  cmocka_unit_test(impossible_integers_are_defined),
-        cmocka_unit_test(sizes_and_text),       cmocka_unit_test(possible_types),
+        cmocka_unit_test(greatest_numbers),     cmocka_unit_test(sizes_and_text),
+        cmocka_unit_test(possible_types),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
