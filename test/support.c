@@ -65,6 +65,22 @@ int test_folder_count(const char *path)
     return each_entry(path, NULL);
 }
 
+float *test_states(const ts_executable *x, const ts_engine *e, size_t *count)
+{
+    const ts_tensor_info *t;
+    float *all, *at;
+
+    *count = 0;
+    for (int i = 0; (t = ts_executable_tensor(x, TS_ROLE_STATE, i)); i++)
+        *count += t->bytes / sizeof(float);
+    at = all = calloc(*count, sizeof(float));
+    for (int i = 0; (t = ts_executable_tensor(x, TS_ROLE_STATE, i)); i++) {
+        assert_ok(ts_engine_read(e, t->name, at, t->bytes));
+        at += t->bytes / sizeof(float);
+    }
+    return all;
+}
+
 bool test_brief(void)
 {
     return getenv("TS_BRIEF") != NULL;

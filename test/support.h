@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/base.h"
+#include "tessera.h"
 
 /* A small generator whose numbers are the same everywhere. */
 typedef struct test_random {
@@ -22,6 +23,9 @@ int64_t test_between(test_random *r, int64_t lo, int64_t hi); /* both included *
 char *test_folder(void); /* free() it */
 void test_folder_remove(const char *path);
 int test_folder_count(const char *path); /* files in it */
+
+/* All states of an engine, which are f32, one behind the other; free() them. */
+float *test_states(const ts_executable *x, const ts_engine *e, size_t *count);
 
 /* The library built with another compiler or a sanitizer generates the same code: what proves that
  * code again may be shorter. */

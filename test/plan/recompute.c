@@ -75,20 +75,6 @@ typedef struct results {
     size_t peak;
 } results;
 
-static void read_states(const ts_executable *x, const ts_engine *e, results *r)
-{
-    float *at;
-
-    for (int i = 0; ts_executable_tensor(x, TS_ROLE_STATE, i); i++)
-        r->count += ts_executable_tensor(x, TS_ROLE_STATE, i)->bytes / sizeof(float);
-    at = r->states = calloc(r->count, sizeof(float));
-    for (int i = 0; ts_executable_tensor(x, TS_ROLE_STATE, i); i++) {
-        const ts_tensor_info *t = ts_executable_tensor(x, TS_ROLE_STATE, i);
-        assert_ok(ts_engine_read(e, t->name, at, t->bytes));
-        at += t->bytes / sizeof(float);
-    }
-}
-
 /* The memory that is shared shows what lives when; small nets have more than they need. */
 static ts_options complete(ts_options opt, const ts_optimizer *how)
 {
@@ -118,7 +104,7 @@ static results run(const ts_graph *g, ts_options opt, int threads)
     assert_ok(ts_engine_new(exe, &(ts_run_options){.threads = threads, .seed = 5}, &e));
     for (int i = 0; i < 2; i++)
         assert_ok(ts_engine_run(e, (const void *[]){x, labels}, (void *[]){r.y, r.loss}));
-    read_states(exe, e, &r);
+    r.states = test_states(exe, e, &r.count);
     r.peak = ts_executable_stats(exe).peak_bytes;
     ts_engine_free(e);
     ts_executable_free(exe);

@@ -89,20 +89,6 @@ static int cut(int n, ts_stage *stages, bool reversed)
     return n;
 }
 
-static void read_states(const ts_executable *x, const ts_engine *e, results *r)
-{
-    float *at;
-
-    for (int i = 0; ts_executable_tensor(x, TS_ROLE_STATE, i); i++)
-        r->count += ts_executable_tensor(x, TS_ROLE_STATE, i)->bytes / sizeof(float);
-    at = r->states = calloc(r->count, sizeof(float));
-    for (int i = 0; ts_executable_tensor(x, TS_ROLE_STATE, i); i++) {
-        const ts_tensor_info *t = ts_executable_tensor(x, TS_ROLE_STATE, i);
-        assert_ok(ts_engine_read(e, t->name, at, t->bytes));
-        at += t->bytes / sizeof(float);
-    }
-}
-
 /* MB micro-batches a run of n replicas, whatever they are split into. */
 static results run(const net *n, ts_options opt, int threads)
 {
@@ -131,7 +117,7 @@ static results run(const net *n, ts_options opt, int threads)
     assert_ok(ts_engine_new(exe, &(ts_run_options){.threads = threads, .seed = 5}, &e));
     for (int i = 0; i < RUNS; i++)
         assert_ok(ts_engine_run(e, (const void *[]){x, labels}, (void *[]){NULL, r.loss}));
-    read_states(exe, e, &r);
+    r.states = test_states(exe, e, &r.count);
     r.stats = ts_executable_stats(exe);
     ts_engine_free(e);
     ts_executable_free(exe);
