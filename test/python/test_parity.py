@@ -8,7 +8,8 @@ ulp of noise on its first weights: its loss is off by 1e-2 after 86 steps (Fashi
 (digits, seed 1), by 1e-1 after 27 (pipeline, seed 2), which is where our free runs of these seeds part from it too; and its
 float64 parts from its float32. The likely places are pooling windows whose two largest elements are closer than float32
 can tell, ten thousand windows a step, and AdamW's division by a tiny root; they were not traced one by one. Hence the
-three; and the free run is held to 1e-4 for 30 steps, and to the same learning after that.
+three; and the free run is held to 1e-4 for the 25 steps in which PyTorch, too, stays with itself, and to the same
+learning after that.
 """
 
 import os
@@ -107,7 +108,7 @@ def test_losses_follow_pytorch(name, seed, build_dir):
     assert_close(ours, theirs, ties=3)
 
     free = train_tessera(build_dir, net, [starts[0]] + [{}] * (len(starts) - 1), images, labels, batch, accumulation)
-    assert_close(free[:30], theirs[:30])
+    assert_close(free[:25], theirs[:25])
     assert abs(free[-100:].mean() - theirs[-100:].mean()) < 0.1 * theirs[-100:].mean()
 
 
