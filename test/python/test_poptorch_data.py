@@ -806,13 +806,13 @@ def test_terminating_a_loader_frees_its_workers():
         list(loader)
 
 
-@pytest.mark.parametrize("stubborn, seconds, code", [(False, 30, 0), (True, 0.3, -signal.SIGKILL)])
-def test_a_stuck_dataset_is_interrupted_then_killed(monkeypatch, tmp_path, stubborn, seconds, code):
+@pytest.mark.parametrize("deaf, seconds, code", [(False, 30, 0), (True, 0.3, -signal.SIGKILL)])
+def test_a_stuck_dataset_is_interrupted_then_killed(monkeypatch, tmp_path, deaf, seconds, code):
     monkeypatch.setattr(async_data, "STOP_SECONDS", 0.2)
     monkeypatch.setattr(async_data, "INTERRUPT_SECONDS", seconds)
 
     def wait():
-        if stubborn:
+        if deaf:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         (tmp_path / "stuck").touch()
         time.sleep(1000)
