@@ -19,7 +19,10 @@
  */
 #include "plan/plan.h"
 
-enum { CHEAP = 3 }; /* pointwise nodes that may be computed again instead of stored */
+enum {
+    CHEAP = 3,  /* pointwise nodes that may be computed again instead of stored                   */
+    OFTEN = 16, /* operations on an element of an operand that pay for another copy of it, in f32 */
+};
 
 typedef struct fuse {
     ts_arena *a;
@@ -31,7 +34,6 @@ typedef struct fuse {
     bool *result; /* an output or a state's next value: stored even if nobody reads it */
     int *weight;  /* inlined pointwise nodes behind a value */
     int *leaves;  /* big stored values behind it */
-    bool widens;  /* operands are halves made f32 (pass/rounding.c): those casts are not stored */
 } fuse;
 
 static bool is_anchor(const ts_node *n)
@@ -121,19 +123,40 @@ static bool must_store(fuse *f, const ts_node *n, int k)
     return false;
 }
 
-/* Does n only say where elements are, or, of halves to round at random, that they are f32? */
-static bool passes_on(const fuse *f, const ts_node *n)
+/* Is v what n makes, or a view of it? */
+static bool behind(const ts_value *v, const ts_node *n)
 {
-    if (n->op == TS_OP(cast) && f->widens)
-        return ts_dtype_is_half(n->in[0]->type.dtype) && n->out[0]->type.dtype == TS_F32;
+    while (v->kind == TS_VALUE_NODE && v->node != n && v->node->op->flags & TS_VIEW)
+        v = v->node->in[0];
+    return v->kind == TS_VALUE_NODE && v->node == n;
+}
+
+/* Halves made f32 for a contraction: the smaller operand is widened in memory if its elements are
+ * read often. The larger one would cost the memory that halves save. */
+static bool widened_in_memory(const ts_node *cast, const ts_node *user)
+{
+    double count = (double)ts_type_count(&cast->out[0]->type), other = 0;
+
+    for (int i = 0; i < user->nin; i++)
+        if (!behind(user->in[i], cast))
+            other = (double)ts_type_count(&user->in[i]->type);
+    return user->op->flags & TS_CONTRACT && count <= other && ts_node_flops(user) >= OFTEN * count;
+}
+
+/* Does n only say where elements are, or what type they have? */
+static bool passes_on(const ts_node *n, const ts_node *user)
+{
+    if (n->op == TS_OP(cast) && ts_dtype_is_half(n->in[0]->type.dtype) &&
+        n->out[0]->type.dtype == TS_F32)
+        return !widened_in_memory(n, user);
     return n->op->flags & TS_VIEW && strcmp(n->op->name, "pad") && strcmp(n->op->name, "concat");
 }
 
 /* A value must be stored when one of its users reads it again and again: then the nearest node that
  * computes something is stored, views in between stay inlined. */
-static void store_operand(fuse *f, ts_value *v)
+static void store_operand(fuse *f, ts_value *v, const ts_node *user)
 {
-    while (v->kind == TS_VALUE_NODE && passes_on(f, v->node))
+    while (v->kind == TS_VALUE_NODE && passes_on(v->node, user))
         v = v->node->in[0];
     if (v->kind == TS_VALUE_NODE &&
         !(v->node->op->flags & TS_SOURCE && !(v->node->op->flags & TS_RANDOM)))
@@ -167,7 +190,7 @@ static void find_kept(fuse *f)
         for (int k = 0; k < n->nin; k++) {
             const ts_value *v = n->in[k];
             if (!reads_once(n, k))
-                store_operand(f, n->in[k]);
+                store_operand(f, n->in[k], n);
             /* a mix is made row by row in loops of its own; only another mix can take it as it
              * comes */
             if (v->kind == TS_VALUE_NODE && !strcmp(v->node->op->name, "mix") &&
@@ -333,7 +356,7 @@ static void drop_private_roots(fuse *f)
             ts_value *v = k->roots[r];
             bool host = k->anchor && k->anchor->op->flags & TS_HOST;
             if (k->nroots > 1 && !readers[v->id] && !f->result[v->id] && !host)
-                f->p->place[v->id].home = TS_HOME_NONE;
+                f->p->place[v->id] = (ts_place){.home = TS_HOME_NONE, .kernel = -1};
             else
                 k->roots[kept++] = v;
         }
@@ -358,8 +381,7 @@ ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts
               .keep = TS_NEWS(a, bool, g->nvalues),
               .result = TS_NEWS(a, bool, g->nvalues),
               .weight = TS_NEWS(a, int, g->nvalues),
-              .leaves = TS_NEWS(a, int, g->nvalues),
-              .widens = opt->stochastic_rounding};
+              .leaves = TS_NEWS(a, int, g->nvalues)};
     bool fusing = !ts_pass_skipped(opt, "fuse");
 
     for (int i = 0; i < g->nvalues; i++)

@@ -63,8 +63,7 @@ static const char random_text[] =
     "    return (float)(mix(mix(key) + 0x9e3779b97f4a7c15u * (i + 1)) >> 40) * 0x1p-24f;\n"
     "}\n";
 
-/* Branch-free, so that a loop over lanes becomes vector code. Subnormal halves go through a float
- * multiply. */
+/* Subnormal halves go through a float multiply. Where the processor converts (F16C) it does. */
 static const char half_text[] =
     "\n"
     "static inline float bits_f32(uint32_t u)\n"
@@ -89,6 +88,17 @@ static const char half_text[] =
     "    uint32_t r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;\n"
     "    return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? (u >> 16) | 0x40 : r);\n"
     "}\n"
+    "#ifdef __F16C__\n"
+    "typedef short i16x8 __attribute__((vector_size(16)));\n"
+    "static inline float f16_to_f32(uint16_t x)\n"
+    "{\n"
+    "    return __builtin_ia32_vcvtph2ps((i16x8){(short)x})[0];\n"
+    "}\n"
+    "static inline uint16_t f32_to_f16(float x)\n"
+    "{\n"
+    "    return (uint16_t)__builtin_ia32_vcvtps2ph((f32x4){x}, 0)[0];\n"
+    "}\n"
+    "#else\n"
     "static inline float f16_to_f32(uint16_t x)\n"
     "{\n"
     "    uint32_t sign = (uint32_t)(x & 0x8000) << 16, u = (uint32_t)(x & 0x7fff) << 13;\n"
@@ -105,6 +115,7 @@ static const char half_text[] =
     "    uint32_t r = a < 0x38800000 ? small : a >= 0x477ff000 ? 0x7c00 : normal;\n"
     "    return (uint16_t)(sign | (a > 0x7f800000 ? 0x7e00 : r));\n"
     "}\n"
+    "#endif\n"
     "static inline float round_f16_f32(float x)\n"
     "{\n"
     "    return f16_to_f32(f32_to_f16(x));\n"
@@ -114,31 +125,120 @@ static const char half_text[] =
     "    return bf16_to_f32(f32_to_bf16(x));\n"
     "}\n";
 
-/* @ stands for the width. */
+/* The same side by side; @ stands for the width. */
 static const char half_vector_text[] =
     "\n"
-    "#define HALF_VECTOR(t)                                                     \\\n"
-    "    static inline f32x@ load_##t##x@(const uint16_t *p)                    \\\n"
-    "    {                                                                      \\\n"
-    "        f32x@ v;                                                           \\\n"
-    "        for (int l = 0; l < @; l++)                                        \\\n"
-    "            v[l] = t##_to_f32(p[l]);                                       \\\n"
-    "        return v;                                                          \\\n"
-    "    }                                                                      \\\n"
-    "    static inline void store_##t##x@(uint16_t *p, f32x@ v)                 \\\n"
-    "    {                                                                      \\\n"
-    "        for (int l = 0; l < @; l++)                                        \\\n"
-    "            p[l] = f32_to_##t(v[l]);                                       \\\n"
-    "    }                                                                      \\\n"
-    "    static inline f32x@ round_##t##_f32x@(f32x@ v)                         \\\n"
-    "    {                                                                      \\\n"
-    "        for (int l = 0; l < @; l++)                                        \\\n"
-    "            v[l] = round_##t##_f32(v[l]);                                  \\\n"
-    "        return v;                                                          \\\n"
-    "    }\n"
-    "HALF_VECTOR(f16)\n"
-    "HALF_VECTOR(bf16)\n"
-    "#undef HALF_VECTOR\n";
+    "typedef uint16_t u16x@ __attribute__((vector_size(2 * @), aligned(2), may_alias));\n"
+    "typedef uint32_t u32x@ __attribute__((vector_size(4 * @)));\n"
+    "static inline u32x@ pick_u32x@(i32x@ take, u32x@ x, u32x@ y)\n"
+    "{\n"
+    "    return (x & (u32x@)take) | (y & ~(u32x@)take);\n"
+    "}\n"
+    "static inline f32x@ load_bf16x@(const uint16_t *p)\n"
+    "{\n"
+    "    return (f32x@)(__builtin_convertvector(*(const u16x@ *)p, u32x@) << 16);\n"
+    "}\n"
+    "static inline u32x@ bf16_of_f32x@(f32x@ v)\n"
+    "{\n"
+    "    u32x@ u = (u32x@)v, r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;\n"
+    "    return pick_u32x@((u & 0x7fffffff) > 0x7f800000, (u >> 16) | 0x40, r);\n"
+    "}\n"
+    "static inline void store_bf16x@(uint16_t *p, f32x@ v)\n"
+    "{\n"
+    "    *(u16x@ *)p = __builtin_convertvector(bf16_of_f32x@(v), u16x@);\n"
+    "}\n"
+    "static inline f32x@ round_bf16_f32x@(f32x@ v)\n"
+    "{\n"
+    "    return (f32x@)(bf16_of_f32x@(v) << 16);\n"
+    "}\n";
+
+static const char f16_vector_text[] =
+    "\n"
+    "static inline f32x@ f32x@_of_f16(u32x@ x)\n"
+    "{\n"
+    "    u32x@ u = (x & 0x7fff) << 13;\n"
+    "    u32x@ f = (u32x@)((f32x@)u * 0x1p112f); /* moves the exponent, subnormals included */\n"
+    "    f = pick_u32x@((x & 0x7c00) == 0x7c00, u | 0x7f800000, f);\n"
+    "    return (f32x@)(f | (x & 0x8000) << 16);\n"
+    "}\n"
+    "static inline u32x@ f16_of_f32x@(f32x@ v)\n"
+    "{\n"
+    "    u32x@ a = (u32x@)v & 0x7fffffff, sign = ((u32x@)v >> 16) & 0x8000;\n"
+    "    u32x@ r = (a - 0x38000000 + 0xfff + ((a >> 13) & 1)) >> 13;\n"
+    "    u32x@ small = (u32x@)((f32x@)a + 0.5f) - 0x3f000000; /* rounds to multiples of 2^-24 */\n"
+    "    r = pick_u32x@(a < 0x38800000, small, r);\n"
+    "    r = pick_u32x@(a >= 0x477ff000, (u32x@){0} + 0x7c00, r);\n"
+    "    return sign | pick_u32x@(a > 0x7f800000, (u32x@){0} + 0x7e00, r);\n"
+    "}\n"
+    "static inline f32x@ load_f16x@(const uint16_t *p)\n"
+    "{\n"
+    "    return f32x@_of_f16(__builtin_convertvector(*(const u16x@ *)p, u32x@));\n"
+    "}\n"
+    "static inline void store_f16x@(uint16_t *p, f32x@ v)\n"
+    "{\n"
+    "    *(u16x@ *)p = __builtin_convertvector(f16_of_f32x@(v), u16x@);\n"
+    "}\n"
+    "static inline f32x@ round_f16_f32x@(f32x@ v)\n"
+    "{\n"
+    "    return f32x@_of_f16(f16_of_f32x@(v));\n"
+    "}\n";
+
+static const char f16c_vector_text[] =
+    "\n"
+    "static inline f32x4 load_f16x4(const uint16_t *p)\n"
+    "{\n"
+    "    i16x8 h = {0};\n"
+    "    memcpy(&h, p, 8);\n"
+    "    return __builtin_ia32_vcvtph2ps(h);\n"
+    "}\n"
+    "static inline void store_f16x4(uint16_t *p, f32x4 v)\n"
+    "{\n"
+    "    i16x8 h = __builtin_ia32_vcvtps2ph(v, 0);\n"
+    "    memcpy(p, &h, 8);\n"
+    "}\n"
+    "static inline f32x4 round_f16_f32x4(f32x4 v)\n"
+    "{\n"
+    "    return __builtin_ia32_vcvtph2ps(__builtin_ia32_vcvtps2ph(v, 0));\n"
+    "}\n"
+    "static inline f32x8 load_f16x8(const uint16_t *p)\n"
+    "{\n"
+    "    i16x8 h;\n"
+    "    memcpy(&h, p, 16);\n"
+    "    return __builtin_ia32_vcvtph2ps256(h);\n"
+    "}\n"
+    "static inline void store_f16x8(uint16_t *p, f32x8 v)\n"
+    "{\n"
+    "    i16x8 h = __builtin_ia32_vcvtps2ph256(v, 0);\n"
+    "    memcpy(p, &h, 16);\n"
+    "}\n"
+    "static inline f32x8 round_f16_f32x8(f32x8 v)\n"
+    "{\n"
+    "    return __builtin_ia32_vcvtph2ps256(__builtin_ia32_vcvtps2ph256(v, 0));\n"
+    "}\n"
+    "static inline f32x16 load_f16x16(const uint16_t *p)\n"
+    "{\n"
+    "    f32x8 h[2] = {load_f16x8(p), load_f16x8(p + 8)};\n"
+    "    f32x16 v;\n"
+    "    memcpy(&v, h, 64);\n"
+    "    return v;\n"
+    "}\n"
+    "static inline void store_f16x16(uint16_t *p, f32x16 v)\n"
+    "{\n"
+    "    f32x8 h[2];\n"
+    "    memcpy(h, &v, 64);\n"
+    "    store_f16x8(p, h[0]);\n"
+    "    store_f16x8(p + 8, h[1]);\n"
+    "}\n"
+    "static inline f32x16 round_f16_f32x16(f32x16 v)\n"
+    "{\n"
+    "    f32x8 h[2];\n"
+    "    memcpy(h, &v, 64);\n"
+    "    h[0] = round_f16_f32x8(h[0]);\n"
+    "    h[1] = round_f16_f32x8(h[1]);\n"
+    "    memcpy(&v, h, 64);\n"
+    "    return v;\n"
+    "}\n"
+    "#else\n";
 
 /* Up where u is below what is cut off, as a part of the step to the next half: op/random.c. Not
  * inlined: it is much code for the many places that round. */
@@ -583,6 +683,17 @@ static void swaps(ts_text *out, int width)
     }
 }
 
+static void halves(ts_text *out, const int *widths, int n)
+{
+    ts_text_printf(out, "%s", half_text);
+    for (int i = 0; i < n; i++)
+        put(out, half_vector_text, widths[i]);
+    ts_text_printf(out, "\n#ifdef __F16C__%s", f16c_vector_text);
+    for (int i = 0; i < n; i++)
+        put(out, f16_vector_text, widths[i]);
+    ts_text_printf(out, "#endif\n");
+}
+
 void ts_prelude(ts_render *r, ts_text *out)
 {
     static const int widths[] = {4, 8, 16};
@@ -602,12 +713,10 @@ void ts_prelude(ts_render *r, ts_text *out)
         if (needs(r, ts_arena_printf(r->a, "swap %d", widths[i])))
             swaps(out, widths[i]);
     if (needs(r, "half"))
-        ts_text_printf(out, "%s", half_text);
+        halves(out, widths, TS_COUNT(widths));
     if (needs(r, "round random"))
         ts_text_printf(out, "%s", round_random_text);
     for (int i = 0; i < TS_COUNT(widths); i++) {
-        if (needs(r, "half"))
-            put(out, half_vector_text, widths[i]);
         if (needs(r, "round random"))
             put(out, round_random_vector_text, widths[i]);
         if (needs(r, "narrow"))
