@@ -90,7 +90,7 @@ static char *result(const ts_executable *x, const net *n, int threads, size_t *b
 
 static void test_same_bits(void **state)
 {
-    static const int threads[] = {2, 3, 7};
+    static const int threads[] = {2, 3, 4, 7};
     const net *n = *state;
     ts_executable *x = compile(n);
     size_t bytes;
