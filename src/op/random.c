@@ -53,14 +53,30 @@ static const char *rand_body(ts_emit *e, void *arg)
                         (long)ts_attr_int(r->n, "stream", 0), ts_ix_text(e->a, r->flat));
 }
 
+/* Lane l draws for element *flat + l * step. false: the lanes are not so far from each other */
+static bool in_steps(ts_emit *e, const ts_ix **flat, int64_t *step)
+{
+    if (!ts_ix_linear(*flat, e->lane))
+        return false;
+    *step = ts_ix_coef(*flat, e->lane);
+    *flat = ts_ix_add(e->a, *flat, ts_ix_mul(e->a, ts_ix_var(e->a, e->lane), -*step));
+    return true;
+}
+
 const char *ts_emit_rand(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
     const ts_type *t = &n->out[0]->type;
     draw_arg r = {n, flat_at(e, t, at), NULL};
+    int64_t step;
 
     (void)out;
     e->need(e->where, "random");
-    return e->lanes ? ts_emit_lanes(e, t->dtype, rand_body, &r) : rand_body(e, &r);
+    if (!e->lanes)
+        return rand_body(e, &r);
+    if (t->dtype != TS_F32 || !in_steps(e, &r.flat, &step))
+        return ts_emit_lanes(e, t->dtype, rand_body, &r);
+    return ts_emit_temp(e, t->dtype, "random_unit_x%d(c, %ld, %s, %ld)", e->lanes,
+                        (long)ts_attr_int(n, "stream", 0), ts_ix_text(e->a, r.flat), (long)step);
 }
 
 /* --- round_random: f32 to f16 or bf16, up or down at random ---
@@ -128,12 +144,10 @@ const char *ts_emit_round_random(ts_emit *e, const ts_node *n, int out, const ts
     e->need(e->where, "round random");
     if (!e->lanes)
         return round_body(e, &r);
-    if (!ts_ix_linear(r.flat, e->lane)) {
+    if (!in_steps(e, &r.flat, &step)) {
         r.x = ts_arena_printf(e->a, "%s[%s]", r.x, e->lane->name);
         return ts_emit_lanes(e, t, round_body, &r);
     }
-    step = ts_ix_coef(r.flat, e->lane);
-    r.flat = ts_ix_add(e->a, r.flat, ts_ix_mul(e->a, ts_ix_var(e->a, e->lane), -step));
     return ts_emit_temp(e, t, "round_random_%sx%d(c, %ld, %s, %ld, %s)", ts_dtype_name(t), e->lanes,
                         (long)ts_attr_int(n, "stream", 0), ts_ix_text(e->a, r.flat), (long)step,
                         r.x);

@@ -54,13 +54,53 @@ static const char random_text[] =
     "    return z ^ (z >> 31);\n"
     "}\n"
     "\n"
-    "/* uniform in [0,1): element i of a stream in this micro-batch */\n"
+    "/* of a stream in this micro-batch */\n"
+    "static inline uint64_t random_key(const ctx *c, uint64_t stream)\n"
+    "{\n"
+    "    return mix(mix(c->seed + 0x9e3779b97f4a7c15u * (stream + 1)) + 0x9e3779b97f4a7c15u * "
+    "c->step);\n"
+    "}\n"
+    "\n"
+    "/* uniform in [0,1): element i of it */\n"
     "static inline float random_unit(const ctx *c, uint64_t stream, uint64_t i)\n"
     "{\n"
-    "    uint64_t key = mix(c->seed + 0x9e3779b97f4a7c15u * (stream + 1)) + 0x9e3779b97f4a7c15u * "
-    "c->step;\n"
+    "    return (float)(mix(random_key(c, stream) + 0x9e3779b97f4a7c15u * (i + 1)) >> 40) * "
+    "0x1p-24f;\n"
+    "}\n";
+
+/* The same for elements i + l * step, as whole numbers of 24 bits; 16 of them are 8 and 8. */
+static const char random_bits_text[] =
     "\n"
-    "    return (float)(mix(mix(key) + 0x9e3779b97f4a7c15u * (i + 1)) >> 40) * 0x1p-24f;\n"
+    "typedef uint64_t u64x@ __attribute__((vector_size(8 * @)));\n"
+    "static inline u32x@ random_bits_x@(const ctx *c, uint64_t stream, uint64_t i, uint64_t step)\n"
+    "{\n"
+    "    u64x@ z = {0};\n"
+    "    for (int l = 0; l < @; l++)\n"
+    "        z[l] = (uint64_t)l;\n"
+    "    z = z * (0x9e3779b97f4a7c15u * step) + (random_key(c, stream) + 0x9e3779b97f4a7c15u * (i + "
+    "1));\n"
+    "    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;\n"
+    "    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;\n"
+    "    return __builtin_convertvector((z ^ (z >> 31)) >> 40, u32x@);\n"
+    "}\n";
+
+static const char random_bits_16_text[] =
+    "\n"
+    "static inline u32x16 random_bits_x16(const ctx *c, uint64_t stream, uint64_t i, uint64_t step)\n"
+    "{\n"
+    "    u32x8 h[2] = {random_bits_x8(c, stream, i, step),\n"
+    "                  random_bits_x8(c, stream, i + 8 * step, step)};\n"
+    "    u32x16 r;\n"
+    "    memcpy(&r, h, 64);\n"
+    "    return r;\n"
+    "}\n";
+
+static const char random_vector_text[] =
+    "\n"
+    "static inline f32x@ random_unit_x@(const ctx *c, uint64_t stream, uint64_t i, uint64_t step)\n"
+    "{\n"
+    "    return __builtin_convertvector((i32x@)random_bits_x@(c, stream, i, step), f32x@) * "
+    "0x1p-24f;\n"
     "}\n";
 
 /* Subnormal halves go through a float multiply. Where the processor converts (F16C) it does. */
@@ -129,7 +169,6 @@ static const char half_text[] =
 static const char half_vector_text[] =
     "\n"
     "typedef uint16_t u16x@ __attribute__((vector_size(2 * @), aligned(2), may_alias));\n"
-    "typedef uint32_t u32x@ __attribute__((vector_size(4 * @)));\n"
     "static inline u32x@ pick_u32x@(i32x@ take, u32x@ x, u32x@ y)\n"
     "{\n"
     "    return (x & (u32x@)take) | (y & ~(u32x@)take);\n"
@@ -273,16 +312,33 @@ static const char round_random_text[] =
     "    return bf16_by(x, random_unit(c, stream, i));\n"
     "}\n";
 
-/* Lane l rounds element i + l * step. */
+/* Lane l rounds element i + l * step; u as a whole number of 24 bits. */
 static const char round_random_vector_text[] =
     "\n"
+    "static inline f32x@ f16_by_x@(f32x@ x, u32x@ u)\n"
+    "{\n"
+    "    u32x@ b = (u32x@)x, a = b & 0x7fffffff, up = (u32x@)((u >> 11) < (a & 0x1fff)) & 0x2000;\n"
+    "    f32x@ steps = (f32x@)(a & (u32x@)(a < 0x38800000)) * 0x1p24f; /* subnormal halves */\n"
+    "    f32x@ down = __builtin_convertvector(__builtin_convertvector(steps, i32x@), f32x@);\n"
+    "    f32x@ unit = __builtin_convertvector((i32x@)u, f32x@) * 0x1p-24f;\n"
+    "    f32x@ one = (f32x@)((u32x@)(unit < steps - down) & 0x3f800000);\n"
+    "    u32x@ r = pick_u32x@(a < 0x38800000, (u32x@)((down + one) * 0x1p-24f), (a & 0xffffe000) + "
+    "up);\n"
+    "    r = pick_u32x@(r >= 0x47800000, (u32x@){0} + 0x7f800000, r);\n"
+    "    return (f32x@)(pick_u32x@(a > 0x7f800000, (u32x@){0} + 0x7fc00000, r) | (b & "
+    "0x80000000));\n"
+    "}\n"
+    "static inline f32x@ bf16_by_x@(f32x@ x, u32x@ u)\n"
+    "{\n"
+    "    u32x@ b = (u32x@)x, a = b & 0x7fffffff, up = (u32x@)((u >> 8) < (a & 0xffff)) & 0x10000;\n"
+    "    u32x@ r = pick_u32x@(a > 0x7f800000, (u32x@){0} + 0x7fc00000, (a & 0xffff0000) + up);\n"
+    "    return (f32x@)(r | (b & 0x80000000));\n"
+    "}\n"
     "#define ROUND_RANDOM(t)                                                    \\\n"
     "    static __attribute__((noinline)) f32x@ round_random_##t##x@(           \\\n"
     "        const ctx *c, uint64_t stream, uint64_t i, uint64_t step, f32x@ x) \\\n"
     "    {                                                                      \\\n"
-    "        for (int l = 0; l < @; l++)                                        \\\n"
-    "            x[l] = t##_by(x[l], random_unit(c, stream, i + step * (uint64_t)l)); \\\n"
-    "        return x;                                                          \\\n"
+    "        return t##_by_x@(x, random_bits_x@(c, stream, i, step));           \\\n"
     "    }\n"
     "ROUND_RANDOM(f16)\n"
     "ROUND_RANDOM(bf16)\n"
@@ -309,6 +365,7 @@ static const char vector_text[] =
     "\n"
     "typedef float f32x@ __attribute__((vector_size(4 * @)));\n"
     "typedef int32_t i32x@ __attribute__((vector_size(4 * @)));\n"
+    "typedef uint32_t u32x@ __attribute__((vector_size(4 * @)));\n"
     "typedef float f32x@u __attribute__((vector_size(4 * @), aligned(4), may_alias)); /* in memory "
     "*/\n"
     "typedef int32_t i32x@u __attribute__((vector_size(4 * @), aligned(4), may_alias));\n";
@@ -694,6 +751,16 @@ static void halves(ts_text *out, const int *widths, int n)
     ts_text_printf(out, "#endif\n");
 }
 
+static void randoms(ts_text *out, const int *widths, int n)
+{
+    ts_text_printf(out, "%s", random_text);
+    put(out, random_bits_text, 4);
+    put(out, random_bits_text, 8);
+    ts_text_printf(out, "%s", random_bits_16_text);
+    for (int i = 0; i < n; i++)
+        put(out, random_vector_text, widths[i]);
+}
+
 void ts_prelude(ts_render *r, ts_text *out)
 {
     static const int widths[] = {4, 8, 16};
@@ -703,7 +770,7 @@ void ts_prelude(ts_render *r, ts_text *out)
     for (int i = 0; i < TS_COUNT(widths); i++)
         put(out, vector_text, widths[i]);
     if (needs(r, "random"))
-        ts_text_printf(out, "%s", random_text);
+        randoms(out, widths, TS_COUNT(widths));
     if (needs(r, "clip"))
         ts_text_printf(out, "%s", clip_text);
     for (int i = 0; i < TS_COUNT(widths); i++)
