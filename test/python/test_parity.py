@@ -9,7 +9,7 @@ steps, on one thread instead of two, without its convolution library, or with ha
 of six first weights within 300 steps it did so for two (Fashion-MNIST), two (digits) and five (pipeline) of them on one
 thread. Our gradients are as far from the exact ones as PyTorch's (test_exact_gradients). So
 
-- free runs of 300 steps start from weights with which PyTorch stays with itself;
+- free runs of 300 steps start from weights with which PyTorch stays with itself (STEADY);
 - from the other weights every tenth step takes over PyTorch's weights and optimiser state: the losses are within 1e-4
   but for at most three of 300, which are within 1e-2; a free run is held to 25 steps, and to the same learning after.
 """
@@ -40,7 +40,8 @@ CASES = {
     "pipeline-accumulated": (nets.Pipeline, lambda p: torch.optim.AdamW(p, lr=0.001), ADAM,
                              (nets.MNIST, 0.1307, 0.3081), 40, 10),
 }
-STEADY = {"fashion": 4, "digits": 12, "pipeline-accumulated": 0}    # seeds with which PyTorch stays with itself
+# Seeds of weights with which PyTorch stays with itself; with the pipeline's in most tries: 300 steps of AdamW are long.
+STEADY = {"fashion": 4, "digits": 12, "pipeline": 27, "pipeline-accumulated": 0}
 
 
 def states(model, optimizer, names):
@@ -95,19 +96,21 @@ def assert_close(ours, theirs, ties=0):
     assert len(wrong) <= ties and not np.any(error[wrong] > 1e-2), [(i, ours[i], theirs[i]) for i in wrong[:5]]
 
 
-def first_weights(module, seed, noisy=False):
+def first_weights(module, seed, noise=None):
     torch.manual_seed(seed)
     model = module()
+    if noise is not None:
+        torch.manual_seed(noise)
     with torch.no_grad():
-        for p in model.parameters() if noisy else ():
+        for p in model.parameters() if noise is not None else ():
             p.copy_(torch.where(torch.rand_like(p) < 0.5, p, torch.nextafter(p, p + 1)))
     return model
 
 
-def run_torch(name, seed, noisy=False):
+def run_torch(name, seed, noise=None):
     """Its losses and states, and the data."""
     module, optimizer, names, data, batch, accumulation = CASES[name]
-    model = first_weights(module, seed, noisy)
+    model = first_weights(module, seed, noise)
     images, labels = nets.samples(data[0], batch * STEPS, *data[1:])    # STEPS micro-batches in any case
     losses, starts = train_torch(model, optimizer(model.parameters()), names, torch.from_numpy(images),
                                  torch.from_numpy(labels).long(), batch, accumulation)
@@ -129,8 +132,8 @@ def test_free_run(name, build_dir):
     ours = train_tessera(build_dir, name.split("-")[0], [starts[0]] + [{}] * (len(starts) - 1), images, labels, batch,
                          accumulation)
     at = parting(ours, theirs)
-    if at is not None:    # another processor or PyTorch rounds otherwise: is there a tie for it, too?
-        itself = parting(run_torch(name, STEADY[name], noisy=True)[0], theirs)
+    for noise in range(4 if at is not None else 0):    # another processor rounds otherwise: is there a tie for PyTorch, too?
+        itself = parting(run_torch(name, STEADY[name], noise)[0], theirs)
         if itself is not None and itself <= at:
             pytest.skip(f"PyTorch with half an ulp of noise parts from itself at step {itself} of these weights here")
     assert at is None, f"off at step {at}: {ours[at]}, not {theirs[at]}"
