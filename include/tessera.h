@@ -30,6 +30,11 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+#include <initializer_list>
+template <class T> const T *ts_address_of_(const T &options)
+{
+    return &options;
+}
 extern "C" {
 #endif
 
@@ -159,11 +164,27 @@ TS_API void ts_here(const char *file, int line);
 TS_API int ts_steps_begin(const ts_graph *g);
 TS_API void ts_steps_end(ts_graph *g, int begin, int nresults, ts_value *const *results);
 
+/* What the macros below make of their arguments: the number of dims and the dims, and options that
+ * live as long as the call. ISO C wants something for every "..." and between every pair of braces:
+ * the options' `unused`. C++ has no compound literals, and designators since C++20. */
+#define TS_FIRST_(...)                TS_FIRST_OF_(__VA_ARGS__, 0)
+#define TS_FIRST_OF_(first, ...)      first
+#define TS_REST_OF_(type, first, ...) TS_OPTIONS_(type, __VA_ARGS__)
+#ifdef __cplusplus
+#define TS_DIMS_(...)                                                                              \
+    (int)std::initializer_list<int64_t>{__VA_ARGS__}.size(),                                       \
+        std::initializer_list<int64_t>{__VA_ARGS__}.begin()
+#define TS_REST_(type, ...)    TS_REST_OF_(type, __VA_ARGS__, )
+#define TS_OPTIONS_(type, ...) ts_address_of_(type{__VA_ARGS__})
+#else
 #define TS_DIMS_(...)                                                                              \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[])                   \
     {                                                                                              \
         __VA_ARGS__                                                                                \
     }
+#define TS_REST_(type, ...)    TS_REST_OF_(type, __VA_ARGS__, .unused = 0)
+#define TS_OPTIONS_(type, ...) (&(type){__VA_ARGS__})
+#endif
 #define ts_input(g, name, t, ...)        ts_input_n(g, name, t, TS_DIMS_(__VA_ARGS__))
 #define ts_const(g, t, data, ...)        ts_const_n(g, t, data, TS_DIMS_(__VA_ARGS__))
 #define ts_full(g, t, value, ...)        ts_full_n(g, t, value, TS_DIMS_(__VA_ARGS__))
@@ -284,36 +305,43 @@ typedef struct ts_conv_options {
     int stride, padding, dilation, groups; /* 0 means PyTorch's default: 1, 0, 1, 1 */
     int output_padding;                    /* transposed only                       */
     bool no_bias;
+    bool unused; /* for the macros below */
 } ts_conv_options;
 typedef struct ts_pool_options {
     int stride, padding; /* stride 0: the kernel */
     bool ceil_mode, exclude_pad;
+    bool unused; /* for the macros below */
 } ts_pool_options;
 typedef struct ts_norm_options {
     double eps, momentum; /* 0: 1e-5 and 0.1 */
     bool no_affine;
     bool inference; /* batch norm: use the running statistics and do not update them */
+    bool unused;    /* for the macros below */
 } ts_norm_options;
 
-#define TS_OPT_(type, ...) (&(type){__VA_ARGS__})
-/* ts_conv2d(x, "conv1", 32, 3, .padding = 1): x is [N, C, H, W]; weight and bias are conv1.weight,
- * conv1.bias. The 1-d form takes [N, C, L], the 3-d one [N, C, D, H, W]. */
-#define ts_conv1d(x, name, out, k, ...)                                                            \
-    ts_conv_layer(x, name, 1, out, k, TS_OPT_(ts_conv_options, __VA_ARGS__))
-#define ts_conv2d(x, name, out, k, ...)                                                            \
-    ts_conv_layer(x, name, 2, out, k, TS_OPT_(ts_conv_options, __VA_ARGS__))
-#define ts_conv3d(x, name, out, k, ...)                                                            \
-    ts_conv_layer(x, name, 3, out, k, TS_OPT_(ts_conv_options, __VA_ARGS__))
-#define ts_conv_transpose2d(x, name, out, k, ...)                                                  \
-    ts_conv_transpose_layer(x, name, 2, out, k, TS_OPT_(ts_conv_options, __VA_ARGS__))
-#define ts_max_pool2d(x, k, ...) ts_max_pool(x, 2, k, TS_OPT_(ts_pool_options, __VA_ARGS__))
-#define ts_avg_pool2d(x, k, ...) ts_avg_pool(x, 2, k, TS_OPT_(ts_pool_options, __VA_ARGS__))
-#define ts_batch_norm(x, name, ...)                                                                \
-    ts_batch_norm_layer(x, name, TS_OPT_(ts_norm_options, __VA_ARGS__))
-#define ts_group_norm(x, name, groups, ...)                                                        \
-    ts_group_norm_layer(x, name, groups, TS_OPT_(ts_norm_options, __VA_ARGS__))
-#define ts_layer_norm(x, name, ...)                                                                \
-    ts_layer_norm_layer(x, name, TS_OPT_(ts_norm_options, __VA_ARGS__))
+/* ts_conv2d(x, "conv1", 32, 3, .padding = 1): x is [N, C, H, W], 3 the kernel, and options may
+ * follow; weight and bias are conv1.weight, conv1.bias. The 1-d form takes [N, C, L], the 3-d one
+ * [N, C, D, H, W]. ts_max_pool2d(x, 2, .stride = 1): 2 is the kernel. ts_batch_norm(x, "bn1"),
+ * ts_layer_norm(x, "ln") and ts_group_norm(x, "gn", 4), where 4 is the groups, are alike. */
+#define ts_conv1d(x, name, out, ...)                                                               \
+    ts_conv_layer(x, name, 1, out, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_conv_options, __VA_ARGS__))
+#define ts_conv2d(x, name, out, ...)                                                               \
+    ts_conv_layer(x, name, 2, out, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_conv_options, __VA_ARGS__))
+#define ts_conv3d(x, name, out, ...)                                                               \
+    ts_conv_layer(x, name, 3, out, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_conv_options, __VA_ARGS__))
+#define ts_conv_transpose2d(x, name, out, ...)                                                     \
+    ts_conv_transpose_layer(x, name, 2, out, TS_FIRST_(__VA_ARGS__),                               \
+                            TS_REST_(ts_conv_options, __VA_ARGS__))
+#define ts_max_pool2d(x, ...)                                                                      \
+    ts_max_pool(x, 2, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_pool_options, __VA_ARGS__))
+#define ts_avg_pool2d(x, ...)                                                                      \
+    ts_avg_pool(x, 2, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_pool_options, __VA_ARGS__))
+#define ts_batch_norm(x, ...)                                                                      \
+    ts_batch_norm_layer(x, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_norm_options, __VA_ARGS__))
+#define ts_group_norm(x, name, ...)                                                                \
+    ts_group_norm_layer(x, name, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_norm_options, __VA_ARGS__))
+#define ts_layer_norm(x, ...)                                                                      \
+    ts_layer_norm_layer(x, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_norm_options, __VA_ARGS__))
 
 TS_API ts_value *ts_linear(ts_value *x, const char *name, int64_t out);
 TS_API ts_value *ts_linear_no_bias(ts_value *x, const char *name, int64_t out);
@@ -345,20 +373,24 @@ typedef struct ts_loss_options {
     double label_smoothing; /* cross-entropy */
     double beta;            /* smooth_l1; 0 means 1 */
     bool log_target;        /* kl_div */
+    bool unused;            /* for the macros below */
 } ts_loss_options;
-/* A class is a number from 0 to C - 1. Nobody looks at them while a run goes on: one outside,
- * unless it is ignore_index, makes the loss NaN, and its sample adds nothing to the gradient. */
-#define ts_nll_loss(x, t, ...)      ts_nll_loss_o(x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
-#define ts_cross_entropy(x, t, ...) ts_cross_entropy_o(x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
-#define ts_mse_loss(x, t, ...)      ts_loss_o("mse_loss", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
-#define ts_l1_loss(x, t, ...)       ts_loss_o("l1_loss", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
-#define ts_smooth_l1_loss(x, t, ...)                                                               \
-    ts_loss_o("smooth_l1_loss", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
-#define ts_bce_loss(x, t, ...)                                                                     \
-    ts_loss_o("binary_cross_entropy", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
-#define ts_bce_with_logits(x, t, ...)                                                              \
-    ts_loss_o("binary_cross_entropy_with_logits", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
-#define ts_kl_div(x, t, ...) ts_loss_o("kl_div", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
+/* ts_cross_entropy(scores, labels, .label_smoothing = 0.1): what is predicted, the target, and
+ * options. A class is a number from 0 to C - 1. Nobody looks at them while a run goes on: one
+ * outside, unless it is ignore_index, makes the loss NaN, and its sample adds nothing to the
+ * gradient. */
+#define TS_LOSS_(op, x, ...)                                                                       \
+    ts_loss_o(op, x, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_loss_options, __VA_ARGS__))
+#define ts_nll_loss(x, ...)                                                                        \
+    ts_nll_loss_o(x, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_loss_options, __VA_ARGS__))
+#define ts_cross_entropy(x, ...)                                                                   \
+    ts_cross_entropy_o(x, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_loss_options, __VA_ARGS__))
+#define ts_mse_loss(x, ...)        TS_LOSS_("mse_loss", x, __VA_ARGS__)
+#define ts_l1_loss(x, ...)         TS_LOSS_("l1_loss", x, __VA_ARGS__)
+#define ts_smooth_l1_loss(x, ...)  TS_LOSS_("smooth_l1_loss", x, __VA_ARGS__)
+#define ts_bce_loss(x, ...)        TS_LOSS_("binary_cross_entropy", x, __VA_ARGS__)
+#define ts_bce_with_logits(x, ...) TS_LOSS_("binary_cross_entropy_with_logits", x, __VA_ARGS__)
+#define ts_kl_div(x, ...)          TS_LOSS_("kl_div", x, __VA_ARGS__)
 TS_API ts_value *ts_nll_loss_o(ts_value *logp, ts_value *target, const ts_loss_options *o);
 TS_API ts_value *ts_cross_entropy_o(ts_value *logits, ts_value *target, const ts_loss_options *o);
 TS_API ts_value *ts_loss_o(const char *op, ts_value *x, ts_value *target, const ts_loss_options *o);
