@@ -81,10 +81,26 @@ static void sync_folder(const char *path)
     }
 }
 
+/* What a rename to `path` may replace. A link stays, and the file it leads to is replaced; a
+ * device, a pipe or a folder is nothing that a file may take the place of. */
+static ts_status find_target(const char *path, char target[PATH_MAX])
+{
+    struct stat st;
+
+    if (strlen(path) >= PATH_MAX)
+        return ts_fail(TS_ERR_FILE, "the path %.60s... is too long", path);
+    if (!stat(path, &st) && !S_ISREG(st.st_mode))
+        return ts_fail(TS_ERR_FILE, "%s is not a regular file", path);
+    if (!realpath(path, target))
+        strcpy(target, path);
+    return TS_OK;
+}
+
 ts_status ts_file_begin(ts_file_out *f, const char *path)
 {
     f->path = path;
-    if ((size_t)snprintf(f->temp, sizeof(f->temp), "%s.%ld.XXXXXX", path, (long)getpid()) >=
+    TS_TRY(find_target(path, f->target));
+    if ((size_t)snprintf(f->temp, sizeof(f->temp), "%s.%ld.XXXXXX", f->target, (long)getpid()) >=
         sizeof(f->temp))
         return ts_fail(TS_ERR_FILE, "the path %.60s... is too long", path);
     f->fd = ts_fault("create") ? -1 : mkostemp(f->temp, O_CLOEXEC);
@@ -101,12 +117,12 @@ ts_status ts_file_end(ts_file_out *f, unsigned mode, ts_status s)
         s = ts_fail(TS_ERR_FILE, "cannot set the mode of %s: %s", f->path, strerror(errno));
     if (close(f->fd) && !s)
         s = ts_fail(TS_ERR_FILE, "cannot close %s: %s", f->path, strerror(errno));
-    if (!s && (ts_fault("rename") || rename(f->temp, f->path)))
+    if (!s && (ts_fault("rename") || rename(f->temp, f->target)))
         s = ts_fail(TS_ERR_FILE, "cannot rename to %s: %s", f->path, strerror(errno));
     if (s)
         unlink(f->temp);
     else
-        sync_folder(f->path);
+        sync_folder(f->target);
     return s;
 }
 
