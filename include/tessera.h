@@ -725,9 +725,10 @@ typedef struct ts_run_options {
  * has another program than process 0. */
 TS_API ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_engine **out);
 TS_API void ts_engine_free(ts_engine *e);
-/* One call: D device iterations of A micro-batches. in[i] points to D*A micro-batches of input i,
- * out[i] takes what the output mode returns of output i (NULL: not wanted). The loss, if any,
- * is the last output. Allocates nothing. */
+/* One call: D device iterations of A micro-batches for each of R replicas. in[i] points to D*A*R
+ * micro-batches of input i, in this order: a micro-batch for each replica, then the next for each.
+ * out[i] takes what the output mode returns of output i, ts_engine_slots() micro-batches in the
+ * same order (NULL: not wanted). The loss, if any, is the last output. Allocates nothing. */
 TS_API ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out);
 /* When the last run took the inputs of each micro-batch, had computed it, and had given its outputs
  * to the caller: seconds of the monotonic clock. One row for each of the D*A micro-batches, zeros
@@ -736,7 +737,8 @@ typedef struct ts_times {
     double begun, computed, given;
 } ts_times;
 TS_API const ts_times *ts_engine_times(const ts_engine *e, int *count);
-/* How many micro-batch results a run returns for each output. */
+/* How many micro-batch results a run returns for each output, those of all replicas counted: R for
+ * Final and Sum, D*A*R for All, D/N*A*R for EveryN. */
 TS_API int ts_engine_slots(const ts_engine *e);
 /* State by name, in PyTorch's layout: weights, buffers, "fc.weight.momentum", "lr", ... */
 TS_API ts_status ts_engine_read(const ts_engine *e, const char *name, void *data, size_t bytes);
@@ -1162,8 +1164,8 @@ TS_API void ts_csv_close(ts_csv *c);
  *   Epochs:  40%|████      | 2/5 [00:03<00:05,  1.71s/it, loss=0.345]
  *
  * One opened while others are open is drawn below them. Nothing is shown when stderr is no
- * terminal; TESSERA_PROGRESS=1 shows bars always, TESSERA_PROGRESS=0 never. A NULL bar is allowed
- * everywhere. */
+ * terminal or a dumb one (TERM); TESSERA_PROGRESS=1 shows bars always, TESSERA_PROGRESS=0 never. A
+ * NULL bar is allowed everywhere. */
 typedef struct ts_bar ts_bar;
 typedef struct ts_bar_options {
     const char *label;
