@@ -109,7 +109,7 @@ TS_API ts_status ts_graph_parse(const char *text, ts_graph **out);
 TS_API const char *ts_graph_state(const ts_graph *g, int i, bool *trained);
 
 TS_API int ts_rank(const ts_value *v);
-TS_API int64_t ts_dim(const ts_value *v, int i); /* negative i counts from the end */
+TS_API int64_t ts_dim(const ts_value *v, int i); /* negative i counts from the end; 0: none such */
 TS_API ts_dtype ts_dtype_of(const ts_value *v);
 TS_API size_t ts_dtype_size(ts_dtype t);
 TS_API const char *ts_dtype_name(ts_dtype t);
@@ -258,11 +258,14 @@ TS_API ts_value *ts_expand_n(ts_value *x, int rank, const int64_t *dims);
 #define ts_expand(x, ...)  ts_expand_n(x, TS_DIMS_(__VA_ARGS__))
 TS_API ts_value *ts_flatten(ts_value *x, int start_dim);
 TS_API ts_value *ts_transpose(ts_value *x, int a, int b);
+/* x[start:end:step] along a dim. As in Python, a negative place counts from the end and one outside
+ * is the end (INT64_MAX: all of it); but nothing is empty, and step is positive. */
 TS_API ts_value *ts_slice(ts_value *x, int dim, int64_t start, int64_t end, int64_t step);
 TS_API ts_value *ts_concat(int n, ts_value *const *xs, int dim);
 TS_API ts_value *ts_stack(int n, ts_value *const *xs, int dim);
 /* Splits like torch.chunk: writes at most n values to out and returns how many, 0 on error. */
 TS_API int ts_chunk(ts_value *x, int n, int dim, ts_value **out);
+/* lo[i] values before and hi[i] after those of dim i. */
 TS_API ts_value *ts_pad(ts_value *x, int rank, const int64_t *lo, const int64_t *hi, double value);
 
 /* A loop: `body`, a graph with n inputs and n outputs of the same types, runs `count` times, fed
@@ -288,7 +291,8 @@ TS_API ts_value *ts_one_hot(ts_value *index, int64_t classes, ts_dtype t);
 TS_API ts_value *ts_softmax(ts_value *x, int dim);
 TS_API ts_value *ts_log_softmax(ts_value *x, int dim);
 TS_API ts_value *ts_dropout(ts_value *x, double p, bool training);
-/* softmax(q k^T / sqrt(d) + mask) v over the last two dims; mask may be NULL. */
+/* softmax(q k^T / sqrt(d) + mask) v over the last two dims; mask may be NULL, or bools that are
+ * true where there is something to see. */
 TS_API ts_value *ts_attention(ts_value *q, ts_value *k, ts_value *v, ts_value *mask);
 
 /* Uniform in [0,1) and standard normal; numbers depend on the seed, the node and the element only.
@@ -322,7 +326,8 @@ typedef struct ts_norm_options {
 /* ts_conv2d(x, "conv1", 32, 3, .padding = 1): x is [N, C, H, W], 3 the kernel, and options may
  * follow; weight and bias are conv1.weight, conv1.bias. The 1-d form takes [N, C, L], the 3-d one
  * [N, C, D, H, W]. ts_max_pool2d(x, 2, .stride = 1): 2 is the kernel. ts_batch_norm(x, "bn1"),
- * ts_layer_norm(x, "ln") and ts_group_norm(x, "gn", 4), where 4 is the groups, are alike. */
+ * ts_layer_norm(x, "ln"), over the last dim, and ts_group_norm(x, "gn", 4), where 4 is the groups,
+ * are alike. */
 #define ts_conv1d(x, name, out, ...)                                                               \
     ts_conv_layer(x, name, 1, out, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_conv_options, __VA_ARGS__))
 #define ts_conv2d(x, name, out, ...)                                                               \
@@ -343,6 +348,7 @@ typedef struct ts_norm_options {
 #define ts_layer_norm(x, ...)                                                                      \
     ts_layer_norm_layer(x, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_norm_options, __VA_ARGS__))
 
+/* Of the last dim, whatever stands before it. */
 TS_API ts_value *ts_linear(ts_value *x, const char *name, int64_t out);
 TS_API ts_value *ts_linear_no_bias(ts_value *x, const char *name, int64_t out);
 TS_API ts_value *ts_conv_layer(ts_value *x, const char *name, int spatial, int64_t out,

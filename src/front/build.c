@@ -609,10 +609,17 @@ ts_value *ts_transpose(ts_value *x, int a, int b)
     return ts_permute_n(x, rank, dims);
 }
 
+/* From the end when negative, and never outside. */
+static int64_t slice_place(int64_t i, int64_t size)
+{
+    return i < 0 ? TS_MAX(i + size, 0) : TS_MIN(i, size);
+}
+
 ts_value *ts_slice(ts_value *x, int dim, int64_t start, int64_t end, int64_t step)
 {
-    ts_attr attr[] = {ts_attr_i("dim", dim), ts_attr_i("start", start), ts_attr_i("end", end),
-                      ts_attr_i("step", step)};
+    int64_t size = ts_dim(x, dim);
+    ts_attr attr[] = {ts_attr_i("dim", dim), ts_attr_i("start", slice_place(start, size)),
+                      ts_attr_i("end", slice_place(end, size)), ts_attr_i("step", step)};
 
     return ts_make1(TS_OP(slice), x, step == 1 ? 3 : 4, attr);
 }

@@ -509,6 +509,8 @@ static void shapes_are_as_in_pytorch(void **state)
     assert_int_equal(ts_dim(ts_flatten(q, -2), -1), 6);
     assert_int_equal(ts_rank(ts_flatten(ts_scalar(g, TS_F32, 1), 0)), 1);
     assert_int_equal(ts_dim(ts_stack(2, (ts_value *[]){x, x}, -1), 2), 2);
+    assert_int_equal(ts_dim(ts_slice(q, 0, -2, INT64_MAX, 1), 0), 2);
+    assert_int_equal(ts_dim(ts_slice(q, 0, -100, -1, 1), 0), ts_dim(q, 0) - 1);
     assert_int_equal(ts_chunk(q, 4, 0, out), 3);
     assert_int_equal(ts_dim(out[2], 0), 1);
     assert_int_equal(ts_dim(ts_sum(x, 0, NULL, true), 1), 1);
