@@ -21,6 +21,10 @@
  *
  * What _new, _load and ts_compile give you, you free. Anything else belongs to its owner: a value
  * to its graph, an error to its thread.
+ *
+ * Any thread may call, and several at a time, with graphs and engines of their own: one of these is
+ * used by one thread at a time. An executable does not change; several threads may make engines of
+ * it.
  */
 #ifndef TESSERA_H
 #define TESSERA_H
