@@ -176,7 +176,7 @@ TS_API void ts_steps_end(ts_graph *g, int begin, int nresults, ts_value *const *
 #define TS_REST_OF_(type, first, ...) TS_OPTIONS_(type, __VA_ARGS__)
 #ifdef __cplusplus
 #define TS_DIMS_(...)                                                                              \
-    (int)std::initializer_list<int64_t>{__VA_ARGS__}.size(),                                       \
+    static_cast<int>(std::initializer_list<int64_t>{__VA_ARGS__}.size()),                          \
         std::initializer_list<int64_t>{__VA_ARGS__}.begin()
 #define TS_REST_(type, ...)    TS_REST_OF_(type, __VA_ARGS__, )
 #define TS_OPTIONS_(type, ...) ts_address_of_(type{__VA_ARGS__})
@@ -1235,6 +1235,7 @@ TS_API void ts_c_files_free(ts_c_files *f);
 /* clang-format off */
 #define TS_AT_(call) (ts_here(__FILE__, __LINE__), call)
 #define ts_apply(...)                 TS_AT_(ts_apply(__VA_ARGS__))
+#define ts_result(...)                TS_AT_(ts_result(__VA_ARGS__))
 #define ts_input_n(...)               TS_AT_(ts_input_n(__VA_ARGS__))
 #define ts_const_n(...)               TS_AT_(ts_const_n(__VA_ARGS__))
 #define ts_full_n(...)                TS_AT_(ts_full_n(__VA_ARGS__))
