@@ -444,12 +444,14 @@ typedef struct watcher {
 } watcher;
 
 /* A shell that removes the folder when this process ends without a word, by Ctrl-C or however it
- * is killed. In a group of its own, where a terminal's signals do not reach it. A compiler that
- * outlives us may write once more while it is removed. */
+ * is killed. A signal for all of us must not end it too, nor a terminal's before its trap is set:
+ * it is in a group of its own. A compiler that outlives us may write once more while it is removed.
+ */
 static watcher watch(char *folder)
 {
-    static char script[] = "read word || for i in 1 2 3 4 5; do rm -rf -- \"$0\" && exit; "
-                           "sleep 0.2; done";
+    static char script[] =
+        "trap '' INT TERM HUP; read word || for i in 1 2 3 4 5; do rm -rf -- \"$0\" && exit; "
+        "sleep 0.2; done";
     char *argv[] = {"sh", "-c", script, folder, NULL};
     watcher w = {.pid = -1, .line = -1};
     posix_spawn_file_actions_t files;
