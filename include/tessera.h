@@ -973,7 +973,8 @@ typedef enum ts_file_format {
  * dtype its name; a state dict's _metadata is left out. */
 TS_API ts_status ts_load(const char *path, ts_object **out);
 TS_API ts_status ts_load_memory(const void *data, size_t len, ts_object **out);
-/* The file is there whole or not at all: a save that fails leaves the one before as it was. */
+/* The file is there whole or not at all: a save that fails leaves the one before as it was. A link
+ * stays, and leads to the new file; a device or a pipe is refused. */
 TS_API ts_status ts_save(const ts_object *o, const char *path, ts_file_format format);
 
 /* --- data --------------------------------------------------------------------------------------
