@@ -21,6 +21,10 @@
  *
  * What _new, _load and ts_compile give you, you free. Anything else belongs to its owner: a value
  * to its graph, an error to its thread.
+ *
+ * Any thread may call, and several at a time, with graphs and engines of their own: one of these is
+ * used by one thread at a time. An executable does not change; several threads may make engines of
+ * it.
  */
 #ifndef TESSERA_H
 #define TESSERA_H
@@ -30,6 +34,11 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+#include <initializer_list>
+template <class T> const T *ts_address_of_(const T &options)
+{
+    return &options;
+}
 extern "C" {
 #endif
 
@@ -104,7 +113,7 @@ TS_API ts_status ts_graph_parse(const char *text, ts_graph **out);
 TS_API const char *ts_graph_state(const ts_graph *g, int i, bool *trained);
 
 TS_API int ts_rank(const ts_value *v);
-TS_API int64_t ts_dim(const ts_value *v, int i); /* negative i counts from the end */
+TS_API int64_t ts_dim(const ts_value *v, int i); /* negative i counts from the end; 0: none such */
 TS_API ts_dtype ts_dtype_of(const ts_value *v);
 TS_API size_t ts_dtype_size(ts_dtype t);
 TS_API const char *ts_dtype_name(ts_dtype t);
@@ -159,11 +168,27 @@ TS_API void ts_here(const char *file, int line);
 TS_API int ts_steps_begin(const ts_graph *g);
 TS_API void ts_steps_end(ts_graph *g, int begin, int nresults, ts_value *const *results);
 
+/* What the macros below make of their arguments: the number of dims and the dims, and options that
+ * live as long as the call. ISO C wants something for every "..." and between every pair of braces:
+ * the options' `unused`. C++ has no compound literals, and designators since C++20. */
+#define TS_FIRST_(...)                TS_FIRST_OF_(__VA_ARGS__, 0)
+#define TS_FIRST_OF_(first, ...)      first
+#define TS_REST_OF_(type, first, ...) TS_OPTIONS_(type, __VA_ARGS__)
+#ifdef __cplusplus
+#define TS_DIMS_(...)                                                                              \
+    static_cast<int>(std::initializer_list<int64_t>{__VA_ARGS__}.size()),                          \
+        std::initializer_list<int64_t>{__VA_ARGS__}.begin()
+#define TS_REST_(type, ...)    TS_REST_OF_(type, __VA_ARGS__, )
+#define TS_OPTIONS_(type, ...) ts_address_of_(type{__VA_ARGS__})
+#else
 #define TS_DIMS_(...)                                                                              \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[])                   \
     {                                                                                              \
         __VA_ARGS__                                                                                \
     }
+#define TS_REST_(type, ...)    TS_REST_OF_(type, __VA_ARGS__, .unused = 0)
+#define TS_OPTIONS_(type, ...) (&(type){__VA_ARGS__})
+#endif
 #define ts_input(g, name, t, ...)        ts_input_n(g, name, t, TS_DIMS_(__VA_ARGS__))
 #define ts_const(g, t, data, ...)        ts_const_n(g, t, data, TS_DIMS_(__VA_ARGS__))
 #define ts_full(g, t, value, ...)        ts_full_n(g, t, value, TS_DIMS_(__VA_ARGS__))
@@ -237,11 +262,14 @@ TS_API ts_value *ts_expand_n(ts_value *x, int rank, const int64_t *dims);
 #define ts_expand(x, ...)  ts_expand_n(x, TS_DIMS_(__VA_ARGS__))
 TS_API ts_value *ts_flatten(ts_value *x, int start_dim);
 TS_API ts_value *ts_transpose(ts_value *x, int a, int b);
+/* x[start:end:step] along a dim. As in Python, a negative place counts from the end and one outside
+ * is the end (INT64_MAX: all of it); but nothing is empty, and step is positive. */
 TS_API ts_value *ts_slice(ts_value *x, int dim, int64_t start, int64_t end, int64_t step);
 TS_API ts_value *ts_concat(int n, ts_value *const *xs, int dim);
 TS_API ts_value *ts_stack(int n, ts_value *const *xs, int dim);
 /* Splits like torch.chunk: writes at most n values to out and returns how many, 0 on error. */
 TS_API int ts_chunk(ts_value *x, int n, int dim, ts_value **out);
+/* lo[i] values before and hi[i] after those of dim i. */
 TS_API ts_value *ts_pad(ts_value *x, int rank, const int64_t *lo, const int64_t *hi, double value);
 
 /* A loop: `body`, a graph with n inputs and n outputs of the same types, runs `count` times, fed
@@ -267,7 +295,8 @@ TS_API ts_value *ts_one_hot(ts_value *index, int64_t classes, ts_dtype t);
 TS_API ts_value *ts_softmax(ts_value *x, int dim);
 TS_API ts_value *ts_log_softmax(ts_value *x, int dim);
 TS_API ts_value *ts_dropout(ts_value *x, double p, bool training);
-/* softmax(q k^T / sqrt(d) + mask) v over the last two dims; mask may be NULL. */
+/* softmax(q k^T / sqrt(d) + mask) v over the last two dims; mask may be NULL, or bools that are
+ * true where there is something to see. */
 TS_API ts_value *ts_attention(ts_value *q, ts_value *k, ts_value *v, ts_value *mask);
 
 /* Uniform in [0,1) and standard normal; numbers depend on the seed, the node and the element only.
@@ -284,37 +313,46 @@ typedef struct ts_conv_options {
     int stride, padding, dilation, groups; /* 0 means PyTorch's default: 1, 0, 1, 1 */
     int output_padding;                    /* transposed only                       */
     bool no_bias;
+    bool unused; /* for the macros below */
 } ts_conv_options;
 typedef struct ts_pool_options {
     int stride, padding; /* stride 0: the kernel */
     bool ceil_mode, exclude_pad;
+    bool unused; /* for the macros below */
 } ts_pool_options;
 typedef struct ts_norm_options {
     double eps, momentum; /* 0: 1e-5 and 0.1 */
     bool no_affine;
     bool inference; /* batch norm: use the running statistics and do not update them */
+    bool unused;    /* for the macros below */
 } ts_norm_options;
 
-#define TS_OPT_(type, ...) (&(type){__VA_ARGS__})
-/* ts_conv2d(x, "conv1", 32, 3, .padding = 1): x is [N, C, H, W]; weight and bias are conv1.weight,
- * conv1.bias. The 1-d form takes [N, C, L], the 3-d one [N, C, D, H, W]. */
-#define ts_conv1d(x, name, out, k, ...)                                                            \
-    ts_conv_layer(x, name, 1, out, k, TS_OPT_(ts_conv_options, __VA_ARGS__))
-#define ts_conv2d(x, name, out, k, ...)                                                            \
-    ts_conv_layer(x, name, 2, out, k, TS_OPT_(ts_conv_options, __VA_ARGS__))
-#define ts_conv3d(x, name, out, k, ...)                                                            \
-    ts_conv_layer(x, name, 3, out, k, TS_OPT_(ts_conv_options, __VA_ARGS__))
-#define ts_conv_transpose2d(x, name, out, k, ...)                                                  \
-    ts_conv_transpose_layer(x, name, 2, out, k, TS_OPT_(ts_conv_options, __VA_ARGS__))
-#define ts_max_pool2d(x, k, ...) ts_max_pool(x, 2, k, TS_OPT_(ts_pool_options, __VA_ARGS__))
-#define ts_avg_pool2d(x, k, ...) ts_avg_pool(x, 2, k, TS_OPT_(ts_pool_options, __VA_ARGS__))
-#define ts_batch_norm(x, name, ...)                                                                \
-    ts_batch_norm_layer(x, name, TS_OPT_(ts_norm_options, __VA_ARGS__))
-#define ts_group_norm(x, name, groups, ...)                                                        \
-    ts_group_norm_layer(x, name, groups, TS_OPT_(ts_norm_options, __VA_ARGS__))
-#define ts_layer_norm(x, name, ...)                                                                \
-    ts_layer_norm_layer(x, name, TS_OPT_(ts_norm_options, __VA_ARGS__))
+/* ts_conv2d(x, "conv1", 32, 3, .padding = 1): x is [N, C, H, W], 3 the kernel, and options may
+ * follow; weight and bias are conv1.weight, conv1.bias. The 1-d form takes [N, C, L], the 3-d one
+ * [N, C, D, H, W]. ts_max_pool2d(x, 2, .stride = 1): 2 is the kernel. ts_batch_norm(x, "bn1"),
+ * ts_layer_norm(x, "ln"), over the last dim, and ts_group_norm(x, "gn", 4), where 4 is the groups,
+ * are alike. */
+#define ts_conv1d(x, name, out, ...)                                                               \
+    ts_conv_layer(x, name, 1, out, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_conv_options, __VA_ARGS__))
+#define ts_conv2d(x, name, out, ...)                                                               \
+    ts_conv_layer(x, name, 2, out, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_conv_options, __VA_ARGS__))
+#define ts_conv3d(x, name, out, ...)                                                               \
+    ts_conv_layer(x, name, 3, out, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_conv_options, __VA_ARGS__))
+#define ts_conv_transpose2d(x, name, out, ...)                                                     \
+    ts_conv_transpose_layer(x, name, 2, out, TS_FIRST_(__VA_ARGS__),                               \
+                            TS_REST_(ts_conv_options, __VA_ARGS__))
+#define ts_max_pool2d(x, ...)                                                                      \
+    ts_max_pool(x, 2, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_pool_options, __VA_ARGS__))
+#define ts_avg_pool2d(x, ...)                                                                      \
+    ts_avg_pool(x, 2, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_pool_options, __VA_ARGS__))
+#define ts_batch_norm(x, ...)                                                                      \
+    ts_batch_norm_layer(x, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_norm_options, __VA_ARGS__))
+#define ts_group_norm(x, name, ...)                                                                \
+    ts_group_norm_layer(x, name, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_norm_options, __VA_ARGS__))
+#define ts_layer_norm(x, ...)                                                                      \
+    ts_layer_norm_layer(x, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_norm_options, __VA_ARGS__))
 
+/* Of the last dim, whatever stands before it. */
 TS_API ts_value *ts_linear(ts_value *x, const char *name, int64_t out);
 TS_API ts_value *ts_linear_no_bias(ts_value *x, const char *name, int64_t out);
 TS_API ts_value *ts_conv_layer(ts_value *x, const char *name, int spatial, int64_t out,
@@ -345,20 +383,24 @@ typedef struct ts_loss_options {
     double label_smoothing; /* cross-entropy */
     double beta;            /* smooth_l1; 0 means 1 */
     bool log_target;        /* kl_div */
+    bool unused;            /* for the macros below */
 } ts_loss_options;
-/* A class is a number from 0 to C - 1. Nobody looks at them while a run goes on: one outside,
- * unless it is ignore_index, makes the loss NaN, and its sample adds nothing to the gradient. */
-#define ts_nll_loss(x, t, ...)      ts_nll_loss_o(x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
-#define ts_cross_entropy(x, t, ...) ts_cross_entropy_o(x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
-#define ts_mse_loss(x, t, ...)      ts_loss_o("mse_loss", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
-#define ts_l1_loss(x, t, ...)       ts_loss_o("l1_loss", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
-#define ts_smooth_l1_loss(x, t, ...)                                                               \
-    ts_loss_o("smooth_l1_loss", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
-#define ts_bce_loss(x, t, ...)                                                                     \
-    ts_loss_o("binary_cross_entropy", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
-#define ts_bce_with_logits(x, t, ...)                                                              \
-    ts_loss_o("binary_cross_entropy_with_logits", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
-#define ts_kl_div(x, t, ...) ts_loss_o("kl_div", x, t, TS_OPT_(ts_loss_options, __VA_ARGS__))
+/* ts_cross_entropy(scores, labels, .label_smoothing = 0.1): what is predicted, the target, and
+ * options. A class is a number from 0 to C - 1. Nobody looks at them while a run goes on: one
+ * outside, unless it is ignore_index, makes the loss NaN, and its sample adds nothing to the
+ * gradient. */
+#define TS_LOSS_(op, x, ...)                                                                       \
+    ts_loss_o(op, x, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_loss_options, __VA_ARGS__))
+#define ts_nll_loss(x, ...)                                                                        \
+    ts_nll_loss_o(x, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_loss_options, __VA_ARGS__))
+#define ts_cross_entropy(x, ...)                                                                   \
+    ts_cross_entropy_o(x, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_loss_options, __VA_ARGS__))
+#define ts_mse_loss(x, ...)        TS_LOSS_("mse_loss", x, __VA_ARGS__)
+#define ts_l1_loss(x, ...)         TS_LOSS_("l1_loss", x, __VA_ARGS__)
+#define ts_smooth_l1_loss(x, ...)  TS_LOSS_("smooth_l1_loss", x, __VA_ARGS__)
+#define ts_bce_loss(x, ...)        TS_LOSS_("binary_cross_entropy", x, __VA_ARGS__)
+#define ts_bce_with_logits(x, ...) TS_LOSS_("binary_cross_entropy_with_logits", x, __VA_ARGS__)
+#define ts_kl_div(x, ...)          TS_LOSS_("kl_div", x, __VA_ARGS__)
 TS_API ts_value *ts_nll_loss_o(ts_value *logp, ts_value *target, const ts_loss_options *o);
 TS_API ts_value *ts_cross_entropy_o(ts_value *logits, ts_value *target, const ts_loss_options *o);
 TS_API ts_value *ts_loss_o(const char *op, ts_value *x, ts_value *target, const ts_loss_options *o);
@@ -693,9 +735,10 @@ typedef struct ts_run_options {
  * has another program than process 0. */
 TS_API ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_engine **out);
 TS_API void ts_engine_free(ts_engine *e);
-/* One call: D device iterations of A micro-batches. in[i] points to D*A micro-batches of input i,
- * out[i] takes what the output mode returns of output i (NULL: not wanted). The loss, if any,
- * is the last output. Allocates nothing. */
+/* One call: D device iterations of A micro-batches for each of R replicas. in[i] points to D*A*R
+ * micro-batches of input i, in this order: a micro-batch for each replica, then the next for each.
+ * out[i] takes what the output mode returns of output i, ts_engine_slots() micro-batches in the
+ * same order (NULL: not wanted). The loss, if any, is the last output. Allocates nothing. */
 TS_API ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out);
 /* When the last run took the inputs of each micro-batch, had computed it, and had given its outputs
  * to the caller: seconds of the monotonic clock. One row for each of the D*A micro-batches, zeros
@@ -704,7 +747,8 @@ typedef struct ts_times {
     double begun, computed, given;
 } ts_times;
 TS_API const ts_times *ts_engine_times(const ts_engine *e, int *count);
-/* How many micro-batch results a run returns for each output. */
+/* How many micro-batch results a run returns for each output, those of all replicas counted: R for
+ * Final and Sum, D*A*R for All, D/N*A*R for EveryN. */
 TS_API int ts_engine_slots(const ts_engine *e);
 /* State by name, in PyTorch's layout: weights, buffers, "fc.weight.momentum", "lr", ... */
 TS_API ts_status ts_engine_read(const ts_engine *e, const char *name, void *data, size_t bytes);
@@ -929,7 +973,8 @@ typedef enum ts_file_format {
  * dtype its name; a state dict's _metadata is left out. */
 TS_API ts_status ts_load(const char *path, ts_object **out);
 TS_API ts_status ts_load_memory(const void *data, size_t len, ts_object **out);
-/* The file is there whole or not at all: a save that fails leaves the one before as it was. */
+/* The file is there whole or not at all: a save that fails leaves the one before as it was. A link
+ * stays, and leads to the new file; a device or a pipe is refused. */
 TS_API ts_status ts_save(const ts_object *o, const char *path, ts_file_format format);
 
 /* --- data --------------------------------------------------------------------------------------
@@ -1130,8 +1175,8 @@ TS_API void ts_csv_close(ts_csv *c);
  *   Epochs:  40%|████      | 2/5 [00:03<00:05,  1.71s/it, loss=0.345]
  *
  * One opened while others are open is drawn below them. Nothing is shown when stderr is no
- * terminal; TESSERA_PROGRESS=1 shows bars always, TESSERA_PROGRESS=0 never. A NULL bar is allowed
- * everywhere. */
+ * terminal or a dumb one (TERM); TESSERA_PROGRESS=1 shows bars always, TESSERA_PROGRESS=0 never. A
+ * NULL bar is allowed everywhere. */
 typedef struct ts_bar ts_bar;
 typedef struct ts_bar_options {
     const char *label;
@@ -1191,6 +1236,7 @@ TS_API void ts_c_files_free(ts_c_files *f);
 /* clang-format off */
 #define TS_AT_(call) (ts_here(__FILE__, __LINE__), call)
 #define ts_apply(...)                 TS_AT_(ts_apply(__VA_ARGS__))
+#define ts_result(...)                TS_AT_(ts_result(__VA_ARGS__))
 #define ts_input_n(...)               TS_AT_(ts_input_n(__VA_ARGS__))
 #define ts_const_n(...)               TS_AT_(ts_const_n(__VA_ARGS__))
 #define ts_full_n(...)                TS_AT_(ts_full_n(__VA_ARGS__))

@@ -65,7 +65,7 @@ static ts_status check_results(const ts_graph *g, const ts_options *opt)
         return TS_OK;
     ts_fail(TS_ERR_ARG, "nothing comes out of the graph '%s': it has no output and no loss",
             g->name);
-    ts_error_hint("mark what a run should return with ts_output()");
+    ts_error_hint("mark what a run should return with ts_output(); a NULL value marks nothing");
     return TS_ERR_ARG;
 }
 

@@ -102,7 +102,8 @@ static int run(void)
     if (ts_cache_folder(NULL, folder, sizeof(folder)))
         return failed();
     if (!folder[0])
-        return failure("the cache is turned off: TESSERA_CACHE_DIR or POPTORCH_CACHE_DIR is empty");
+        return failure("the cache is turned off: TESSERA_CACHE_DIR or POPTORCH_CACHE_DIR is empty, "
+                       "or there is no HOME");
     if (!strcmp(args.action, "path")) {
         printf("%s\n", folder);
         return TOOL_OK;

@@ -35,10 +35,14 @@ static void visible_commands(void)
 
 /* --- bash --- */
 
+/* A line of what compgen prints for each word: names may have blanks and stars in them. */
+#define BASH_WORDS     "mapfile -t COMPREPLY < <(compgen "
+#define BASH_WORDS_END "\" -- \"$cur\")"
+
 /* The words that can stand for the value of an option or argument. */
 static void bash_value(const command *c, const option *o)
 {
-    printf("COMPREPLY=($(compgen ");
+    printf(BASH_WORDS);
     if (o->takes == TAKES_FOLDER)
         printf("-d ");
     if (o->takes == TAKES_FILE || has_names(o))
@@ -50,7 +54,7 @@ static void bash_value(const command *c, const option *o)
         visible_commands();
     else if (o->choice)
         printf("%s", o->choice);
-    printf("\" -- \"$cur\"))");
+    printf(BASH_WORDS_END);
 }
 
 static void bash_options(const command *c)
@@ -64,11 +68,11 @@ static void bash_options(const command *c)
             bash_value(c, o);
             printf("; return ;;\n");
         }
-    printf("        esac\n        case \"$cur\" in\n        -*) COMPREPLY=($(compgen -W \"--help");
+    printf("        esac\n        case \"$cur\" in\n        -*) " BASH_WORDS "-W \"--help");
     for (int i = 0; (o = option_at(c, i)); i++)
         if (!o->argument)
             printf(" --%s", o->name);
-    printf("\" -- \"$cur\")); return ;;\n        esac\n");
+    printf(BASH_WORDS_END "; return ;;\n        esac\n");
     for (int i = 0; (o = option_at(c, i)); i++)
         if (o->argument) {
             printf("        ");
@@ -84,9 +88,9 @@ static void bash(void)
            "_tessera()\n{\n"
            "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
            "    COMPREPLY=()\n"
-           "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        COMPREPLY=($(compgen -W \"");
+           "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        " BASH_WORDS "-W \"");
     visible_commands();
-    printf(" --help --version\" -- \"$cur\"))\n        return\n    fi\n"
+    printf(" --help --version" BASH_WORDS_END "\n        return\n    fi\n"
            "    case \"${COMP_WORDS[1]}\" in\n");
     for (int i = 0; commands[i]; i++)
         if (!commands[i]->hidden)

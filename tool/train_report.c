@@ -118,6 +118,22 @@ static const char *optimizer_words(const ts_optimizer *o, char *out, size_t size
     return out;
 }
 
+/* Of the net as the data needs it, which may have other sizes than its description. */
+static int64_t parameters(const run *r)
+{
+    ts_model_options o = {.rank = r->sample.rank, .dims = r->sample.dims, .classes = r->classes};
+    ts_model_layer *layers;
+    int64_t sum = 0;
+    int n;
+
+    if (ts_model_layers(r->model, &o, &layers, &n))
+        return 0;
+    for (int i = 0; i < n; i++)
+        sum += layers[i].parameters;
+    free(layers);
+    return sum;
+}
+
 static void start_words(const run *r, int64_t count, int64_t dropped)
 {
     char shape[128], optimizer[256], more[128] = "";
@@ -127,7 +143,7 @@ static void start_words(const run *r, int64_t count, int64_t dropped)
     say("%s: %" PRId64 " samples of %s in %d classes%s", asked.data, count,
         shape_text(r->sample.rank, r->sample.dims, shape, sizeof(shape)), r->classes, more);
     say("%s: %" PRId64 " parameters; %s; batch size %" PRId64 ", %" PRId64 " epochs, seed %" PRId64,
-        ts_model_name(r->model), ts_model_parameters(r->model),
+        ts_model_name(r->model), parameters(r),
         optimizer_words(&r->optimizer, optimizer, sizeof(optimizer)), asked.batch, asked.epochs,
         asked.seed);
     if (dropped)
@@ -149,7 +165,7 @@ void report_start(const run *r, bool resumed)
         event_int("dropped", dropped);
         event_int("classes", r->classes);
         event_text("model", ts_model_name(r->model));
-        event_int("parameters", ts_model_parameters(r->model));
+        event_int("parameters", parameters(r));
         event_text("optimizer", chosen.optimizer);
         event_real("lr", r->optimizer.hyper.lr);
         event_int("batch_size", asked.batch);

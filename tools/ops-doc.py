@@ -126,9 +126,9 @@ NOTES = {
         "conv_bias": ("x, w, optional b [O]", "as conv", "w and b are cast to x's dtype"),
         "conv_transpose": ("x [N, C, ..], w [C, O/groups, ..], optional b [O]",
                            "as conv, and `output_padding` (0)", ""),
-        "attention": ("q [.., T, d], k [.., S, d], v [.., S, e], optional mask added to the scores",
-                      "`scale` (1 / sqrt d)", "`scaled_dot_product_attention` without dropout; the mask is added, "
-                      "so a mask of bools must be made into 0 and -inf"),
+        "attention": ("q [.., T, d], k [.., S, d], v [.., S, e], optional mask",
+                      "`scale` (1 / sqrt d)", "`scaled_dot_product_attention` without dropout; a mask of "
+                      "numbers is added to the scores, one of bools is true where to look"),
     },
     "Pooling and resizing: x [N, C, ..], 1 to 3 spatial dims": {
         "max_pool": ("x", "`kernel`, `stride` (kernel), `padding` (0), `ceil_mode` (0)",

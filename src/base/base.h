@@ -83,7 +83,7 @@ ts_status ts_file_append(int fd, const char *path, const void *data, size_t len)
 typedef struct ts_file_out {
     int fd;
     const char *path;
-    char temp[4096];
+    char target[4096], temp[4096]; /* the file that path leads to, and what becomes it */
 } ts_file_out;
 ts_status ts_file_begin(ts_file_out *f, const char *path);
 ts_status ts_file_put(ts_file_out *f, const void *data, size_t len);

@@ -81,16 +81,30 @@ static void sync_folder(const char *path)
     }
 }
 
-ts_status ts_file_begin(ts_file_out *f, const char *path)
+/* A file that becomes `target`, whatever that is now. */
+static ts_status begin(ts_file_out *f)
 {
-    f->path = path;
-    if ((size_t)snprintf(f->temp, sizeof(f->temp), "%s.%ld.XXXXXX", path, (long)getpid()) >=
+    if ((size_t)snprintf(f->temp, sizeof(f->temp), "%s.%ld.XXXXXX", f->target, (long)getpid()) >=
         sizeof(f->temp))
-        return ts_fail(TS_ERR_FILE, "the path %.60s... is too long", path);
+        return ts_fail(TS_ERR_FILE, "the path %.60s... is too long", f->path);
     f->fd = ts_fault("create") ? -1 : mkostemp(f->temp, O_CLOEXEC);
     if (f->fd < 0)
-        return ts_fail(TS_ERR_FILE, "cannot create a file beside %s: %s", path, strerror(errno));
+        return ts_fail(TS_ERR_FILE, "cannot create a file beside %s: %s", f->path, strerror(errno));
     return TS_OK;
+}
+
+/* The user's: a link stays, and the file it leads to is replaced; a device, a pipe or a folder is
+ * nothing that a file may take the place of. */
+ts_status ts_file_begin(ts_file_out *f, const char *path)
+{
+    struct stat st;
+
+    f->path = path;
+    if (!stat(path, &st) && !S_ISREG(st.st_mode))
+        return ts_fail(TS_ERR_FILE, "%s is not a regular file", path);
+    if (!realpath(path, f->target))
+        snprintf(f->target, sizeof(f->target), "%s", path);
+    return begin(f);
 }
 
 ts_status ts_file_end(ts_file_out *f, unsigned mode, ts_status s)
@@ -101,21 +115,13 @@ ts_status ts_file_end(ts_file_out *f, unsigned mode, ts_status s)
         s = ts_fail(TS_ERR_FILE, "cannot set the mode of %s: %s", f->path, strerror(errno));
     if (close(f->fd) && !s)
         s = ts_fail(TS_ERR_FILE, "cannot close %s: %s", f->path, strerror(errno));
-    if (!s && (ts_fault("rename") || rename(f->temp, f->path)))
+    if (!s && (ts_fault("rename") || rename(f->temp, f->target)))
         s = ts_fail(TS_ERR_FILE, "cannot rename to %s: %s", f->path, strerror(errno));
     if (s)
         unlink(f->temp);
     else
-        sync_folder(f->path);
+        sync_folder(f->target);
     return s;
-}
-
-static ts_status write_file(const char *path, const void *data, size_t len, mode_t mode)
-{
-    ts_file_out f;
-
-    TS_TRY(ts_file_begin(&f, path));
-    return ts_file_end(&f, mode, ts_file_put(&f, data, len));
 }
 
 /* Leaves errno as it is when it is not. */
@@ -149,7 +155,10 @@ ts_status ts_file_mkdirs(const char *path)
 
 ts_status ts_file_write(const char *path, const void *data, size_t len)
 {
-    return write_file(path, data, len, 0644);
+    ts_file_out f;
+
+    TS_TRY(ts_file_begin(&f, path));
+    return ts_file_end(&f, 0644, ts_file_put(&f, data, len));
 }
 
 ts_status ts_file_append(int fd, const char *path, const void *data, size_t len)
@@ -164,7 +173,11 @@ ts_status ts_file_append(int fd, const char *path, const void *data, size_t len)
 
 ts_status ts_file_write_private(const char *path, const void *data, size_t len)
 {
-    return write_file(path, data, len, 0600);
+    ts_file_out f = {.path = path};
+
+    snprintf(f.target, sizeof(f.target), "%s", path);
+    TS_TRY(begin(&f));
+    return ts_file_end(&f, 0600, ts_file_put(&f, data, len));
 }
 
 ts_status ts_file_temp_folder(char *path, size_t size)

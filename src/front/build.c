@@ -341,6 +341,20 @@ static int read_attrs(ts_arena *a, const char *format, va_list ap, ts_attr *attr
     return n;
 }
 
+static void *no_op(ts_graph *g, const char *name)
+{
+    const char **names = NULL, *near, *hint = "doc/ops.md has all of them";
+    int n = 0;
+
+    for (const ts_op *op; (op = ts_op_at(n));)
+        TS_PUSH(g->arena, names, n, op->name);
+    near = ts_nearest(name, names, n);
+    if (near)
+        hint = ts_arena_printf(g->arena, "did you mean '%s'? %s", near, hint);
+    return ts_graph_refuse(g, TS_ERR_UNSUPPORTED, hint, "there is no op '%s'",
+                           name ? name : "NULL");
+}
+
 ts_value *ts_apply(ts_graph *g, const char *name, int nin, ts_value *const *in, const char *attrs,
                    ...)
 {
@@ -352,8 +366,7 @@ ts_value *ts_apply(ts_graph *g, const char *name, int nin, ts_value *const *in, 
     if (!g || g->status)
         return NULL;
     if (!op)
-        return ts_graph_refuse(g, TS_ERR_UNSUPPORTED, "doc/ops.md has all of them",
-                               "there is no op '%s'", name ? name : "NULL");
+        return no_op(g, name);
     if (!strcmp(name, "const"))
         return ts_graph_refuse(g, TS_ERR_ARG, NULL, "a const needs its data: ts_const_n");
     if (nin < 0 || (nin && !in))
@@ -372,7 +385,12 @@ ts_value *ts_apply(ts_graph *g, const char *name, int nin, ts_value *const *in, 
 
 ts_value *ts_result(ts_value *v, int i)
 {
-    return v && v->node && i >= 0 && i < v->node->nout ? v->node->out[i] : NULL;
+    if (!v || v->graph->status)
+        return NULL;
+    if (!v->node || i < 0 || i >= v->node->nout)
+        return ts_graph_refuse(v->graph, TS_ERR_ARG, NULL, "there is no result %d of %s", i,
+                               v->node ? v->node->op->name : "an input or a parameter");
+    return v->node->out[i];
 }
 
 /* --- pointwise --- */
@@ -591,10 +609,17 @@ ts_value *ts_transpose(ts_value *x, int a, int b)
     return ts_permute_n(x, rank, dims);
 }
 
+/* From the end when negative, and never outside. */
+static int64_t slice_place(int64_t i, int64_t size)
+{
+    return i < 0 ? TS_MAX(i + size, 0) : TS_MIN(i, size);
+}
+
 ts_value *ts_slice(ts_value *x, int dim, int64_t start, int64_t end, int64_t step)
 {
-    ts_attr attr[] = {ts_attr_i("dim", dim), ts_attr_i("start", start), ts_attr_i("end", end),
-                      ts_attr_i("step", step)};
+    int64_t size = ts_dim(x, dim);
+    ts_attr attr[] = {ts_attr_i("dim", dim), ts_attr_i("start", slice_place(start, size)),
+                      ts_attr_i("end", slice_place(end, size)), ts_attr_i("step", step)};
 
     return ts_make1(TS_OP(slice), x, step == 1 ? 3 : 4, attr);
 }

@@ -20,13 +20,21 @@ static ts_status check_options(const ts_model *m, const ts_model_options *o)
         ts_error_hint("end its description with a line such as 'loss cross_entropy'");
         return TS_ERR_ARG;
     }
-    if (o->classes && o->classes != m->classes && !m->uses_classes) {
-        ts_fail(TS_ERR_ARG, "the model '%s' cannot be made for %lld classes: its size is fixed",
-                m->name, (long long)o->classes);
-        ts_error_hint("write 'classes' as the size of its last layer, and 'classes N' at the top");
-        return TS_ERR_ARG;
-    }
     return TS_OK;
+}
+
+/* Where no size follows the classes that are asked for, there must be as many. */
+static ts_status check_classes(const ts_model *m, const ts_model_options *o, const ts_graph *g)
+{
+    const ts_value *scores = g->outputs[0];
+
+    if (!o->classes || o->classes == m->classes || m->uses_classes ||
+        (ts_rank(scores) > 1 && ts_dim(scores, 1) == o->classes))
+        return TS_OK;
+    ts_fail(TS_ERR_ARG, "the model '%s' cannot be made for %lld classes: its size is fixed",
+            m->name, (long long)o->classes);
+    ts_error_hint("write 'classes' as the size of its last layer, and 'classes N' at the top");
+    return TS_ERR_ARG;
 }
 
 /* The batch, then the sizes of a sample: those asked for, or the description's. */
@@ -106,7 +114,8 @@ ts_status ts_model_build(const ts_model *m, const ts_model_options *o, bool mark
     b->classes = o->classes ? o->classes : m->classes;
     b->training = o->training;
     make_lines(m, b, mark);
-    return ts_graph_check(b->g);
+    TS_TRY(ts_graph_check(b->g));
+    return check_classes(m, o, b->g);
 }
 
 ts_status ts_model_graph(const ts_model *m, const ts_model_options *o, ts_graph **out)

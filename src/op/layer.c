@@ -150,7 +150,15 @@ ts_status ts_expand_conv_transpose(ts_graph *g, const ts_node *n, ts_value *cons
     return g->status;
 }
 
-/* q, k, v [.., T, d] [, mask added to the scores] */
+/* What is added to the scores: a mask of bools says where to look, one of numbers is it already. */
+static ts_value *added_mask(ts_graph *g, ts_value *mask, ts_dtype t)
+{
+    return mask->type.dtype == TS_BOOL
+               ? ts_where(mask, ts_scalar(g, t, 0), ts_scalar(g, t, -INFINITY))
+               : mask;
+}
+
+/* q, k, v [.., T, d] [, mask] */
 ts_status ts_expand_attention(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
     ts_value *q, *s;
@@ -168,7 +176,7 @@ ts_status ts_expand_attention(ts_graph *g, const ts_node *n, ts_value *const *in
     scale = ts_attr_float(n, "scale", 1 / sqrt((double)q->type.dim[r - 1]));
     s = ts_mul_scalar(ts_matmul(q, ts_transpose(in[1], r - 2, r - 1)), scale);
     if (n->nin > 3)
-        s = ts_add(s, in[3]);
+        s = ts_add(s, added_mask(g, in[3], q->type.dtype));
     out[0] = ts_matmul(ts_softmax(s, -1), in[2]);
     return g->status;
 }

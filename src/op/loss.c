@@ -33,13 +33,22 @@ static ts_status check_weight(const ts_node *n, ts_value *const *in, int i)
     return TS_OK;
 }
 
+static ts_status other_shape(const ts_node *n, const ts_value *x, const ts_value *t)
+{
+    ts_arena *a = ts_arena_new();
+
+    ts_fail_at(n, TS_ERR_SHAPE, "%s needs an input and a target of the same shape, got %s and %s",
+               n->op->name, ts_type_text(a, &x->type), ts_type_text(a, &t->type));
+    ts_arena_free(a);
+    return TS_ERR_SHAPE;
+}
+
 static ts_status check_same(const ts_node *n, ts_value *const *in)
 {
     for (int i = 2; i < n->nin; i++)
         TS_TRY(check_weight(n, in, i));
     if (!ts_type_same_shape(&in[0]->type, &in[1]->type))
-        return ts_fail_at(n, TS_ERR_SHAPE, "%s needs an input and a target of the same shape",
-                          n->op->name);
+        return other_shape(n, in[0], in[1]);
     if (!ts_dtype_is_float(in[0]->type.dtype))
         return ts_fail_at(n, TS_ERR_TYPE, "%s needs floats, got %s", n->op->name,
                           ts_dtype_name(in[0]->type.dtype));

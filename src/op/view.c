@@ -21,6 +21,9 @@ ts_status ts_infer_reshape(ts_node *n)
         t.dim[i] = shape[i];
         if (shape[i] == -1 && hole < 0)
             hole = i;
+        else if (shape[i] == -1)
+            return ts_fail_at(n, TS_ERR_SHAPE, "reshape to size -1 in dims %d and %d; one may be",
+                              hole, i);
         else if (shape[i] <= 0 || shape[i] > TS_MAX_COUNT / want)
             return ts_fail_at(n, TS_ERR_SHAPE, "reshape to size %ld in dim %d", (long)shape[i], i);
         else

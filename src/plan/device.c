@@ -286,7 +286,6 @@ static void find_sections(devices *x)
                 x->level[k] != s->level)
                 continue;
             y->section = i;
-            s->seconds += seconds(y);
             place[k] = n;
             sorted[n++] = y;
         }
@@ -303,13 +302,17 @@ static void find_sections(devices *x)
 
 void ts_plan_renumber(ts_program *p)
 {
-    for (int i = 0; i < p->pipe.nsections; i++)
+    for (int i = 0; i < p->pipe.nsections; i++) {
         p->pipe.sections[i].count = 0;
+        p->pipe.sections[i].seconds = 0;
+    }
     for (int k = 0; k < p->nkernels; k++) {
         ts_kernel *y = p->kernels[k];
         ts_section *s = &p->pipe.sections[y->section];
         if (!s->count++)
             s->first = k;
+        if (!y->load && !y->store)
+            s->seconds += seconds(y);
         y->index = k;
         for (int r = 0; r < y->nroots && !y->copy && !y->load && !y->again; r++)
             p->place[y->roots[r]->id].kernel = k;

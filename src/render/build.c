@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -154,6 +155,12 @@ static bool failed(const ending *e)
     return e->status || e->signal || e->start_errno;
 }
 
+/* Somebody stopped it; there is nothing wrong with the source. */
+static bool interrupted(const ending *e)
+{
+    return e->signal == SIGINT || e->signal == SIGTERM || e->signal == SIGHUP;
+}
+
 /* Starts `argv` with its output in log_path, or to the descriptor `out`. Returns its id, or fails
  * with e->start_errno. */
 static pid_t start(char **argv, char **env, const char *log_path, int out, ending *e)
@@ -271,6 +278,8 @@ static ts_status report(ts_arena *a, const ts_options *opt, const ending *e, con
     else
         ts_fail(TS_ERR_COMPILER, "the C compiler '%s' failed with status %d: %s", compiler(opt),
                 e->status, first_error(a, log_path));
+    if (interrupted(e))
+        return TS_ERR_COMPILER;
     ts_error_hint("the source is kept in %s, its messages in %s", c_path, log_path);
     return TS_ERR_COMPILER;
 }
@@ -347,7 +356,7 @@ static ts_status judge(job *j, const ending *e, const char *c_path)
 {
     if (!failed(e))
         return TS_OK;
-    j->keep = j->keep || !e->start_errno;
+    j->keep = j->keep || (!e->start_errno && !interrupted(e));
     return report(j->a, j->opt, e, c_path, j->log_path);
 }
 
@@ -427,6 +436,66 @@ static ts_status compile_job(job *j, const char *so_path)
     return judge(j, &e, c_path);
 }
 
+/* --- the folder --- */
+
+typedef struct watcher {
+    pid_t pid; /* -1: there is none */
+    int line;  /* closes with this process */
+} watcher;
+
+/* A shell that removes the folder when this process ends without a word, by Ctrl-C or however it
+ * is killed. A signal for all of us must not end it too, nor a terminal's before its trap is set:
+ * it is in a group of its own. A compiler that outlives us may write once more while it is removed.
+ */
+static watcher watch(char *folder)
+{
+    static char script[] =
+        "trap '' INT TERM HUP; read word || for i in 1 2 3 4 5; do rm -rf -- \"$0\" && exit; "
+        "sleep 0.2; done";
+    char *argv[] = {"sh", "-c", script, folder, NULL};
+    watcher w = {.pid = -1, .line = -1};
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t how;
+    int ends[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
+        return w;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, ends[1], 0);
+    posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_adddup2(&files, 1, 2);
+    posix_spawnattr_init(&how);
+    posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP);
+    if (posix_spawn(&w.pid, "/bin/sh", &files, &how, argv, environ))
+        w.pid = -1;
+    posix_spawnattr_destroy(&how);
+    posix_spawn_file_actions_destroy(&files);
+    close(ends[1]);
+    w.line = ends[0];
+    return w;
+}
+
+static void unwatch(const watcher *w)
+{
+    if (w->line >= 0) {
+        (void)!send(w->line, "\n", 1, MSG_NOSIGNAL);
+        close(w->line);
+    }
+    if (w->pid >= 0)
+        wait_for(w->pid);
+}
+
+/* A compiler that says it is done and made nothing is one that failed. */
+static ts_status take_object(const job *j, const char *so_path, char **object, size_t *bytes)
+{
+    if (!access(so_path, F_OK))
+        return ts_file_read(so_path, object, bytes);
+    ts_fail(TS_ERR_COMPILER, "the C compiler '%s' made no file, and said it was done",
+            compiler(j->opt));
+    ts_error_hint("name another one in TESSERA_CC");
+    return TS_ERR_COMPILER;
+}
+
 ts_status ts_cc_build(const ts_source *src, const ts_options *opt, char **object, size_t *bytes)
 {
     job j = {.a = ts_arena_new(), .src = src, .opt = opt};
@@ -435,14 +504,16 @@ ts_status ts_cc_build(const ts_source *src, const ts_options *opt, char **object
 
     if (!s) {
         const char *so_path = ts_arena_printf(j.a, "%s/step.so", folder);
+        watcher w = watch(folder);
         j.folder = folder;
         j.log_path = ts_arena_printf(j.a, "%s/cc.log", folder);
         cut(&j);
         s = compile_job(&j, so_path);
         if (!s)
-            s = ts_file_read(so_path, object, bytes);
+            s = take_object(&j, so_path, object, bytes);
         if (!j.keep)
             ts_file_remove_folder(folder);
+        unwatch(&w);
     }
     for (int u = 0; u < j.nunits; u++)
         ts_text_free(&j.units[u]);

@@ -478,7 +478,8 @@ bool ts_cache_find(ts_cache *c, ts_executable **out)
         return true;
     }
     if (s)
-        ts_note(TS_LOG_WARN, "not using the cached %s: %s", c->path, ts_last_error()->message);
+        ts_note(c->off ? TS_LOG_DEBUG : TS_LOG_WARN, "not using the cached %s: %s", c->path,
+                ts_last_error()->message); /* off: that has been said */
     else if (ts_noting(TS_LOG_DEBUG))
         explain(c);
     return false;

@@ -11,6 +11,7 @@
  * Nothing is allocated after ts_engine_new.
  */
 #include "run/engine.h"
+#include <math.h>
 #include <xxhash.h>
 
 static size_t slot_bytes(const ts_slot *s)
@@ -334,6 +335,22 @@ int ts_engine_threads(const ts_engine *e)
 
 /* --- states --- */
 
+static ts_status no_state(const ts_executable *x, const char *name)
+{
+    ts_arena *a = ts_arena_new();
+    const char **names = NULL, *near;
+    int n = 0;
+
+    for (int i = 0; i < x->nstates; i++)
+        TS_PUSH(a, names, n, x->states[i].info.name);
+    near = ts_nearest(name, names, n);
+    ts_arena_free(a);
+    ts_fail(TS_ERR_ARG, "there is no state '%s'", name);
+    ts_error_hint("%s%s%sts_executable_inspect() lists them", near ? "did you mean '" : "",
+                  near ? near : "", near ? "'? " : "");
+    return TS_ERR_ARG;
+}
+
 static ts_status find(const ts_engine *e, const char *name, const ts_slot **out)
 {
     if (!e)
@@ -345,9 +362,7 @@ static ts_status find(const ts_engine *e, const char *name, const ts_slot **out)
             *out = &e->exe->states[i];
             return TS_OK;
         }
-    ts_fail(TS_ERR_ARG, "there is no state '%s'", name);
-    ts_error_hint("ts_executable_inspect() lists them");
-    return TS_ERR_ARG;
+    return no_state(e->exe, name);
 }
 
 static ts_status find_for(const ts_engine *e, const char *name, const void *data,
@@ -428,6 +443,8 @@ ts_status ts_engine_set(ts_engine *e, const char *hyper, double value)
         ts_error_hint("mark it in ts_optimizer.variable before compiling");
         return TS_ERR_ARG;
     }
+    if (isnan(value))
+        return ts_fail(TS_ERR_ARG, "the hyper-parameter '%s' cannot be nan", hyper);
     for (int r = 0; r < e->exe->replicas; r++) {
         ts_dtype_set(s->info.dtype, ts_engine_state(e, r, s, s->at), 0, value);
         for (int i = 0; i < s->ncopies && !e->refs; i++)

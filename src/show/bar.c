@@ -123,9 +123,11 @@ void ts_bar_line(ts_text *out, const ts_bar_view *v)
 
 static bool wanted(void)
 {
-    const char *s = getenv("TESSERA_PROGRESS");
+    const char *s = getenv("TESSERA_PROGRESS"), *terminal = getenv("TERM");
 
-    return s && s[0] ? strcmp(s, "0") != 0 : isatty(STDERR_FILENO);
+    if (s && s[0])
+        return strcmp(s, "0") != 0;
+    return isatty(STDERR_FILENO) && !(terminal && !strcmp(terminal, "dumb"));
 }
 
 /* Asks the variables that choose the locale, not the locale: few programs call setlocale(). */

@@ -125,6 +125,39 @@ static void what_is_no_file_is_not_read(void **state)
     assert_non_null(strstr(ts_last_error()->message, "is not a regular file"));
 }
 
+static void what_is_no_file_is_not_replaced(void **state)
+{
+    const place *p = *state;
+    struct stat st;
+    char message[8192];
+
+    assert_int_equal(mkfifo(p->path, 0600), 0);
+    assert_int_equal(ts_file_write(p->path, "x", 1), TS_ERR_FILE);
+    snprintf(message, sizeof(message), "%s is not a regular file", p->path);
+    assert_string_equal(ts_last_error()->message, message);
+    assert_int_equal(lstat(p->path, &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+    assert_int_equal(test_folder_count(p->folder), 1);
+    assert_int_equal(ts_file_write(p->folder, "x", 1), TS_ERR_FILE);
+}
+
+/* The file that a link leads to is replaced; the link stays. */
+static void links_stay(void **state)
+{
+    const place *p = *state;
+    struct stat st;
+    char link[4096];
+
+    snprintf(link, sizeof(link), "%s/link", p->folder);
+    assert_ok(ts_file_write(p->path, "old", 3));
+    assert_int_equal(symlink("file", link), 0);
+    assert_ok(ts_file_write(link, "new", 3));
+    assert_content(p->path, "new", 3);
+    assert_int_equal(lstat(link, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(test_folder_count(p->folder), 2);
+}
+
 static void bad_paths(void **state)
 {
     const place *p = *state;
@@ -172,6 +205,8 @@ int main(void)
         CASE(any_failing_write_changes_nothing),
         CASE(failing_reads_say_why),
         CASE(what_is_no_file_is_not_read),
+        CASE(what_is_no_file_is_not_replaced),
+        CASE(links_stay),
         CASE(bad_paths),
         CASE(folders_are_made),
     };

@@ -275,6 +275,9 @@ static void sizes_can_be_asked_for(void **state)
     assert_int_equal(ts_dim(g->outputs[0], 1), 2);
     assert_int_equal(ts_dim(ts_graph_find_state(g, "fc.weight"), 1), 4 * 8 * 10);
     ts_graph_free(g);
+    g = graph(fixed, (ts_model_options){.classes = 3}); /* as many as it has */
+    assert_int_equal(ts_dim(g->outputs[0], 1), 3);
+    ts_graph_free(g);
     assert_fails(ts_model_graph(fixed, &(ts_model_options){.classes = 9}, &g), TS_ERR_ARG,
                  "the model 'net' cannot be made for 9 classes: its size is fixed");
     assert_fails(ts_model_graph(fixed, &(ts_model_options){.training = true}, &g), TS_ERR_ARG,

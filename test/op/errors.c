@@ -50,7 +50,7 @@ static const struct {
     /* views */
     {TS_ERR_SHAPE, "reshape f32[2,3] shape=[4]", "6 elements into 4"},
     {TS_ERR_SHAPE, "reshape f32[2,3] shape=[4,-1]", "6 elements into 4"},
-    {TS_ERR_SHAPE, "reshape f32[2,3] shape=[-1,-1]", "size -1 in dim 1"},
+    {TS_ERR_SHAPE, "reshape f32[2,3] shape=[-1,-1]", "size -1 in dims 0 and 1"},
     {TS_ERR_SHAPE, "reshape f32[2,3] shape=[0,6]", "size 0"},
     {TS_ERR_ARG, "reshape f32[1] shape=[1,1,1,1,1,1,1,1,1]", "9 items"},
     {TS_ERR_SHAPE, "reshape f32[2] shape=[4294967296,4294967296,-1]", "4294967296"},

@@ -237,6 +237,34 @@ static void one_segment_at_a_time(void **state)
     }
 }
 
+static double modelled(const ts_program *p)
+{
+    double s = 0;
+
+    for (int i = 0; i < p->pipe.nsections; i++)
+        s += p->pipe.sections[i].seconds;
+    return s;
+}
+
+/* What runs again takes its time once more, on one device and in a pipeline; what goes to the
+ * host's memory and comes back is not modelled. */
+static void its_time_counts(void **state)
+{
+    ts_options cases[] = {
+        {0}, {.stages = two_stages, .nstages = 2}, {.offload = TS_OFFLOAD_OPTIMIZER}};
+    ts_graph *g = deep_mlp((form){12, 4});
+
+    (void)state;
+    for (int i = 0; i < TS_COUNT(cases); i++) {
+        ts_arena *a = ts_arena_new();
+        double once = modelled(plan(a, g, cases[i]));
+        cases[i].recompute = true;
+        assert_true(modelled(plan(a, g, cases[i])) > once * 1.05);
+        ts_arena_free(a);
+    }
+    ts_graph_free(g);
+}
+
 static void nothing_to_start_from(void **state)
 {
     ts_arena *a = ts_arena_new();
@@ -305,9 +333,9 @@ static void over_budget(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_segment_at_a_time),    cmocka_unit_test(nothing_to_start_from),
-        cmocka_unit_test(checkpoints_in_a_stage),   cmocka_unit_test(over_budget),
-        cmocka_unit_test(same_bits_in_less_memory),
+        cmocka_unit_test(one_segment_at_a_time), cmocka_unit_test(its_time_counts),
+        cmocka_unit_test(nothing_to_start_from), cmocka_unit_test(checkpoints_in_a_stage),
+        cmocka_unit_test(over_budget),           cmocka_unit_test(same_bits_in_less_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

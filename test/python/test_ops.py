@@ -6,6 +6,7 @@ with PyTorch in f64 on the same rounded inputs, since PyTorch lacks most half ke
 """
 
 import json
+import math
 import os
 import subprocess
 from pathlib import Path
@@ -86,6 +87,8 @@ def conv_transpose(x, w, b=None, stride=1, padding=0, output_padding=0, groups=1
 
 def attention(q, k, v, mask=0, scale=None):
     scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if torch.is_tensor(mask) and mask.dtype == torch.bool:
+        mask = torch.zeros(mask.shape, dtype=q.dtype).masked_fill(~mask, -math.inf)
     return (q @ k.transpose(-1, -2) * scale + mask).softmax(-1) @ v
 
 

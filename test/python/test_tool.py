@@ -282,6 +282,7 @@ def test_cache(tool, tmp_path):
     expect(tool("cache", "clean", "--all", set=own), OK, "1 entry removed")
     assert list((tmp_path / "cache").iterdir()) == []
     expect(tool("cache", set={"TESSERA_CACHE_DIR": ""}), FAILED, "the cache is turned off")
+    expect(tool("cache", env={"PATH": os.environ["PATH"]}), FAILED, "or there is no HOME")
     expect(tool("cache", set={"TESSERA_CACHE_DIR": "/etc/passwd"}), FAILED, "cannot be opened: Not a directory")
 
 
@@ -330,14 +331,14 @@ def test_not_a_file(tool, tmp_path):
 # --- completions and the manual
 
 
-def complete(build_dir, *words):
+def complete(build_dir, *words, cwd="/"):
     """What bash offers for the last of the words."""
     quoted = " ".join(f"'{w}'" for w in ("tessera", *words))
     script = (f"source '{build_dir}/tool/tessera'; COMP_WORDS=({quoted}); COMP_CWORD={len(words)}; _tessera; "
               'printf "%s\\n" "${COMPREPLY[@]}"')
-    done = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, cwd="/")
+    done = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, cwd=cwd)
     assert done.returncode == 0 and done.stderr == "", done.stderr
-    return set(done.stdout.split())
+    return set(filter(None, done.stdout.split("\n")))
 
 
 def test_bash_completes(build_dir, tool):
@@ -353,6 +354,12 @@ def test_bash_completes(build_dir, tool):
     assert complete(build_dir, "compile", "mlp", "--output", "/et") == {"/etc"}
     for command in COMMANDS:
         assert complete(build_dir, command, "--") == {f"--{name}" for name in options(tool, command)}
+
+
+def test_bash_completes_names_with_blanks(build_dir, tmp_path):
+    for name in ("a shoe.png", "a*.png"):
+        (tmp_path / name).touch()
+    assert complete(build_dir, "predict", "net.pth", "a", cwd=tmp_path) == {"a shoe.png", "a*.png"}
 
 
 def test_completions_are_those_of_the_tool(build_dir, tool):

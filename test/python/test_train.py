@@ -350,6 +350,7 @@ def test_other_data(train, tmp_path):
             f.write(",".join(f"{v:.4f}" for v in rnd.normal(size=4) + 3 * y) + f",{'abc'[y]}\n")
     out = train("t.csv", "--epochs", 20)
     assert "the model is mlp" in out and "No test set" in out
+    assert f"\nmlp: {sum(t.numel() for t in torch.load(tmp_path / 'mlp.pth').values())} parameters;" in out
     assert float(re.search(r"^Training accuracy: ([\d.]+) %$", out, re.M)[1]) > 90
     assert not (tmp_path / "mlp-plots/samples.png").exists() and (tmp_path / "mlp-plots/curves.png").exists()
     for split, n in (("train", 20), ("test", 6)):

@@ -1,7 +1,9 @@
 /* build.c - the C compiler as a child process: missing, failing, killed, named with blanks. */
 #include "render/render.h"
 #include "support.h"
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char *folder; /* the test's own, and TMPDIR */
@@ -127,15 +129,44 @@ static void a_killed_compiler(void **state)
                 "was killed by signal 9 (Killed): half a line", true);
 }
 
-/* Says it succeeded, and made nothing. */
-static void a_lying_compiler(void **state)
+/* Ctrl-C reaches the compiler too, and there is nothing to look at. */
+static void an_interrupted_compiler(void **state)
 {
+    (void)state;
+    check_fails("", script("cc", "#!/bin/sh\nkill -INT $$\n"), "was killed by signal 2", false);
+    assert_string_equal(ts_last_error()->hint, "");
+}
+
+/* A process that is killed while the compiler runs leaves no folder, and what the compiler does
+ * then brings none back. */
+static void a_killed_process(void **state)
+{
+    const char *cc = script("slow", "#!/bin/sh\ncase $1 in --version) exit;; esac\n"
+                                    "touch \"$0.begun\"\nsleep 0.1\ntouch \"$TMPDIR/more\"\n");
+    pid_t pid = fork();
     char *object;
     size_t bytes;
 
     (void)state;
-    assert_int_equal(build("", script("cc", "#!/bin/sh\nexit 0\n"), &object, &bytes), TS_ERR_FILE);
+    if (!pid) {
+        build("", cc, &object, &bytes);
+        _exit(0);
+    }
+    for (int i = 0; i < 1000 && access(at("slow.begun"), F_OK); i++)
+        usleep(10000);
+    assert_int_equal(test_folder_count(at("tmp")), 1);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    for (int i = 0; i < 1000 && test_folder_count(at("tmp")); i++)
+        usleep(10000);
     assert_int_equal(test_folder_count(at("tmp")), 0);
+}
+
+/* Says it succeeded, and made nothing. */
+static void a_lying_compiler(void **state)
+{
+    (void)state;
+    check_fails("", script("cc", "#!/bin/sh\nexit 0\n"), "made no file", false);
 }
 
 static void a_missing_compiler(void **state)
@@ -317,6 +348,8 @@ int main(void)
         CASE(a_failing_compiler),
         CASE(a_silent_compiler),
         CASE(a_killed_compiler),
+        CASE(an_interrupted_compiler),
+        CASE(a_killed_process),
         CASE(a_lying_compiler),
         CASE(a_missing_compiler),
         CASE(blanks_in_names),

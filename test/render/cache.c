@@ -737,6 +737,19 @@ static void unwritable(void **state)
     assert_int_equal(compiler_runs(), 2);
 }
 
+/* One of which not even the names can be seen, as another user's. */
+static void unreadable(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(at("cache"), 0000), 0);
+    assert_ok(ts_file_write(at("runs"), "", 0));
+    assert_ok(ts_file_write(at("log"), "", 0));
+    assert_int_equal(chmod(folder, 0755) | chmod(at("runs"), 0666) | chmod(at("log"), 0666), 0);
+    in_child(unwritable_body);
+    assert_int_equal(compiler_runs(), 2);
+    assert_int_equal(chmod(at("cache"), 0700), 0);
+}
+
 static void not_a_folder(void **state)
 {
     (void)state;
@@ -823,6 +836,7 @@ int main(void)
         CASE(the_oldest_goes),
         CASE(leftovers_go),
         CASE(unwritable),
+        CASE(unreadable),
         CASE(not_a_folder),
         CASE(full_disk),
         CASE(really_full_disk),

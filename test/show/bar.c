@@ -191,6 +191,7 @@ static int setup(void **state)
 {
     (void)state;
     setenv("LC_ALL", "C.UTF-8", 1);
+    setenv("TERM", "xterm", 1);
     unsetenv("TESSERA_PROGRESS");
     unsetenv("COLUMNS");
     return 0;
@@ -221,6 +222,23 @@ static void one_bar(void **state)
     assert_true(row_has(0, "| 5/5 ["));
     assert_int_equal(term.row, 1);
     assert_int_equal(term.column, 0);
+}
+
+/* One that cannot move its cursor gets lines only, and no bar, unless it is asked for. */
+static void dumb_terminals(void **state)
+{
+    (void)state;
+    setenv("TERM", "dumb", 1);
+    term_open(80);
+    ts_bar_close(ts_bar_open(&(ts_bar_options){.label = "Epochs", .total = 5}));
+    ts_bar_print("a line");
+    term_close();
+    assert_string_equal(term.raw, "a line\n");
+    setenv("TESSERA_PROGRESS", "1", 1);
+    term_open(80);
+    ts_bar_close(ts_bar_open(&(ts_bar_options){.label = "Epochs", .total = 5}));
+    term_close();
+    assert_true(row_has(0, "Epochs:   0%|"));
 }
 
 /* About ten updates a second, however many come. */
@@ -422,6 +440,7 @@ int main(void)
         CASE(lines_are_tqdms),
         CASE(lines_fit),
         CASE(odd_numbers),
+        CASE(dumb_terminals),
         CASE(one_bar),
         CASE(throttled),
         CASE(nested_bars),
