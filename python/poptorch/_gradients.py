@@ -139,7 +139,8 @@ def _resizing(name: str) -> Callable:
 
 
 _RESIZING = [f"{kind}{n}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)] + \
-    ["upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"]
+    ["upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
+     "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"]
 
 
 def _reflected(i: int, size: int) -> int:

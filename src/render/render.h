@@ -92,6 +92,7 @@ bool ts_render_contract(ts_render *r, const ts_kernel *k,
 bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut); /* the same */
 void ts_render_share(ts_render *r, const ts_written *w, int n);          /* rewrites the body */
 void ts_prelude(ts_render *r, ts_text *out);
+void ts_special_functions(ts_render *r, ts_text *out); /* special.c: those that formulas call */
 
 /* For exported files. nest.c: the loops of a kernel, without threads and vectors. plain.c: the
  * functions that `code` calls. */
