@@ -35,7 +35,7 @@ SPECIAL(ZETA, zeta, (double s, double q),
         return -log(0.0) + log(0.0);
     if (q < 0) {
         from[0] = q - floor(q);
-        from[1] = 1 - from[0];
+        from[1] = ceil(q) - q;
         from[2] = 1 - q;
         sign[1] = fmod(s, 2) == 0 ? 1 : -1;
         sign[2] = -sign[1];

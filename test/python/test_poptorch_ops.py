@@ -842,6 +842,31 @@ def test_half_precision():
     assert not wrong, "\n".join(wrong)
 
 
+GAMMAS = {
+    "lgamma": torch.lgamma, "digamma": torch.digamma, "erfinv": torch.erfinv, "erfc": torch.erfc,
+    "zeta": lambda x: torch.special.zeta(3, x),
+}
+
+
+def test_gammas_everywhere():
+    """To half of the last place of PyTorch in double: poles and roots below 0, subnormals, infinities and NaN."""
+    torch.manual_seed(0)
+    x = torch.cat([torch.randint(-2**31, 2**31 - 1, (8000,)).int().view(torch.float32), torch.rand(9000) * 200 - 100,
+                   torch.rand(9000) * 8 - 4, torch.rand(2000) * 2 - 1, torch.arange(-9.0, 9.0),
+                   torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan"), 0.99999994, -0.99999994])])
+    x = torch.where(x < -100, x % -100, x)    # PyTorch's zeta would add up all terms of it
+    ours = run(GAMMAS, x)
+    for name, f in GAMMAS.items():
+        wanted = f(x.double()) if name != "zeta" else torch.where(x.isinf() & (x > 0), 0.0, f(x.double()))
+        near = wanted.float()
+        assert torch.equal(ours[name].isnan(), near.isnan()), name
+        odd = ~near.isfinite()
+        assert torch.equal(ours[name][odd].nan_to_num(), near[odd].nan_to_num()), name
+        place = torch.nextafter(near.abs(), torch.tensor(float("inf"))) - near.abs()
+        wrong = ~odd & ((ours[name].double() - wanted).abs() > 0.51 * place.double())
+        assert not wrong.any(), (name, x[wrong][:9], ours[name][wrong][:9], wanted[wrong][:9])
+
+
 class Random(torch.nn.Module):
     def forward(self, x):
         return {
