@@ -541,30 +541,37 @@ ts_value *lower_linear_resize(ts_call *c)
 
 /* --- sampling --------------------------------------------------------------------------------- */
 
-/* affine_grid_generator(theta [N, 2, 3], size, align_corners): [N, H, W, 2] */
+/* affine_grid_generator(theta [N, n, n + 1], size, align_corners): [N, (D,) H, W, n], n 2 or 3; the
+ * coordinates go from the last dim to the first */
 ts_value *lower_affine_grid(ts_call *c)
 {
     ts_value *theta = lower_tensor(c, 0), *base = NULL;
-    int64_t h = c->dims[1], w = c->dims[2];
+    int n = c->rank - 2;
+    int64_t count = 1;
     bool corners = lower_flag(c, 2);
     float *at;
 
-    if (!theta || c->rank != 4)
-        return lower_refuse(c, "a grid of rank %d", c->rank);
-    at = malloc(sizeof(*at) * (size_t)(h * w * 3));
-    for (int64_t i = 0; at && i < h * w; i++) {
-        int64_t xy[2] = {i % w, i / w}, size[2] = {w, h};
+    for (int d = 1; d <= n; d++)
+        count *= c->dims[d];
+    at = theta ? malloc(sizeof(*at) * (size_t)(count * (n + 1))) : NULL;
+    for (int64_t i = 0; at && i < count; i++) {
+        int64_t left = i;
 
-        for (int d = 0; d < 2; d++) {
-            double span = corners ? (double)(size[d] - 1) : (double)size[d];
-            double p = corners ? (double)xy[d] : (double)xy[d] + 0.5;
-            at[3 * i + d] = (float)(span > 0 ? 2 * p / span - 1 : 0);
+        for (int d = 0; d < n; d++) {
+            int64_t size = c->dims[n - d], k = left % size;
+            double span = corners ? (double)(size - 1) : (double)size;
+            double p = corners ? (double)k : (double)k + 0.5;
+
+            at[(n + 1) * i + d] = (float)(span > 0 ? 2 * p / span - 1 : 0);
+            left /= size;
         }
-        at[3 * i + 2] = 1;
+        at[(n + 1) * i + n] = 1;
     }
     if (at)
-        base = ts_cast(ts_const_n(c->g, TS_F32, at, 2, (int64_t[]){h * w, 3}), c->dtype);
+        base = ts_cast(ts_const_n(c->g, TS_F32, at, 2, (int64_t[]){count, n + 1}), c->dtype);
     free(at);
+    if (!base)
+        return NULL;
     return ts_reshape_n(ts_matmul(base, ts_transpose(theta, 1, 2)), c->rank, c->dims);
 }
 

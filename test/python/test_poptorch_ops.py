@@ -115,6 +115,15 @@ def _ctc(x, lengths=(4, 3), **options):
     return F.ctc_loss(logits, targets, torch.tensor(lengths), torch.tensor([2, 2]), **options)
 
 
+def _square(x):
+    """Two matrices: one keeps its rows in their places, one does not."""
+    return torch.stack([x[:3] @ x[:3].T + 2 * torch.eye(3), x[:3, 1:4].flip(0)])
+
+
+def _definite(x):
+    return x[:3] @ x[:3].T + torch.eye(3)
+
+
 def positive(x):
     return x.abs() + 0.5
 
@@ -145,6 +154,13 @@ POINTWISE = {
     "polygamma": lambda x, y: torch.polygamma(1, positive(x)) + positive(x).polygamma(4) + torch.polygamma(0, y),
     "mvlgamma": lambda x, y: torch.mvlgamma(x.abs() + 1.2, 3) + torch.special.multigammaln(x.abs() + 0.6, 2),
     "zeta": lambda x, y: torch.special.zeta(3, positive(x)),
+    "entropy": lambda x, y: torch.special.entr(x.relu() + 0.1),
+    "gaussian_nll": lambda x, y: F.gaussian_nll_loss(x, y, x.abs(), full=True, reduction="none"),
+    "gaussian_nll1": lambda x, y: F.gaussian_nll_loss(x, y, positive(x[:, 0])) + F.gaussian_nll_loss(
+        y, x, positive(x[:, :1]), reduction="sum"),
+    "fake_quantized": lambda x, y: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -5, 9),
+    "fake_quantized_rows": lambda x, y: torch.fake_quantize_per_channel_affine(
+        x, Y[:, 0] * 0.1, torch.arange(4).int(), 0, -8, 7),
     "beta": lambda x, y: torch.distributions.Beta(positive(x), y, validate_args=False).log_prob(torch.tensor(0.3)),
     "ndtr": lambda x, y: torch.special.ndtr(x * 5),
     "erfc": lambda x, y: x.erfc(),
@@ -267,6 +283,9 @@ SHAPES = {
     "masked": lambda x, y: _masked(x),
     "meshgrid": lambda x, y: torch.meshgrid(x[0], y[0], indexing="ij")[0],
     "squeeze": lambda x, y: x[None].squeeze(0) + y.unsqueeze(0),
+    "copies": lambda x, y: torch.view_copy(x, (6, 4)) + torch.permute_copy(y, (1, 0)) + torch.t_copy(x),
+    "copied_parts": lambda x, y: torch.expand_copy(torch.unsqueeze_copy(torch.select_copy(x, 0, 1), 0), (3, 6))
+    + torch.transpose_copy(torch.narrow_copy(y, 1, 2, 3), 0, 1)[:, :1],
     "einsum": lambda x, y: torch.einsum("ij,kj->ik", x, y),
     "movedim": lambda x, y: x[None].movedim(0, 2),
     "movedims": lambda x, y: x.view(2, 2, 6).swapaxes(0, 2).moveaxis(1, 0).swapdims(0, 1),
@@ -421,6 +440,19 @@ REDUCTIONS = {
     "multi_dot": lambda x, y: torch.linalg.multi_dot([x, y.t(), x]),
     "matrix_power": lambda x, y: torch.matrix_power(x[:, :4], 3),
     "kron": lambda x, y: torch.kron(x[:2, :2], y[:2]),
+    "inverse": lambda x, y: torch.linalg.inv(_square(x)),
+    "det": lambda x, y: torch.det(_square(x)),
+    "slogdet": lambda x, y: torch.stack(torch.slogdet(_square(x))) + torch.logdet(_definite(x)),
+    "solve": lambda x, y: torch.linalg.solve(_square(x), y[:3]),
+    "solve_vector": lambda x, y: torch.linalg.solve(_square(x), y[:2, :3]) + torch.linalg.solve(_definite(x), y[:3, 0]),
+    "solve_right": lambda x, y: torch.linalg.solve(_square(x), y[:3].T, left=False),
+    "lu_solve": lambda x, y: torch.linalg.lu_solve(*torch.linalg.lu_factor(_square(x)), y[:3], adjoint=True),
+    "cholesky": lambda x, y: torch.linalg.cholesky(_definite(x)) + torch.linalg.cholesky(_definite(y), upper=True),
+    "cholesky_solve": lambda x, y: torch.cholesky_solve(y[:3], torch.linalg.cholesky(_definite(x))),
+    "triangular_right": lambda x, y: torch.linalg.solve_triangular(
+        _square(x).triu(), y[:3].T, upper=True, left=False, unitriangular=True),
+    "vdot": lambda x, y: torch.vdot(x[0], y[0]),
+    "multivariate": lambda x, y: torch.distributions.MultivariateNormal(x[0, :3], _definite(x)).log_prob(y[:, 1:4]),
     "cross": lambda x, y: torch.cross(x[:, :3], y[:, :3], dim=1) + torch.linalg.cross(x[:, 3:], y[:, :3]),
     "bilinear": lambda x, y: F.bilinear(x, y, torch.linspace(-1, 1, 72).view(2, 6, 6), torch.ones(2)),
     "pairwise": lambda x, y: F.pairwise_distance(x, y) + F.pairwise_distance(x, y, p=1),
@@ -527,6 +559,7 @@ WITHOUT_GRADIENT = {
     "bucketize": lambda x, y: torch.bucketize(x, torch.tensor([-1., 0, 1])) + torch.bucketize(
         x, torch.tensor([-1., 0, 1]), right=True),
     "searchsorted": lambda x, y: torch.searchsorted(y.sort(1)[0], x),
+    "histogram": lambda x, y: torch.histc(x, 5, -1, 1) + torch.histc(y, 5),
     "equal_like": lambda x, y: torch.eq(x, x) & torch.ne(x, 0) & torch.greater(y, x) & torch.less_equal(x, y),
     "any_all": lambda x, y: x.any() & (x > 0).all(0, keepdim=True) & (x > 0).any(),
     "argmax_flat": lambda x, y: x.argmax() + x.argmin(0, keepdim=True),
@@ -610,6 +643,14 @@ LAYERS = {
     "grid_nearest": lambda i: F.grid_sample(i, GRID, mode="nearest", align_corners=False),
     "affine_grid": lambda i: F.grid_sample(i, F.affine_grid(i[:, :1, :2, :3].reshape(2, 2, 3), (2, 4, 3, 3),
                                                             align_corners=False), align_corners=False),
+    "affine_grid3": lambda i: F.affine_grid(i[:, 0, :3, :4], (2, 1, 2, 3, 2), align_corners=False) + F.affine_grid(
+        i[:, 0, :3, :4], (2, 1, 2, 3, 2), align_corners=True),
+    "grid_sample3": lambda i: F.grid_sample(i[:, None], GRID3, align_corners=False),
+    "grid_border3": lambda i: F.grid_sample(i[:, None], GRID3, padding_mode="border", align_corners=True),
+    "grid_nearest3": lambda i: F.grid_sample(i[:, None], GRID3, mode="nearest", padding_mode="reflection",
+                                             align_corners=False),
+    "grid_moved3": lambda i: F.grid_sample(i[:, None].detach(), GRID3 * i[0, 0, 0, 0], align_corners=False),
+    "conv_tbc": lambda i: torch.conv_tbc(i[0], W1[:3, :, :, :2].reshape(3, 8, 3), B1[:3], 1),
     "reflect3": lambda i: F.pad(i[:, None], (1, 1, 2, 0, 1, 2), mode="reflect"),
     "embedding_image": lambda i: i.softmax(1).log().flatten(2).transpose(1, 2),
     "cosine_image": lambda i: F.cosine_similarity(i, i.flip(0)),
@@ -624,6 +665,7 @@ LAYERS = {
 W1 = torch.randn(6, 4, 3, 3)
 B1 = torch.randn(6)
 GRID = torch.rand(2, 5, 6, 2) * 2.4 - 1.2
+GRID3 = torch.rand(2, 2, 3, 5, 3) * 2.4 - 1.2
 LSTM = torch.nn.LSTM(8, 5, 2, batch_first=True, bidirectional=True).requires_grad_(False)
 GRU = torch.nn.GRU(8, 5).requires_grad_(False)
 RNN = torch.nn.RNN(8, 5, nonlinearity="relu").requires_grad_(False)
@@ -874,6 +916,9 @@ class Random(torch.nn.Module):
             "high": torch.randint(7, (2000,)), "like": torch.randint_like(x, 2, 4),
             "random": x.clone().random_(1, 4), "permutation": torch.randperm(500),
             "rrelu": F.rrelu(-x.abs() - 1, 0.1, 0.3, training=True),
+            "draws": torch.multinomial(torch.tensor([0.1, 0.0, 0.6, 0.3]) * x.abs().sum(), 2000, replacement=True),
+            "drawn": torch.multinomial(torch.arange(50.0), 49), "log_normal": x.clone().log_normal_(1, 0.5),
+            "cauchy": x.clone().cauchy_(2, 0.5), "geometric": torch.empty(2000).geometric_(0.25),
         }
 
 
@@ -886,13 +931,19 @@ def test_random_numbers():
     assert set(first["randint"].tolist()) == set(range(-3, 5)) and set(first["high"].tolist()) == set(range(7))
     assert set(first["like"].tolist()) == {2, 3} and set(first["random"].tolist()) == {1, 2, 3}
     assert sorted(first["permutation"].tolist()) == list(range(500))
+    counts = torch.bincount(first["draws"].long(), minlength=4) / 2000
+    assert counts[1] == 0 and torch.allclose(counts, torch.tensor([0.1, 0.0, 0.6, 0.3]), atol=0.06)
+    assert sorted(first["drawn"].tolist()) == list(range(1, 50))
+    assert abs(first["log_normal"].log().mean() - 1) < 0.06 and abs(first["log_normal"].log().std() - 0.5) < 0.05
+    assert abs(first["cauchy"].median() - 2) < 0.1 and abs(first["cauchy"].sub(2).abs().median() - 0.5) < 0.1
+    assert first["geometric"].min() == 1 and abs(first["geometric"].mean() - 4) < 0.4
     slope = first["rrelu"] / (-x.abs() - 1)
     assert 0.1 <= slope.min() < 0.13 and 0.27 < slope.max() <= 0.3
 
 
 class Unsupported(torch.nn.Module):
     def forward(self, x):
-        a = torch.linalg.inv(x)
+        a = torch.linalg.svdvals(x)
         b = x[x > 0]
         c = x.masked_select(x < 1)
         return a.sum() + b.sum() + c.sum() + x.nonzero().sum()
@@ -903,7 +954,7 @@ def test_what_is_missing_is_reported_at_once():
     with pytest.raises(poptorch.Error) as e:
         model(torch.eye(4) + torch.rand(4, 4) * 0.1)
     text, line = str(e.value), Unsupported.forward.__code__.co_firstlineno
-    for k, words in enumerate(["aten::linalg_inv_ex", "aten::index.Tensor: a mask of bools",
+    for k, words in enumerate(["aten::_linalg_svd", "aten::index.Tensor: a mask of bools",
                                "aten::masked_select.default: a result whose size depends on values"]):
         assert re.search(rf"{words}.*test_poptorch_ops.py:{line + 1 + k}\)", text), text
     assert "aten::nonzero.default: a result whose size depends on values" in text
