@@ -80,11 +80,17 @@ def _luSolve(lu: _T, pivots: _T, b: _T, left: bool = True, adjoint: bool = False
     return _substituted(lu, _substituted(lu, b, False, unit=True), True)
 
 
+def _factors(a: _T) -> Tuple[_T, _T, bool]:
+    """As PyTorch's gradients expect them to be: of the transposed matrix when it lies row after row."""
+    turned = a.is_contiguous()
+    return (*_lu(a.mT if turned else a)[:2], turned)
+
+
 def _solve(a: _T, b: _T, left: bool = True, check_errors: bool = False) -> Tuple[_T, _T, _T, _T]:
-    lu, pivots, info = _lu(a)
+    lu, pivots, turned = _factors(a)
     vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
-    x = _luSolve(lu, pivots, b.unsqueeze(-1) if vector else b, left or vector)
-    return x.squeeze(-1) if vector else x, lu, pivots, info
+    x = _luSolve(lu, pivots, b.unsqueeze(-1) if vector else b, left or vector, turned)
+    return x.squeeze(-1) if vector else x, lu, pivots, _info(a)
 
 
 def _inverse(a: _T, check_errors: bool = False) -> Tuple[_T, _T]:
@@ -98,12 +104,12 @@ def _turned(pivots: _T) -> _T:
 
 
 def _det(a: _T) -> Tuple[_T, _T, _T]:
-    lu, pivots, _ = _lu(a)
+    lu, pivots, _ = _factors(a)
     return _turned(pivots).to(a.dtype) * lu.diagonal(dim1=-2, dim2=-1).prod(-1), lu, pivots
 
 
 def _slogdet(a: _T) -> Tuple[_T, _T, _T, _T]:
-    lu, pivots, _ = _lu(a)
+    lu, pivots, _ = _factors(a)
     diagonal = lu.diagonal(dim1=-2, dim2=-1)
     return _turned(pivots).to(a.dtype) * diagonal.sign().prod(-1), diagonal.abs().log().sum(-1), lu, pivots
 
