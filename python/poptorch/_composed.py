@@ -132,6 +132,53 @@ def _choleskySolve(b: _T, factor: _T, upper: bool = False) -> _T:
     return _substituted(lower.mT, _substituted(lower, b, False), True)
 
 
+def _parts(lu: _T, pivots: _T, unpack_data: bool = True, unpack_pivots: bool = True) -> Tuple[_T, _T, _T]:
+    """A permutation and two triangular matrices, of square ones."""
+    n, i, j = _indices(lu)
+    order = torch.eye(n, dtype=lu.dtype).expand(lu.shape)
+    for k in range(n):
+        order = _swapped(order, k, pivots[..., k].long() - 1)
+    return order.mT, torch.where(i > j, lu, 0.0) + torch.eye(n, dtype=lu.dtype), lu.triu()
+
+
+def _qr(a: _T, mode: str = "reduced") -> Tuple[_T, _T]:
+    """By Householder's reflections, the signs as LAPACK's."""
+    m, n = a.shape[-2:]
+    _, i, _ = _indices(a.new_empty(m, m))
+    q = torch.eye(m, dtype=a.dtype).expand(*a.shape[:-2], m, m)
+    for k in range(min(n, m - 1)):
+        x = torch.where(i >= k, a[..., k:k + 1], 0.0)
+        size = x.square().sum(-2, keepdim=True).sqrt()
+        v = x + torch.where(i == k, torch.where(x < 0, -size, size), 0.0)
+        v = v * v.square().sum(-2, keepdim=True).rsqrt()
+        a, q = a - 2 * v * (v.mT @ a), q - 2 * (q @ v) * v.mT
+    if mode == "r":
+        return a.new_empty(0), a.triu()[..., :min(m, n), :]
+    return (q, a.triu()) if mode == "complete" else (q[..., :min(m, n)], a.triu()[..., :min(m, n), :])
+
+
+def _matrixExponential(a: _T) -> _T:
+    """The series of a / 32, 18 terms, squared five times: enough up to norms of about 100."""
+    one = torch.eye(a.shape[-1], dtype=a.dtype)
+    a, y = a / 32, one
+    for k in range(18, 0, -1):
+        y = one + a @ y / k
+    for _ in range(5):
+        y = y @ y
+    return y
+
+
+def _distances(x: _T, y: _T) -> _T:
+    """By one product, as PyTorch has it from 26 points on."""
+    squares = x.square().sum(-1, keepdim=True) + y.square().sum(-1).unsqueeze(-2) - 2 * x @ y.mT
+    apart = squares > 0
+    return torch.where(apart, torch.where(apart, squares, 1.0).sqrt(), 0.0)
+
+
+def _angle(x: _T) -> _T:
+    return torch.where(x < 0, math.pi, torch.where(x >= 0, 0.0, x))
+
+
 def _entropy(x: _T) -> _T:
     inside = torch.where(x > 0, x, 1.0)
     return torch.where(x > 0, -inside * inside.log(), torch.where(x == 0, 0.0, torch.where(x < 0, -math.inf, x)))
@@ -207,7 +254,10 @@ COMPOSED: Dict[str, Callable] = {
     "aten::linalg_lu_factor_ex": _lu, "aten::linalg_lu_solve": _luSolve, "aten::_linalg_solve_ex": _solve,
     "aten::linalg_inv_ex": _inverse, "aten::_linalg_det": _det, "aten::_linalg_slogdet": _slogdet,
     "aten::linalg_cholesky_ex": _cholesky, "aten::cholesky": lambda a, upper=False: _cholesky(a, upper)[0],
-    "aten::cholesky_solve": _choleskySolve,
+    "aten::cholesky_solve": _choleskySolve, "aten::linalg_lu": lambda a, pivot=True: _parts(*_lu(a, pivot)[:2]),
+    "aten::cholesky_inverse": lambda a, upper=False: _choleskySolve(torch.eye(a.shape[-1], dtype=a.dtype), a, upper),
+    "aten::lu_unpack": _parts, "aten::linalg_qr": _qr, "aten::linalg_matrix_exp": _matrixExponential,
+    "aten::_euclidean_dist": _distances, "aten::angle": _angle,
     "aten::linalg_solve_triangular": lambda a, b, upper, left=True, unitriangular=False: _substituted(
         a, b, upper, left, unitriangular),
     "aten::_linalg_check_errors": lambda info, name, is_matrix: None,

@@ -451,6 +451,11 @@ REDUCTIONS = {
     "cholesky_solve": lambda x, y: torch.cholesky_solve(y[:3], torch.linalg.cholesky(_definite(x))),
     "triangular_right": lambda x, y: torch.linalg.solve_triangular(
         _square(x).triu(), y[:3].T, upper=True, left=False, unitriangular=True),
+    "lu": lambda x, y: sum(torch.linalg.lu(_square(x))) + sum(torch.lu_unpack(*torch.linalg.lu_factor(_square(x)))),
+    "cholesky_inverse": lambda x, y: torch.cholesky_inverse(torch.linalg.cholesky(_definite(x))),
+    "qr": lambda x, y: torch.cat(torch.linalg.qr(x[:, :3])) + torch.cat(torch.linalg.qr(_square(x))).sum(0)[0],
+    "matrix_exp": lambda x, y: torch.matrix_exp(_square(x)) + torch.linalg.matrix_exp(x[:3, :3] - x[:3, :3].T),
+    "cdist_many": lambda x, y: torch.cdist(x.repeat(7, 1), y),
     "vdot": lambda x, y: torch.vdot(x[0], y[0]),
     "multivariate": lambda x, y: torch.distributions.MultivariateNormal(x[0, :3], _definite(x)).log_prob(y[:, 1:4]),
     "cross": lambda x, y: torch.cross(x[:, :3], y[:, :3], dim=1) + torch.linalg.cross(x[:, 3:], y[:, :3]),
@@ -515,6 +520,7 @@ WITHOUT_GRADIENT = {
     "signbit": lambda x, y: torch.signbit(x),
     "heaviside": lambda x, y: torch.heaviside((x * 2).round(), y),
     "sgn": lambda x, y: torch.sgn(x),
+    "angle": lambda x, y: torch.angle(x * (y > 1)),
     "round_decimals": lambda x, y: torch.round(x, decimals=1),
     "isfinite": lambda x, y: torch.isfinite(x / 0) | torch.isinf(x / 0) | torch.isposinf(x / 0) & torch.isneginf(x),
     "isinf": lambda x, y: torch.isinf(1 / (x * 0)),
@@ -958,6 +964,12 @@ def test_what_is_missing_is_reported_at_once():
                                "aten::masked_select.default: a result whose size depends on values"]):
         assert re.search(rf"{words}.*test_poptorch_ops.py:{line + 1 + k}\)", text), text
     assert "aten::nonzero.default: a result whose size depends on values" in text
+
+
+def test_large_matrices_are_refused():
+    model = poptorch.inferenceModel(Many({"det": torch.det}), poptorch.Options().showCompilationProgressBar(False))
+    with pytest.raises(poptorch.Error, match="matrices of 65 rows are not supported: 64 at most"):
+        model(torch.eye(65))
 
 
 class Places(torch.nn.Module):
