@@ -6,7 +6,7 @@
  *   contract.c  one register-blocked contraction
  *   transpose.c one change between rows and batch in the lanes, or of where the channels are
  *   share.c     equal kernels as one function
- *   prelude.c   types, formulas and mathematics the kernels use
+ *   prelude.c   types, formulas and mathematics the kernels use; special.c functions C has not
  *   build.c     the C compiler as a child process
  *   cache.c     executables of earlier compiles
  *   export.c    a net as C files of its own; nest.c their kernels, plain.c their formulas

@@ -11,6 +11,14 @@ static const struct {
 #undef SPECIAL
 };
 
+/* One copy of each function: a float alone has the bits of one in a vector. */
+static const char head[] =
+    "\n#ifdef __clang__\n#define ONCE __attribute__((noinline))\n"
+    "#else\n#define ONCE __attribute__((noinline, noclone))\n#endif\n"
+    "extern double erfc(double), lgamma_r(double, int *), tan(double), copysign(double, double);\n"
+    "static inline double log_gamma(double x)\n{\n    int sign;\n    return lgamma_r(x, "
+    "&sign);\n}\n";
+
 static bool formulas_have(const ts_render *r, const char *word)
 {
     char op[64];
@@ -46,17 +54,12 @@ void ts_special_functions(ts_render *r, ts_text *out)
         if (!formulas_have(r, specials[i].word))
             continue;
         if (!any && !r->prefix)
-            ts_text_printf(out,
-                           "\nextern double erfc(double), lgamma_r(double, int *), tan(double), "
-                           "copysign(double, double);\n"
-                           "static inline double log_gamma(double x)\n{\n    int sign;\n    return "
-                           "lgamma_r(x, &sign);\n}\n");
+            ts_text_printf(out, "%s", head);
         any = true;
         if (!specials[i].name)
             continue;
-        ts_text_printf(out, "\nstatic %sdouble %sspecial_%s%s\n{\n    ",
-                       r->prefix ? "" : "__attribute__((noinline)) ", r->prefix ? r->prefix : "",
-                       specials[i].name, specials[i].args);
+        ts_text_printf(out, "\nstatic %sdouble %sspecial_%s%s\n{\n    ", r->prefix ? "" : "ONCE ",
+                       r->prefix ? r->prefix : "", specials[i].name, specials[i].args);
         put_body(out, specials[i].body);
         ts_text_printf(out, "\n}\n");
     }
