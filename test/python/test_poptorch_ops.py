@@ -872,7 +872,7 @@ def test_the_page_of_ops_is_current():
 
 HALF = ("sub mul exp clamp_t logaddexp hypot nan_to_num rrelu sort topk median cumprod logcumsumexp cummax index_put "
         "index_add scatter_src scatter_amax scatter_mean diagonal norm3 cdist1 renorm addr cross multi_margin "
-        "embedding_bag").split()
+        "embedding_bag lgamma digamma entropy fake_quantized").split()
 
 
 def test_half_precision():
