@@ -163,6 +163,7 @@ POINTWISE = {
         x, Y[:, 0] * 0.1, torch.arange(4).int(), 0, -8, 7),
     "beta": lambda x, y: torch.distributions.Beta(positive(x), y, validate_args=False).log_prob(torch.tensor(0.3)),
     "ndtr": lambda x, y: torch.special.ndtr(x * 5),
+    "log_ndtr": lambda x, y: torch.special.log_ndtr(x * 9) + torch.special.log_ndtr(x),
     "erfc": lambda x, y: x.erfc(),
     "sigmoid": lambda x, y: x.sigmoid(),
     "square": lambda x, y: x.square(),
