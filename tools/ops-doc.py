@@ -51,6 +51,7 @@ NOTES = {
         "neg": POINT1, "abs": POINT1, "sign": POINT1, "square": POINT1, "reciprocal": FLOATS, "sqrt": FLOATS,
         "rsqrt": FLOATS, "exp": FLOATS, "expm1": FLOATS, "log": FLOATS, "log1p": FLOATS, "log2": FLOATS,
         "log10": FLOATS, "sin": FLOATS, "cos": FLOATS, "tanh": FLOATS, "erf": FLOATS, "sigmoid": FLOATS,
+        "erfc": FLOATS, "erfinv": FLOATS, "lgamma": FLOATS, "digamma": FLOATS,
         "relu": ("x", "", ""),
         "step": ("x", "", "not in PyTorch: 0 where x <= 0, else 1, so 1 for NaN: the slope of relu"),
         "floor": POINT1, "ceil": POINT1, "round": ("x", "", "to even, as PyTorch"), "trunc": POINT1,
@@ -68,6 +69,8 @@ NOTES = {
         "remainder": ("x, y", "", "sign of y"), "fmod": ("x, y", "", "sign of x; the gradient by y counts whole "
                                                          "quotients exactly where PyTorch rounds x / y"),
         "pow": POINT2, "atan2": ("x, y: floats", "", ""),
+        "zeta": ("s, q: floats", "", "Hurwitz's, `torch.special.zeta`; s gets no gradient (PyTorch raises). 0 at "
+                                     "q = inf, where PyTorch has NaN"),
         "maximum": ("x, y", "", "equal elements share the gradient, as PyTorch"),
         "minimum": ("x, y", "", "equal elements share the gradient, as PyTorch"),
         "eq": COMPARE, "ne": COMPARE, "lt": COMPARE, "le": COMPARE, "gt": COMPARE, "ge": COMPARE,

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Write doc/torch-ops.md: the ATen ops that poptorch takes, from the table in python/poptorch/lower.c.
+"""Write doc/torch-ops.md: the ATen ops that poptorch takes, from the tables in python/poptorch/lower.c and _composed.py.
 
     tools/torch-ops-doc.py            write it
     tools/torch-ops-doc.py --check    exit 1 when it is not what this would write
@@ -18,7 +18,7 @@ OUT = ROOT / "doc" / "torch-ops.md"
 HEAD = """\
 # PyTorch ops
 
-Written by `tools/torch-ops-doc.py` from the table in `python/poptorch/lower.c`.
+Written by `tools/torch-ops-doc.py` from the tables in `python/poptorch/lower.c` and `_composed.py`.
 
 What a model's `forward()` may call: these ATen ops, and every function of PyTorch that is made of them (`einsum`,
 `F.normalize`, `chunk`, `nn.LSTM`, ...). A name without an overload stands for all of them; `op_` and `out=` count
@@ -33,7 +33,8 @@ as the op. Names of PyTorch 1.13 and of 2.x both have rows.
   mask that is a constant `x[mask]` works; `x[mask] = v` and `masked_fill` always do.
 - Of several values written to one place (`scatter`, `x[i] = v`) the last is taken.
 - `sort` and what uses it are stable; results in `i64` come back as `int32`.
-- `ctc_loss` takes 512 steps at most.
+- `ctc_loss` takes 512 steps at most. Matrices that are factored or inverted have 64 rows at most; where PyTorch raises
+  because one is singular, or not positive, the result has infinities or NaN.
 """
 
 
@@ -72,6 +73,12 @@ def families():
     return out
 
 
+def composed():
+    """The ops of _composed.py"""
+    text = (ROOT / "python/poptorch/_composed.py").read_text()
+    return re.findall(r'"aten::(\w+)"', text[text.index("COMPOSED:"):])
+
+
 def wrapped(line):
     return textwrap.fill(line, 118, break_long_words=False, break_on_hyphens=False) + "\n"
 
@@ -88,6 +95,7 @@ def text():
         if notes:
             out.append("\n" + wrapped("Refused: " + "; ".join(
                 f"{why} ({', '.join(f'`{o}`' for o in ops)})" for why, ops in notes.items()) + "."))
+    out.append("\n## Made of others\n\n" + wrapped(" ".join(f"`{op}`" for op in composed())))
     return f"{HEAD}\n{count} rows.\n" + "".join(out)
 
 

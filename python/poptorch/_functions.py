@@ -7,6 +7,7 @@ runs.
 
 import contextlib
 import inspect
+import math
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
@@ -98,6 +99,8 @@ class _Functions(TorchFunctionMode):
             return _attention(*args, **kwargs)
         if func is _LEFT_ALIGNED:
             return False
+        if func is F.gaussian_nll_loss:
+            return _gaussianLoss(*args, **kwargs)
         if func is F.one_hot:
             return _oneHot(t, *args, **kwargs)
         if func in _NEED_VALUES or (func is _T.to and "cpu" in (*args[1:2], kwargs.get("device"))):
@@ -142,6 +145,22 @@ def _smoothed(t: "Tracer", input: torch.Tensor, target: torch.Tensor, weight: Op
         return None
     compute = (lambda: input.sum(0 if input.dim() == 1 else 1)) if reduction == "none" else input.sum
     return t.emit("poptorch::cross_entropy", (target, weight, reduction, ignore_index, label_smoothing), compute)
+
+
+def _gaussianLoss(input: torch.Tensor, target: torch.Tensor, var: torch.Tensor, full: bool = False, eps: float = 1e-6,
+                  reduction: str = "mean") -> torch.Tensor:
+    """PyTorch's own looks whether a variance is negative. One below eps counts as eps, and has its gradient."""
+    if var.shape == input.shape[:-1] and var.shape != input.shape:
+        var = var.unsqueeze(-1)
+    elif var.shape != input.shape and (var.shape[:-1] != input.shape[:-1] or var.shape[-1] != 1):
+        raise ValueError("var is of incorrect size")
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not valid")
+    var = var + (var.clamp(min=eps) - var).detach()
+    loss = 0.5 * (var.log() + (input - target) ** 2 / var)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    return loss if reduction == "none" else getattr(loss, reduction)()
 
 
 def _oneHot(t: "Tracer", tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:

@@ -139,7 +139,8 @@ def _resizing(name: str) -> Callable:
 
 
 _RESIZING = [f"{kind}{n}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)] + \
-    ["upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"]
+    ["upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
+     "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"]
 
 
 def _reflected(i: int, size: int) -> int:
@@ -225,6 +226,47 @@ def _nll(grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: Opti
     return torch.zeros_like(x).scatter(dim, label, -grad.unsqueeze(dim))
 
 
+def _later(x: torch.Tensor, by: int, value: float) -> torch.Tensor:
+    """x[:, s + by], and a value where there is none."""
+    return F.pad(x[:, by:], (0, by), value=value) if by >= 0 else F.pad(x[:, :by], (-by, 0), value=value)
+
+
+def _ctc(grad: torch.Tensor, x: torch.Tensor, targets: torch.Tensor, steps: Any, lengths: Any, loss: torch.Tensor,
+         alpha: Any, blank: int = 0, zero_infinity: bool = False) -> torch.Tensor:
+    """By the likelihoods of the labels so far (before) and from here on (after), as lower_loss.c has them: "blank l1
+    blank .. blank", and a large negative number for what is impossible."""
+    count, n, classes = x.shape
+    never = -1e30
+    steps, lengths = (torch.as_tensor(v).long().view(n, 1) for v in (steps, lengths))
+    targets = targets.long()
+    if targets.dim() == 1:    # one after the other
+        at = lengths.cumsum(0) - lengths + torch.arange(len(targets))
+        targets = targets[at.clamp(max=len(targets) - 1)]
+    labels = F.pad(torch.stack([torch.full_like(targets, blank), targets], 2).flatten(1), (0, 1), value=blank)
+    skip = (labels != blank) & (labels != _later(labels, -2, -1))
+    over = torch.arange(labels.shape[1]).view(1, -1) - 2 * lengths
+    last = (over == 0) | (over == -1)
+    said = x.gather(2, labels.expand(count, *labels.shape))
+
+    def chain(order: Sequence[int], way: int, skips: torch.Tensor, starts: Callable) -> Dict[int, torch.Tensor]:
+        found: Dict[int, torch.Tensor] = {}
+        y = torch.full_like(said[0], never)
+        for t in order:
+            two = torch.where(skips, _later(y, 2 * way, never), never)
+            y = said[t] + torch.stack([y, _later(y, way, never), two]).logsumexp(0)
+            y = found[t] = torch.where(starts(t), said[t], y).clamp(min=never)
+        return found
+    first = (torch.arange(labels.shape[1]) < 2).view(1, -1)
+    before = chain(range(count), -1, skip, lambda t: first & torch.tensor(t == 0))
+    after = chain(range(count - 1, -1, -1), 1, _later(skip.int(), 2, 0) > 0, lambda t: last & (steps == t + 1))
+    both = torch.stack([before[t] + after[t] for t in range(count)]) - said
+    both = torch.where(both > never / 2, both + loss.view(n, 1), never).exp()
+    dx = (x.exp() - torch.zeros_like(x).scatter_add(2, labels.expand(count, *labels.shape), both)) * grad.view(1, n, 1)
+    lost = torch.isinf(loss).view(1, n, 1)
+    dx = torch.where(lost, 0.0 if zero_infinity else float("nan"), dx)
+    return torch.where(torch.arange(count).view(-1, 1, 1) < steps, dx, 0.0)
+
+
 def _place(grid: torch.Tensor, size: int, padding: int, corners: bool) -> Tuple[torch.Tensor, torch.Tensor]:
     """Where in `size` columns or rows a coordinate from -1 to 1 is, and how far it moves with the coordinate."""
     low, span = (0.0, size - 1.0) if corners else (-0.5, float(size))
@@ -238,6 +280,11 @@ def _place(grid: torch.Tensor, size: int, padding: int, corners: bool) -> Tuple[
         slope = torch.where((at > 0) & (at < size - 1), slope, slope * 0)
         at = at.clamp(0, size - 1)
     return at, slope
+
+
+def placed(grid: torch.Tensor, size: int, padding: int, corners: bool) -> torch.Tensor:
+    """Where in `size` columns or rows a coordinate from -1 to 1 is."""
+    return _place(grid, size, padding, corners)[0]
 
 
 def _gridSample(grad: torch.Tensor, x: torch.Tensor, grid: torch.Tensor, mode: int, padding: int, corners: bool,
@@ -276,6 +323,7 @@ _OURS: Dict[str, Callable] = {
     "aten::grid_sampler_2d_backward": _gridSample, "aten::unfold_backward": _unfold,
     "aten::put": _put, "aten::put_": _putInPlace,    # of take()
     "aten::_cdist_backward": _cdist, "aten::_pdist_backward": _pdist, "aten::multi_margin_loss_backward": _multiMargin,
+    "aten::_ctc_loss_backward": _ctc,
     **{f"aten::{name}_backward": _resizing(name) for name in _RESIZING}, "aten::smooth_l1_loss_backward": _smoothL1,
     "aten::conj_physical": lambda x: x,    # of real numbers
 }

@@ -8,6 +8,7 @@ traced call reads it; so masks, positions and anchors cost nothing at run time, 
 A call's way:
 
     _functions.py   what is taken before ATen sees it: losses, dropout, slices
+    _composed.py    ATen ops that are made of others
     _trace.py       an ATen call: its row, its arguments, its results
     _memory.py      tensors, views and writes to values
     _record.py      values to nodes, with the user's line, names, blocks and losses
@@ -22,6 +23,7 @@ from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _core, _dtypes, _functions, _gradients, _record, autocasting, blocks
+from ._composed import COMPOSED
 from ._memory import Memories, Memory, Tensor, sameElements, storage, tensorsIn
 from ._native import DTYPES, TORCH_DTYPES
 from ._record import Missing, needsValue, userLine
@@ -35,7 +37,7 @@ _SHAPE_ONLY = frozenset(f"aten::{n}" for n in (
 #: New numbers in every run.
 _RANDOM = frozenset(f"aten::{n}" for n in (
     "rand rand_like randn randn_like bernoulli bernoulli_ uniform_ normal_ normal exponential_ randint "
-    "randint_like random_ randperm").split())
+    "randint_like random_ randperm multinomial log_normal_ cauchy_ geometric_").split())
 
 #: Writes that do not look at what was there before.
 _OVERWRITES = frozenset(f"aten::{n}" for n in "copy_ fill_ zero_ bernoulli_ uniform_ normal_ exponential_ random_".split())
@@ -97,7 +99,8 @@ class Tracer(Memories, TorchDispatchMode):
         args = self._autocast(name, args)
         with self:
             args = _dtypes.unified(name, args)
-            decomposed = _gradients.decomposition(func, _core.supported)
+            decomposed = COMPOSED.get(name) if not schema.overload_name else None    # not of out=
+            decomposed = decomposed or _gradients.decomposition(func, _core.supported)
             if decomposed is not None:
                 return decomposed(*args, **kwargs)
         if name == "aten::_local_scalar_dense":

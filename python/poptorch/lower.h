@@ -85,12 +85,12 @@ lower_fn lower_unary, lower_binary, lower_add, lower_sub, lower_rsub, lower_div,
     lower_hardsigmoid, lower_hardswish, lower_mish, lower_log_sigmoid, lower_softplus,
     lower_leaky_relu, lower_elu, lower_celu, lower_selu, lower_gelu, lower_prelu, lower_threshold,
     lower_hardshrink, lower_softshrink, lower_glu, lower_tan, lower_hyperbolic, lower_arc,
-    lower_erfc, lower_frac, lower_xlogy, lower_relu6, lower_bernoulli, lower_rand, lower_randn,
-    lower_uniform, lower_normal, lower_dropout, lower_feature_dropout, lower_nop, lower_checkpoint,
-    lower_square, lower_pow, lower_degrees, lower_exp2, lower_ldexp, lower_sinc, lower_logit,
-    lower_fmax, lower_hypot, lower_logaddexp, lower_signbit, lower_copysign, lower_heaviside,
-    lower_nan_to_num, lower_isinf, lower_round_to, lower_rrelu, lower_exponential, lower_randint,
-    lower_random, lower_randperm;
+    lower_polygamma, lower_mvlgamma, lower_zeta, lower_frac, lower_xlogy, lower_relu6,
+    lower_bernoulli, lower_rand, lower_randn, lower_uniform, lower_normal, lower_dropout,
+    lower_feature_dropout, lower_nop, lower_checkpoint, lower_square, lower_pow, lower_degrees,
+    lower_exp2, lower_ldexp, lower_sinc, lower_logit, lower_fmax, lower_hypot, lower_logaddexp,
+    lower_signbit, lower_copysign, lower_heaviside, lower_nan_to_num, lower_isinf, lower_round_to,
+    lower_rrelu, lower_exponential, lower_randint, lower_random, lower_randperm;
 
 /* lower_shape.c */
 lower_fn lower_reshape, lower_detach, lower_permute, lower_expand, lower_select, lower_slice,
@@ -125,8 +125,8 @@ ts_value *lower_scan(ts_call *c, ts_value *x, int dim, const char *op);
 
 /* lower_window.c */
 lower_fn lower_im2col, lower_col2im, lower_window_max, lower_max_places, lower_adaptive_max_pool,
-    lower_nearest_exact, lower_nearest, lower_linear_resize, lower_bicubic, lower_affine_grid,
-    lower_grid_sample;
+    lower_nearest_exact, lower_nearest, lower_linear_resize, lower_bicubic, lower_smoothed,
+    lower_affine_grid, lower_grid_sample;
 
 /* lower_loss.c */
 lower_fn lower_multi_margin, lower_multilabel_margin, lower_ctc;

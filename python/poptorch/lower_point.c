@@ -401,9 +401,37 @@ ts_value *lower_arc(ts_call *c)
     return ts_where(ts_lt(x, lower_scalar(c, 0)), ts_neg(a), a);
 }
 
-ts_value *lower_erfc(ts_call *c)
+/* zeta(s, q); PyTorch cannot differentiate it by s, and only a number surely needs no gradient */
+ts_value *lower_zeta(ts_call *c)
 {
-    return ts_sub(lower_scalar(c, 1), ts_erf(x_of(c)));
+    ts_value *q = lower_as(c, 1, c->dtype);
+
+    if (lower_tensor(c, 0))
+        return lower_refuse(c, "a tensor as the exponent");
+    return lower_op2("zeta", c, lower_as(c, 0, c->dtype), q);
+}
+
+/* polygamma(n, x), digamma's nth derivative: (-1)^(n + 1) n! zeta(n + 1, x) */
+ts_value *lower_polygamma(ts_call *c)
+{
+    int64_t n = lower_int(c, 0, 0);
+    ts_value *x = lower_as(c, 1, c->dtype);
+
+    if (n == 0)
+        return lower_op1("digamma", c, x);
+    x = lower_op2("zeta", c, lower_scalar(c, (double)n + 1), x);
+    return ts_mul_scalar(x, (n % 2 ? 1 : -1) * tgamma((double)n + 1));
+}
+
+/* mvlgamma(x, p): p (p - 1) / 4 log(pi) and lgamma of x, x - 1/2, .., x - (p - 1) / 2 */
+ts_value *lower_mvlgamma(ts_call *c)
+{
+    double p = (double)lower_int(c, 1, 1);
+    ts_value *x = x_of(c), *sum = lower_scalar(c, p * (p - 1) / 4 * 1.1447298858494002);
+
+    for (int i = 0; i < p; i++)
+        sum = ts_add(sum, lower_op1("lgamma", c, ts_add_scalar(x, -0.5 * i)));
+    return sum;
 }
 
 ts_value *lower_frac(ts_call *c)

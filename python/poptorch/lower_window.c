@@ -426,6 +426,40 @@ static double cubic(double d)
     return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
 }
 
+/* As Pillow has it: a = -0.5 */
+static double soft_cubic(double d)
+{
+    d = fabs(d);
+    if (d < 1)
+        return (1.5 * d - 2.5) * d * d + 1;
+    return d < 2 ? ((-0.5 * d + 2.5) * d - 4) * d + 2 : 0;
+}
+
+/* [in, out], antialiased: of the inputs under a weight stretched by the step where that is above 1,
+ * 2 `reach` wide without; what is beyond an end does not count. */
+static ts_value *smooth_weights(ts_call *c, int64_t in, int64_t out, double step, double reach,
+                                double (*weight)(double))
+{
+    float *w = calloc((size_t)in * (size_t)out, sizeof(*w));
+    double wide = step > 1 ? step : 1;
+    ts_value *v = NULL;
+
+    for (int64_t o = 0; w && o < out; o++) {
+        double at = step * ((double)o + 0.5), sum = 0;
+        int64_t first = (int64_t)fmax(at - reach * wide + 0.5, 0);
+        int64_t end = (int64_t)fmin(at + reach * wide + 0.5, (double)in);
+
+        for (int64_t k = first; k < end; k++)
+            sum += weight(((double)k - at + 0.5) / wide);
+        for (int64_t k = first; k < end; k++)
+            w[k * out + o] = (float)(weight(((double)k - at + 0.5) / wide) / (sum != 0 ? sum : 1));
+    }
+    if (w)
+        v = ts_cast(ts_const_n(c->g, TS_F32, w, 2, (int64_t[]){in, out}), c->dtype);
+    free(w);
+    return v;
+}
+
 /* [in, out]: each output's weights of `taps` inputs; taps beyond an end count for the end */
 static ts_value *weights_of(ts_call *c, int64_t in, int64_t out, double step, bool corners,
                             int taps, double (*weight)(double))
@@ -447,18 +481,42 @@ static ts_value *weights_of(ts_call *c, int64_t in, int64_t out, double step, bo
     return v;
 }
 
-/* Dim by dim: x times weights. */
+/* x times weights, along dim d */
+static ts_value *mixed(ts_value *x, int d, ts_value *w)
+{
+    int last = ts_rank(x) - 1;
+
+    if (d == last)
+        return ts_matmul(x, w);
+    return ts_transpose(ts_matmul(ts_transpose(x, d, last), w), d, last);
+}
+
+/* Dim by dim. */
 static ts_value *resized(ts_call *c, ts_value *x, int taps, double (*weight)(double))
 {
-    int rank = x ? ts_rank(x) : 0;
-
-    for (int d = 2; x && d < rank; d++) {
+    for (int d = 2; x && d < c->rank; d++) {
         int64_t in = ts_dim(x, d), out = c->dims[d];
-        ts_value *w =
-            weights_of(c, in, out, step_of(c, 3, d - 2, in, out), lower_flag(c, 2), taps, weight);
+        double step = step_of(c, 3, d - 2, in, out);
 
-        x = ts_matmul(d == rank - 1 ? x : ts_transpose(x, d, rank - 1), w);
-        x = d == rank - 1 ? x : ts_transpose(x, d, rank - 1);
+        x = mixed(x, d, weights_of(c, in, out, step, lower_flag(c, 2), taps, weight));
+    }
+    return x;
+}
+
+/* _upsample_bilinear2d_aa, _upsample_bicubic2d_aa(x, size, align_corners, factors) */
+ts_value *lower_smoothed(ts_call *c)
+{
+    bool linear = !strcmp(c->row->op, "bilinear");
+    ts_value *x = lower_tensor(c, 0);
+
+    for (int d = 2; x && d < c->rank; d++) {
+        int64_t in = ts_dim(x, d), out = c->dims[d];
+        double step = step_of(c, 3, d - 2, in, out);
+
+        if (lower_flag(c, 2))
+            step = out > 1 ? (double)(in - 1) / (double)(out - 1) : 0;
+        x = mixed(x, d,
+                  smooth_weights(c, in, out, step, linear ? 1 : 2, linear ? hat : soft_cubic));
     }
     return x;
 }
@@ -483,30 +541,37 @@ ts_value *lower_linear_resize(ts_call *c)
 
 /* --- sampling --------------------------------------------------------------------------------- */
 
-/* affine_grid_generator(theta [N, 2, 3], size, align_corners): [N, H, W, 2] */
+/* affine_grid_generator(theta [N, n, n + 1], size, align_corners): [N, (D,) H, W, n], n 2 or 3; the
+ * coordinates go from the last dim to the first */
 ts_value *lower_affine_grid(ts_call *c)
 {
     ts_value *theta = lower_tensor(c, 0), *base = NULL;
-    int64_t h = c->dims[1], w = c->dims[2];
+    int n = c->rank - 2;
+    int64_t count = 1;
     bool corners = lower_flag(c, 2);
     float *at;
 
-    if (!theta || c->rank != 4)
-        return lower_refuse(c, "a grid of rank %d", c->rank);
-    at = malloc(sizeof(*at) * (size_t)(h * w * 3));
-    for (int64_t i = 0; at && i < h * w; i++) {
-        int64_t xy[2] = {i % w, i / w}, size[2] = {w, h};
+    for (int d = 1; d <= n; d++)
+        count *= c->dims[d];
+    at = theta ? malloc(sizeof(*at) * (size_t)(count * (n + 1))) : NULL;
+    for (int64_t i = 0; at && i < count; i++) {
+        int64_t left = i;
 
-        for (int d = 0; d < 2; d++) {
-            double span = corners ? (double)(size[d] - 1) : (double)size[d];
-            double p = corners ? (double)xy[d] : (double)xy[d] + 0.5;
-            at[3 * i + d] = (float)(span > 0 ? 2 * p / span - 1 : 0);
+        for (int d = 0; d < n; d++) {
+            int64_t size = c->dims[n - d], k = left % size;
+            double span = corners ? (double)(size - 1) : (double)size;
+            double p = corners ? (double)k : (double)k + 0.5;
+
+            at[(n + 1) * i + d] = (float)(span > 0 ? 2 * p / span - 1 : 0);
+            left /= size;
         }
-        at[3 * i + 2] = 1;
+        at[(n + 1) * i + n] = 1;
     }
     if (at)
-        base = ts_cast(ts_const_n(c->g, TS_F32, at, 2, (int64_t[]){h * w, 3}), c->dtype);
+        base = ts_cast(ts_const_n(c->g, TS_F32, at, 2, (int64_t[]){count, n + 1}), c->dtype);
     free(at);
+    if (!base)
+        return NULL;
     return ts_reshape_n(ts_matmul(base, ts_transpose(theta, 1, 2)), c->rank, c->dims);
 }
 

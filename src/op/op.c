@@ -18,6 +18,11 @@
 #define COS          cos
 #define TANH         tanh
 #define ERF          erf
+#define ERFC         erfc
+#define ERFINV       special_erfinv
+#define LGAMMA       log_gamma
+#define DIGAMMA      special_digamma
+#define ZETA         special_zeta
 #define FLOOR        floor
 #define CEIL         ceil
 #define RINT         rint
@@ -33,6 +38,22 @@
 #define XOR(x, y)    (double)((int64_t)(x) ^ (int64_t)(y))
 #define SHL          shift_left
 #define SHR          shift_right
+
+#define SPECIAL(word, name, args, ...)                                                             \
+    static double special_##name args                                                              \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+#include "op/special.h"
+#undef SPECIAL
+
+/* lgamma() writes a global, and engines have threads. */
+static double log_gamma(double x)
+{
+    int sign;
+
+    return lgamma_r(x, &sign);
+}
 
 /* By way of fmod, which is exact: x / y may round up to a whole number (1 / 0.1 is 9.99..). */
 static double remainder_of(double x, double y)

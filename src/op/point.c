@@ -209,6 +209,15 @@ RULE(tanh, ts_value *one = S(1); dx[0] = ts_mul(d, ts_sub(one, ts_mul(o, o))))
 /* 2/sqrt(pi) exp(-x^2) */
 RULE(erf, ts_value *bell = ts_exp(ts_neg(ts_mul(x, x)));
      dx[0] = ts_mul(d, ts_mul_scalar(bell, 1.1283791670955126)))
+RULE(erfc, ts_value *bell = ts_exp(ts_neg(ts_mul(x, x)));
+     dx[0] = ts_mul(d, ts_mul_scalar(bell, -1.1283791670955126)))
+RULE(erfinv, ts_value *bell = ts_exp(ts_mul(o, o));
+     dx[0] = ts_mul(d, ts_mul_scalar(bell, 0.8862269254527580)))
+RULE(lgamma, dx[0] = ts_mul(d, ts_point1("digamma", x)))
+RULE(digamma, dx[0] = ts_mul(d, ts_point2("zeta", S(2), x)))
+/* By its second input only, as PyTorch's. */
+RULE(zeta, ts_value *next = ts_point2("zeta", ts_add(x, S(1)), y);
+     dx[1] = ts_neg(ts_mul(d, ts_mul(x, next))))
 RULE(sigmoid, dx[0] = ts_mul(d, ts_mul(o, ts_sub(S(1), o))))
 /* Asks the output rather than x: the next layer keeps it alive anyway. */
 RULE(relu, dx[0] = ts_mul(d, ts_point1("step", o)))

@@ -79,6 +79,18 @@ static bool small(const ts_value *v, const ts_value *result)
            ts_type_count(&v->type) * 64 <= ts_type_count(&result->type);
 }
 
+/* Has a formula a function that is worth storing the result of? */
+static bool costs(const char *formula)
+{
+    static const char *const words[] = {"EXP", "LOG", "TANH", "ERF",  "POW",
+                                        "SIN", "COS", "ZETA", "GAMMA"};
+
+    for (int i = 0; i < TS_COUNT(words); i++)
+        if (strstr(formula, words[i]))
+            return true;
+    return false;
+}
+
 /* What is behind an inlined value: how many pointwise nodes, how many stored tensors. */
 static void weigh(fuse *f, const ts_node *n)
 {
@@ -94,11 +106,7 @@ static void weigh(fuse *f, const ts_node *n)
     }
     if (n->op->flags & (TS_WINDOW | TS_INDEX | TS_RANDOM))
         w += 2 * CHEAP;
-    if (n->op->flags & TS_POINT && n->op->formula && strpbrk(n->op->formula, "EXLTPQRSI") &&
-        (strstr(n->op->formula, "EXP") || strstr(n->op->formula, "LOG") ||
-         strstr(n->op->formula, "TANH") || strstr(n->op->formula, "ERF") ||
-         strstr(n->op->formula, "POW") || strstr(n->op->formula, "SIN") ||
-         strstr(n->op->formula, "COS")))
+    if (n->op->flags & TS_POINT && n->op->formula && costs(n->op->formula))
         w += CHEAP;
     for (int i = 0; i < n->nout; i++) {
         f->weight[n->out[i]->id] = w;

@@ -47,6 +47,11 @@ static const word words[] = {
     {"COS", "cos$(%1)", NULL},
     {"TANH", "tanh$(%1)", NULL},
     {"ERF", "erf$(%1)", NULL},
+    {"ERFC", "(T)erfc(%1)", NULL},
+    {"ERFINV", "(T)@special_erfinv(%1)", NULL},
+    {"LGAMMA", "(T)lgamma(%1)", NULL},
+    {"DIGAMMA", "(T)@special_digamma(%1)", NULL},
+    {"ZETA", "(T)@special_zeta(%1, %2)", NULL},
     {"POW", "pow$(%1, %2)", NULL},
     {"ATAN2", "atan2$(%1, %2)", NULL},
     {"FMOD", "fmod$(%1, %2)", "(%2 ? %1 % %2 : 0)"},
@@ -280,6 +285,7 @@ void ts_plain_prelude(ts_render *r, const char *code, ts_text *out)
 {
     ts_text ops = {0};
 
+    ts_special_functions(r, &ops);
     put_ops(r, &ops);
     for (int i = TS_COUNT(helpers) - 1; i >= 0; i--)
         for (int k = 0; k < TS_COUNT(elements); k++)

@@ -407,6 +407,11 @@ static const char float_names[] =
     "#define LOG(x) JOIN(math_log_, NAME)(x)\n"
     "#define TANH(x) JOIN(math_tanh_, NAME)(x)\n"
     "#define ERF(x) JOIN(math_erf_, NAME)(x)\n"
+    "#define ERFC(x) EACH((float)erfc, x)\n"
+    "#define ERFINV(x) EACH((float)special_erfinv, x)\n"
+    "#define LGAMMA(x) EACH((float)log_gamma, x)\n"
+    "#define DIGAMMA(x) EACH((float)special_digamma, x)\n"
+    "#define ZETA(x, y) EACH2((float)special_zeta, x, y)\n"
     "#define EXPM1(x) EACH(expm1f, x)\n"
     "#define LOG1P(x) EACH(log1pf, x)\n"
     "#define SIN(x) EACH(sinf, x)\n"
@@ -437,6 +442,11 @@ static const char scalar_f64[] = "#define T double\n"
                                  "#define LOG log\n"
                                  "#define TANH tanh\n"
                                  "#define ERF erf\n"
+                                 "#define ERFC erfc\n"
+                                 "#define ERFINV special_erfinv\n"
+                                 "#define LGAMMA log_gamma\n"
+                                 "#define DIGAMMA special_digamma\n"
+                                 "#define ZETA special_zeta\n"
                                  "#define EXPM1 expm1\n"
                                  "#define LOG1P log1p\n"
                                  "#define SIN sin\n"
@@ -536,6 +546,7 @@ static const char undefine[] =
     "#undef TANH\n#undef ERF\n#undef EXPM1\n#undef LOG1P\n#undef SIN\n#undef COS\n#undef "
     "FLOOR\n#undef CEIL\n#undef RINT\n"
     "#undef TRUNC\n#undef POW\n#undef ATAN2\n#undef FMOD\n#undef FLOORDIV\n#undef REMAINDER\n"
+    "#undef ERFC\n#undef ERFINV\n#undef LGAMMA\n#undef DIGAMMA\n#undef ZETA\n"
     "#undef NOT\n#undef AND\n#undef OR\n#undef XOR\n#undef SHL\n#undef SHR\n";
 
 static const char math_text[] =
@@ -796,6 +807,7 @@ void ts_prelude(ts_render *r, ts_text *out)
         for (int i = 0; i < TS_COUNT(widths); i++)
             put(out, pick_vector, widths[i]);
     }
+    ts_special_functions(r, out);
     formulas(r, out, "f32", 0);
     formulas(r, out, "f64", 0);
     formulas(r, out, "i32", 0);

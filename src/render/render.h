@@ -6,7 +6,7 @@
  *   contract.c  one register-blocked contraction
  *   transpose.c one change between rows and batch in the lanes, or of where the channels are
  *   share.c     equal kernels as one function
- *   prelude.c   types, formulas and mathematics the kernels use
+ *   prelude.c   types, formulas and mathematics the kernels use; special.c functions C has not
  *   build.c     the C compiler as a child process
  *   cache.c     executables of earlier compiles
  *   export.c    a net as C files of its own; nest.c their kernels, plain.c their formulas
@@ -92,6 +92,7 @@ bool ts_render_contract(ts_render *r, const ts_kernel *k,
 bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut); /* the same */
 void ts_render_share(ts_render *r, const ts_written *w, int n);          /* rewrites the body */
 void ts_prelude(ts_render *r, ts_text *out);
+void ts_special_functions(ts_render *r, ts_text *out); /* special.c: those that formulas call */
 
 /* For exported files. nest.c: the loops of a kernel, without threads and vectors. plain.c: the
  * functions that `code` calls. */

@@ -37,6 +37,16 @@ DIFFERENTIATED = {
     "kl": lambda x, w, t: F.kl_div(x, x.detach().softmax(1), reduction="sum"),
 }
 
+
+def _square(x):
+    return x[..., :3, :3] + 3 * torch.eye(3)
+
+
+def _ctc(x, targets, steps, lengths, normal=True, **how):
+    x = x.sum(1).transpose(0, 1)    # 6 steps of 2 samples, 6 classes
+    return F.ctc_loss(x.log_softmax(2) if normal else x, targets, steps, lengths, **how)
+
+
 #: The same, of those that gather from windows, edges and pairs. What there is to go wrong is which operations they
 #: become, so they run without a compiler, which would take most of the time.
 GATHERED = {
@@ -79,6 +89,18 @@ GATHERED = {
     "sums": lambda x, w, t: x.cumsum(1),
     "products_so_far": lambda x, w, t: x.cumprod(2), "largest": lambda x, w, t: x.cummax(3)[0],
     "log_sums": lambda x, w, t: x.logcumsumexp(3),
+    "smoothed": lambda x, w, t: F.interpolate(x, size=(4, 9), mode="bilinear", antialias=True),
+    "smoothed_cubic": lambda x, w, t: F.interpolate(x, scale_factor=0.6, mode="bicubic", antialias=True),
+    "gamma": lambda x, w, t: x.lgamma() + x.digamma() + (x / 9).erfinv() + x.erfc() + (x.abs() + 1.1).mvlgamma(2),
+    "inverses": lambda x, w, t: torch.linalg.inv(_square(x)) + torch.linalg.solve(_square(x), x[..., :3, 3:]),
+    "determinants": lambda x, w, t: torch.det(_square(x)) + torch.slogdet(_square(x))[1],
+    "cholesky": lambda x, w, t: torch.linalg.cholesky(_square(x) @ _square(x).mT),
+    "quantized": lambda x, w, t: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -8, 7),
+    "ctc": lambda x, w, t: _ctc(x, torch.tensor([[1, 1, 3], [4, 5, 0]]), (6, 4), (3, 2), reduction="none"),
+    "ctc_flat": lambda x, w, t: _ctc(x, torch.tensor([1, 1, 3, 4, 5]), (5, 6), (3, 2), reduction="sum", normal=False),
+    "ctc_blank": lambda x, w, t: _ctc(x, torch.stack([t, t + 2], 1) + 1, (5, 4), (2, 1), blank=5),
+    "ctc_lost": lambda x, w, t: _ctc(x, torch.tensor([[1, 1, 3], [4, 5, 0]]), (3, 4), (3, 2), zero_infinity=True,
+                                     reduction="none"),
 }
 
 
