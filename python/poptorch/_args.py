@@ -5,7 +5,7 @@ and results are built from it. Matching is on the way of every call, so it does 
 """
 
 import inspect
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -65,6 +65,14 @@ def flatten(value: Any, tensors: List[torch.Tensor]) -> Any:
     if isinstance(value, dict):
         return _Node(type(value), [flatten(v, tensors) for v in value.values()], list(value))
     return _Constant(value)
+
+
+def constants(tree: Any) -> Iterator[Any]:
+    """What is in a tree and is no tensor."""
+    if type(tree) is _Constant:
+        yield tree.value
+    for item in tree.items if type(tree) is _Node else ():
+        yield from constants(item)
 
 
 def rebuild(tree: Any, tensors: List[Any]) -> Any:

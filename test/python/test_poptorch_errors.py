@@ -231,6 +231,19 @@ def test_settings_without_effect(log):
     assert "autoRecomputation" not in text and "enableStochasticRounding" not in text
 
 
+def test_session_options():
+    """Those that programs set for hardware are known; a name with a slip is not."""
+    opts = options()
+    for key in ("disableGradAccumulationTensorStreams", "scheduleNonWeightUpdateGradientConsumersEarly",
+                "subgraphCopyingStrategy", "accumulateOuterFragmentSettings.schedule", "decomposeGradSum"):
+        opts._Popart.set(key, 1)
+    assert inference(lambda x: x + 1, opts)(torch.ones(1)).item() == 2
+    with pytest.raises(poptorch.Error, match="Unknown session option: decomposeGradSums, replicatedGraphCount"):
+        slip = options()
+        slip._Popart.set("decomposeGradSums", True).set("replicatedGraphCount", 2).set("enableOutlining", False)
+        inference(lambda x: x + 1, slip)(torch.ones(1))
+
+
 def test_lines_of_files_to_skip(tmp_path):
     (tmp_path / "helper_of_mine.py").write_text("def read(x):\n    return x.item()\n")
     scope = {}
