@@ -192,6 +192,19 @@ def merge(x, places, dim=-1, width=1, descending=0):
     return torch.cat(runs, dim)
 
 
+def run_starts(i, size):
+    return (i[None] < torch.arange(size)[:, None]).sum(1)
+
+
+def run_add(starts, s, places, dim=0):
+    """Places outside of s add nothing."""
+    rows = []
+    for a, b in zip(starts[:-1].tolist(), starts[1:].tolist()):
+        at = [p for p in places[max(a, 0):b].tolist() if 0 <= p < s.shape[dim]]
+        rows.append(s.index_select(dim, torch.tensor(at, dtype=torch.int64)).sum(dim, dtype=s.dtype))
+    return torch.stack(rows, dim)
+
+
 def batch_norm(x, mean, var, w=None, b=None, eps=1e-5, momentum=0.1, training=1):
     mean, var = mean.clone(), var.clone()
     return F.batch_norm(x, mean, var, w, b, bool(training), momentum, eps), mean, var
@@ -263,7 +276,7 @@ TORCH = {
     "gather": lambda x, i, dim=0: x.gather(dim, i.long()),
     "scatter_add": lambda i, s, shape, dim=0: torch.zeros(shape, dtype=s.dtype).scatter_add(dim, i.long(), s),
     "index_select": index_select, "index_add": index_add,
-    "merge": merge,
+    "merge": merge, "run_starts": run_starts, "run_add": run_add,
     "sort": lambda x, dim=-1, descending=0: torch.sort(x, dim=dim, descending=bool(descending), stable=True),
     "one_hot": lambda i, classes, dtype="i64": F.one_hot(i.long(), classes).to(DTYPE[dtype]),
     "embedding": lambda i, w: F.embedding(i.long(), w),
