@@ -6,9 +6,10 @@
  *                                               %4 = run_starts %3  size=1001
  *                                               %1 = run_add %4, %s, %2
  *
- * index_add reads the whole index for every element of its result (op/index.c). In the sorted index
- * the terms of an element lie side by side. The sort is stable, so each sum has its terms in the
- * same order, and the same bits. A scatter_add whose index is one row for all is an index_add.
+ * index_add reads the whole index for every element of its result, scatter_add a row of it
+ * (op/index.c). In the sorted index the terms of an element lie side by side. The sort is stable,
+ * so each sum has its terms in the same order, and the same bits. What is broadcast to
+ * scatter_add's index is sorted before that.
  *
  * needs   no composite op; gradients are made
  */
@@ -20,6 +21,8 @@ enum { FEW = 32, VECTOR = 8 }; /* indices that are soon read; elements that are 
 typedef struct sorted {
     const ts_value *index;
     const ts_node *like;
+    ts_type t;
+    int dim;
     int64_t size;
     ts_value *places, *starts;
 } sorted;
@@ -32,32 +35,53 @@ typedef struct runs {
 
 typedef struct add {
     ts_value *index; /* of the old graph, of any rank */
+    ts_type t;       /* the index beside the source: its rank, 1 where it is broadcast */
+    int joined;      /* the source's dims that are one */
     int dim;         /* of the result that it indexes */
     int64_t size;
 } add;
 
-/* v, if all dims of an expand but `dim` have size 1 in it; else NULL. */
-static ts_value *one_row(ts_value *index, int dim)
+/* The source with the index's dims as one. */
+static ts_type beside(const ts_type *s, int dim, int joined)
 {
-    const ts_node *n = index->node;
-    ts_value *v;
+    ts_type t = {.dtype = s->dtype};
+
+    for (int d = 0; d < s->rank; d++)
+        if (d > dim && d < dim + joined)
+            t.dim[t.rank - 1] *= s->dim[d];
+        else
+            t.dim[t.rank++] = s->dim[d];
+    return t;
+}
+
+static void index_of_add(const ts_node *n, add *x)
+{
+    x->joined = n->in[0]->type.rank;
+    x->t = beside(&n->in[1]->type, x->dim, x->joined);
+    for (int d = 0; d < x->t.rank; d++)
+        x->t.dim[d] = d == x->dim ? x->t.dim[d] : 1;
+}
+
+static void index_of_scatter(add *x)
+{
+    const ts_node *from = x->index->node;
     int off;
 
-    if (index->type.rank == 1)
-        return index;
-    if (!n || n->op != TS_OP(expand))
-        return NULL;
-    v = n->in[0];
-    off = index->type.rank - v->type.rank;
-    for (int d = 0; d < v->type.rank; d++)
-        if (v->type.dim[d] != (d + off == dim ? index->type.dim[dim] : 1))
-            return NULL;
-    return dim >= off ? v : NULL;
+    x->joined = 1;
+    x->t = x->index->type;
+    if (!from || from->op != TS_OP(expand))
+        return;
+    off = x->t.rank - from->in[0]->type.rank;
+    if (x->dim < off || from->in[0]->type.dim[x->dim - off] != x->t.dim[x->dim])
+        return;
+    x->index = from->in[0];
+    for (int d = 0; d < x->t.rank; d++)
+        x->t.dim[d] = d < off ? 1 : x->index->type.dim[d - off];
 }
 
 static bool is_add(const ts_node *n, add *x)
 {
-    const ts_type *s = n->nin > 1 ? &n->in[1]->type : NULL, *y;
+    const ts_type *y;
 
     if (n->op != TS_OP(index_add) && n->op != TS_OP(scatter_add))
         return false;
@@ -65,26 +89,26 @@ static bool is_add(const ts_node *n, add *x)
     x->dim = ts_norm_dim(n, ts_attr_int(n, "dim", 0), y->rank);
     x->index = n->in[0];
     x->size = y->dim[x->dim];
-    if (n->op == TS_OP(index_add))
-        return true;
+    if (n->op == TS_OP(index_add)) {
+        index_of_add(n, x);
+        return x->joined > 0;
+    }
     for (int d = 0; d < y->rank; d++)
-        if (d != x->dim && y->dim[d] != s->dim[d])
+        if (d != x->dim && y->dim[d] != n->in[1]->type.dim[d])
             return false;
-    x->index = one_row(n->in[0], x->dim);
-    return x->index != NULL;
+    index_of_scatter(x);
+    return true;
 }
 
-/* Is there more to search than to sort? A row of results is searched a vector at a time. */
+/* Is there more to search than to sort? What shares an index is searched a vector at a time. */
 static bool pays(const ts_node *n, const add *x)
 {
-    int64_t indices = ts_type_count(&x->index->type), row = 1, rounds = 1;
-    const ts_type *y = &n->out[0]->type;
+    int64_t indices = x->t.dim[x->dim], rows = ts_type_count(&x->t) / indices, rounds = 1;
+    int64_t shared = ts_type_count(&n->out[0]->type) / x->size / rows;
 
-    for (int d = 0; d < y->rank; d++)
-        row *= d == x->dim ? 1 : y->dim[d];
     while ((int64_t)1 << rounds < indices)
         rounds++;
-    return indices > FEW && x->size * ((row + VECTOR - 1) / VECTOR) > 4 * rounds * rounds;
+    return indices > FEW && x->size * ((shared + VECTOR - 1) / VECTOR) > 4 * rounds * rounds;
 }
 
 static const sorted *sort(runs *r, const ts_node *n, const add *x)
@@ -92,40 +116,28 @@ static const sorted *sort(runs *r, const ts_node *n, const add *x)
     ts_value *index;
     sorted *s;
 
-    for (int i = 0; i < r->n; i++)
-        if (r->known[i].index == x->index && r->known[i].size == x->size &&
-            !strcmp(r->known[i].like->block, n->block) && r->known[i].like->phase == n->phase)
-            return &r->known[i];
-    s = &r->known[r->n++];
-    *s = (sorted){.index = x->index, .like = n, .size = x->size};
-    index = ts_reshape(r->map[x->index->id], ts_type_count(&x->index->type));
-    s->places = index ? ts_sort_places(index, 0, false) : NULL;
-    s->starts = ts_make1(TS_OP(run_starts), ts_gather(index, 0, s->places), 1,
-                         (ts_attr[]){ts_attr_i("size", x->size + 1)});
-    return s;
-}
-
-/* The source with the index's dims as one */
-static ts_value *joined(ts_value *s, int dim, int rank)
-{
-    int64_t dims[TS_MAX_RANK] = {0};
-    int n = 0;
-
-    for (int d = 0; s && d < s->type.rank; d++) {
-        bool more = d > dim && d < dim + rank;
-        if (more)
-            dims[n - 1] *= s->type.dim[d];
-        else
-            dims[n++] = s->type.dim[d];
+    for (int i = 0; i < r->n; i++) {
+        s = &r->known[i];
+        if (s->index == x->index && ts_type_same_shape(&s->t, &x->t) && s->dim == x->dim &&
+            s->size == x->size && !strcmp(s->like->block, n->block) && s->like->phase == n->phase)
+            return s;
     }
-    return ts_reshape_n(s, n, dims);
+    s = &r->known[r->n++];
+    *s = (sorted){.index = x->index, .like = n, .t = x->t, .dim = x->dim, .size = x->size};
+    index = ts_reshape_n(r->map[x->index->id], x->t.rank, x->t.dim);
+    if (!index)
+        return s;
+    s->places = ts_sort_places(index, x->dim, false);
+    s->starts = ts_make1(TS_OP(run_starts), ts_gather(index, x->dim, s->places), 2,
+                         (ts_attr[]){ts_attr_i("dim", x->dim), ts_attr_i("size", x->size + 1)});
+    return s;
 }
 
 static ts_value *by_runs(runs *r, const ts_node *n, const add *x)
 {
     const sorted *s = sort(r, n, x);
-    int rank = n->op == TS_OP(index_add) ? x->index->type.rank : 1;
-    ts_value *in[] = {s->starts, joined(r->map[n->in[1]->id], x->dim, rank), s->places};
+    ts_type t = beside(&n->in[1]->type, x->dim, x->joined);
+    ts_value *in[] = {s->starts, ts_reshape_n(r->map[n->in[1]->id], t.rank, t.dim), s->places};
 
     if (!in[0] || !in[1] || !in[2])
         return NULL;

@@ -5,6 +5,7 @@ numbers. TORCH says what each op is in PyTorch; an op that is not in it fails. f
 with PyTorch in f64 on the same rounded inputs, since PyTorch lacks most half kernels on a CPU.
 """
 
+import itertools
 import json
 import os
 import subprocess
@@ -192,17 +193,22 @@ def merge(x, places, dim=-1, width=1, descending=0):
     return torch.cat(runs, dim)
 
 
-def run_starts(i, size):
-    return (i[None] < torch.arange(size)[:, None]).sum(1)
+def run_starts(i, size, dim=0):
+    at = torch.arange(size).reshape([-1] + [1] * (i.dim() - dim))    # k before what is compared with it
+    return (i.unsqueeze(dim) < at).sum(dim + 1)
 
 
 def run_add(starts, s, places, dim=0):
     """Places outside of s add nothing."""
-    rows = []
-    for a, b in zip(starts[:-1].tolist(), starts[1:].tolist()):
-        at = [p for p in places[max(a, 0):b].tolist() if 0 <= p < s.shape[dim]]
-        rows.append(s.index_select(dim, torch.tensor(at, dtype=torch.int64)).sum(dim, dtype=s.dtype))
-    return torch.stack(rows, dim)
+    starts, s, places = (t.movedim(dim, -1) for t in (starts, s, places))
+    starts, places = (t.expand([*s.shape[:-1], -1]) for t in (starts, places))
+    out = torch.zeros([*s.shape[:-1], starts.shape[-1] - 1], dtype=s.dtype)
+    for at in itertools.product(*map(range, out.shape)):
+        row, k = at[:-1], at[-1]
+        for j in range(max(int(starts[row][k]), 0), min(int(starts[row][k + 1]), places.shape[-1])):
+            p = int(places[row][j])
+            out[at] += s[row][p] if 0 <= p < s.shape[-1] else 0
+    return out.movedim(-1, dim)
 
 
 def batch_norm(x, mean, var, w=None, b=None, eps=1e-5, momentum=0.1, training=1):

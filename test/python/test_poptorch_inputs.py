@@ -195,6 +195,8 @@ LONG = {
     "index_add 1": lambda w, i: torch.zeros(20, 300).index_add(1, i[1], w[:50].t()),
     "scatter_add": lambda w, i: torch.zeros(300, 20).scatter_add(0, i[2][:, None].expand(-1, 20), w[50:100]),
     "scatter_add 1-d": lambda w, i: torch.zeros(300).scatter_add(0, i.flatten(), w.flatten()[:200]),
+    "gather": lambda w, i: w.gather(0, i.view(10, 20)[:4].repeat(12, 1)), "sort": lambda w, i: w.sort(0)[0],
+    "batches": lambda w, i: w.view(3, 100, 20).gather(1, (i[:3] % 100)[:, :, None].expand(-1, -1, 20)),
     "mean": lambda w, i: w.scatter_reduce(0, i[0][:, None].expand(-1, 20), w[:50], "mean"),
 }
 
