@@ -153,7 +153,11 @@ class Arguments:
     """The arguments of the first call: what later ones must be like, and how to call forward with them."""
 
     def __init__(self, forward: Callable, args: Tuple, kwargs: Dict[str, Any]) -> None:
-        self.signature = inspect.signature(forward)
+        try:
+            self.signature = inspect.signature(forward)
+        except ValueError:
+            raise createPoptorchError("The model's forward() has no signature, as that of a module that torch.jit "
+                                      "compiled: wrap the module that it was made of") from None
         self.names = list(self.signature.parameters)
         bound = bind(self.signature, args, kwargs)
         self.count = len(args)

@@ -225,3 +225,12 @@ def test_long_indices(name):
     found, _ = training(net, optimizer=torch.optim.SGD(net.parameters(), lr=1.0))[1](index, weight)
     torch.testing.assert_close(found, y.detach())
     torch.testing.assert_close(before - net.w.detach(), expected.w.grad, atol=2e-6, rtol=1e-5)
+
+
+def test_many_pieces():
+    """As many as a recurrent layer has steps."""
+    def function(x):
+        return torch.stack([t * 2 for t in x.unbind(1)], 1) + torch.cat(x.split(1, 1)[::-1], 1)
+
+    x = torch.randn(2, 130)
+    torch.testing.assert_close(inference(function)(x), function(x))
