@@ -91,6 +91,8 @@ class _Functions(TorchFunctionMode):
             if t.training:
                 t.markLoss(out)
             return out
+        if func is torch.cdist:
+            return _cdist(*args, **kwargs)
         if not t.isTraced(first if first is not None else kwargs.get("input")):
             return func(*args, **kwargs)
         args, kwargs = _dtypes.weightsCast(func, args, kwargs)
@@ -113,6 +115,11 @@ class _Functions(TorchFunctionMode):
         if func in (_T.__repr__, _T.__format__):
             return f"tensor(<unavailable>, size={tuple(first.shape)}, dtype={first.dtype})"
         return func(*args, **kwargs)
+
+
+def _cdist(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: Any = None) -> torch.Tensor:
+    """Of any number of points as of few: PyTorch has another op for many, which takes a product and is less exact."""
+    return torch.cdist(x1, x2, p, "donot_use_mm_for_euclid_dist")
 
 
 def _withoutDropout(args: Tuple) -> Tuple:

@@ -234,3 +234,10 @@ def test_many_pieces():
 
     x = torch.randn(2, 130)
     torch.testing.assert_close(inference(function)(x), function(x))
+
+
+def test_distances_of_many_points():
+    x, y = torch.randn(2, 40, 3), torch.randn(2, 30, 3)
+    for function in (torch.cdist, lambda x, y: torch.cdist(x1=x, x2=y, p=2.0),
+                     lambda x, y: torch.cdist(x, y, 1.0, "use_mm_for_euclid_dist")):
+        torch.testing.assert_close(inference(function)(x, y), function(x.double(), y.double()).float())
