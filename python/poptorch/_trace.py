@@ -245,8 +245,9 @@ class Tracer(Memories, TorchDispatchMode):
             return
         first = tensors[0]
         if first.dtype not in DTYPES or first.numel() == 0:
+            file, line = userLine()
             raise createPoptorchError(f"{op} makes a tensor of type {first.dtype} and shape "
-                                      f"{tuple(first.shape)}, which is not supported")
+                                      f"{tuple(first.shape)}, which is not supported ({file}:{line})")
         if name == "aten::as_strided":
             if encoded is not None:
                 self._strided(first, self._find(bound[0]))    # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import torch.nn as nn
 
 import poptorch
 from poptorch import _logging
-from poptorch_helpers import Small, inference, log, nothing_cached, options, step, training  # noqa: F401
+from poptorch_helpers import Small, inference, log, nothing_cached, options, refused, step, training  # noqa: F401
 
 BAR = r"Graph compilation: 100%\|█+\| 100/100 \[\d\d:\d\d<\d\d:\d\d\]"
 
@@ -229,6 +229,10 @@ def test_settings_without_effect(log):
     text = log()
     assert "[info] The session option outlineThreshold has no effect" in text
     assert "autoRecomputation" not in text and "enableStochasticRounding" not in text
+
+
+def test_types_that_do_not_exist():
+    refused(lambda x: torch.fft.rfft(x).abs(), r"complex64.* not supported \(.*test_poptorch_errors.py:\d+\)")
 
 
 def test_session_options():
