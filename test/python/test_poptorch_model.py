@@ -743,8 +743,6 @@ def test_loops_and_branches():
 
 def test_what_is_not_there_yet_says_so():
     refused(lambda x: poptorch.custom_op([x], "Cube", "mine", 1, [x])[0], "custom_op.*mine.Cube.*not supported yet")
-    for name in ("ctc_beam_search_decoder", "fps", "nearest"):
-        refused(lambda x: getattr(poptorch, name)(x, [0, 4]), f"{name} is not supported yet")
 
 
 def test_executor_surface():
