@@ -5,7 +5,7 @@ and results are built from it. Matching is on the way of every call, so it does 
 """
 
 import inspect
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -65,6 +65,14 @@ def flatten(value: Any, tensors: List[torch.Tensor]) -> Any:
     if isinstance(value, dict):
         return _Node(type(value), [flatten(v, tensors) for v in value.values()], list(value))
     return _Constant(value)
+
+
+def constants(tree: Any) -> Iterator[Any]:
+    """What is in a tree and is no tensor."""
+    if type(tree) is _Constant:
+        yield tree.value
+    for item in tree.items if type(tree) is _Node else ():
+        yield from constants(item)
 
 
 def rebuild(tree: Any, tensors: List[Any]) -> Any:
@@ -145,7 +153,11 @@ class Arguments:
     """The arguments of the first call: what later ones must be like, and how to call forward with them."""
 
     def __init__(self, forward: Callable, args: Tuple, kwargs: Dict[str, Any]) -> None:
-        self.signature = inspect.signature(forward)
+        try:
+            self.signature = inspect.signature(forward)
+        except ValueError:
+            raise createPoptorchError("The model's forward() has no signature, as that of a module that torch.jit "
+                                      "compiled: wrap the module that it was made of") from None
         self.names = list(self.signature.parameters)
         bound = bind(self.signature, args, kwargs)
         self.count = len(args)

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
-from . import _args, _core, _groups, _host, _native, _state, _trace, _wrap, blocks, optim
+from . import _args, _core, _functions, _groups, _host, _native, _state, _trace, _wrap, blocks, optim
 from ._logging import engineWarning, getLogLevel, logger
 from ._batching import Batching
 from .enums import CommGroupType, Liveness, MeanReductionStrategy, OutputMode, ReductionType
@@ -158,6 +158,8 @@ def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: A
         for name, t in states:
             trained = training and isinstance(t, torch.nn.Parameter) and t.requires_grad
             tracer.addState(name, t, trained)
+            if trained and t._backward_hooks:
+                tracer.warn(_functions.NO_HOOKS)
         with _restored(states), _sameMembers(model, tracer):
             result = _forward(model, arguments, tensors, tracer, hooks)
         tracer.checkMissing()
@@ -257,6 +259,11 @@ def _finish(program: Program, tracer: _trace.Tracer, result: Any, inputs: List[t
     """Outputs, loss and assignments."""
     leaves: List[torch.Tensor] = []
     program.results = _args.flatten(result, leaves)
+    for value in _args.constants(program.results):
+        if any(tracer.isTraced(v) for v in getattr(value, "__dict__", {}).values()):
+            raise createPoptorchError(f"forward() returns an object of type {type(value).__name__} that holds tensors: "
+                                      "return a tuple, list, dict or named tuple of them, or tell how to take it "
+                                      "apart with poptorch.registerCustomArgParser")
     tracer.overlap.checkReturned(leaves, tracer.output)
     values: Dict[int, int] = {}
     for i, t in enumerate(leaves):

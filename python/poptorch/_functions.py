@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional,
 import torch
 import torch.nn.functional as F
 import torch.utils.checkpoint
+import torch.utils.hooks
 from torch.nn.modules import transformer
 from torch.overrides import TorchFunctionMode
 
@@ -57,10 +58,15 @@ _NEED_VALUES: Dict[Any, str] = {
 _LEFT_ALIGNED = getattr(torch, "_nested_tensor_from_mask_left_aligned", None)
 
 
+NO_HOOKS = ("The model has hooks on gradients, which are not called: the backward pass is part of the compiled "
+            "training step. To see a gradient, use poptorch.ipu_print_tensor or Options.anchorTensor")
+
+
 @contextlib.contextmanager
 def taken(tracer: "Tracer") -> Iterator[None]:
     """Take them, for a trace."""
-    with _patched(tracer), _plainLayers(), _anyMask(tracer), _dtypes.castWeights(tracer.isTraced), _Functions(tracer):
+    with _patched(tracer), _plainPython(tracer), _plainLayers(), _anyMask(tracer), \
+            _dtypes.castWeights(tracer.isTraced), _Functions(tracer):
         yield
 
 
@@ -86,6 +92,8 @@ class _Functions(TorchFunctionMode):
             if t.training:
                 t.markLoss(out)
             return out
+        if func is torch.cdist:
+            return _cdist(*args, **kwargs)
         if not t.isTraced(first if first is not None else kwargs.get("input")):
             return func(*args, **kwargs)
         args, kwargs = _dtypes.weightsCast(func, args, kwargs)
@@ -105,9 +113,16 @@ class _Functions(TorchFunctionMode):
             return _oneHot(t, *args, **kwargs)
         if func in _NEED_VALUES or (func is _T.to and "cpu" in (*args[1:2], kwargs.get("device"))):
             raise needsValue(f"{_NEED_VALUES.get(func, '.to()')} of a tensor")
+        if func is _T.register_hook:
+            t.warn(NO_HOOKS)
         if func in (_T.__repr__, _T.__format__):
             return f"tensor(<unavailable>, size={tuple(first.shape)}, dtype={first.dtype})"
         return func(*args, **kwargs)
+
+
+def _cdist(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: Any = None) -> torch.Tensor:
+    """Of any number of points as of few: PyTorch has another op for many, which takes a product and is less exact."""
+    return torch.cdist(x1, x2, p, "donot_use_mm_for_euclid_dist")
 
 
 def _withoutDropout(args: Tuple) -> Tuple:
@@ -240,6 +255,30 @@ def _checkpoint(function: Callable, *args: Any, use_reentrant: bool = True, **kw
     for name in ("preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"):
         kwargs.pop(name, None)
     return function(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _plainPython(tracer: "Tracer") -> Iterator[None]:
+    """Without gradients in Python, where torch puts them into a model by itself: checkpoint(), also when a program
+    has imported the function, and modules with register_full_backward_hook()."""
+    apply = torch.utils.checkpoint.CheckpointFunction.__dict__.get("apply")
+    hook = torch.utils.hooks.BackwardHook
+    saved = hook.setup_input_hook, hook.setup_output_hook
+
+    def unhooked(self: Any, args: Any) -> Any:
+        tracer.warn(NO_HOOKS)
+        return args
+    torch.utils.checkpoint.CheckpointFunction.apply = staticmethod(    # type: ignore[assignment]
+        lambda function, preserve_rng_state, *args: function(*args))
+    hook.setup_input_hook = hook.setup_output_hook = unhooked
+    try:
+        yield
+    finally:
+        hook.setup_input_hook, hook.setup_output_hook = saved
+        if apply is None:
+            del torch.utils.checkpoint.CheckpointFunction.apply    # it is a base class's
+        else:
+            torch.utils.checkpoint.CheckpointFunction.apply = apply
 
 
 @contextlib.contextmanager

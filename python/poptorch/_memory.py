@@ -41,7 +41,7 @@ class Tensor:
         self.which = 0
         self.make: Optional[Callable[[], Any]] = None    # of a leaf that nobody has read yet
         self.start: Any = None                           # of a leaf: the state itself
-        self.cut = False                                 # made under no_grad()
+        self.trained = False                             # of a leaf: a parameter that the loss has a gradient of
         memory.tensors.append(self)
 
     @property
@@ -117,6 +117,7 @@ class Memories(Record):
             self._add(known if known.tensor is t else self._alias(t, known))
             return
         leaf = Tensor(t, self._newMemory(t))
+        leaf.trained = trained
         if not t.is_floating_point() and name not in self.options.updatable_named_buffers:
             number = t.detach().clone()    # whole numbers are constants of the graph: no run changes them
             leaf.make = lambda: self._constant(number)

@@ -19,6 +19,7 @@ import contextlib
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
+from torch.autograd.function import BackwardCFunction
 from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -179,9 +180,11 @@ class Tracer(Memories, TorchDispatchMode):
     def _encode(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             known = self._find(value)
-            if known is not None and known.cut and value.grad_fn is not None and torch.is_grad_enabled():
+            if self.training and torch.is_grad_enabled() and isinstance(value.grad_fn, BackwardCFunction):
                 self._note(f"{type(value.grad_fn).__name__}: a gradient that is a Python function "
                            "(torch.autograd.Function) is not supported")
+            if known is not None and known.trained and not value.requires_grad:    # for the time being
+                return self._tracked(self.graph.detach(self._valueOf(known)), self._valueOf(known))
             if known is not None:
                 return self._valueOf(known)
             self._checkMade(value)
@@ -245,8 +248,9 @@ class Tracer(Memories, TorchDispatchMode):
             return
         first = tensors[0]
         if first.dtype not in DTYPES or first.numel() == 0:
+            file, line = userLine()
             raise createPoptorchError(f"{op} makes a tensor of type {first.dtype} and shape "
-                                      f"{tuple(first.shape)}, which is not supported")
+                                      f"{tuple(first.shape)}, which is not supported ({file}:{line})")
         if name == "aten::as_strided":
             if encoded is not None:
                 self._strided(first, self._find(bound[0]))    # type: ignore[arg-type]
@@ -259,13 +263,12 @@ class Tracer(Memories, TorchDispatchMode):
             value = values[i] if i < len(values) else None
             if value is not None:
                 value = self._checked(op, t, value)
-            cut = self.training and t.dtype.is_floating_point and not torch.is_grad_enabled()
             if name.startswith("aten::unsafe_"):    # promised not to be written through
-                self._add(Tensor(t, Memory(), value)).cut = cut
+                self._add(Tensor(t, Memory(), value))
             elif base is not None and storage(t) == storage(base.tensor):
                 self._view(t, base, op, (encoded or (None,))[1:], i, value)
             else:
-                self._add(Tensor(t, self._newMemory(t), value)).cut = cut
+                self._add(Tensor(t, self._newMemory(t), value))
             self._tensors[id(t)].op = op
         if name in ("aten::add", "aten::sub"):
             self._noteOffset(name, bound, first)

@@ -23,7 +23,7 @@
 #define TS_NO_LOCATIONS
 #include "tessera.h"
 
-enum { LOWER_RESULTS = 64 };
+enum { LOWER_RESULTS = 4096 }; /* pieces that are split or joined: steps of a recurrent layer */
 
 typedef struct ts_call ts_call;
 typedef ts_value *lower_fn(ts_call *c);

@@ -386,15 +386,13 @@ ts_value *lower_repeat(ts_call *c)
     return x;
 }
 
-enum { JOINED = 1024 };
-
 static ts_value *join(ts_call *c, ts_value *(*how)(int n, ts_value *const *xs, int dim))
 {
-    ts_value *in[JOINED];
-    int n = lower_tensors(c, 0, JOINED, in);
+    ts_value *in[LOWER_RESULTS];
+    int n = lower_tensors(c, 0, LOWER_RESULTS, in);
 
-    if (n > JOINED)
-        return lower_refuse(c, "more than %d tensors", JOINED);
+    if (n > LOWER_RESULTS)
+        return lower_refuse(c, "more than %d tensors", LOWER_RESULTS);
     for (int i = 0; i < n; i++)
         if (in[i] && ts_dtype_of(in[i]) != c->dtype)
             in[i] = ts_cast(in[i], c->dtype);

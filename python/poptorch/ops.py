@@ -1,11 +1,12 @@
 """Operations that torch does not have. Each works on the CPU too."""
 
 import builtins
+import math
 from typing import Any, Callable, List, Optional, Sequence, Union
 
 import torch
 
-from . import _args, _trace
+from . import _args, _beam, _trace
 from ._print import Print
 from .blocks import MAX_DEVICES, module_repr
 from .enums import MatMulSerializationMode, MultiConvPlanType, OverlapMode
@@ -322,18 +323,65 @@ def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: Any,
 
 def ctc_beam_search_decoder(probs: torch.Tensor, lengths: torch.Tensor, blank: int = 0,
                             beam_width: int = 100, top_paths: int = 1) -> Any:
-    """Not supported yet."""
-    raise _missing("ctc_beam_search_decoder")
+    """The most probable labellings of log-probabilities [T, batch, classes], of which each row has its length:
+    their probabilities and lengths [batch, top_paths], and their labels [batch, top_paths, T], with `blank` behind the
+    end. For inference; the host computes it."""
+    for t, what in ((probs, "probs"), (lengths, "lengths")):
+        if not isinstance(t, torch.Tensor):
+            raise createPoptorchError(f"ctc_beam_search_decoder: {what} must be a tensor, got {type(t).__name__}")
+    if probs.dim() != 3 or lengths.shape != probs.shape[1:2] or not 0 < top_paths <= beam_width or \
+            not 0 <= blank < probs.shape[2]:
+        raise createPoptorchError("ctc_beam_search_decoder takes log-probabilities [T, batch, classes], a length for "
+                                  "each row of the batch, a class as blank, and top_paths of at most beam_width")
+    decode = _beam.Decoder(blank, beam_width, top_paths)
+    return CPU(decode, "ctc_beam_search_decoder")(probs, lengths)
 
 
 def fps(src: torch.Tensor, ptr: List[int], ratio: float = 0.5, random_start: bool = False) -> torch.Tensor:
-    """Farthest point sampling; not supported yet."""
-    raise _missing("fps")
+    """Farthest point sampling: of the points ptr[i] to ptr[i + 1] (rows of src) the first, or any, and then always
+    that which is farthest from those chosen before, until `ratio` of them are chosen. Their places. The host computes
+    it."""
+    if not isinstance(src, torch.Tensor) or not isinstance(ptr, list) or len(ptr) < 2 or \
+            not all(isinstance(p, int) for p in ptr):
+        raise createPoptorchError("fps takes a tensor of points, and a list of at least two integers: where the clouds "
+                                  "of points begin, and where the last one ends")
+    clouds = list(zip(ptr, ptr[1:]))
+    if not all(0 <= a < b <= src.shape[0] for a, b in clouds) or not 0 < ratio <= 1:
+        raise createPoptorchError(f"fps: {ptr} does not divide {src.shape[0]} points, or the ratio {ratio} is not in "
+                                  "(0, 1]")
+
+    def sample(points: torch.Tensor) -> torch.Tensor:
+        return torch.cat([_farthest(points[a:b].float().flatten(1), ratio, random_start) + a for a, b in clouds])
+    return CPU(sample, "fps")(src.detach())
+
+
+def _farthest(points: torch.Tensor, ratio: float, random_start: bool) -> torch.Tensor:
+    count = math.ceil(ratio * len(points))
+    chosen = torch.zeros(count, dtype=torch.int64)
+    if random_start:
+        chosen[0] = torch.randint(len(points), ())
+    far = torch.full((len(points),), math.inf)
+    for i in range(1, count):
+        far = torch.minimum(far, (points - points[chosen[i - 1]]).square().sum(1))
+        chosen[i] = far.argmax()
+    return chosen
 
 
 def nearest(x: torch.Tensor, y: torch.Tensor, batch_x: Any = None, batch_y: Any = None) -> torch.Tensor:
-    """Nearest point clustering; not supported yet."""
-    raise _missing("nearest")
+    """The place of the point (row) of y that is nearest to each point of x; with batches, among the points of y that
+    belong to the same one."""
+    _tensor(x, "nearest")
+    _tensor(y, "nearest")
+    if (batch_x is None) != (batch_y is None):
+        raise createPoptorchError("nearest takes a batch for the points of both, or of neither")
+    x, y = (t.unsqueeze(1) if t.dim() == 1 else t for t in (x, y))
+    distance = (x.unsqueeze(1) - y.unsqueeze(0)).square().sum(-1)
+    if batch_x is not None:
+        of_x, of_y = (b if isinstance(b, torch.Tensor) else torch.tensor(b, device=x.device) for b in (batch_x, batch_y))
+        if of_x.shape != x.shape[:1] or of_y.shape != y.shape[:1]:
+            raise createPoptorchError("nearest: a batch has a number for each point")
+        distance = distance.masked_fill(of_x.unsqueeze(1) != of_y.unsqueeze(0), math.inf)
+    return distance.argmin(1)
 
 
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:

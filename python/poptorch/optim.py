@@ -489,7 +489,8 @@ def _checkConstants(where: str, old: Dict[str, Any], new: Dict[str, Any], skip: 
     for name in sorted(old.keys() - old["variable"] - skip - {"variable"}):
         if old[name] != new.get(name):
             raise createPoptorchError(f"{name} of {where} is compiled in as {old[name]}, it cannot become "
-                                      f"{new.get(name)}; mark it as variable before compiling")
+                                      f"{new.get(name)}; what is passed to an optimizer of poptorch.optim can change, "
+                                      "unless it was marked as constant")
 
 
 def _checkVelocity(old: Dict[str, Any], new: Dict[str, Any]) -> None:

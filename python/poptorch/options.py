@@ -33,14 +33,30 @@ SOURCE_EXCLUDES = ["install/poptorch", "site-packages/torch", "site-packages/pop
 
 #: Keys of _Popart.set that a compilation accepts; a name ending in "." has dotted sub-options.
 POPART_KEYS = frozenset((
-    "accumulateOuterFragmentSettings.", "autoRecomputation", "automaticLossScalingSettings.",
-    "batchSerializationSettings.", "cachePath", "compilationProgressTotal", "convolutionOptions",
-    "customCodelets", "defaultBufferingDepth", "defaultPrefetchBufferingDepth", "deviceMemory", "enableEngineCaching",
-    "enableFloatingPointChecks", "enableGradientAccumulation", "enableOutlining", "enableStableNorm",
-    "enableStochasticRounding", "engineOptions", "explicitRecomputation", "gclOptions",
-    "instrumentWithHardwareCycleCounter", "lstmOptions", "matmulOptions", "numIOTiles", "outlineThreshold",
-    "partialsTypeMatMuls", "rearrangeAnchorsOnHost", "reportOptions", "saveInitializersToFile",
-    "syntheticDataMode", "virtualGraphMode",
+    "accumulateOuterFragmentSettings.", "accumulatorTensorLocationSettings.", "activationTensorLocationSettings.",
+    "aliasZeroCopy", "autodiffSettings.", "automaticLossScalingSettings.", "autoRecomputation",
+    "batchSerializationSettings.", "bufferingDepthMap", "cachePath", "compilationProgressTotal", "constantWeights",
+    "convolutionOptions", "createImplicitPipeliningFwdOnlyProgram", "customCodelets", "decomposeGradSum",
+    "defaultBufferingDepth", "defaultPrefetchBufferingDepth", "delayVarUpdates", "developerSettings.", "deviceMemory",
+    "disableGradAccumulationTensorStreams", "disableOptimizerStateTensorStreams", "dotChecks", "dotOpNames",
+    "enableEfficientOverlapIOTopoCons", "enableEngineCaching", "enableExplicitMainLoops", "enableFloatingPointChecks",
+    "enableFullyConnectedPass", "enableGradientAccumulation", "enableInplaceAmbiguityChecking",
+    "enableLoadAndOffloadRNGState", "enableMergeExchange", "enableNonStableSoftmax", "enableOutlining",
+    "enableOutliningCopyCostPruning", "enablePrefetchDatastreams", "enableRngStateManagement",
+    "enableSerializedMatmuls", "enableStableNorm", "enableStochasticRounding", "enableSupportedDataTypeCasting",
+    "enableVariablesCaching", "engineOptions", "ensureFp32LossScaleTensor", "executionPhaseSettings.",
+    "experimentalSettings.", "explicitPipeliningEnabled", "explicitRecomputation", "exportPoplarComputationGraph",
+    "exportPoplarVertexGraph", "finalDotOp", "firstDotOp", "gclOptions", "groupHostSync",
+    "groupNormStridedChannelGrouping", "hardwareInstrumentations", "instrumentWithHardwareCycleCounter",
+    "kahnTieBreaker", "logDir", "looseThresholdAtPeak", "lstmOptions", "matmulOptions", "mergeVarUpdate",
+    "mergeVarUpdateMemThreshold", "numIOTiles", "optimizerStateTensorLocationSettings.", "opxAliasChecking",
+    "opxModifyChecking", "outlineSequenceBreakCost", "outlineThreshold", "partialsTypeMatMuls",
+    "prefetchBufferingDepthMap", "rearrangeAnchorsOnHost", "rearrangeStreamsOnHost", "replicatedCollectivesSettings.",
+    "reportOptions", "saveInitializersToFile", "scheduleNonWeightUpdateGradientConsumersEarly", "separateCallOpPdfs",
+    "serializedPoprithmsShiftGraphsDir", "strictOpVersions", "subgraphCopyingStrategy", "swapLimitScheduler",
+    "syntheticDataMode", "tensorLocationSettingsOverride", "throwIfLog2ScaleFactorNotInRange", "timeLimitScheduler",
+    "transitiveClosureOptimizationThreshold", "useHostCopyOps", "useLoopCandidateCreator", "virtualGraphMode",
+    "weightTensorLocationSettings.",
 ))
 
 #: Those that change what a model does; the others are for hardware that our devices do not have.

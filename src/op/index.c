@@ -5,9 +5,13 @@
  * dim index_select(x, i) dim   y[a,J,b] = x[a, i[J], b], J as many dims as i has (embedding: dim 0)
  *   index_add(i, s) dim      y[a,k,b] = sum of s[a,J,b] with i[J] == k
  *
- * Each pair is one another's gradient. An index outside reads NaN (0 for integers) and adds
- * nothing: a wrong label must show, not crash. The adds are gathers too (every output element looks
- * for its terms, in order), so the bits do not depend on the threads.
+ *   run_starts(i) size       y[k] = how many of i, which is sorted, are less than k
+ *   run_add(r, s, p) dim     y[a,k,b] = sum of s[a,p[j],b] for j from r[k] to r[k + 1]
+ * (pass/runs.c)
+ *
+ * Each pair of the first four is one another's gradient. An index outside reads NaN (0 for
+ * integers) and adds nothing: a wrong label must show, not crash. The adds are gathers too (every
+ * output element looks for its terms, in order), so the bits do not depend on the threads.
  */
 #include "op/op.h"
 #include "render/emit.h"
@@ -115,6 +119,49 @@ ts_status ts_infer_index_add(ts_node *n)
     return ts_node_set_out1(n, t);
 }
 
+ts_status ts_infer_run_starts(ts_node *n)
+{
+    ts_type t = n->in[0]->type;
+    int64_t size = ts_attr_int(n, "size", 0);
+    int dim = dim_of(n, t.rank);
+
+    TS_TRY(check_index(n, n->in[0]));
+    if (dim < 0)
+        return TS_ERR_ARG;
+    if (size < 1)
+        return ts_fail_at(n, TS_ERR_ARG, "run_starts of size %ld", (long)size);
+    t.dtype = TS_I64;
+    t.dim[dim] = size;
+    return ts_node_set_out1(n, t);
+}
+
+/* Is t of the source's rank, and broadcast to it in all dims but `dim`? */
+static bool beside(const ts_type *t, const ts_type *source, int dim)
+{
+    bool ok = t->rank == source->rank;
+
+    for (int d = 0; ok && d < t->rank; d++)
+        ok = d == dim || t->dim[d] == 1 || t->dim[d] == source->dim[d];
+    return ok;
+}
+
+ts_status ts_infer_run_add(ts_node *n)
+{
+    const ts_type *starts = &n->in[0]->type, *places = &n->in[2]->type;
+    ts_type t = n->in[1]->type;
+    int dim = dim_of(n, t.rank);
+
+    if (dim < 0)
+        return TS_ERR_ARG;
+    if (starts->dtype != TS_I64 || places->dtype != TS_I64)
+        return ts_fail_at(n, TS_ERR_TYPE, "run_add needs starts and places in i64");
+    if (!beside(starts, &t, dim) || !beside(places, &t, dim) || starts->dim[dim] < 2)
+        return ts_fail_at(n, TS_ERR_SHAPE,
+                          "run_add needs starts and places that are broadcast to its source");
+    t.dim[dim] = starts->dim[dim] - 1;
+    return ts_node_set_out1(n, t);
+}
+
 /* --- reference --- */
 
 static int64_t index_at(const ts_tensor *t, int64_t flat)
@@ -204,6 +251,58 @@ ts_status ts_eval_index_add(const ts_node *n, const ts_eval_ctx *c, const ts_ten
         sums[ts_flat(&out->type, at)] += ts_dtype_get(in[1].type.dtype, in[1].data, it.flat);
     }
     ts_sums_store(sums, out);
+    return TS_OK;
+}
+
+/* An index where others of the same rank, or broadcast, are at `at`, and i is in dim. */
+static int64_t index_beside(const ts_tensor *t, const int64_t *at, int dim, int64_t i)
+{
+    int64_t x[TS_MAX_RANK] = {0};
+
+    for (int d = 0; d < t->type.rank; d++)
+        x[d] = d == dim ? i : t->type.dim[d] == 1 ? 0 : at[d];
+    return index_at(t, ts_flat(&t->type, x));
+}
+
+ts_status ts_eval_run_starts(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                             ts_tensor *out)
+{
+    int dim = dim_of(n, out->type.rank);
+
+    (void)c;
+    for (ts_each it = ts_each_of(&out->type); it.more; ts_each_next(&it)) {
+        int64_t lo = 0, hi = in[0].type.dim[dim];
+        while (lo < hi) {
+            int64_t mid = (lo + hi) / 2;
+            if (index_beside(&in[0], it.at, dim, mid) < it.at[dim])
+                lo = mid + 1;
+            else
+                hi = mid;
+        }
+        ts_dtype_set(TS_I64, out->data, it.flat, (double)lo);
+    }
+    return TS_OK;
+}
+
+ts_status ts_eval_run_add(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                          ts_tensor *out)
+{
+    int dim = dim_of(n, out->type.rank);
+    int64_t at[TS_MAX_RANK], count = in[2].type.dim[dim], size = in[1].type.dim[dim];
+
+    (void)c;
+    for (ts_each it = ts_each_of(&out->type); it.more; ts_each_next(&it)) {
+        int64_t from = TS_MAX(index_beside(&in[0], it.at, dim, it.at[dim]), 0),
+                to = TS_MIN(index_beside(&in[0], it.at, dim, it.at[dim] + 1), count);
+        double sum = 0;
+        memcpy(at, it.at, sizeof(at));
+        for (int64_t j = from; j < to; j++) {
+            at[dim] = index_beside(&in[2], it.at, dim, j);
+            if (at[dim] >= 0 && at[dim] < size)
+                sum += ts_dtype_get(in[1].type.dtype, in[1].data, ts_flat(&in[1].type, at));
+        }
+        ts_dtype_set(out->type.dtype, out->data, it.flat, sum);
+    }
     return TS_OK;
 }
 
@@ -365,6 +464,107 @@ const char *ts_emit_index_add(ts_emit *e, const ts_node *n, int out, const ts_ix
 {
     (void)out;
     return emit_add(e, n, at, ts_emit_cond_by_lane(e, 1, at + dim_of(n, n->out[0]->type.rank)));
+}
+
+/* An index where others of the same rank, or broadcast, are at `at`, and i is in dim. */
+static const char *emit_beside(ts_emit *e, const ts_value *v, const ts_ix *const *at, int dim,
+                               const ts_ix *i)
+{
+    const ts_ix *x[TS_MAX_RANK];
+
+    for (int d = 0; d < v->type.rank; d++)
+        x[d] = d == dim ? i : v->type.dim[d] == 1 ? ts_ix_const(e->a, 0) : at[d];
+    return ts_emit_at(e, v, x);
+}
+
+/* A C variable that is inside a dim of this size. */
+static const ts_ix *variable(ts_emit *e, const char *name, int64_t size)
+{
+    return size > 1 ? ts_ix_var(e->a, ts_atom_var(e->a, name, 0, size - 1)) : ts_ix_const(e->a, 0);
+}
+
+/* lo = 0; hi = count; while (lo < hi) halve what is left */
+static const char *starts_body(ts_emit *e, void *arg)
+{
+    const read_arg *r = arg;
+    const ts_value *keys = r->n->in[0];
+    int dim = dim_of(r->n, keys->type.rank), mark;
+    const char *lo = ts_emit_name(e, "l"), *hi = ts_emit_name(e, "h"), *mid = ts_emit_name(e, "m");
+    const char *key;
+    int64_t count = keys->type.dim[dim];
+
+    ts_emit_line(e, "int64_t %s = 0, %s = %ld;", lo, hi, (long)count);
+    ts_emit_line(e, "while (%s < %s) {", lo, hi);
+    ts_emit_open(e, &mark);
+    ts_emit_line(e, "const int64_t %s = (%s + %s) / 2;", mid, lo, hi);
+    key = emit_beside(e, keys, r->at, dim, variable(e, mid, count));
+    ts_emit_line(e, "if (%s < %s)", key, ts_ix_text(e->a, r->at[dim]));
+    ts_emit_line(e, "    %s = %s + 1;", lo, mid);
+    ts_emit_line(e, "else");
+    ts_emit_line(e, "    %s = %s;", hi, mid);
+    ts_emit_close(e, mark);
+    return lo;
+}
+
+const char *ts_emit_run_starts(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    read_arg r = {n, at};
+
+    (void)out;
+    return e->lanes ? ts_emit_lanes(e, TS_I64, starts_body, &r) : starts_body(e, &r);
+}
+
+/* s = 0; for (j = starts[k]; j < starts[k + 1]; j++) s += source[places[j]]; */
+static const char *run_body(ts_emit *e, void *arg)
+{
+    const read_arg *r = arg;
+    const ts_value *starts = r->n->in[0], *src = r->n->in[1], *places = r->n->in[2];
+    int rank = src->type.rank, dim = dim_of(r->n, rank), lanes = e->lanes, mark, inner;
+    const char *acc = ts_emit_name(e, "s"), *j = ts_emit_name(e, "j"), *p = ts_emit_name(e, "p");
+    int64_t size = src->type.dim[dim], count = places->type.dim[dim];
+    const char *from, *to, *place;
+    const ts_ix *s[TS_MAX_RANK];
+
+    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, src->type.dtype), acc,
+                 ts_emit_literal(e, src->type.dtype, 0));
+    e->lanes = 0;
+    from = emit_beside(e, starts, r->at, dim, r->at[dim]);
+    to = emit_beside(e, starts, r->at, dim, ts_ix_addc(e->a, r->at[dim], 1));
+    ts_emit_line(e, "for (int64_t %s = %s < 0 ? 0 : %s; %s < %s && %s < %ld; %s++) {", j, from,
+                 from, j, to, j, (long)count, j);
+    ts_emit_open(e, &mark);
+    place = emit_beside(e, places, r->at, dim, variable(e, j, count));
+    ts_emit_line(e, "const int64_t %s = %s;", p, place);
+    ts_emit_line(e, "if (%s >= 0 && %s < %ld) {", p, p, (long)size);
+    ts_emit_open(e, &inner);
+    e->lanes = lanes;
+    for (int d = 0; d < rank; d++)
+        s[d] = d == dim ? variable(e, p, size) : r->at[d];
+    ts_emit_line(e, "%s += %s;", acc, ts_emit_at(e, src, s));
+    ts_emit_close(e, inner);
+    ts_emit_close(e, mark);
+    return acc;
+}
+
+/* Do the lanes have different starts? */
+static bool runs_by_lane(const ts_emit *e, const ts_node *n, const ts_ix *const *at)
+{
+    const ts_type *t = &n->in[0]->type, *places = &n->in[2]->type;
+    int dim = dim_of(n, t->rank);
+
+    for (int d = 0; e->lanes && d < t->rank; d++)
+        if ((d == dim || t->dim[d] > 1 || places->dim[d] > 1) && ts_ix_uses(at[d], e->lane))
+            return true;
+    return false;
+}
+
+const char *ts_emit_run_add(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    read_arg r = {n, at};
+
+    (void)out;
+    return runs_by_lane(e, n, at) ? ts_emit_lanes(e, n->out[0]->type.dtype, run_body, &r)
+                                  : run_body(e, &r);
 }
 
 /* --- gradients --- */

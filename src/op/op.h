@@ -107,6 +107,9 @@ int64_t ts_flat(const ts_type *t, const int64_t *at); /* row-major index */
 ts_status ts_sums_start(const ts_tensor *t, double **sums);
 void ts_sums_store(double *sums, ts_tensor *t);
 
+/* sort.c: where the elements of `keys` lie in sorted order along dim, equal ones in theirs */
+ts_value *ts_sort_places(ts_value *keys, int dim, bool descending);
+
 /* reduce.c: the lanes and the dim they fill when n is summed one output at a time; 0 for none */
 int ts_reduce_lanes(const ts_node *n, int *dim);
 

@@ -189,13 +189,25 @@ const char *ts_emit_merge(ts_emit *e, const ts_node *n, int out, const ts_ix *co
 
 /* --- sort --- */
 
+ts_value *ts_sort_places(ts_value *keys, int dim, bool descending)
+{
+    const ts_type *t = &keys->type;
+    ts_attr shape[] = {ts_attr_l("shape", t->rank, t->dim), ts_attr_i("dim", dim),
+                       ts_attr_s("dtype", "i64")};
+    ts_value *places = ts_node_out(ts_node_make(keys->graph, TS_OP(iota), 0, NULL, 3, shape));
+
+    for (int64_t width = 1; width < t->dim[dim]; width *= 2) {
+        ts_attr attr[] = {ts_attr_i("dim", dim), ts_attr_i("width", width),
+                          ts_attr_i("descending", descending)};
+        places = ts_make2(TS_OP(merge), keys, places, 3, attr);
+    }
+    return places;
+}
+
 ts_status ts_expand_sort(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
     const ts_type *t = &in[0]->type;
     int dim = t->rank ? dim_of(n) : 0;
-    ts_attr shape[] = {ts_attr_l("shape", t->rank, t->dim), ts_attr_i("dim", dim),
-                       ts_attr_s("dtype", "i64")};
-    ts_value *keys = ts_detach(in[0]), *places;
 
     if (dim < 0)
         return TS_ERR_ARG;
@@ -204,13 +216,7 @@ ts_status ts_expand_sort(ts_graph *g, const ts_node *n, ts_value *const *in, ts_
         out[1] = ts_scalar(g, TS_I64, 0);
         return g->status;
     }
-    places = ts_node_out(ts_node_make(g, TS_OP(iota), 0, NULL, 3, shape));
-    for (int64_t width = 1; width < t->dim[dim]; width *= 2) {
-        ts_attr attr[] = {ts_attr_i("dim", dim), ts_attr_i("width", width),
-                          ts_attr_i("descending", ts_attr_int(n, "descending", 0))};
-        places = ts_make2(TS_OP(merge), keys, places, 3, attr);
-    }
-    out[0] = ts_gather(in[0], dim, places);
-    out[1] = places;
+    out[1] = ts_sort_places(ts_detach(in[0]), dim, ts_attr_int(n, "descending", 0));
+    out[0] = ts_gather(in[0], dim, out[1]);
     return g->status;
 }

@@ -12,7 +12,8 @@ static const struct {
     {"autodiff", ts_pass_autodiff},   /* the backward graph; inherits place and line         */
     {"optimizer", ts_pass_optimizer}, /* accumulation, scaling, clipping, the weight update  */
     {"simplify", ts_pass_simplify},   /* fold, algebra, common subexpressions, dead code     */
-    {"rounding", ts_pass_rounding},   /* products of halves in f32, rounded once              */
+    {"rounding", ts_pass_rounding},   /* products of halves in f32, rounded once             */
+    {"runs", ts_pass_runs},           /* adds by index by way of the sorted index            */
     {"split", ts_pass_split},         /* large sums in two steps                             */
     {"layout", ts_pass_layout},       /* batch in the lanes, or channels last                */
     {"winograd", ts_pass_winograd},   /* large 3x3 convolutions with fewer products          */

@@ -40,7 +40,8 @@ static bool is_anchor(const ts_node *n)
 {
     if (n->op->flags & (TS_CONTRACT | TS_REDUCE | TS_HOST))
         return true;
-    return !strcmp(n->op->name, "scatter_add") || !strcmp(n->op->name, "index_add");
+    return !strcmp(n->op->name, "scatter_add") || !strcmp(n->op->name, "index_add") ||
+           !strcmp(n->op->name, "run_add");
 }
 
 bool ts_same_layout(const ts_value *x, const ts_value *y)

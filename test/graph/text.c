@@ -78,6 +78,8 @@ static const struct {
     {"bitwise_left_shift", "%0 = bitwise_left_shift(%i, %i)"},
     {"bitwise_right_shift", "%0 = bitwise_right_shift(%i, %i)"},
     {"merge", "%0 = merge(%m, %i) dim=1 width=2"},
+    {"run_starts", "%0 : i64[4] = run_starts(%c) size=4"},
+    {"run_add", "%0 = iota() shape=[4,1] dtype=\"i64\"\n%1 : f32[3,4] = run_add(%0, %m, %0)"},
     {"sort", "%0, %1 : i64[3,4] = sort(%m) dim=1 descending=1"},
     {"index_select", "%0 : f32[2,4] = index_select(%m, %j) dim=0"},
     {"index_add", "%0 : f32[7,4] = index_add(%c, %m) dim=0 size=7"},

@@ -5,6 +5,7 @@ numbers. TORCH says what each op is in PyTorch; an op that is not in it fails. f
 with PyTorch in f64 on the same rounded inputs, since PyTorch lacks most half kernels on a CPU.
 """
 
+import itertools
 import json
 import math
 import os
@@ -195,6 +196,24 @@ def merge(x, places, dim=-1, width=1, descending=0):
     return torch.cat(runs, dim)
 
 
+def run_starts(i, size, dim=0):
+    at = torch.arange(size).reshape([-1] + [1] * (i.dim() - dim))    # k before what is compared with it
+    return (i.unsqueeze(dim) < at).sum(dim + 1)
+
+
+def run_add(starts, s, places, dim=0):
+    """Places outside of s add nothing."""
+    starts, s, places = (t.movedim(dim, -1) for t in (starts, s, places))
+    starts, places = (t.expand([*s.shape[:-1], -1]) for t in (starts, places))
+    out = torch.zeros([*s.shape[:-1], starts.shape[-1] - 1], dtype=s.dtype)
+    for at in itertools.product(*map(range, out.shape)):
+        row, k = at[:-1], at[-1]
+        for j in range(max(int(starts[row][k]), 0), min(int(starts[row][k + 1]), places.shape[-1])):
+            p = int(places[row][j])
+            out[at] += s[row][p] if 0 <= p < s.shape[-1] else 0
+    return out.movedim(-1, dim)
+
+
 def batch_norm(x, mean, var, w=None, b=None, eps=1e-5, momentum=0.1, training=1):
     mean, var = mean.clone(), var.clone()
     return F.batch_norm(x, mean, var, w, b, bool(training), momentum, eps), mean, var
@@ -281,7 +300,7 @@ TORCH = {
     "gather": lambda x, i, dim=0: x.gather(dim, i.long()),
     "scatter_add": lambda i, s, shape, dim=0: torch.zeros(shape, dtype=s.dtype).scatter_add(dim, i.long(), s),
     "index_select": index_select, "index_add": index_add,
-    "merge": merge,
+    "merge": merge, "run_starts": run_starts, "run_add": run_add,
     "sort": lambda x, dim=-1, descending=0: torch.sort(x, dim=dim, descending=bool(descending), stable=True),
     "one_hot": lambda i, classes, dtype="i64": F.one_hot(i.long(), classes).to(DTYPE[dtype]),
     "embedding": lambda i, w: F.embedding(i.long(), w),

@@ -343,3 +343,9 @@ def test_slices_by_tensors():
         y[x > 1] = 0
         return y
     assert inference(mask)(X).tolist() == [1, 0]
+
+
+def test_compiled_modules_are_refused():
+    for module in (torch.jit.script(nn.Linear(2, 2)), torch.jit.trace(nn.Linear(2, 2), torch.ones(1, 2))):
+        with pytest.raises(poptorch.Error, match="torch.jit.*wrap the module that it was made of"):
+            poptorch.inferenceModel(module, options())(torch.ones(1, 2))

@@ -11,7 +11,7 @@ import torch.nn as nn
 
 import poptorch
 from poptorch import _logging
-from poptorch_helpers import Small, inference, log, nothing_cached, options, step, training  # noqa: F401
+from poptorch_helpers import Small, inference, log, nothing_cached, options, refused, step, training  # noqa: F401
 
 BAR = r"Graph compilation: 100%\|█+\| 100/100 \[\d\d:\d\d<\d\d:\d\d\]"
 
@@ -229,6 +229,23 @@ def test_settings_without_effect(log):
     text = log()
     assert "[info] The session option outlineThreshold has no effect" in text
     assert "autoRecomputation" not in text and "enableStochasticRounding" not in text
+
+
+def test_types_that_do_not_exist():
+    refused(lambda x: torch.fft.rfft(x).abs(), r"complex64.* not supported \(.*test_poptorch_errors.py:\d+\)")
+
+
+def test_session_options():
+    """Those that programs set for hardware are known; a name with a slip is not."""
+    opts = options()
+    for key in ("disableGradAccumulationTensorStreams", "scheduleNonWeightUpdateGradientConsumersEarly",
+                "subgraphCopyingStrategy", "accumulateOuterFragmentSettings.schedule", "decomposeGradSum"):
+        opts._Popart.set(key, 1)
+    assert inference(lambda x: x + 1, opts)(torch.ones(1)).item() == 2
+    with pytest.raises(poptorch.Error, match="Unknown session option: decomposeGradSums, replicatedGraphCount"):
+        slip = options()
+        slip._Popart.set("decomposeGradSums", True).set("replicatedGraphCount", 2).set("enableOutlining", False)
+        inference(lambda x: x + 1, slip)(torch.ones(1))
 
 
 def test_lines_of_files_to_skip(tmp_path):

@@ -1,5 +1,8 @@
 """What poptorch has beyond torch: each op on the device and on the CPU, and what it refuses."""
 
+import itertools
+import math
+
 import pytest
 import torch
 import torch.nn as nn
@@ -467,3 +470,83 @@ def test_autocast_trains():
     x, t = torch.randn(8, 3), torch.randn(8, 2)
     losses = [model(x, t).item() for _ in range(10)]
     assert losses[-1] < losses[0] and net.fc.weight.dtype == torch.float32    # a master copy
+
+
+# --- points -------------------------------------------------------------------------------------
+
+def on_both(function, *args):
+    """What the device makes of it, which is what the CPU does."""
+    found, expected = inference(function)(*args), function(*args)
+    assert torch.equal(found, expected.int())
+    return found.tolist()
+
+
+def test_fps():
+    line = torch.tensor([[0.0], [1], [2], [9], [5], [50], [40], [30]])
+    assert on_both(lambda x: poptorch.fps(x, [0, 5, 8], 0.6), line) == [0, 3, 4, 5, 7]
+    assert on_both(lambda x: poptorch.fps(x * 2, [2, 4]), line) == [2]
+    model = inference(lambda x: poptorch.fps(x, [0, 8], 0.1, random_start=True))
+    assert len({model(line).item() for _ in range(40)}) > 1
+    for args in ((line, [0]), (line, (0, 8)), (line, [0, 4.0]), ([[0.0]], [0, 1]), (line, [0, 9]), (line, [0, 8], 1.5)):
+        with pytest.raises(poptorch.Error, match="fps"):
+            poptorch.fps(*args)
+
+
+def test_fps_in_training():
+    """Points are chosen, and what becomes of them is trained."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(2, 1)
+
+        def forward(self, x):
+            y = self.fc(x)
+            return poptorch.identity_loss(y[poptorch.fps(x, [0, 6], 0.5)].sum(), "sum")
+
+    x = torch.randn(6, 2)
+    net, model = training(Net(), optimizer=None)
+    before = net.fc.weight.detach().clone()
+    model(x)
+    torch.testing.assert_close(before - net.fc.weight.detach(), 0.5 * x[poptorch.fps(x, [0, 6], 0.5)].sum(0)[None])
+
+
+def test_nearest():
+    torch.manual_seed(0)
+    x, y = torch.randn(40, 3), torch.randn(7, 3)
+    assert on_both(poptorch.nearest, x, y) == torch.cdist(x, y).argmin(1).tolist()
+    assert on_both(poptorch.nearest, x[:, 0], y[:, 0]) == (x[:, :1] - y[:, 0]).abs().argmin(1).tolist()
+    of_x, of_y = [0] * 10 + [1] * 30, [0] * 3 + [1] * 4
+    expected = torch.cat([torch.cdist(x[:10], y[:3]).argmin(1), torch.cdist(x[10:], y[3:]).argmin(1) + 3]).tolist()
+    assert on_both(lambda x, y: poptorch.nearest(x, y, of_x, of_y), x, y) == expected
+    assert on_both(poptorch.nearest, x, y, torch.tensor(of_x), torch.tensor(of_y)) == expected
+    for args in ((x, [0.0]), (x, y, of_x), (x, y, of_x, of_x)):
+        with pytest.raises(poptorch.Error, match="nearest"):
+            poptorch.nearest(*args)
+
+
+# --- ctc_beam_search_decoder ----------------------------------------------------------------------
+
+def labellings(logs, blank):
+    """{labels: probability} of all paths through logs [T, classes]."""
+    found = {}
+    for path in itertools.product(range(logs.shape[1]), repeat=logs.shape[0]):
+        labels = tuple(c for c, before in zip(path, (None,) + path) if c != before and c != blank)
+        found[labels] = found.get(labels, 0.0) + math.exp(sum(logs[t, c] for t, c in enumerate(path)))
+    return found
+
+
+@pytest.mark.parametrize("blank", [0, 2])
+def test_ctc_beam_search_decoder(blank):
+    torch.manual_seed(0)
+    logs, lengths = torch.log_softmax(torch.randn(4, 2, 3) * 2, -1), torch.tensor([4, 3])
+    decode = inference(lambda x, n: poptorch.ctc_beam_search_decoder(x, n, blank, beam_width=64, top_paths=3))
+    probabilities, counts, labels = decode(logs, lengths)
+    assert labels.shape == (2, 3, 4) and labels.dtype == counts.dtype == torch.int32
+    for b in range(2):
+        best = sorted(labellings(logs[:lengths[b], b], blank).items(), key=lambda item: -item[1])[:3]
+        for i, (path, probability) in enumerate(best):
+            assert probabilities[b, i].item() == pytest.approx(probability, rel=1e-5)
+            assert labels[b, i].tolist() == list(path) + [blank] * (4 - len(path)) and counts[b, i] == len(path)
+    for args in ((logs[0], lengths), (logs, lengths[:1]), (logs, 4), (logs, lengths, 3), (logs, lengths, 0, 2, 3)):
+        with pytest.raises(poptorch.Error, match="ctc_beam_search_decoder"):
+            poptorch.ctc_beam_search_decoder(*args)

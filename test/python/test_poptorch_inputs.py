@@ -206,3 +206,60 @@ def test_a_registered_type_comes_before_its_bases():
     finally:
         for kind in (Base, Derived):
             poptorch.registerCustomArgParser(kind, None)
+
+
+# --- long indices ---------------------------------------------------------------------------------
+
+LONG = {
+    "embedding": lambda w, i: F.embedding(i, w), "padded": lambda w, i: F.embedding(i, w, padding_idx=7),
+    "select": lambda w, i: w.index_select(0, i[0]), "inner": lambda w, i: w.t()[:, i],
+    "index_add": lambda w, i: torch.zeros(300, 20).index_add(0, i[1], w[:50]) + w,
+    "index_add 1": lambda w, i: torch.zeros(20, 300).index_add(1, i[1], w[:50].t()),
+    "scatter_add": lambda w, i: torch.zeros(300, 20).scatter_add(0, i[2][:, None].expand(-1, 20), w[50:100]),
+    "scatter_add 1-d": lambda w, i: torch.zeros(300).scatter_add(0, i.flatten(), w.flatten()[:200]),
+    "gather": lambda w, i: w.gather(0, i.view(10, 20)[:4].repeat(12, 1)), "sort": lambda w, i: w.sort(0)[0],
+    "batches": lambda w, i: w.view(3, 100, 20).gather(1, (i[:3] % 100)[:, :, None].expand(-1, -1, 20)),
+    "mean": lambda w, i: w.scatter_reduce(0, i[0][:, None].expand(-1, 20), w[:50], "mean"),
+}
+
+
+class Indexing(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(300, 20))
+        self.function = function
+
+    def forward(self, index, weight):
+        y = self.function(self.w, index)
+        return y, poptorch.identity_loss((y * weight).sum(), "sum")
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_indices(name):
+    """So long that they are sorted (pass/runs.c): some elements get several terms, some none."""
+    torch.manual_seed(1)
+    net, index = Indexing(LONG[name]), torch.randint(300, (4, 50))
+    expected = copy.deepcopy(net)
+    weight = torch.randn(LONG[name](net.w, index).shape)
+    y, loss = expected(index, weight)
+    loss.backward()
+    before = net.w.detach().clone()
+    found, _ = training(net, optimizer=torch.optim.SGD(net.parameters(), lr=1.0))[1](index, weight)
+    torch.testing.assert_close(found, y.detach())
+    torch.testing.assert_close(before - net.w.detach(), expected.w.grad, atol=2e-6, rtol=1e-5)
+
+
+def test_many_pieces():
+    """As many as a recurrent layer has steps."""
+    def function(x):
+        return torch.stack([t * 2 for t in x.unbind(1)], 1) + torch.cat(x.split(1, 1)[::-1], 1)
+
+    x = torch.randn(2, 130)
+    torch.testing.assert_close(inference(function)(x), function(x))
+
+
+def test_distances_of_many_points():
+    x, y = torch.randn(2, 40, 3), torch.randn(2, 30, 3)
+    for function in (torch.cdist, lambda x, y: torch.cdist(x1=x, x2=y, p=2.0),
+                     lambda x, y: torch.cdist(x, y, 1.0, "use_mm_for_euclid_dist")):
+        torch.testing.assert_close(inference(function)(x, y), function(x.double(), y.double()).float())

@@ -1,6 +1,7 @@
 """poptorch.trainingModel and inferenceModel: numbers against PyTorch, shapes of results, weights, errors."""
 
 import copy
+import dataclasses
 import gc
 import io
 import pickle
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import poptorch
-from poptorch_helpers import MODES, Small, nothing_cached, options, refused, step  # noqa: F401
+from poptorch_helpers import MODES, Small, log, nothing_cached, options, refused, step  # noqa: F401
 
 
 class Classifier(nn.Module):
@@ -462,24 +463,84 @@ def train_once(forward):
     return out, torch.tensor([1.0, 2.0]) - net.w.detach()
 
 
-def test_checkpoint_and_custom_functions():
-    from torch.utils.checkpoint import checkpoint
+def test_checkpoint():
+    from torch.utils.checkpoint import checkpoint    # a name that nothing can replace
 
-    class Double(torch.autograd.Function):
+    for call in (checkpoint, torch.utils.checkpoint.checkpoint):
+        _, found = train_once(lambda w, x: poptorch.identity_loss(call(torch.mul, w, x), "sum"))
+        torch.testing.assert_close(found, torch.tensor([3.0, 5.0]))
+    assert checkpoint is torch.utils.checkpoint.checkpoint
+    w = torch.ones(2, requires_grad=True)    # PyTorch has its own again
+    checkpoint(torch.mul, w, torch.tensor([3.0, 5.0])).sum().backward()
+    assert w.grad.tolist() == [3, 5]
+
+
+def doubled(w):
+    return w * 2
+
+
+@pytest.mark.parametrize("forward", [doubled, lambda w: w, lambda w: w.view_as(w), lambda w: w.mul_(2)],
+                         ids=["result", "argument", "view", "in place"])
+def test_custom_functions_are_refused(forward):
+    class Reverse(torch.autograd.Function):
         @staticmethod
         def forward(ctx, w):
-            return w * 2
+            return forward(w)
 
         @staticmethod
         def backward(ctx, g):
-            return g * 2
+            return -g
 
-    _, found = train_once(
-        lambda w, x: poptorch.identity_loss(torch.utils.checkpoint.checkpoint(torch.mul, w, x), "sum"))
-    torch.testing.assert_close(found, torch.tensor([3.0, 5.0]))
     with pytest.raises(poptorch.Error, match="autograd.Function"):
-        train_once(lambda w, x: poptorch.identity_loss(Double.apply(w) * x, "sum"))
-    assert checkpoint is torch.utils.checkpoint.checkpoint
+        train_once(lambda w, x: poptorch.identity_loss(Reverse.apply(w * 1) * x, "sum"))
+
+
+def test_hooks_of_gradients_are_not_called(log):
+    def hooked(add):
+        def never(*args):
+            raise AssertionError("a hook was called")
+        net = Small()
+        add(net, never)
+        x, t = torch.randn(4, 3), torch.randn(4, 2)
+        expected = Small()
+        expected.load_state_dict(net.state_dict())
+        expected(x, t)[1].backward()
+        before = net.fc.weight.detach().clone()
+        poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=1.0))(x, t)
+        torch.testing.assert_close(before - net.fc.weight.detach(), expected.fc.weight.grad)
+        return "hooks on gradients, which are not called" in log()
+
+    assert hooked(lambda net, hook: net.fc.register_full_backward_hook(hook))
+    assert hooked(lambda net, hook: net.fc.weight.register_hook(hook))
+    assert hooked(lambda net, hook: net.fc.register_forward_hook(lambda m, i, o: o.register_hook(hook) and None))
+    assert not hooked(lambda net, hook: None)
+
+
+def test_parameter_that_needs_no_gradient_for_a_while():
+    """Both players of a game in one model: the second loss must not train the first's weights."""
+    def forward(w, x):
+        first = (w * x).sum()
+        w.requires_grad_(False)
+        second = (w * 10).sum() + (w * w).sum()
+        w.requires_grad_(True)
+        return poptorch.identity_loss(first + second, "sum")
+    _, found = train_once(forward)
+    torch.testing.assert_close(found, torch.tensor([3.0, 5.0]))
+
+
+@dataclasses.dataclass
+class Pair:
+    loss: torch.Tensor
+    y: torch.Tensor
+
+
+def test_objects_with_tensors_are_no_results():
+    class Net(Small):
+        def forward(self, x):
+            return {"pair": Pair(*reversed(super().forward(x, x[:, :2])))}
+
+    with pytest.raises(poptorch.Error, match="an object of type Pair that holds tensors.*registerCustomArgParser"):
+        poptorch.inferenceModel(Net(), options())(torch.randn(4, 3))
 
 
 def test_dropout():
@@ -682,8 +743,6 @@ def test_loops_and_branches():
 
 def test_what_is_not_there_yet_says_so():
     refused(lambda x: poptorch.custom_op([x], "Cube", "mine", 1, [x])[0], "custom_op.*mine.Cube.*not supported yet")
-    for name in ("ctc_beam_search_decoder", "fps", "nearest"):
-        refused(lambda x: getattr(poptorch, name)(x, [0, 4]), f"{name} is not supported yet")
 
 
 def test_executor_surface():

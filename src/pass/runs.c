@@ -1,0 +1,168 @@
+/* runs.c - adds by index that look up their terms instead of searching for them.
+ *
+ *   before                                    after
+ *     %1 = index_add %i, %s  size=1000          %2 = the places of the sorted %i    (merge ...)
+ *                                               %3 = gather %i, %2
+ *                                               %4 = run_starts %3  size=1001
+ *                                               %1 = run_add %4, %s, %2
+ *
+ * index_add reads the whole index for every element of its result, scatter_add a row of it
+ * (op/index.c). In the sorted index the terms of an element lie side by side. The sort is stable,
+ * so each sum has its terms in the same order, and the same bits. What is broadcast to
+ * scatter_add's index is sorted before that.
+ *
+ * needs   no composite op; gradients are made
+ */
+#include "pass/pass.h"
+
+enum { FEW = 32, VECTOR = 8 }; /* indices that are soon read; elements that are added at once */
+
+/* The sort of an index is made once for all adds of a block. */
+typedef struct sorted {
+    const ts_value *index;
+    const ts_node *like;
+    ts_type t;
+    int dim;
+    int64_t size;
+    ts_value *places, *starts;
+} sorted;
+
+typedef struct runs {
+    ts_value **map;
+    sorted *known;
+    int n;
+} runs;
+
+typedef struct add {
+    ts_value *index; /* of the old graph, of any rank */
+    ts_type t;       /* the index beside the source: its rank, 1 where it is broadcast */
+    int joined;      /* the source's dims that are one */
+    int dim;         /* of the result that it indexes */
+    int64_t size;
+} add;
+
+/* The source with the index's dims as one. */
+static ts_type beside(const ts_type *s, int dim, int joined)
+{
+    ts_type t = {.dtype = s->dtype};
+
+    for (int d = 0; d < s->rank; d++)
+        if (d > dim && d < dim + joined)
+            t.dim[t.rank - 1] *= s->dim[d];
+        else
+            t.dim[t.rank++] = s->dim[d];
+    return t;
+}
+
+static void index_of_add(const ts_node *n, add *x)
+{
+    x->joined = n->in[0]->type.rank;
+    x->t = beside(&n->in[1]->type, x->dim, x->joined);
+    for (int d = 0; d < x->t.rank; d++)
+        x->t.dim[d] = d == x->dim ? x->t.dim[d] : 1;
+}
+
+static void index_of_scatter(add *x)
+{
+    const ts_node *from = x->index->node;
+    int off;
+
+    x->joined = 1;
+    x->t = x->index->type;
+    if (!from || from->op != TS_OP(expand))
+        return;
+    off = x->t.rank - from->in[0]->type.rank;
+    if (x->dim < off || from->in[0]->type.dim[x->dim - off] != x->t.dim[x->dim])
+        return;
+    x->index = from->in[0];
+    for (int d = 0; d < x->t.rank; d++)
+        x->t.dim[d] = d < off ? 1 : x->index->type.dim[d - off];
+}
+
+static bool is_add(const ts_node *n, add *x)
+{
+    const ts_type *y;
+
+    if (n->op != TS_OP(index_add) && n->op != TS_OP(scatter_add))
+        return false;
+    y = &n->out[0]->type;
+    x->dim = ts_norm_dim(n, ts_attr_int(n, "dim", 0), y->rank);
+    x->index = n->in[0];
+    x->size = y->dim[x->dim];
+    if (n->op == TS_OP(index_add)) {
+        index_of_add(n, x);
+        return x->joined > 0;
+    }
+    for (int d = 0; d < y->rank; d++)
+        if (d != x->dim && y->dim[d] != n->in[1]->type.dim[d])
+            return false;
+    index_of_scatter(x);
+    return true;
+}
+
+/* Is there more to search than to sort? What shares an index is searched a vector at a time. */
+static bool pays(const ts_node *n, const add *x)
+{
+    int64_t indices = x->t.dim[x->dim], rows = ts_type_count(&x->t) / indices, rounds = 1;
+    int64_t shared = ts_type_count(&n->out[0]->type) / x->size / rows;
+
+    while ((int64_t)1 << rounds < indices)
+        rounds++;
+    return indices > FEW && x->size * ((shared + VECTOR - 1) / VECTOR) > 4 * rounds * rounds;
+}
+
+static const sorted *sort(runs *r, const ts_node *n, const add *x)
+{
+    ts_value *index;
+    sorted *s;
+
+    for (int i = 0; i < r->n; i++) {
+        s = &r->known[i];
+        if (s->index == x->index && ts_type_same_shape(&s->t, &x->t) && s->dim == x->dim &&
+            s->size == x->size && !strcmp(s->like->block, n->block) && s->like->phase == n->phase)
+            return s;
+    }
+    s = &r->known[r->n++];
+    *s = (sorted){.index = x->index, .like = n, .t = x->t, .dim = x->dim, .size = x->size};
+    index = ts_reshape_n(r->map[x->index->id], x->t.rank, x->t.dim);
+    if (!index)
+        return s;
+    s->places = ts_sort_places(index, x->dim, false);
+    s->starts = ts_make1(TS_OP(run_starts), ts_gather(index, x->dim, s->places), 2,
+                         (ts_attr[]){ts_attr_i("dim", x->dim), ts_attr_i("size", x->size + 1)});
+    return s;
+}
+
+static ts_value *by_runs(runs *r, const ts_node *n, const add *x)
+{
+    const sorted *s = sort(r, n, x);
+    ts_type t = beside(&n->in[1]->type, x->dim, x->joined);
+    ts_value *in[] = {s->starts, ts_reshape_n(r->map[n->in[1]->id], t.rank, t.dim), s->places};
+
+    if (!in[0] || !in[1] || !in[2])
+        return NULL;
+    return ts_node_out(ts_node_make(in[0]->graph, TS_OP(run_add), 3, in, 1,
+                                    (ts_attr[]){ts_attr_i("dim", x->dim)}));
+}
+
+ts_status ts_pass_runs(ts_arena *a, const ts_graph *in, const ts_options *opt, const ts_graph **out)
+{
+    runs r = {.known = TS_NEWS(a, sorted, in->nnodes)};
+    ts_graph *g = ts_graph_begin_copy(a, in, &r.map);
+
+    (void)opt;
+    for (int i = 0; i < in->nnodes; i++) {
+        const ts_node *n = in->nodes[i];
+        add x;
+        if (is_add(n, &x) && pays(n, &x)) {
+            g->like = n;
+            r.map[n->out[0]->id] = by_runs(&r, n, &x);
+            g->like = NULL;
+        } else
+            ts_graph_copy_node(g, n, r.map);
+        TS_TRY(ts_graph_check(g));
+    }
+    ts_graph_finish_copy(g, in, r.map);
+    *out = g;
+    return TS_OK;
+}
