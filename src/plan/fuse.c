@@ -44,6 +44,13 @@ static bool is_anchor(const ts_node *n)
            !strcmp(n->op->name, "run_add");
 }
 
+/* Numbers that nobody needs to compute. In memory nevertheless as operands of contractions, whose
+ * loops are made for what is there. */
+static bool is_known(const ts_node *n)
+{
+    return n->op->flags & TS_SOURCE && !(n->op->flags & TS_RANDOM);
+}
+
 bool ts_same_layout(const ts_value *x, const ts_value *y)
 {
     const ts_layout *p = &x->layout, *q = &y->layout;
@@ -121,7 +128,7 @@ static bool must_store(fuse *f, const ts_node *n, int k)
 
     if (f->keep[v->id] || is_anchor(n) || !strcmp(n->op->name, "const"))
         return true;
-    if (n->op->flags & TS_SOURCE && !(n->op->flags & TS_RANDOM))
+    if (is_known(n))
         return false;
     if (n->op->flags & TS_VIEW && strcmp(n->op->name, "pad") && strcmp(n->op->name, "concat"))
         return f->weight[v->id] > CHEAP && f->uses[v->id] > 1;
@@ -167,8 +174,7 @@ static void store_operand(fuse *f, ts_value *v, const ts_node *user)
 {
     while (v->kind == TS_VALUE_NODE && passes_on(v->node, user))
         v = v->node->in[0];
-    if (v->kind == TS_VALUE_NODE &&
-        !(v->node->op->flags & TS_SOURCE && !(v->node->op->flags & TS_RANDOM)))
+    if (v->kind == TS_VALUE_NODE && (!is_known(v->node) || user->op->flags & TS_CONTRACT))
         f->keep[v->id] = true;
 }
 

@@ -125,6 +125,8 @@ static int check(const ts_program *p)
         if (p->place[i].home == TS_HOME_BLOCK)
             top = TS_MAX(top, TS_ROUND_UP(p->place[i].spot.offset + p->place[i].spot.bytes, 64));
     assert_int_equal(p->peak_bytes, top);
+    for (int i = 0; i < p->g->nvalues; i++) /* also of what got inlined in the end */
+        assert_in_range(p->place[i].kernel + 1, 0, p->nkernels);
     check_updates(p);
     check_waits(p);
     return check_overlaps(p);
@@ -155,6 +157,37 @@ static void nets(void **state)
         ts_arena_free(a);
         ts_graph_free(g);
     }
+}
+
+/* A contraction's loops are made for operands in memory: a constant one is put there, and half the
+ * memory of a large operand stays saved. */
+static void operands(void **state)
+{
+    ts_graph *g = ts_graph_new("g");
+    ts_value *x = ts_input(g, "x", TS_F16, 64, 256);
+    ts_arena *a = ts_arena_new();
+    int wide = 0, known = 0;
+    const ts_program *p;
+
+    (void)state;
+    ts_output(ts_matmul(x, ts_full(g, TS_F16, 0.5, 256, 128)), "full");
+    ts_output(ts_matmul(x, ts_input(g, "w", TS_F16, 256, 1024)), "larger");
+    p = plan(a, g, &(ts_options){0});
+    check(p);
+    for (int i = 0; i < p->g->nvalues; i++) {
+        const ts_node *n = p->g->values[i]->kind == TS_VALUE_NODE ? p->g->values[i]->node : NULL;
+        if (!n || p->place[i].home != TS_HOME_BLOCK)
+            continue;
+        known += !strcmp(n->op->name, "full");
+        if (!strcmp(n->op->name, "cast") && n->out[0]->type.dtype == TS_F32) {
+            assert_int_equal(ts_type_count(&n->out[0]->type), 64 * 256);
+            wide++;
+        }
+    }
+    assert_int_equal(known, 1);
+    assert_int_equal(wide, 1);
+    ts_arena_free(a);
+    ts_graph_free(g);
 }
 
 static void random_nets(void **state)
@@ -538,6 +571,7 @@ int main(void)
                                        cmocka_unit_test(nets),
                                        cmocka_unit_test(recomputed_random_nets),
                                        cmocka_unit_test(random_nets),
+                                       cmocka_unit_test(operands),
                                        cmocka_unit_test(phases),
                                        cmocka_unit_test(received)};
 
