@@ -123,7 +123,7 @@ OP( scatter_add,    2, 1, TS_INDEX,                scatter_add,   scatter_add,  
 OP( index_select,   2, 1, TS_INDEX | TS_EXACT,     index_select,  index_select,  index_select,  index_select,  none )
 OP( index_add,      2, 1, TS_INDEX,                index_add,     index_add,     index_add,     index_add,     none )
 
-OP( run_starts,     1, 1, TS_WINDOW | TS_NODIFF | TS_EXACT, run_starts,    none,          run_starts,    run_starts,    none )
+OP( run_starts,     1, 1, TS_WINDOW | TS_ROWS | TS_NODIFF | TS_EXACT, run_starts,    none,          run_starts,    run_starts,    none )
 OP( run_add,        3, 1, TS_INDEX,                run_add,       none,          run_add,       run_add,       none )
 
 OP( host_call,     -1, 0, TS_HOST,                 host_call,     host_call,     host_call,     host_call,     none )

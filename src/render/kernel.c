@@ -109,7 +109,8 @@ int ts_render_row_dim(const ts_kernel *k)
 
     if (!n || !(n->op->flags & TS_ROWS))
         return -1;
-    return ts_norm_dim(n, ts_attr_int(n, "dim", -1), n->out[0]->type.rank);
+    return ts_norm_dim(n, ts_attr_int(n, "dim", n->op == TS_OP(argsort) ? -1 : 0),
+                       n->out[0]->type.rank);
 }
 
 void ts_render_body(ts_emit *e, const ts_kernel *k, const ts_ix *const *at)
