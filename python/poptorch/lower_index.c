@@ -129,6 +129,8 @@ ts_value *lower_gather(ts_call *c)
 
 /* --- writing: every place looks for what is written to it --- */
 
+enum { FEW = 32, SORT = 128 }; /* more indices than FEW, for more places than SORT, are sorted */
+
 /* `at` and `source` with x's sizes in all dims but `dim`: where there is no index there is -1. */
 typedef struct scatter {
     ts_value *x, *at, *source;
@@ -183,12 +185,31 @@ static ts_value *hits(ts_call *c, const scatter *s)
     return ts_eq(opened(s->at, s->dim), ts_reshape_n(place, s->rank + 1, dims));
 }
 
+/* The same of the sorted indices: those that are place k lie side by side, in their order. */
+static ts_value *last_of_run(ts_call *c, const scatter *s)
+{
+    int64_t dim = s->dim, size = s->dims[dim];
+    ts_value *order = ts_apply(c->g, "argsort", 1, &s->at, "dim:i", dim);
+    ts_value *row = ts_gather(s->at, s->dim, order), *starts, *end, *last;
+
+    starts = row ? ts_apply(c->g, "run_starts", 1, &row, "dim:i size:i", dim, size + 1) : NULL;
+    if (!starts)
+        return NULL;
+    end = ts_slice(starts, s->dim, 1, size + 1, 1);
+    last = lower_op2("maximum", c, ts_add_scalar(end, -1), ts_scalar(c->g, TS_I64, 0));
+    return ts_where(ts_gt(end, ts_slice(starts, s->dim, 0, size, 1)),
+                    ts_gather(order, s->dim, last), ts_scalar(c->g, TS_I64, -1));
+}
+
 /* [.., k, ..]: the last index that is place k, -1 where there is none. */
 static ts_value *last_hit(ts_call *c, const scatter *s)
 {
     int64_t dims[TS_MAX_RANK], n = ts_dim(s->at, s->dim), over = s->dim + 1;
-    ts_value *j = lower_counted(c->g, n, 0, 1);
+    ts_value *j;
 
+    if (n > FEW && s->dims[s->dim] > SORT)
+        return last_of_run(c, s);
+    j = lower_counted(c->g, n, 0, 1);
     for (int i = 0; i <= s->rank; i++)
         dims[i] = i == over ? n : 1;
     j = ts_where(hits(c, s), ts_reshape_n(j, s->rank + 1, dims), ts_scalar(c->g, TS_I64, -1));

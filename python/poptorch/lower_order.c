@@ -88,11 +88,13 @@ ts_value *lower_cummax(ts_call *c)
 
 /* --- sorting ---------------------------------------------------------------------------------- */
 
-/* The values; *places, where they were. */
-static ts_value *sorted(ts_call *c, ts_value *x, int dim, bool down, ts_value **places)
+/* The first `count` values (0: all); *places, where they were. */
+static ts_value *sorted(ts_call *c, ts_value *x, int dim, int64_t count, bool down,
+                        ts_value **places)
 {
-    ts_value *y =
-        x ? ts_apply(c->g, "sort", 1, &x, "dim:i descending:i", (int64_t)dim, (int64_t)down) : NULL;
+    ts_value *y = x ? ts_apply(c->g, "sort", 1, &x, "dim:i count:i descending:i", (int64_t)dim,
+                               count, (int64_t)down)
+                    : NULL;
 
     *places = y ? ts_result(y, 1) : NULL;
     return y;
@@ -106,7 +108,8 @@ ts_value *lower_sort(ts_call *c)
 
     if (!x)
         return NULL;
-    y = sorted(c, x, ts_rank(x) ? lower_dim(c, at, ts_rank(x)) : 0, lower_flag(c, at + 1), &places);
+    y = sorted(c, x, ts_rank(x) ? lower_dim(c, at, ts_rank(x)) : 0, 0, lower_flag(c, at + 1),
+               &places);
     if (!strcmp(c->row->op, "argsort"))
         return places;
     c->out[1] = places;
@@ -120,11 +123,7 @@ ts_value *lower_topk(ts_call *c)
     ts_value *x = lower_tensor(c, 0), *places, *y;
     int dim = x && ts_rank(x) ? lower_dim(c, 2, ts_rank(x)) : 0;
 
-    y = sorted(c, x, dim, lower_flag(c, 3), &places);
-    if (y && ts_rank(y)) {
-        y = ts_slice(y, dim, 0, lower_int(c, 1, 1), 1);
-        places = ts_slice(places, dim, 0, lower_int(c, 1, 1), 1);
-    }
+    y = sorted(c, x, dim, lower_int(c, 1, 1), lower_flag(c, 3), &places);
     c->out[1] = places;
     c->nout = 2;
     return y;
@@ -167,7 +166,7 @@ ts_value *lower_median(ts_call *c)
         k = lower_op2("maximum", c, k, ts_scalar(c->g, TS_I64, 0));
     } else if (numbers && !kthvalue)
         k = ts_where(ts_lt(numbers, ts_scalar(c->g, TS_I64, (double)size)), numbers, k);
-    x = sorted(c, x, dim, false, &places);
+    x = sorted(c, x, dim, kthvalue ? lower_int(c, 1, 1) : 0, false, &places);
     if (!x)
         return NULL;
     c->out[1] = whole ? NULL : kth(places, dim, k, c);

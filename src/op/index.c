@@ -483,35 +483,31 @@ static const ts_ix *variable(ts_emit *e, const char *name, int64_t size)
     return size > 1 ? ts_ix_var(e->a, ts_atom_var(e->a, name, 0, size - 1)) : ts_ix_const(e->a, 0);
 }
 
-/* lo = 0; hi = count; while (lo < hi) halve what is left */
-static const char *starts_body(ts_emit *e, void *arg)
-{
-    const read_arg *r = arg;
-    const ts_value *keys = r->n->in[0];
-    int dim = dim_of(r->n, keys->type.rank), mark;
-    const char *lo = ts_emit_name(e, "l"), *hi = ts_emit_name(e, "h"), *mid = ts_emit_name(e, "m");
-    const char *key;
-    int64_t count = keys->type.dim[dim];
-
-    ts_emit_line(e, "int64_t %s = 0, %s = %ld;", lo, hi, (long)count);
-    ts_emit_line(e, "while (%s < %s) {", lo, hi);
-    ts_emit_open(e, &mark);
-    ts_emit_line(e, "const int64_t %s = (%s + %s) / 2;", mid, lo, hi);
-    key = emit_beside(e, keys, r->at, dim, variable(e, mid, count));
-    ts_emit_line(e, "if (%s < %s)", key, ts_ix_text(e->a, r->at[dim]));
-    ts_emit_line(e, "    %s = %s + 1;", lo, mid);
-    ts_emit_line(e, "else");
-    ts_emit_line(e, "    %s = %s;", hi, mid);
-    ts_emit_close(e, mark);
-    return lo;
-}
-
+/* j = 0; for (k = 0; k < size; k++) { while (keys[j] < k) j++; starts[k] = j; }: writes a row */
 const char *ts_emit_run_starts(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
-    read_arg r = {n, at};
+    const ts_value *keys = n->in[0], *y = n->out[out];
+    int dim = dim_of(n, keys->type.rank), mark, inner;
+    const char *j = ts_emit_name(e, "j"), *key;
+    const ts_ix *x[TS_MAX_RANK];
+    const ts_atom *k;
+    int64_t count = keys->type.dim[dim];
 
-    (void)out;
-    return e->lanes ? ts_emit_lanes(e, TS_I64, starts_body, &r) : starts_body(e, &r);
+    for (int d = 0; d < y->type.rank; d++)
+        x[d] = at[d];
+    ts_emit_line(e, "%s %s = 0;", e->index, j);
+    k = ts_emit_loop(e, "k", 0, y->type.dim[dim]);
+    ts_emit_open(e, &mark);
+    ts_emit_line(e, "for (; %s < %ld; %s++) {", j, (long)count, j);
+    ts_emit_open(e, &inner);
+    key = emit_beside(e, keys, at, dim, variable(e, j, count));
+    ts_emit_line(e, "if (%s >= %s)", key, k->name);
+    ts_emit_line(e, "    break;");
+    ts_emit_close(e, inner);
+    x[dim] = variable(e, k->name, y->type.dim[dim]);
+    ts_emit_store(e, y, x, j);
+    ts_emit_close(e, mark);
+    return NULL;
 }
 
 /* s = 0; for (j = starts[k]; j < starts[k + 1]; j++) s += source[places[j]]; */

@@ -1,7 +1,6 @@
 /* matmul.c - [.., m, k] x [.., k, n], leading dims broadcast; and what all contractions share. */
 #include "op/op.h"
 #include "render/emit.h"
-#include <math.h>
 
 ts_status ts_infer_matmul(ts_node *n)
 {
@@ -190,9 +189,8 @@ double ts_node_flops(const ts_node *n)
         return 0;
     if (n->op->flags & TS_REDUCE)
         return (double)ts_type_count(&n->in[0]->type);
-    if (!strcmp(n->op->name, "merge")) /* halving a run, two loads each time */
-        return (double)ts_type_count(&n->out[0]->type) *
-               (8 + 4 * log2((double)ts_attr_int(n, "width", 1)));
+    if (!strcmp(n->op->name, "argsort")) /* a round for each byte of an element */
+        return 32 * (double)ts_type_count(&n->in[0]->type);
     return (double)ts_type_count(&n->out[0]->type);
 }
 

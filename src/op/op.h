@@ -42,6 +42,7 @@ enum {
     TS_CONTROL = 512,  /* has sub-graphs                                                          */
     TS_INDEX = 1024,   /* reads where another input says                                          */
     TS_HOST = 2048,    /* calls the host: done once, in the order of the nodes, on plain memory   */
+    TS_ROWS = 8192,    /* emit writes a whole row, along `dim`; a kernel of its own               */
     TS_EXACT = 4096,   /* every result is a number of its dtype already: nothing to round         */
 };
 
@@ -107,8 +108,9 @@ int64_t ts_flat(const ts_type *t, const int64_t *at); /* row-major index */
 ts_status ts_sums_start(const ts_tensor *t, double **sums);
 void ts_sums_store(double *sums, ts_tensor *t);
 
-/* sort.c: where the elements of `keys` lie in sorted order along dim, equal ones in theirs */
-ts_value *ts_sort_places(ts_value *keys, int dim, bool descending);
+/* sort.c: where the first `count` elements of `keys` in sorted order along dim lie, equal ones in
+ * theirs */
+ts_value *ts_sort_places(ts_value *keys, int dim, int64_t count, bool down);
 
 /* reduce.c: the lanes and the dim they fill when n is summed one output at a time; 0 for none */
 int ts_reduce_lanes(const ts_node *n, int *dim);

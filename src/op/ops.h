@@ -123,11 +123,11 @@ OP( scatter_add,    2, 1, TS_INDEX,                scatter_add,   scatter_add,  
 OP( index_select,   2, 1, TS_INDEX | TS_EXACT,     index_select,  index_select,  index_select,  index_select,  none )
 OP( index_add,      2, 1, TS_INDEX,                index_add,     index_add,     index_add,     index_add,     none )
 
-OP( run_starts,     1, 1, TS_WINDOW | TS_NODIFF | TS_EXACT, run_starts,    none,          run_starts,    run_starts,    none )
+OP( run_starts,     1, 1, TS_WINDOW | TS_ROWS | TS_NODIFF | TS_EXACT, run_starts,    none,          run_starts,    run_starts,    none )
 OP( run_add,        3, 1, TS_INDEX,                run_add,       none,          run_add,       run_add,       none )
 
 OP( host_call,     -1, 0, TS_HOST,                 host_call,     host_call,     host_call,     host_call,     none )
-OP( merge,          2, 1, TS_WINDOW | TS_NODIFF | TS_EXACT, merge,         none,          merge,         merge,         none )
+OP( argsort,        1, 1, TS_WINDOW | TS_ROWS | TS_NODIFF | TS_EXACT, argsort, none,     argsort,       argsort,       none )
 
 /*     name          in out expand */
 MACRO( leaky_relu,                         1, 1, leaky_relu )
@@ -226,8 +226,8 @@ ATTRS( index_add,                        "dim:i size:i" )
 ATTRS( run_starts,                       "dim:i size:i" )
 ATTRS( run_add,                          "dim:i" )
 ATTRS( host_call,                        "id:i gradient:i types:s checks:s" )
-ATTRS( merge,                            "dim:i width:i descending:i" )
-ATTRS( sort,                             "dim:i descending:i" )
+ATTRS( argsort,                          "dim:i count:i descending:i" )
+ATTRS( sort,                             "dim:i count:i descending:i" )
 ATTRS( one_hot,                          "classes:i dtype:s" )
 ATTRS( embedding,                        "" )
 

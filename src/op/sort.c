@@ -1,222 +1,366 @@
-/* sort.c - sorting along a dim, as passes that merge sorted runs into runs twice as long.
+/* sort.c - the order of the elements along a dim.
  *
- *   sort(x)               places = 0, 1, 2, ..; for w = 1, 2, 4, ..: places = merge(x, places)
- * width=w values = gather(x, places) merge(x, places)      x[places] lies in sorted runs of
- * `width`; the same for runs of 2 width
+ *   argsort(x) count    the places of the first `count` elements of each sorted row (0: of all)
+ *   sort(x) count       y, places = gather(x, argsort(x)), argsort(x)
  *
- * A pass answers for each element by itself, as every op does: element k of a merged run takes i
- * elements of the first run and k - i of the second, and i is found by halving (the merge path of
- * Odeh, Green, Mwassi, Shmueli and Birk). So a row of n costs n log^2 n, by any thread in any
- * order. Equal elements keep their order; NaN is larger than all, as PyTorch has it. Only places
- * move, so the gradient is gather's.
+ * Equal elements keep their order; NaN is larger than all, as PyTorch has it. So the order is one
+ * of (element, place) in which no two are alike, and any way of sorting gives the same answer.
+ * Only places move: the gradient is gather's.
+ *
+ * The generated code makes a row at a time, in the memory of its result alone:
+ *
+ *   few of many   a heap of the best places so far, the worst of them on top; at the end it is
+ *                 sorted as a heap is
+ *   all           counting sort by each byte of the elements, the lowest first. Bytes in which all
+ *                 elements agree are passed over, so small integers take one or two rounds
+ *
+ * An element is made a key first, a whole number with the same order.
  */
 #include "op/op.h"
 #include "render/emit.h"
+
+enum {
+    SHORT = 64, /* rows that a heap sorts before 256 counters are added up         */
+    MANY = 32,  /* elements of a row for each place, from which on a heap is faster */
+};
 
 static int dim_of(const ts_node *n)
 {
     return ts_norm_dim(n, ts_attr_int(n, "dim", -1), n->in[0]->type.rank);
 }
 
-ts_status ts_infer_merge(ts_node *n)
+/* How many places; -1 and an error when there are not that many. */
+static int64_t count_of(const ts_node *n, int64_t size)
 {
-    const ts_type *places = &n->in[1]->type;
+    int64_t count = ts_attr_int(n, "count", 0);
 
-    if (!ts_type_same_shape(&n->in[0]->type, places) || places->dtype != TS_I64)
-        return ts_fail_at(n, TS_ERR_TYPE, "merge needs a place in i64 for each element");
-    if (ts_attr_int(n, "width", 1) < 1)
-        return ts_fail_at(n, TS_ERR_ARG, "merge of runs of %ld", (long)ts_attr_int(n, "width", 1));
-    if (dim_of(n) < 0)
+    if (count >= 0 && count <= size)
+        return count ? count : size;
+    ts_fail_at(n, TS_ERR_ARG, "%s of the first %ld of %ld", n->op->name, (long)count, (long)size);
+    return -1;
+}
+
+ts_status ts_infer_argsort(ts_node *n)
+{
+    ts_type t = n->in[0]->type;
+    int dim = dim_of(n);
+
+    if (dim < 0)
         return TS_ERR_ARG;
-    return ts_node_set_out1(n, *places);
+    if (t.dim[dim] > UINT32_MAX)
+        return ts_fail_at(n, TS_ERR_SHAPE, "argsort of a row of %ld", (long)t.dim[dim]);
+    t.dtype = TS_I64;
+    t.dim[dim] = count_of(n, t.dim[dim]);
+    return t.dim[dim] < 0 ? TS_ERR_ARG : ts_node_set_out1(n, t);
 }
 
 /* --- reference --- */
 
-typedef struct row {
-    const ts_tensor *x, *places;
-    int64_t at[TS_MAX_RANK];
-    int dim;
-    bool down;
-} row;
+typedef struct item {
+    double x;
+    int64_t place;
+} item;
 
-static int64_t place(row *r, int64_t i)
+/* Is x before y in ascending order, and not its equal? */
+static bool less(double x, double y)
 {
-    r->at[r->dim] = i;
-    return (int64_t)ts_dtype_get(TS_I64, r->places->data, ts_flat(&r->places->type, r->at));
-}
-
-/* x at the i-th place; a place outside the row reads its end. */
-static double behind(row *r, int64_t i)
-{
-    int64_t at = place(r, i), last = r->x->type.dim[r->dim] - 1;
-
-    r->at[r->dim] = at < 0 ? 0 : TS_MIN(at, last);
-    return ts_dtype_get(r->x->type.dtype, r->x->data, ts_flat(&r->x->type, r->at));
-}
-
-/* Does the element behind the i-th place come before the one behind the j-th, and not as its equal?
- */
-static bool precedes(row *r, int64_t i, int64_t j)
-{
-    double x = behind(r, r->down ? j : i), y = behind(r, r->down ? i : j);
-
     return x < y || (x == x && y != y);
 }
 
-ts_status ts_eval_merge(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in, ts_tensor *out)
+static int ascending(const void *p, const void *q)
 {
-    row r = {.x = &in[0], .places = &in[1], .dim = dim_of(n)};
-    int64_t size = in[0].type.dim[r.dim], width = ts_attr_int(n, "width", 1);
+    const item *x = p, *y = q;
+
+    return less(x->x, y->x)   ? -1
+           : less(y->x, x->x) ? 1
+                              : (x->place > y->place) - (x->place < y->place);
+}
+
+static int descending(const void *p, const void *q)
+{
+    const item *x = p, *y = q;
+
+    return less(y->x, x->x)   ? -1
+           : less(x->x, y->x) ? 1
+                              : (x->place > y->place) - (x->place < y->place);
+}
+
+ts_status ts_eval_argsort(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                          ts_tensor *out)
+{
+    int dim = dim_of(n);
+    int64_t size = in[0].type.dim[dim], count = out->type.dim[dim], at[TS_MAX_RANK];
+    bool down = ts_attr_int(n, "descending", 0);
+    item *row = malloc((size_t)size * sizeof(*row));
 
     (void)c;
-    r.down = ts_attr_int(n, "descending", 0);
+    if (!row)
+        return ts_fail(TS_ERR_MEMORY, "no memory to sort %ld elements", (long)size);
     for (ts_each it = ts_each_of(&out->type); it.more; ts_each_next(&it)) {
-        int64_t at = it.at[r.dim];
-        if (at % (2 * width)) /* a pair of runs at its first element */
+        if (it.at[dim]) /* a row at its first element */
             continue;
-        memcpy(r.at, it.at, sizeof(r.at));
-        for (int64_t a = at, b = at + width, k = at; k < TS_MIN(at + 2 * width, size); k++) {
-            bool second = a >= TS_MIN(at + width, size) ||
-                          (b < TS_MIN(at + 2 * width, size) && precedes(&r, b, a));
-            double from = (double)place(&r, second ? b++ : a++);
-            r.at[r.dim] = k;
-            ts_dtype_set(TS_I64, out->data, ts_flat(&out->type, r.at), from);
-        }
+        memcpy(at, it.at, sizeof(at));
+        for (at[dim] = 0; at[dim] < size; at[dim]++)
+            row[at[dim]] = (item){
+                ts_dtype_get(in[0].type.dtype, in[0].data, ts_flat(&in[0].type, at)), at[dim]};
+        qsort(row, (size_t)size, sizeof(*row), down ? descending : ascending);
+        for (at[dim] = 0; at[dim] < count; at[dim]++)
+            ts_dtype_set(TS_I64, out->data, ts_flat(&out->type, at), (double)row[at[dim]].place);
     }
+    free(row);
     return TS_OK;
 }
 
 /* --- generated code --- */
 
-typedef struct merge_arg {
+typedef struct rows {
+    ts_emit *e;
     const ts_node *n;
     const ts_ix *const *at;
     int dim;
-} merge_arg;
+    int64_t size, count;
+} rows;
 
-static const char *at_var(ts_emit *e, const merge_arg *m, const ts_value *v, const char *index)
+/* The C variable i as an index of the row of v. */
+static void at_var(const rows *r, const ts_value *v, const char *i, const ts_ix **x)
 {
-    const ts_ix *x[TS_MAX_RANK];
-    int64_t size = v->type.dim[m->dim];
+    ts_arena *a = r->e->a;
+    int64_t size = v->type.dim[r->dim];
 
     for (int d = 0; d < v->type.rank; d++)
-        x[d] = m->at[d];
-    x[m->dim] = ts_ix_var(e->a, ts_atom_var(e->a, index, 0, size - 1));
-    return ts_emit_at(e, v, x);
+        x[d] = r->at[d];
+    x[r->dim] = size > 1 ? ts_ix_var(a, ts_atom_var(a, i, 0, size - 1)) : ts_ix_const(a, 0);
 }
 
-/* x at the i-th place, as behind() has it. */
-static const char *element(ts_emit *e, const merge_arg *m, const char *i)
+/* The i-th place, in memory. */
+static const char *place(const rows *r, const char *i)
 {
-    const char *at = ts_emit_name(e, "i"), *p = ts_emit_name(e, "p"), *v;
-    long last = (long)m->n->in[0]->type.dim[m->dim] - 1;
+    const ts_value *y = r->n->out[0];
+    const ts_ix *x[TS_MAX_RANK];
 
-    ts_emit_line(e, "int64_t %s = %s;", at, i);
-    v = at_var(e, m, m->n->in[1], at);
-    ts_emit_line(e, "int64_t %s = %s < 0 ? 0 : %s > %ld ? %ld : %s;", p, v, v, last, last, v);
-    return at_var(e, m, m->n->in[0], p);
+    at_var(r, y, i, x);
+    return ts_arena_printf(r->e->a, "%s[%s]", r->e->pointer(r->e->where, y),
+                           ts_ix_text(r->e->a, ts_emit_address(r->e->a, y, x)));
 }
 
-/* "the element behind i comes before the one behind j" */
-static const char *before(ts_emit *e, const merge_arg *m, const char *i, const char *j)
+static int key_bytes(const rows *r)
 {
-    bool down = ts_attr_int(m->n, "descending", 0);
-    const char *x = element(e, m, down ? j : i), *y = element(e, m, down ? i : j);
+    ts_dtype t = r->n->in[0]->type.dtype;
 
-    if (!ts_dtype_is_float(m->n->in[0]->type.dtype))
-        return ts_arena_printf(e->a, "%s < %s", x, y);
-    return ts_arena_printf(e->a, "%s < %s || (%s == %s && %s != %s)", x, y, x, x, y, y);
+    return ts_dtype_is_half(t) ? 4 : (int)ts_dtype_size(t); /* a half is a float by then */
 }
 
-/* lo = how many of the first k elements are of the first run, which starts at `from`. */
-static void halve(ts_emit *e, const merge_arg *m, const char *from, const char *k, const char *lo,
-                  const char *hi)
+/* The bits of a float in the order of its numbers: all of a negative one are turned, and the sign
+ * of others. The zeros are one number, and so are all NaNs. */
+static const char *float_bits(ts_emit *e, int bits, const char *x)
 {
-    const char *mid = ts_emit_name(e, "m"), *i, *j;
-    long width = (long)ts_attr_int(m->n, "width", 1);
-    int mark;
+    const char *f = ts_emit_name(e, "f"), *u = ts_emit_name(e, "u");
+    const char *top = ts_arena_printf(e->a, "((uint%d_t)1 << %d)", bits, bits - 1);
 
-    ts_emit_line(e, "while (%s < %s) {", lo, hi);
+    ts_emit_line(e, "const %s %s = %s;", bits == 64 ? "double" : "float", f, x);
+    ts_emit_line(e, "uint%d_t %s;", bits, u);
+    ts_emit_line(e, "memcpy(&%s, &%s, sizeof(%s));", u, f, u);
+    ts_emit_line(e, "%s = %s & %s ? ~%s : %s | %s;", u, u, top, u, u, top);
+    ts_emit_line(e, "%s = %s != %s ? (uint%d_t)-1 : %s == 0 ? %s : %s;", u, f, f, bits, f, top, u);
+    return u;
+}
+
+/* A C variable: the key of the i-th element, i being an expression. */
+static const char *key(const rows *r, const char *i)
+{
+    ts_emit *e = r->e;
+    const ts_value *v = r->n->in[0];
+    ts_dtype t = v->type.dtype;
+    const ts_ix *x[TS_MAX_RANK];
+    const char *at = ts_emit_name(e, "i"), *k = ts_emit_name(e, "k"), *value;
+    int bits = 8 * key_bytes(r);
+
+    ts_emit_line(e, "const %s %s = (%s)(%s);", e->index, at, e->index, i);
+    at_var(r, v, at, x);
+    value = ts_emit_at(e, v, x);
+    if (ts_dtype_is_float(t))
+        value = float_bits(e, bits, value);
+    else if (t == TS_U8 || t == TS_BOOL)
+        value = ts_arena_printf(e->a, "(uint8_t)%s", value);
+    else
+        value =
+            ts_arena_printf(e->a, "(uint%d_t)%s ^ (uint%d_t)1 << %d", bits, value, bits, bits - 1);
+    ts_emit_line(e,
+                 ts_attr_int(r->n, "descending", 0) ? "const uint64_t %s = (uint%d_t)~(%s);"
+                                                    : "const uint64_t %s = (uint%d_t)(%s);",
+                 k, bits, value);
+    return k;
+}
+
+/* Is the element with key k at place p after the one with key l at place q? */
+static const char *after(const rows *r, const char *k, const char *p, const char *l, const char *q)
+{
+    return ts_arena_printf(r->e->a, "%s > %s || (%s == %s && %s > %s)", k, l, k, l, p, q);
+}
+
+/* Puts `what` into the heap of `size` places at `hole`, whose own place is free, or below it. All
+ * three are C variables. */
+static void sift(const rows *r, const char *hole, const char *what, const char *size)
+{
+    ts_emit *e = r->e;
+    const char *c = ts_emit_name(e, "c"), *p = ts_emit_name(e, "p"), *k = ts_emit_name(e, "k"),
+               *q = ts_emit_name(e, "q"), *next = ts_emit_name(e, "n"), *mine = key(r, what);
+    int mark, inner;
+
+    ts_emit_line(e, "for (%s %s; (%s = 2 * %s + 1) < %s; %s = %s) {", e->index, c, c, hole, size,
+                 hole, c);
     ts_emit_open(e, &mark);
-    ts_emit_line(e, "int64_t %s = (%s + %s) / 2;", mid, lo, hi);
-    i = ts_arena_printf(e->a, "%s + %s", from, mid);
-    j = ts_arena_printf(e->a, "%s + %ld + %s - 1 - %s", from, width, k, mid);
-    ts_emit_line(e, "if (%s)", before(e, m, j, i));
-    ts_emit_line(e, "    %s = %s;", hi, mid);
-    ts_emit_line(e, "else");
-    ts_emit_line(e, "    %s = %s + 1;", lo, mid);
+    ts_emit_line(e, "int64_t %s = %s;", p, place(r, c));
+    ts_emit_line(e, "uint64_t %s = %s;", k, key(r, p));
+    ts_emit_line(e, "if (%s + 1 < %s) {", c, size);
+    ts_emit_open(e, &inner);
+    ts_emit_line(e, "const %s %s = %s + 1;", e->index, next, c);
+    ts_emit_line(e, "const int64_t %s = %s;", q, place(r, next));
+    const char *other = key(r, q);
+    ts_emit_line(e, "if (%s)", after(r, other, q, k, p));
+    ts_emit_line(e, "    %s = %s, %s = %s, %s = %s;", c, next, p, q, k, other);
+    ts_emit_close(e, inner);
+    ts_emit_line(e, "if (!(%s))", after(r, k, p, mine, what));
+    ts_emit_line(e, "    break;");
+    ts_emit_line(e, "%s = %s;", place(r, hole), p);
+    ts_emit_close(e, mark);
+    ts_emit_line(e, "%s = %s;", place(r, hole), what);
+}
+
+/* for (i = from; i cond to; i step) { hole; what; size */
+static void open_sift(const rows *r, const char *loop, int *mark, const char *hole,
+                      const char *size)
+{
+    ts_emit_line(r->e, "%s {", loop);
+    ts_emit_open(r->e, mark);
+    ts_emit_line(r->e, "%s hole = %s;", r->e->index, hole);
+    ts_emit_line(r->e, "const %s size = %s;", r->e->index, size);
+}
+
+static void heap(const rows *r)
+{
+    ts_emit *e = r->e;
+    ts_arena *a = e->a;
+    const char *t = e->index, *count = ts_arena_printf(a, "%ld", (long)r->count), *k;
+    int mark, inner;
+
+    ts_emit_line(e, "for (%s i = 0; i < %s; i++)", t, count);
+    ts_emit_line(e, "    %s = i;", place(r, "i"));
+    open_sift(r, ts_arena_printf(a, "for (%s i = %ld; i >= 0; i--)", t, (long)r->count / 2 - 1),
+              &mark, "i", count);
+    ts_emit_line(e, "const int64_t what = %s;", place(r, "hole"));
+    sift(r, "hole", "what", "size");
+    ts_emit_close(e, mark);
+    if (r->count < r->size) {
+        ts_emit_line(e, "%s first = 0;", t);
+        k = key(r, place(r, "first"));
+        ts_emit_line(e, "uint64_t worst = %s;", k);
+        ts_emit_line(e, "for (int64_t what = %s; what < %ld; what++) {", count, (long)r->size);
+        ts_emit_open(e, &mark);
+        ts_emit_line(e, "if (%s >= worst)", key(r, "what"));
+        ts_emit_line(e, "    continue;");
+        open_sift(r, "", &inner, "first", count);
+        sift(r, "hole", "what", "size");
+        ts_emit_line(e, "worst = %s;", key(r, place(r, "first")));
+        ts_emit_close(e, inner);
+        ts_emit_close(e, mark);
+    }
+    open_sift(r, ts_arena_printf(a, "for (%s i = %ld; i > 0; i--)", t, (long)r->count - 1), &mark,
+              "0", "i");
+    ts_emit_line(e, "const int64_t what = %s;", place(r, "i"));
+    ts_emit_line(e, "%s = %s;", place(r, "i"), place(r, "hole"));
+    sift(r, "hole", "what", "size");
     ts_emit_close(e, mark);
 }
 
-static const char *merge_body(ts_emit *e, void *arg)
+/* A place is less than 2^32. So the result's memory has room for two orders, one in the low halves
+ * of its elements and one in the high ones, and a round goes from one to the other. */
+static void rounds(const rows *r)
 {
-    const merge_arg *m = arg;
-    long size = (long)m->n->in[0]->type.dim[m->dim], width = (long)ts_attr_int(m->n, "width", 1);
-    const char *p = ts_ix_text(e->a, m->at[m->dim]), *from = ts_emit_name(e, "f");
-    const char *k = ts_emit_name(e, "k"), *na = ts_emit_name(e, "a"), *nb = ts_emit_name(e, "b");
-    const char *lo = ts_emit_name(e, "l"), *hi = ts_emit_name(e, "h"), *take = ts_emit_name(e, "t");
-    const char *i, *j;
-    int mark;
+    ts_emit *e = r->e;
+    const char *t = e->index, *k, *size = ts_arena_printf(e->a, "%ld", (long)r->size);
+    int mark, inner, bytes = key_bytes(r);
 
-    ts_emit_line(e, "int64_t %s = (%s) / %ld * %ld, %s = (%s) - %s;", from, p, 2 * width, 2 * width,
-                 k, p, from);
-    ts_emit_line(e, "int64_t %s = %ld - %s < %ld ? %ld - %s : %ld;", na, size, from, width, size,
-                 from, width);
-    ts_emit_line(e, "int64_t %s = %ld - %s - %s < %ld ? %ld - %s - %s : %ld;", nb, size, from, na,
-                 width, size, from, na, width);
-    ts_emit_line(e, "int64_t %s = %s > %s ? %s - %s : 0, %s = %s < %s ? %s : %s;", lo, k, nb, k, nb,
-                 hi, k, na, k, na);
-    halve(e, m, from, k, lo, hi);
-    i = ts_arena_printf(e->a, "%s + %s", from, lo);
-    j = ts_arena_printf(e->a, "%s + %ld + %s - %s", from, width, k, lo);
-    ts_emit_line(e, "int64_t %s = %s < %s ? %s : %s;", take, lo, na, i, j);
-    ts_emit_line(e, "if (%s < %s && %s - %s < %s) {", lo, na, k, lo, nb);
+    ts_emit_line(e, "uint32_t counts[%d][256] = {{0}};", bytes);
+    ts_emit_line(e, "int half = 0;");
+    ts_emit_line(e, "for (%s i = 0; i < %s; i++) {", t, size);
     ts_emit_open(e, &mark);
-    ts_emit_line(e, "if (%s)", before(e, m, j, i));
-    ts_emit_line(e, "    %s = %s;", take, j);
+    k = key(r, "i");
+    for (int b = 0; b < bytes; b++)
+        ts_emit_line(e, "counts[%d][%s >> %d & 255]++;", b, k, 8 * b);
+    ts_emit_line(e, "%s = i;", place(r, "i"));
     ts_emit_close(e, mark);
-    return at_var(e, m, m->n->in[1], take);
+    ts_emit_line(e, "for (int b = 0; b < %d; b++) {", bytes);
+    ts_emit_open(e, &mark);
+    ts_emit_line(e, "uint32_t next = 0;");
+    ts_emit_line(e, "if (counts[b][%s >> 8 * b & 255] == %s)", key(r, "0"), size);
+    ts_emit_line(e, "    continue;");
+    ts_emit_line(e, "for (int i = 0; i < 256; i++) {");
+    ts_emit_open(e, &inner);
+    ts_emit_line(e, "const uint32_t n = counts[b][i];");
+    ts_emit_line(e, "counts[b][i] = next;");
+    ts_emit_line(e, "next += n;");
+    ts_emit_close(e, inner);
+    ts_emit_line(e, "for (%s i = 0; i < %s; i++) {", t, size);
+    ts_emit_open(e, &inner);
+    ts_emit_line(e, "const uint32_t p = (uint32_t)((uint64_t)%s >> half);", place(r, "i"));
+    ts_emit_line(e, "const %s to = (%s)counts[b][%s >> 8 * b & 255]++;", t, t, key(r, "p"));
+    ts_emit_line(e,
+                 "%s = (int64_t)(((uint64_t)%s & (uint64_t)0xffffffff << half) | (uint64_t)p << "
+                 "(32 - half));",
+                 place(r, "to"), place(r, "to"));
+    ts_emit_close(e, inner);
+    ts_emit_line(e, "half = 32 - half;");
+    ts_emit_close(e, mark);
+    ts_emit_line(e, "for (%s i = 0; i < %s; i++)", t, size);
+    ts_emit_line(e, "    %s = (int64_t)(uint32_t)((uint64_t)%s >> half);", place(r, "i"),
+                 place(r, "i"));
 }
 
-const char *ts_emit_merge(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+/* Writes the row of the result that is at `at`; nobody asks for its elements. */
+const char *ts_emit_argsort(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
-    merge_arg m = {n, at, dim_of(n)};
+    rows r = {e, n, at, dim_of(n), .count = n->out[0]->type.dim[dim_of(n)]};
 
     (void)out;
-    return e->lanes ? ts_emit_lanes(e, TS_I64, merge_body, &m) : merge_body(e, &m);
+    r.size = n->in[0]->type.dim[r.dim];
+    if (r.size == 1)
+        ts_emit_line(e, "%s = 0;", place(&r, ""));
+    else if (r.count == r.size && r.size > SHORT)
+        rounds(&r);
+    else
+        heap(&r);
+    return NULL;
 }
 
 /* --- sort --- */
 
-ts_value *ts_sort_places(ts_value *keys, int dim, bool descending)
+/* Few of many are looked for; else all are sorted. */
+ts_value *ts_sort_places(ts_value *keys, int dim, int64_t count, bool down)
 {
-    const ts_type *t = &keys->type;
-    ts_attr shape[] = {ts_attr_l("shape", t->rank, t->dim), ts_attr_i("dim", dim),
-                       ts_attr_s("dtype", "i64")};
-    ts_value *places = ts_node_out(ts_node_make(keys->graph, TS_OP(iota), 0, NULL, 3, shape));
+    int64_t size = keys->type.dim[dim];
+    bool all = size > SHORT && count > size / MANY;
+    ts_attr attr[] = {ts_attr_i("dim", dim), ts_attr_i("count", all ? size : count),
+                      ts_attr_i("descending", down)};
+    ts_value *places = ts_make1(TS_OP(argsort), keys, TS_COUNT(attr), attr);
 
-    for (int64_t width = 1; width < t->dim[dim]; width *= 2) {
-        ts_attr attr[] = {ts_attr_i("dim", dim), ts_attr_i("width", width),
-                          ts_attr_i("descending", descending)};
-        places = ts_make2(TS_OP(merge), keys, places, 3, attr);
-    }
-    return places;
+    return places && all && count < size ? ts_slice(places, dim, 0, count, 1) : places;
 }
 
 ts_status ts_expand_sort(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
     const ts_type *t = &in[0]->type;
     int dim = t->rank ? dim_of(n) : 0;
+    int64_t count = dim < 0 ? -1 : count_of(n, t->rank ? t->dim[dim] : 1);
 
-    if (dim < 0)
+    if (count < 0)
         return TS_ERR_ARG;
     if (!t->rank) {
         out[0] = in[0];
         out[1] = ts_scalar(g, TS_I64, 0);
         return g->status;
     }
-    out[1] = ts_sort_places(ts_detach(in[0]), dim, ts_attr_int(n, "descending", 0));
+    out[1] = ts_sort_places(ts_detach(in[0]), dim, count, ts_attr_int(n, "descending", 0));
     out[0] = ts_gather(in[0], dim, out[1]);
     return g->status;
 }

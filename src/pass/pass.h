@@ -87,6 +87,7 @@ typedef struct ts_rule {
 ts_rule_fn ts_rule_fold;   /* fold.c     what is known now is computed now */
 ts_rule_fn ts_rule_point;  /* algebra.c  pointwise ops                     */
 ts_rule_fn ts_rule_view;   /* views.c    what only moves elements          */
+ts_rule_fn ts_rule_rows;   /* views.c    rows that are the same           */
 ts_rule_fn ts_rule_reduce; /* views.c    sums that add nothing             */
 
 /* absorb.c: as a rule, but n is a node of the old graph: uses counts each value's, map has the new

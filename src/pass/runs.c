@@ -1,7 +1,7 @@
 /* runs.c - adds by index that look up their terms instead of searching for them.
  *
  *   before                                    after
- *     %1 = index_add %i, %s  size=1000          %2 = the places of the sorted %i    (merge ...)
+ *     %1 = index_add %i, %s  size=1000          %2 = the places of the sorted %i    (argsort)
  *                                               %3 = gather %i, %2
  *                                               %4 = run_starts %3  size=1001
  *                                               %1 = run_add %4, %s, %2
@@ -15,7 +15,11 @@
  */
 #include "pass/pass.h"
 
-enum { FEW = 32, VECTOR = 8 }; /* indices that are soon read; elements that are added at once */
+enum {
+    FEW = 32,   /* indices that are soon read                                    */
+    VECTOR = 8, /* elements that are added at once                               */
+    SORT = 128, /* indices that are read in the time that it takes to sort one */
+};
 
 /* The sort of an index is made once for all adds of a block. */
 typedef struct sorted {
@@ -103,12 +107,10 @@ static bool is_add(const ts_node *n, add *x)
 /* Is there more to search than to sort? What shares an index is searched a vector at a time. */
 static bool pays(const ts_node *n, const add *x)
 {
-    int64_t indices = x->t.dim[x->dim], rows = ts_type_count(&x->t) / indices, rounds = 1;
+    int64_t indices = x->t.dim[x->dim], rows = ts_type_count(&x->t) / indices;
     int64_t shared = ts_type_count(&n->out[0]->type) / x->size / rows;
 
-    while ((int64_t)1 << rounds < indices)
-        rounds++;
-    return indices > FEW && x->size * ((shared + VECTOR - 1) / VECTOR) > 4 * rounds * rounds;
+    return indices > FEW && x->size * ((shared + VECTOR - 1) / VECTOR) > SORT;
 }
 
 static const sorted *sort(runs *r, const ts_node *n, const add *x)
@@ -127,7 +129,7 @@ static const sorted *sort(runs *r, const ts_node *n, const add *x)
     index = ts_reshape_n(r->map[x->index->id], x->t.rank, x->t.dim);
     if (!index)
         return s;
-    s->places = ts_sort_places(index, x->dim, false);
+    s->places = ts_sort_places(index, x->dim, x->t.dim[x->dim], false);
     s->starts = ts_make1(TS_OP(run_starts), ts_gather(index, x->dim, s->places), 2,
                          (ts_attr[]){ts_attr_i("dim", x->dim), ts_attr_i("size", x->size + 1)});
     return s;

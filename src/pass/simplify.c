@@ -59,7 +59,7 @@ ts_value *ts_rule_first(const ts_rule *rules, int count, const ts_node *n)
 
 static ts_value *apply(const ts_node *n)
 {
-    static ts_rule_fn *const families[] = {ts_rule_fold, ts_rule_point, ts_rule_view,
+    static ts_rule_fn *const families[] = {ts_rule_fold, ts_rule_point, ts_rule_view, ts_rule_rows,
                                            ts_rule_reduce};
 
     for (int i = 0; i < TS_COUNT(families); i++) {

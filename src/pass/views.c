@@ -7,6 +7,7 @@
  *   slice of expand                                                              smaller expand
  *   slice of pad            pad of slice; a full where there is only padding
  *   slice of concat         slice of the part it lies in
+ *   argsort, run_starts and gather of what is expanded in other dims             expand of it
  *   sum, prod, amax, amin over dims of size 1                                    reshape
  *   sum(expand x)           sum(x) * n: one rounding in place of n, so not the same bits, but
  *                           nearer to the truth; -0 may become 0 and back
@@ -404,6 +405,53 @@ static ts_value *sum_full(const ts_node *n)
         return NULL;
     count = (double)(ts_type_count(&n->in[0]->type) / ts_type_count(t));
     return ts_full_n(graph(n), t->dtype, x * count, t->rank, t->dim);
+}
+
+/* Input k of n before it was expanded, with n's rank; NULL unless its rows along dim were whole. */
+static ts_value *before_expand(const ts_node *n, int k, int dim)
+{
+    const ts_node *expand = ts_rule_behind(n, k, "expand");
+    const ts_type *t = &n->in[k]->type;
+    int64_t dims[TS_MAX_RANK];
+    int off;
+
+    if (!expand)
+        return NULL;
+    off = t->rank - expand->in[0]->type.rank;
+    for (int d = 0; d < t->rank; d++)
+        dims[d] = d < off ? 1 : expand->in[0]->type.dim[d - off];
+    return dims[dim] == t->dim[dim] ? ts_reshape_n(expand->in[0], t->rank, dims) : NULL;
+}
+
+/* The same row again and again: once is enough. */
+static ts_value *rows_expand(const ts_node *n)
+{
+    int rank = n->out[0]->type.rank,
+        dim = ts_norm_dim(n, ts_attr_int(n, "dim", n->op == TS_OP(argsort) ? -1 : 0), rank);
+    ts_value *in[2], *v;
+
+    for (int k = 0; k < n->nin; k++) {
+        in[k] = before_expand(n, k, dim);
+        if (!in[k])
+            return NULL;
+        for (int d = 0; d < rank; d++)
+            if (d != dim && (in[k]->type.dim[d] != in[0]->type.dim[d] ||
+                             n->in[k]->type.dim[d] != n->in[0]->type.dim[d]))
+                return NULL;
+    }
+    v = ts_node_out(ts_node_make(graph(n), n->op, n->nin, in, n->nattr, n->attr));
+    return v ? ts_expand_n(v, rank, n->out[0]->type.dim) : NULL;
+}
+
+static const ts_rule row_rules[] = {
+    {"argsort", rows_expand},
+    {"run_starts", rows_expand},
+    {"gather", rows_expand},
+};
+
+ts_value *ts_rule_rows(const ts_node *n)
+{
+    return ts_rule_first(row_rules, TS_COUNT(row_rules), n);
 }
 
 static const ts_rule reduce_rules[] = {

@@ -38,7 +38,7 @@ typedef struct fuse {
 
 static bool is_anchor(const ts_node *n)
 {
-    if (n->op->flags & (TS_CONTRACT | TS_REDUCE | TS_HOST))
+    if (n->op->flags & (TS_CONTRACT | TS_REDUCE | TS_HOST | TS_ROWS))
         return true;
     return !strcmp(n->op->name, "scatter_add") || !strcmp(n->op->name, "index_add") ||
            !strcmp(n->op->name, "run_add");
@@ -323,7 +323,7 @@ static bool joins(fuse *f, const ts_kernel *k, int t)
 
     if (k->anchor || into->phase != k->phase || !into->nroots ||
         k->roots[0]->node->guard != into->roots[0]->node->guard || /* as if there were none */
-        (into->anchor && into->anchor->op->flags & TS_HOST) ||
+        (into->anchor && into->anchor->op->flags & (TS_HOST | TS_ROWS)) ||
         !ts_type_same_shape(&into->roots[0]->type, &k->roots[0]->type) ||
         !ts_same_layout(into->roots[0], k->roots[0]))
         return false;

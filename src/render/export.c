@@ -622,7 +622,7 @@ static void put_source(ts_export *x, ts_text *t)
                    "/* %s.c - made by Tessera " TS_VERSION "; %s.h says what it is. */\n"
                    "#include \"%s.h\"\n#include <math.h>\n",
                    x->name, x->name, x->name);
-    if (prelude.s && strstr(prelude.s, "memcpy("))
+    if ((prelude.s && strstr(prelude.s, "memcpy(")) || strstr(x->code.s, "memcpy("))
         ts_text_printf(t, "#include <string.h>\n");
     if (prelude.len)
         ts_text_add(t, prelude.s, prelude.len);

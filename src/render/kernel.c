@@ -103,12 +103,26 @@ static bool reduces_across(const ts_kernel *k)
            ts_reduce_lanes(k->anchor, &dim);
 }
 
+int ts_render_row_dim(const ts_kernel *k)
+{
+    const ts_node *n = k->anchor;
+
+    if (!n || !(n->op->flags & TS_ROWS))
+        return -1;
+    return ts_norm_dim(n, ts_attr_int(n, "dim", n->op == TS_OP(argsort) ? -1 : 0),
+                       n->out[0]->type.rank);
+}
+
 void ts_render_body(ts_emit *e, const ts_kernel *k, const ts_ix *const *at)
 {
     const char *names[64];
 
     if (k->copy) {
         ts_emit_store(e, k->roots[0], at, ts_emit_at(e, k->copy, at));
+        return;
+    }
+    if (ts_render_row_dim(k) >= 0) {
+        k->anchor->op->emit(e, k->anchor, 0, at);
         return;
     }
     for (int i = 0; i < k->nroots; i++) {
@@ -394,6 +408,26 @@ static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
     ts_emit_close(e, mark);
 }
 
+/* The threads share the rows. */
+static void rows_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, ts_cut *cut)
+{
+    const ts_type *t = &k->roots[0]->type;
+    int dim = ts_render_row_dim(k), mark;
+    const ts_ix *at[TS_MAX_RANK], *rest;
+
+    cut->count = ts_type_count(t) / t->dim[dim];
+    cut->grain = TS_MAX(1, (int64_t)(WORK * (double)cut->count / (k->flops + 1)));
+    loop_line(e, "row", "lo", "hi", 1);
+    ts_emit_open(e, &mark);
+    rest = ts_ix_var(r->a, ts_atom_var(r->a, "row", 0, cut->count - 1));
+    for (int d = t->rank - 1; d >= 0; d--) {
+        at[d] = d == dim ? ts_ix_const(r->a, 0) : ts_ix_mod(r->a, rest, t->dim[d]);
+        rest = d == dim ? rest : ts_ix_div(r->a, rest, t->dim[d]);
+    }
+    ts_render_body(e, k, at);
+    ts_emit_close(e, mark);
+}
+
 ts_status ts_render_loops(ts_render *r, const ts_kernel *k, ts_cut *cut)
 {
     ts_emit e;
@@ -402,6 +436,10 @@ ts_status ts_render_loops(ts_render *r, const ts_kernel *k, ts_cut *cut)
     if (k->nroots > 64)
         return ts_fail(TS_ERR_INTERNAL, "a kernel with %d roots", k->nroots);
     ts_render_emitter(r, &e);
+    if (ts_render_row_dim(k) >= 0) {
+        rows_kernel(r, &e, k, cut);
+        return TS_OK;
+    }
     physical(k->roots[0], &l);
     if (ts_render_is_flat(r, k))
         flat_kernel(r, &e, k, &l, cut);

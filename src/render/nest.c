@@ -390,7 +390,7 @@ static void nest(ts_render *r, ts_emit *e, const ts_kernel *k)
 
     for (int d = 0; d < t->rank; d++) {
         at[d] = ts_ix_const(r->a, 0);
-        if (t->dim[d] == 1)
+        if (t->dim[d] == 1 || d == ts_render_row_dim(k))
             continue;
         at[d] = ts_ix_var(r->a, ts_emit_loop(e, "i", 0, t->dim[d]));
         ts_emit_open(e, &marks[depth++]);

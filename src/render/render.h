@@ -83,6 +83,8 @@ typedef struct ts_cut {
 void ts_render_body(ts_emit *e, const ts_kernel *k, const ts_ix *const *at);
 /* One loop over the elements as they lie is enough. */
 bool ts_render_is_flat(const ts_render *r, const ts_kernel *k);
+/* Of a kernel that makes whole rows: the dim along which they lie; else -1. */
+int ts_render_row_dim(const ts_kernel *k);
 ts_status ts_render_loops(ts_render *r, const ts_kernel *k, ts_cut *cut);
 /* The address of an operand at coordinates that are expressions, or NULL when it is not one plain
  * load. */

@@ -169,6 +169,11 @@ static ts_value *pad1(ts_value *v, int64_t lo, int64_t hi)
     return ts_pad(v, 2, (int64_t[]){0, lo}, (int64_t[]){0, hi}, 0);
 }
 
+static ts_value *sorted(ts_value *v, int dim)
+{
+    return ts_gather(v, dim, ts_apply(v->graph, "argsort", 1, &v, "dim:i", (int64_t)dim));
+}
+
 static ts_value *flip(ts_value *v, int64_t dim)
 {
     return ts_apply(g, "flip", 1, &v, "dims:l", 1, &dim);
@@ -250,6 +255,11 @@ static ts_value *two_rands(void)
     CASE(amax_ones, BITS, ts_amax(ts_reshape(x, 2, 1, 3), 1, (int64_t[]){1}, false))               \
     CASE(sum_expand, NEAR, ts_sum(ts_expand(x, 4, 2, 3), 1, (int64_t[]){0}, false))                \
     CASE(sum_expand_part, NEAR, ts_sum(ts_expand(x, 5, 2, 3), 2, (int64_t[]){0, 2}, true))         \
+    CASE(sort_expand, BITS, sorted(ts_expand(x, 4, 2, 3), 2))                                      \
+    CASE(sort_expanded, BITS, sorted(ts_expand(x, 4, 2, 3), 0))                                    \
+    CASE(run_starts_expand, BITS,                                                                  \
+         ts_apply(g, "run_starts", 1, (ts_value *[]){ts_expand(ts_cast(c, TS_I32), 4, 2, 3)},      \
+                  "dim:i size:i", (int64_t)2, (int64_t)3))                                         \
     CASE(absorb_keepdim, BITS,                                                                     \
          ts_reshape(ts_sum(ts_reshape(x, 1, 2, 3), 2, (int64_t[]){0, -1}, true), 2))               \
     CASE(absorb_transpose, BITS, ts_permute(ts_matmul(ts_permute(x, 1, 0), y), 1, 0))              \

@@ -187,13 +187,9 @@ def index_add(i, s, dim=0, size=0):
     return out.index_add(dim, i.reshape(-1).long(), s.reshape([*s.shape[:dim], i.numel(), *rest]))
 
 
-def merge(x, places, dim=-1, width=1, descending=0):
-    """Runs of 2 width, each sorted; equal elements in the order of their places' runs."""
-    runs = []
-    for at, p in zip(x.split(2 * width, dim), places.split(2 * width, dim)):
-        order = torch.sort(x.gather(dim, p), dim=dim, descending=bool(descending), stable=True)[1]
-        runs.append(p.gather(dim, order))
-    return torch.cat(runs, dim)
+def sort(x, dim=-1, count=0, descending=0):
+    y, places = torch.sort(x, dim=dim, descending=bool(descending), stable=True)
+    return (y.narrow(dim, 0, count), places.narrow(dim, 0, count)) if count else (y, places)
 
 
 def run_starts(i, size, dim=0):
@@ -300,8 +296,8 @@ TORCH = {
     "gather": lambda x, i, dim=0: x.gather(dim, i.long()),
     "scatter_add": lambda i, s, shape, dim=0: torch.zeros(shape, dtype=s.dtype).scatter_add(dim, i.long(), s),
     "index_select": index_select, "index_add": index_add,
-    "merge": merge, "run_starts": run_starts, "run_add": run_add,
-    "sort": lambda x, dim=-1, descending=0: torch.sort(x, dim=dim, descending=bool(descending), stable=True),
+    "run_starts": run_starts, "run_add": run_add,
+    "sort": sort, "argsort": lambda x, **a: sort(x, **a)[1],
     "one_hot": lambda i, classes, dtype="i64": F.one_hot(i.long(), classes).to(DTYPE[dtype]),
     "embedding": lambda i, w: F.embedding(i.long(), w),
     "leaky_relu": F.leaky_relu, "gelu": F.gelu, "silu": F.silu, "elu": F.elu, "softplus": F.softplus,

@@ -27,6 +27,7 @@ X = torch.randn(4, 6)
 Y = torch.rand(4, 6) + 0.5
 IMAGE = torch.randn(2, 4, 8, 8)
 INDEX = torch.tensor([2, 0, 3, 1])
+PLACES = torch.arange(48) * 37 % 200
 ROWS2 = torch.tensor([[0, 0, 1, 3, 3, 3], [5, 4, 3, 2, 1, 0], [2, 2, 2, 2, 2, 2], [0, 1, 0, 1, 0, 1]])
 LABELS = torch.tensor([[2, 0, -1, 1, 1, 1], [3, -1, 0, 0, 0, 0], [5, 4, 3, 2, 1, 0], [0, -1, 1, 1, 1, 1]])
 BAGS = torch.tensor([[0, 2, 1], [3, 3, 0]])
@@ -338,6 +339,8 @@ SHAPES = {
     "masked_tensor": lambda x, y: torch.where(x > 0, y, x),
     "scatter_value": lambda x, y: x.scatter(1, INDEX.view(4, 1), 0.5),
     "scatter_src": lambda x, y: x.scatter(1, INDEX.view(4, 1), y),
+    "scatter_long": lambda x, y: torch.zeros(200).scatter(0, PLACES, torch.cat([x, y * 2]).flatten()),
+    "topk_of_many": lambda x, y: torch.cat([x, y, x * 3, y * 5]).flatten().topk(3, largest=False)[0],
     "scatter_reduce_add": lambda x, y: x.scatter(1, INDEX.view(4, 1), y, reduce="add"),
     "scatter_reduce_mul": lambda x, y: y.scatter(1, INDEX.view(4, 1), 3.0, reduce="multiply") * x,
     "scatter_sum": lambda x, y: x.scatter_reduce(1, ROWS2, y, "sum"),
@@ -837,7 +840,7 @@ REACHED_BY = {
 INTERNAL = {
     "step": "relu's slope", "conv": "conv_bias without a bias", "conv_input": "conv's gradient",
     "conv_weight": "conv's gradient", "max_pool_grad": "max_pool's gradient", "sum_pool_grad": "sum_pool's gradient",
-    "windows": "fast convolutions", "mix": "fast convolutions", "merge": "a pass of sort",
+    "windows": "fast convolutions", "mix": "fast convolutions", "argsort": "the places of sort",
     "run_starts": "large index_add", "run_add": "large index_add",
     "round_random": "Precision.enableStochasticRounding",
     "iota": "positions are constants while a model is traced", "kl_div": "PyTorch makes it of xlogy or exp and mul",
@@ -1007,6 +1010,26 @@ def test_scattered_values_of_one_place():
         return z, torch.zeros(3).scatter(0, at, x), torch.zeros(3).index_copy(0, at, x)
     for y in run({"write": write}, torch.tensor([1.0, 2.0, 3.0]))["write"]:
         assert y.tolist() == [3.0, 2.0, 0.0]
+
+
+def test_scattered_values_of_a_long_index():
+    """The last one wins when the index is sorted, too."""
+    torch.manual_seed(0)
+    at, columns, values = torch.randint(0, 90, (150,)), torch.randint(0, 200, (150, 3)), torch.randn(150, 3)
+    at[:5] = 199
+
+    def write(x):
+        z = torch.zeros(200, 3)
+        z[at] = x
+        every = torch.zeros(200, 3).scatter(0, at.view(-1, 1).expand(150, 3), x)
+        return z, every, torch.zeros(200, 3).index_copy(0, at, x), torch.ones(200, 3).scatter(0, columns, x)
+    rows, own = torch.zeros(200, 3), torch.ones(200, 3)
+    for j in range(150):
+        rows[at[j]] = values[j]
+        for k in range(3):
+            own[columns[j, k], k] = values[j, k]
+    *same, different = run({"write": write}, values)["write"]
+    assert all(torch.equal(y, rows) for y in same) and torch.equal(different, own)
 
 
 #: The ATen ops that PopTorch documents.
