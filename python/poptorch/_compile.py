@@ -158,7 +158,7 @@ def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: A
         for name, t in states:
             trained = training and isinstance(t, torch.nn.Parameter) and t.requires_grad
             tracer.addState(name, t, trained)
-            if trained and t._backward_hooks:
+            if trained and (t._backward_hooks or getattr(t, "_post_accumulate_grad_hooks", None)):
                 tracer.warn(_functions.NO_HOOKS)
         with _restored(states), _sameMembers(model, tracer):
             result = _forward(model, arguments, tensors, tracer, hooks)

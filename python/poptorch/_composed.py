@@ -4,6 +4,7 @@ Algorithms over matrices go column by column, written out: a matrix's size is kn
 singular matrix is infinities and NaN here.
 """
 
+import functools
 import math
 from typing import Any, Callable, Dict, Tuple
 
@@ -86,8 +87,14 @@ def _factors(a: _T) -> Tuple[_T, _T, bool]:
     return (*_lu(a.mT if turned else a)[:2], turned)
 
 
+@functools.lru_cache(None)
+def _solveTurns() -> bool:
+    """Whether this release's solve() does so too, which its gradient relies on: 2.15 does not."""
+    return not torch._linalg_solve_ex(torch.eye(2).cumsum(1), torch.eye(2))[1][0, 1]    # type: ignore[attr-defined]
+
+
 def _solve(a: _T, b: _T, left: bool = True, check_errors: bool = False) -> Tuple[_T, _T, _T, _T]:
-    lu, pivots, turned = _factors(a)
+    lu, pivots, turned = _factors(a) if _solveTurns() else (*_lu(a)[:2], False)
     vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
     x = _luSolve(lu, pivots, b.unsqueeze(-1) if vector else b, left or vector, turned)
     return x.squeeze(-1) if vector else x, lu, pivots, _info(a)

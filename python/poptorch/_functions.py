@@ -8,6 +8,7 @@ runs.
 import contextlib
 import inspect
 import math
+import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
@@ -65,7 +66,7 @@ NO_HOOKS = ("The model has hooks on gradients, which are not called: the backwar
 @contextlib.contextmanager
 def taken(tracer: "Tracer") -> Iterator[None]:
     """Take them, for a trace."""
-    with _patched(tracer), _plainPython(tracer), _plainLayers(), _anyMask(tracer), \
+    with _patched(tracer), _plainPython(tracer), _plainLayers(), _uncompiled(), _anyMask(tracer), \
             _dtypes.castWeights(tracer.isTraced), _Functions(tracer):
         yield
 
@@ -297,6 +298,25 @@ def _plainLayers() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(mkldnn)
         if flash:
             torch.backends.cuda.enable_flash_sdp(True)
+
+
+@contextlib.contextmanager
+def _uncompiled() -> Iterator[None]:
+    """What torch.compile() has wrapped runs as it was written: it is compiled here."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")    # not there before the first torch.compile()
+    stance = getattr(getattr(torch, "compiler", None), "set_stance", None)
+    if frames is None:
+        yield
+    elif stance is not None:
+        with stance("force_eager"):
+            yield
+    else:    # before PyTorch 2.6
+        original = frames.set_eval_frame    # type: ignore[attr-defined]
+        frames.set_eval_frame = lambda callback: None    # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            frames.set_eval_frame = original    # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager

@@ -128,11 +128,13 @@ def _resizing(name: str) -> Callable:
         if len(factors) == 1 and not isinstance(factors[0], float):    # a list of all, or None
             factors = tuple(factors[0] or [None] * n)
         for d in range(n):
-            size, out = [1] * n, [1] * n
-            size[d], out[d] = input_size[2 + d], grad.shape[2 + d]
+            rows, columns = input_size[2 + d], grad.shape[2 + d]
+            size, out = [2] * n, [2] * n    # not 1: PyTorch 2.0 resizes a smoothed picture of one column wrongly
+            size[d], out[d] = rows, columns
             only = [f if i == d else None for i, f in enumerate(factors)]
-            matrix = forward(torch.eye(size[d], dtype=torch.float64).view(1, -1, *size), out, *align, *only)
-            matrix = matrix.view(size[d], out[d]).t().to(grad.dtype)
+            one = torch.eye(rows, dtype=torch.float64).view(1, rows, *(rows if i == d else 1 for i in range(n)))
+            matrix = forward(one.expand(1, rows, *size).contiguous(), out, *align, *only)
+            matrix = matrix.movedim(2 + d, 2).reshape(rows, columns, -1)[..., 0].t().to(grad.dtype)
             grad = (grad.transpose(2 + d, -1) @ matrix).transpose(2 + d, -1)
         return grad
     return backward

@@ -50,6 +50,14 @@ class Tensor:
 
 
 def storage(t: torch.Tensor) -> int:
+    try:
+        return _address(t)
+    except (NotImplementedError, RuntimeError):
+        raise createPoptorchError("A tensor without memory of its own, as a sparse one is, is not supported "
+                                  "(%s:%d)" % userLine()) from None
+
+
+def _address(t: torch.Tensor) -> int:
     storage = t.untyped_storage() if hasattr(t, "untyped_storage") else t.storage()
     return storage.data_ptr()
 
@@ -138,7 +146,10 @@ class Memories(Record):
         known = self._tensors.get(id(t))
         if known is not None:
             return known
-        memory = self._memories.get(storage(t)) if t.numel() else None
+        try:
+            memory = self._memories.get(_address(t)) if t.numel() else None
+        except (NotImplementedError, RuntimeError):    # in torch.func, around one that the trace is told of
+            return None
         if memory is None:
             return None
         for other in reversed(memory.tensors):

@@ -19,6 +19,7 @@ import contextlib
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
+from torch.autograd import forward_ad
 from torch.autograd.function import BackwardCFunction
 from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -33,7 +34,7 @@ from .errors import createPoptorchError
 #: The result depends on the shape of the arguments only, so it is a constant.
 _SHAPE_ONLY = frozenset(f"aten::{n}" for n in (
     "empty_like zeros_like ones_like full_like new_zeros new_ones new_full new_empty empty_strided "
-    "new_empty_strided").split())
+    "new_empty_strided is_same_size _has_same_storage_numel").split())
 
 #: New numbers in every run.
 _RANDOM = frozenset(f"aten::{n}" for n in (
@@ -94,9 +95,14 @@ class Tracer(Memories, TorchDispatchMode):
         name = schema.name
         if self.pausing:
             return func(*args, **kwargs)
+        if name == "aten::_efficientzerotensor":    # has no memory: of derivatives in forward mode
+            func = torch.ops.aten.zeros.default
         traced = any(self._find(t) is not None for t in tensorsIn((args, list(kwargs.values()))))
         if self._override is None and (name in _SHAPE_ONLY or not (traced or name in _RANDOM)):
             return self._claim(name, (args, list(kwargs.values())), func(*_withTensors(schema, args), **kwargs))
+        if self.training and getattr(forward_ad, "_current_level", -1) >= 0:    # a norm's would lack a part
+            raise createPoptorchError("Derivatives in forward mode (torch.func.jvp, jacfwd, hessian) are for inference "
+                                      "only (%s:%d)" % userLine())
         args = self._autocast(name, args)
         with self:
             args = _dtypes.unified(name, args)

@@ -19,6 +19,7 @@ BAR = r"Graph compilation: 100%\|█+\| 100/100 \[\d\d:\d\d<\d\d:\d\d\]"
 # --- the bar --------------------------------------------------------------------------------------
 
 def test_the_bar(capfd):
+    pytest.importorskip("tqdm")
     inference(lambda x: x + 1, poptorch.Options())(torch.ones(1))
     err = capfd.readouterr().err
     assert re.search(BAR, err) and "Graph compilation:   0%|          | 0/100 [00:00<?]" in err
@@ -33,6 +34,7 @@ def files(folder):
 
 
 def test_cache(tmp_path, capfd, monkeypatch):
+    pytest.importorskip("tqdm")
     folder = tmp_path / "new"
     calls = []
 

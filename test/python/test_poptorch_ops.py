@@ -639,7 +639,7 @@ LAYERS = {
     "bilinear_smooth_factor": lambda i: F.interpolate(i, scale_factor=0.7, mode="bilinear", antialias=True),
     "bicubic_smooth": lambda i: F.interpolate(i, size=(3, 5), mode="bicubic", antialias=True),
     "bicubic_smooth_up": lambda i: F.interpolate(i, scale_factor=(1.7, 0.4), mode="bicubic", antialias=True),
-    "bicubic_smooth_corners": lambda i: F.interpolate(i, size=(5, 1), mode="bicubic", antialias=True,
+    "bicubic_smooth_corners": lambda i: F.interpolate(i, size=(1, 5), mode="bicubic", antialias=True,
                                                       align_corners=True),
     "bicubic_corners": lambda i: F.interpolate(i, size=(5, 11), mode="bicubic", align_corners=True),
     "area": lambda i: F.interpolate(i, size=(3, 5), mode="area"),

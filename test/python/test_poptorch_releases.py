@@ -8,18 +8,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import poptorch
+from poptorch_helpers import Lambda, inference, log, nothing_cached, options, refused  # noqa: F401
 
 RELEASE = tuple(int(n) for n in torch.__version__.split(".")[:2])
-
-
-@pytest.fixture(autouse=True)
-def nothing_cached(monkeypatch):
-    """No test finds what another run compiled."""
-    monkeypatch.setenv("TESSERA_CACHE_DIR", "")
-
-
-def options():
-    return poptorch.Options().showCompilationProgressBar(False)
 
 
 class Attention(nn.Module):
@@ -106,3 +97,80 @@ def test_tracing_leaves_pytorch_s_kernels_as_they_were(fails):
     else:
         model(torch.ones(2))
     assert seen == [(False, False)] and kernels() == before and before[0]
+
+
+class Functional(nn.Module):
+    """Functions of torch.func, each of its own weight."""
+
+    def __init__(self, functions):
+        super().__init__()
+        self.functions = functions
+        self.weights = nn.ParameterDict({name: nn.Parameter(torch.linspace(-1, 1, 9).view(3, 3)) for name in functions})
+
+    def forward(self, x):
+        out = {name: f(self.weights[name], x) for name, f in self.functions.items()}
+        return out, poptorch.identity_loss(sum((y * y).sum() for y in out.values()), reduction="none")
+
+
+mapped = getattr(torch, "vmap", None)
+
+FUNCTIONAL = {
+    "vmap": lambda w, x: mapped(lambda row: torch.tanh(row @ w) * row.sum())(x),
+    "ensemble": lambda w, x: mapped(lambda v: F.linear(x, v).relu())(torch.stack([w, w * 2])),
+    "grad": lambda w, x: torch.func.grad(lambda v: F.mse_loss(torch.tanh(v @ w), x))(x),
+    "per_sample": lambda w, x: mapped(torch.func.grad(lambda v, row: (v @ row).pow(3).sum()), (None, 0))(w, x),
+    "jacrev": lambda w, x: mapped(torch.func.jacrev(lambda row: torch.tanh(row @ w)))(x),
+    "write": lambda w, x: mapped(lambda row: row.clone().mul_(row).add_(1))(x @ w),
+}
+
+
+@pytest.mark.skipif(not hasattr(torch, "func"), reason="needs torch 2")
+def test_torch_func_trains_like_pytorch():
+    torch.manual_seed(0)
+    net, x = Functional(FUNCTIONAL), torch.randn(4, 3)
+    reference = copy.deepcopy(net)
+    model = poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=0.01))
+    ours, _ = model(x)
+    theirs, loss = reference(x)
+    loss.backward()
+    model.copyWeightsToHost()
+    for name, weight in reference.weights.items():
+        torch.testing.assert_close(ours[name], theirs[name].detach(), rtol=1e-4, atol=1e-5, msg=name)
+        torch.testing.assert_close(net.weights[name].detach(), weight.detach() - 0.01 * weight.grad, rtol=1e-4, atol=1e-5,
+                                   msg=name)
+
+
+@pytest.mark.skipif(not hasattr(torch, "func"), reason="needs torch 2")
+def test_forward_mode_is_for_inference():
+    def forward(x):
+        return (mapped(torch.func.hessian(lambda row: torch.tanh(row @ x).sum()))(x),
+                torch.func.jvp(lambda v: F.layer_norm(v @ x, (3,)) * x, (x,), (x.cos(),))[1])
+    x = torch.linspace(-1, 1, 9).view(3, 3)
+    for ours, theirs in zip(inference(forward)(x), forward(x)):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    net = Functional({"w": lambda w, x: torch.func.jvp(lambda v: F.layer_norm(v @ w, (3,)), (x,), (x,))[1]})
+    with pytest.raises(poptorch.Error, match="forward mode .* inference only .*test_poptorch_releases.py"):
+        poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=0.1))(x)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: torch.sparse.mm(torch.eye(3).to_sparse(), x), lambda x: x.to_sparse().to_dense()])
+def test_sparse_tensors_are_refused(function):
+    refused(function, "without memory of its own.*test_poptorch_releases.py", torch.ones(3, 3))
+
+
+@pytest.mark.skipif(RELEASE < (2, 1), reason="torch.compile() of this release does not know Python 3.11")
+def test_what_torch_compile_has_wrapped_is_traced():
+    net, x = nn.Linear(3, 2), torch.randn(4, 3)
+    expected = net(x).detach()
+    parts = nn.Sequential(torch.compile(net), Lambda(torch.compile(lambda y: y.square() + 1)))
+    torch.testing.assert_close(inference(parts)(x), expected.square() + 1)
+    torch.testing.assert_close(inference(torch.compile(net))(x), expected)
+
+
+@pytest.mark.skipif(not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"), reason="needs torch 2.1")
+def test_hooks_on_gradients_of_weights_are_told_of(log):    # noqa: F811
+    net = Functional({"w": lambda w, x: x @ w})
+    net.weights["w"].register_post_accumulate_grad_hook(lambda weight: None)
+    poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=0.1))(torch.ones(2, 3))
+    assert "hooks on gradients, which are not called" in log()
