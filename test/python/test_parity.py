@@ -5,9 +5,9 @@ In float64 a run of ours by itself stays within 1e-4 of PyTorch's, whatever the 
 In float32 it does so, too (measured: 5e-6), until a tie is decided differently: two elements of a pooling window, or an
 input of relu and 0, that are closer than float32 can tell. There are tens of thousands of such places in a step, and
 from the first of them that falls the other way the runs part for good. PyTorch parts from itself in the same way and at
-the same steps, on one thread instead of two, without its convolution library, or with half an ulp of noise on its first weights:
-of six first weights within 300 steps it did so for two (Fashion-MNIST), two (digits) and five (pipeline) of them on one
-thread. Our gradients are as far from the exact ones as PyTorch's (test_exact_gradients). So
+the same steps, on one thread instead of two, without its convolution library, or with half an ulp of noise on its first
+weights: of six first weights within 300 steps it did so for two (Fashion-MNIST), two (digits) and five (pipeline) of them
+on one thread. Our gradients are as far from the exact ones as PyTorch's (test_exact_gradients). So
 
 - free runs of 300 steps start from weights with which PyTorch stays with itself (STEADY);
 - from the other weights every tenth step takes over PyTorch's weights and optimiser state: the losses are within 1e-4
@@ -132,10 +132,10 @@ def test_free_run(name, build_dir):
     ours = train_tessera(build_dir, name.split("-")[0], [starts[0]] + [{}] * (len(starts) - 1), images, labels, batch,
                          accumulation)
     at = parting(ours, theirs)
-    for noise in range(4 if at is not None else 0):    # on another processor: is there a tie for PyTorch, too?
+    for noise in range(4 if at is not None else 0):    # on another processor: is there a tie for PyTorch, at this step?
         itself = parting(run_torch(name, STEADY[name], noise)[0], theirs)
-        if itself is not None and itself <= at:
-            pytest.skip(f"PyTorch with half an ulp of noise parts from itself at step {itself} of these weights here")
+        if itself is not None and abs(itself - at) <= 3:
+            pytest.skip(f"a tie on this processor: PyTorch with half an ulp of noise parts from itself at {itself}")
     assert at is None, f"off at step {at}: {ours[at]}, not {theirs[at]}"
 
 
