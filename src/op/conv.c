@@ -6,7 +6,8 @@
  *
  * Attributes stride, padding, dilation are lists over the spatial dims, groups an int; the
  * transposes add `shape`, the spatial sizes of what they make. The three are each other's
- * gradients.
+ * gradients. conv_weight with `parts` has a sum for so many parts of the first spatial dim of dy,
+ * and a first dim that counts them; pass/split.c makes it, behind the gradients.
  */
 #include "op/op.h"
 #include "render/emit.h"
@@ -134,10 +135,14 @@ ts_status ts_infer_conv_weight(ts_node *n)
     conv c;
     const ts_type *x = &n->in[0]->type, *dy = &n->in[1]->type;
     const int64_t *shape;
+    int64_t parts = ts_attr_int(n, "parts", 1);
     ts_type t = *x;
 
     TS_TRY(attrs(n, &c));
     TS_TRY(shape_attr(n, &c, &shape));
+    if (parts < 1 || dy->dim[2] % parts)
+        return ts_fail_at(n, TS_ERR_ARG, "%s: %ld rows in %ld parts", n->op->name, (long)dy->dim[2],
+                          (long)parts);
     t.dim[0] = dy->dim[1];
     t.dim[1] = x->dim[1] / c.groups;
     TS_TRY(check_channels(n, &c, x->dim[1], t.dim[1], t.dim[0]));
@@ -151,6 +156,10 @@ ts_status ts_infer_conv_weight(ts_node *n)
             return ts_fail_at(n, TS_ERR_SHAPE, "%s: a kernel of %ld on %ld does not give %ld",
                               n->op->name, (long)shape[d], (long)x->dim[2 + d],
                               (long)dy->dim[2 + d]);
+    }
+    if (parts > 1) {
+        memmove(t.dim + 1, t.dim, (size_t)t.rank++ * sizeof(*t.dim));
+        t.dim[0] = parts;
     }
     return ts_node_set_out1(n, t);
 }
@@ -241,34 +250,44 @@ void ts_spec_conv_input(ts_arena *arena, const ts_node *n, ts_spec *s)
     }
 }
 
-/* g o c tap | n place */
+/* part g o c tap | n place */
 void ts_spec_conv_weight(ts_arena *arena, const ts_node *n, ts_spec *s)
 {
     conv c;
-    const ts_type *x = &n->in[0]->type, *dy = &n->in[1]->type, *w = &n->out[0]->type;
+    const ts_type *x = &n->in[0]->type, *dy = &n->in[1]->type;
+    const int64_t *shape;
     int in, g, o, k[3], ci;
-    int64_t og;
+    int64_t og, cg, parts = ts_attr_int(n, "parts", 1), rows = dy->dim[2] / parts;
+    ts_affine *out = s->out + (parts > 1);
 
     (void)arena;
     start(n, &c, s);
-    og = w->dim[0] / c.groups;
+    ts_attr_list(n, "shape", &shape);
+    og = dy->dim[1] / c.groups;
+    cg = x->dim[1] / c.groups;
+    if (parts > 1) {
+        int part = axis(s, "part", parts);
+        s->out[0].k[part] = 1;
+        s->a[2].k[part] = c.stride[0] * rows;
+        s->b[2].k[part] = rows;
+    }
     g = axis(s, "g", c.groups);
     o = axis(s, "o", og);
-    ci = axis(s, "c", w->dim[1]);
+    ci = axis(s, "c", cg);
     for (int d = 0; d < c.spatial; d++)
-        k[d] = axis(s, tap_names[3 - c.spatial + d], w->dim[2 + d]);
+        k[d] = axis(s, tap_names[3 - c.spatial + d], shape[d]);
     s->nout = s->naxes;
     in = axis(s, "n", x->dim[0]);
-    s->out[0].k[g] = og;
-    s->out[0].k[o] = s->out[1].k[ci] = 1;
+    out[0].k[g] = og;
+    out[0].k[o] = out[1].k[ci] = 1;
     s->a[0].k[in] = s->b[0].k[in] = 1;
-    s->a[1].k[g] = w->dim[1];
+    s->a[1].k[g] = cg;
     s->a[1].k[ci] = 1;
     s->b[1].k[g] = og;
     s->b[1].k[o] = 1;
     for (int d = 0; d < c.spatial; d++) {
-        int p = axis(s, place_names[3 - c.spatial + d], dy->dim[2 + d]);
-        s->out[2 + d].k[k[d]] = 1;
+        int p = axis(s, place_names[3 - c.spatial + d], d ? dy->dim[2 + d] : rows);
+        out[2 + d].k[k[d]] = 1;
         s->b[2 + d].k[p] = 1;
         s->a[2 + d].k[p] = c.stride[d];
         s->a[2 + d].k[k[d]] = c.dilation[d];
@@ -305,6 +324,8 @@ ts_status ts_grad_conv_input(ts_node *n, ts_value *const *dy, ts_value **dx)
 
 ts_status ts_grad_conv_weight(ts_node *n, ts_value *const *dy, ts_value **dx)
 {
+    if (ts_attr_int(n, "parts", 1) > 1)
+        return ts_fail_at(n, TS_ERR_GRAD, "conv_weight in parts has no gradient");
     dx[0] = transposed(n, "conv_input", n->in[1], dy[0], &n->in[0]->type);
     dx[1] = transposed(n, "conv", n->in[0], dy[0], NULL);
     return TS_OK;

@@ -204,7 +204,7 @@ ATTRS( linear,                           "" )
 ATTRS( attention,                        "scale:f" )
 ATTRS( conv,                             "stride:l padding:l dilation:l groups:i" )
 ATTRS( conv_input,                       "stride:l padding:l dilation:l groups:i shape:l" )
-ATTRS( conv_weight,                      "stride:l padding:l dilation:l groups:i shape:l" )
+ATTRS( conv_weight,                      "stride:l padding:l dilation:l groups:i shape:l parts:i" )
 ATTRS( conv_bias,                        "stride:l padding:l dilation:l groups:i" )
 ATTRS( conv_transpose,                   "stride:l padding:l dilation:l groups:i output_padding:l" )
 

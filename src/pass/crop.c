@@ -1,14 +1,17 @@
-/* crop.c - do not compute the rows and columns that pooling drops.
+/* crop.c - do not compute what pooling drops.
  *
  *   before                                     after
  *     %2 = conv %x, %w     f32[8,64,11,11]       %5 = slice %x        f32[8,32,12,12]
  *     %3 = relu %2         f32[8,64,11,11]       %2 = conv %5, %w     f32[8,64,10,10]
- *     %4 = max_pool %3     f32[8,64,5,5]         %3 = relu %2         f32[8,64,10,10]
- *                                                %4 = max_pool %3     f32[8,64,5,5]
+ *     %4 = max_pool %3     f32[8,64,5,5]         %3 = max_pool %2     f32[8,64,5,5]
+ *                                                %4 = relu %3         f32[8,64,5,5]
  *
  * A window of 2 with stride 2 over 11 columns never sees the last one. The cut moves up through
  * pointwise ops to a convolution without padding, which then reads less of its input; the gradients
  * shrink with it.
+ *
+ * The largest after relu is relu of the largest, to the bit. So is the gradient: where they differ
+ * in which element won, nothing was above 0, and relu passes nothing on.
  *
  * needs   no composite op
  * keeps   every value that is used elsewhere
@@ -100,6 +103,31 @@ static int64_t covered(const ts_node *n, int d)
     return (n->out[0]->type.dim[d] - 1) * s + k - p;
 }
 
+static bool same_block(const ts_node *x, const ts_node *y)
+{
+    return x->block == y->block || (x->block && y->block && !strcmp(x->block, y->block));
+}
+
+/* relu behind the pooling n, if it was there for n alone; NULL otherwise. */
+static ts_value *pool_first(crop *c, const ts_node *n)
+{
+    const ts_value *v;
+    ts_value *y;
+
+    if (n->op != TS_OP(max_pool) || c->uses[n->in[0]->id] != 1 || c->uses[n->out[1]->id] ||
+        n->in[0]->checkpoint)
+        return NULL;
+    v = c->map[n->in[0]->id];
+    if (v->kind != TS_VALUE_NODE || v->node->op != TS_OP(relu) || !same_block(n, v->node))
+        return NULL;
+    c->g->like = n;
+    y = ts_node_out(ts_node_make(c->g, n->op, 1, v->node->in, n->nattr, n->attr));
+    c->g->like = v->node;
+    y = ts_make1(v->node->op, y, 0, NULL);
+    c->g->like = NULL;
+    return y;
+}
+
 ts_status ts_pass_crop(ts_arena *a, const ts_graph *in, const ts_options *opt, const ts_graph **out)
 {
     crop c = {.uses = ts_graph_uses(a, in)};
@@ -108,6 +136,7 @@ ts_status ts_pass_crop(ts_arena *a, const ts_graph *in, const ts_options *opt, c
     c.g = ts_graph_begin_copy(a, in, &c.map);
     for (int i = 0; i < in->nnodes; i++) {
         const ts_node *n = in->nodes[i];
+        ts_value *pooled;
         if (!strcmp(n->op->name, "max_pool") || !strcmp(n->op->name, "sum_pool")) {
             const ts_value *v = n->in[0];
             ts_type want = v->type;
@@ -117,7 +146,11 @@ ts_status ts_pass_crop(ts_arena *a, const ts_graph *in, const ts_options *opt, c
             if (!ts_type_same_shape(&want, &v->type))
                 c.map[v->id] = part(&c, v, want.dim);
         }
-        ts_graph_copy_node(c.g, n, c.map);
+        pooled = pool_first(&c, n);
+        if (pooled)
+            c.map[n->out[0]->id] = pooled;
+        else
+            ts_graph_copy_node(c.g, n, c.map);
         TS_TRY(ts_graph_check(c.g));
     }
     ts_graph_finish_copy(c.g, in, c.map);

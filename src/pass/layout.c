@@ -228,7 +228,7 @@ static void find_weights(layouts *l)
         const ts_node *n = g->nodes[i];
         if (!strcmp(n->op->name, "conv") || !strcmp(n->op->name, "conv_input"))
             l->weight[group_of(l, n->in[1]->id)] = true;
-        if (!strcmp(n->op->name, "conv_weight"))
+        if (!strcmp(n->op->name, "conv_weight") && ts_attr_int(n, "parts", 1) == 1)
             l->weight[group_of(l, n->out[0]->id)] = true;
         if (n->op == TS_OP(matmul) && unturned(n->in[1])->kind == TS_VALUE_STATE)
             l->linear[group_of(l, unturned(n->in[1])->id)] = true;

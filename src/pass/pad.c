@@ -18,12 +18,10 @@
 /* The sizes of the kernel in the spatial dims, and how many there are. */
 static int kernel(const ts_node *n, const int64_t **size)
 {
-    const ts_type *w = &n->in[1]->type;
-
+    *size = n->in[1]->type.dim + 2;
     if (!strcmp(n->op->name, "conv_weight"))
-        w = &n->out[0]->type;
-    *size = w->dim + 2;
-    return w->rank - 2;
+        ts_attr_list(n, "shape", size);
+    return n->in[1]->type.rank - 2;
 }
 
 /* How much to put around the operand on each side; false: nothing, or this form does not do it. */

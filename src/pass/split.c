@@ -10,15 +10,22 @@
  *     %3 = matmul %1, %2   f32[16,100]              %4 = matmul of parts   f32[4,16,100]
  *       from [16,972] and [972,100]                 %3 = sum %4 dims=[0]   f32[16,100]
  *
- * A product of few rows with a large weight matrix moves more weights than results. Its two
- * gradients are cut among the threads by the weight's input features; with the sum in parts the
- * product itself is too, and each core keeps its share of the weights in its own cache.
+ * A product of few rows with a large weight matrix moves more weights than results. The update of
+ * the weights is cut among the threads by their last dim (render/contract.c), a linear layer's
+ * input features, and so is the product that has that dim in its result; with its sum in parts the
+ * product that sums over it is too, and each core keeps its share of the weights in its own cache.
+ *
+ *     %3 = conv_weight %1, %2   f32[5,1,3,3]        %4 = conv_weight of parts   f32[2,5,1,3,3]
+ *       from [16,1,28,28], [16,5,26,26]             %3 = sum %4 dims=[0]        f32[5,1,3,3]
+ *
+ * Pictures of few channels are cut among the threads by rows, their channels being done together;
+ * with the sum in parts of the rows, the gradient of the weights reads what its core wrote.
  *
  * needs   no composite op
  */
 #include "pass/pass.h"
 
-enum { LARGE = 16384, FEW = 512, ROWS = 8, PARTS = 4 };
+enum { LARGE = 16384, FEW = 512, ROWS = 8, PARTS = 4, CHANNELS = 8, WORK = 1 << 18 };
 
 static bool splits(const ts_node *n)
 {
@@ -60,13 +67,20 @@ static ts_value *split_sum(const ts_node *n, ts_value *x, const bool *summed, in
     return ts_make1(n->op, ts_make1(n->op, x, 2, attr), n->nattr, n->attr);
 }
 
+/* Does v lie the other way round in memory, its first dim last? */
+static bool turned(const ts_value *v)
+{
+    return v->kind == TS_VALUE_NODE && v->node->op == TS_OP(permute);
+}
+
 /* The partial products are written and read once; that must be little beside reading the weights.
  */
 static bool splits_product(const ts_node *n)
 {
     const ts_type *x, *y;
 
-    if (n->op != TS_OP(matmul) || n->in[0]->type.rank != 2 || n->in[1]->type.rank != 2)
+    if (n->op != TS_OP(matmul) || n->in[0]->type.rank != 2 || n->in[1]->type.rank != 2 ||
+        !turned(n->in[1]))
         return false;
     x = &n->in[0]->type;
     y = &n->out[0]->type;
@@ -82,6 +96,46 @@ static ts_value *split_product(ts_value *x, ts_value *y)
     return ts_sum(ts_matmul(part, ts_reshape(y, PARTS, k, n)), 1, (const int64_t[]){0}, false);
 }
 
+/* In how many parts to sum the rows of a picture: the smallest number above 1 that divides them, if
+ * the channels are too few for each thread to have its own; else 1. */
+static int64_t row_parts(const ts_node *n)
+{
+    const ts_type *dy;
+
+    if (n->op != TS_OP(conv_weight) || n->out[0]->type.dtype != TS_F32 ||
+        ts_attr_int(n, "parts", 1) > 1 || ts_node_flops(n) < WORK)
+        return 1;
+    dy = &n->in[1]->type;
+    for (int64_t parts = 2; parts < CHANNELS && dy->dim[1] < CHANNELS && dy->rank > 3; parts++)
+        if (dy->dim[2] % parts == 0 && dy->dim[2] >= ROWS)
+            return parts;
+    return 1;
+}
+
+static ts_value *split_rows(const ts_node *n, ts_value *x, ts_value *dy)
+{
+    ts_attr attr[TS_MAX_ATTR + 1];
+    int count = ts_attrs_but(n, "parts", attr);
+
+    attr[count++] = ts_attr_i("parts", row_parts(n));
+    return ts_sum(ts_make2(n->op, x, dy, count, attr), 1, (const int64_t[]){0}, false);
+}
+
+/* n in two steps, or NULL. */
+static ts_value *split(const ts_node *n, ts_value *const *map)
+{
+    bool summed[TS_MAX_RANK];
+    int row = splits(n) ? row_dim(n, summed) : -1;
+
+    if (row >= 0)
+        return split_sum(n, map[n->in[0]->id], summed, row);
+    if (splits_product(n))
+        return split_product(map[n->in[0]->id], map[n->in[1]->id]);
+    if (row_parts(n) > 1)
+        return split_rows(n, map[n->in[0]->id], map[n->in[1]->id]);
+    return NULL;
+}
+
 ts_status ts_pass_split(ts_arena *a, const ts_graph *in, const ts_options *opt,
                         const ts_graph **out)
 {
@@ -91,15 +145,13 @@ ts_status ts_pass_split(ts_arena *a, const ts_graph *in, const ts_options *opt,
     (void)opt;
     for (int i = 0; i < in->nnodes; i++) {
         const ts_node *n = in->nodes[i];
-        bool summed[TS_MAX_RANK];
-        int row = splits(n) ? row_dim(n, summed) : -1;
+        ts_value *y;
         g->like = n;
-        if (row >= 0)
-            map[n->out[0]->id] = split_sum(n, map[n->in[0]->id], summed, row);
-        else if (splits_product(n))
-            map[n->out[0]->id] = split_product(map[n->in[0]->id], map[n->in[1]->id]);
+        y = split(n, map);
         g->like = NULL;
-        if (row < 0 && !splits_product(n))
+        if (y)
+            map[n->out[0]->id] = y;
+        else
             ts_graph_copy_node(g, n, map);
         TS_TRY(ts_graph_check(g));
     }

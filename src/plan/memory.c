@@ -8,15 +8,16 @@
  * kernel that makes it to the last that reads it; outputs to the end. The peak is exact: it is the
  * size of the block.
  *
- * A block that fits the cores' caches without sharing is left so: shared memory goes from one
- * core's cache to the other's whenever the kernels that use it in turn are cut differently (4 % of
- * a step of 160 us on two cores), and saves nothing that anyone would miss. ("spread" in
- * ts_options.skip shares all the same.)
+ * A small block is left without sharing: shared memory goes from one core's cache to the other's
+ * whenever the kernels that use it in turn are cut differently (4 % of a step of 160 us on two
+ * cores, and of one of 600 us), and saves nothing that anyone would miss. A larger one is faster
+ * with it, for less memory is more of it in the caches. ("spread" in ts_options.skip shares all the
+ * same.)
  */
 #include "plan/plan.h"
 #include "render/emit.h"
 
-enum { ALIGN = 64, SMALL = 2 << 20 };
+enum { ALIGN = 64, SMALL = 4 << 20 };
 
 typedef struct span {
     int from, to; /* kernels */
@@ -65,7 +66,7 @@ static int by_offset(const void *x, const void *y)
     return (*p)->offset < (*q)->offset ? -1 : (*p)->offset > (*q)->offset;
 }
 
-/* Does everything on the device, with memory of its own, fit the caches? */
+/* Is everything on the device, each with memory of its own, a small block? */
 static bool small(const memory *m, int device)
 {
     size_t total = m->p->bytes[device].states;

@@ -391,12 +391,14 @@ static bool tileable(const ts_nest *x, int i)
     return i < x->s.nout && (i == x->lane ? lane_blocks(x) > 1 : x->s.extent[i] > 1);
 }
 
+/* Of equal choices the later axes: a tile along a row of a picture leaves the rows to the threads.
+ */
 static void try_lane(ts_nest *x, ts_nest *best)
 {
     int n = x->s.nout;
 
     for (int i = -1; i < n; i++)
-        for (int j = i < 0 ? -1 : i + 1; j < n; j++) {
+        for (int j = n - 1; j >= (i < 0 ? -1 : i + 1); j--) {
             if ((i >= 0 && !tileable(x, i)) || (j >= 0 && !tileable(x, j)))
                 continue;
             x->tile[0] = i;

@@ -120,6 +120,8 @@ static const struct {
     {TS_ERR_SHAPE, "conv_input f32[1,3,1] f32[3,2,4] stride=[3] shape=[2]", "size 2 gives 1"},
     {TS_ERR_SHAPE, "conv_input f32[1,4,5] f32[3,2,3] shape=[7]", "4 channels"},
     {TS_ERR_SHAPE, "conv_weight f32[1,3,5] f32[2,3,3] shape=[3]", "batches of 1 and 2"},
+    {TS_ERR_ARG, "conv_weight f32[1,3,5] f32[1,3,3] shape=[3] parts=2", "3 rows in 2 parts"},
+    {TS_ERR_ARG, "conv_weight f32[1,3,5] f32[1,3,3] shape=[3] parts=0", "3 rows in 0 parts"},
     {TS_ERR_ARG, "conv_weight f32[1,3,5] f32[1,3,3] shape=[9223372036854775807]",
      "9223372036854775807"},
     {TS_ERR_ARG, "conv_bias f32[1,3,5]", "got 1"},
@@ -377,19 +379,23 @@ static ts_value *apply(ts_graph **g, const char *op)
 /* What has no gradient says so when one is needed. */
 static void a_missing_gradient_is_named(void **state)
 {
-    ts_arena *a = ts_arena_new();
-    const ts_graph *out;
-    ts_graph *g;
-    op_case c;
+    static const char *const lines[] = {
+        "max_pool_grad f32[1,2,3] u8[1,2,3] kernel=[2] shape=[6]", "max_pool_grad has no gradient",
+        "conv_weight f32[1,3,6] f32[1,3,4] shape=[3] parts=2", "in parts has no gradient"};
 
     (void)state;
-    assert_int_equal(case_read(a, "max_pool_grad f32[1,2,3] u8[1,2,3] kernel=[2] shape=[6]", 1, &c),
-                     TS_OK);
-    assert_int_equal(case_build(&c, &g), TS_OK);
-    assert_int_equal(case_grad(a, g, &out), TS_ERR_GRAD);
-    assert_non_null(strstr(ts_error_text(), "max_pool_grad has no gradient"));
-    ts_graph_free(g);
-    ts_arena_free(a);
+    for (int i = 0; i < TS_COUNT(lines); i += 2) {
+        ts_arena *a = ts_arena_new();
+        const ts_graph *out;
+        ts_graph *g;
+        op_case c;
+        assert_int_equal(case_read(a, lines[i], 1, &c), TS_OK);
+        assert_int_equal(case_build(&c, &g), TS_OK);
+        assert_int_equal(case_grad(a, g, &out), TS_ERR_GRAD);
+        assert_non_null(strstr(ts_error_text(), lines[i + 1]));
+        ts_graph_free(g);
+        ts_arena_free(a);
+    }
 }
 
 static void stack_says_what_is_wrong(void **state)

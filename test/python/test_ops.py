@@ -76,7 +76,10 @@ def conv_input(dy, w, shape, groups=1, **attrs):
     return torch.autograd.grad(conv(x, w, groups=groups, **attrs), x, dy, create_graph=True)[0]
 
 
-def conv_weight(x, dy, shape, groups=1, **attrs):
+def conv_weight(x, dy, shape, groups=1, parts=1, **attrs):
+    if parts > 1:
+        row = torch.arange(dy.shape[2]).reshape(-1, *[1] * (dy.dim() - 3)) * parts // dy.shape[2]
+        return torch.stack([conv_weight(x, dy * (row == p), shape, groups, **attrs) for p in range(parts)])
     w = torch.zeros([dy.shape[1], x.shape[1] // groups, *shape], dtype=dy.dtype, requires_grad=True)
     return torch.autograd.grad(conv(x, w, groups=groups, **attrs), w, dy, create_graph=True)[0]
 
