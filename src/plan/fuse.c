@@ -62,6 +62,44 @@ bool ts_same_layout(const ts_value *x, const ts_value *y)
     return !memcmp(p->set ? p->order : plain, q->set ? q->order : plain, (size_t)x->type.rank);
 }
 
+/* [n,o,th,m,tw,m] as [n,o,th*m,tw*m] */
+static bool is_picture(const ts_node *n)
+{
+    const ts_type *x, *y;
+
+    if (n->op != TS_OP(reshape))
+        return false;
+    x = &n->in[0]->type;
+    y = &n->out[0]->type;
+    return x->rank == 6 && y->rank == 4 && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1] &&
+           x->dim[2] * x->dim[3] == y->dim[2];
+}
+
+const ts_value *ts_mix_behind(const ts_value *v, int64_t *rows)
+{
+    const int64_t *order;
+    const ts_value *view;
+    bool picture = false;
+
+    for (; v->kind == TS_VALUE_NODE && (v->node->op == TS_OP(slice) || is_picture(v->node));
+         v = v->node->in[0])
+        picture = picture || v->node->op == TS_OP(reshape);
+    if (v->kind != TS_VALUE_NODE || v->node->op != TS_OP(permute))
+        return NULL;
+    view = v;
+    v = v->node->in[0];
+    if (v->kind != TS_VALUE_NODE || v->node->op != TS_OP(mix))
+        return NULL;
+    ts_attr_list(view->node, "dims", &order);
+    for (int d = 0; d < TS_MAX_RANK; d++)
+        rows[d] = 1;
+    for (int d = 0; d < view->type.rank; d++)
+        for (const ts_node *n = v->node; n && n->op == TS_OP(mix); n = n->in[0]->node)
+            if (ts_attr_int(n, "dim", 0) == order[d] && (!picture || d == 3 || d == 5))
+                rows[picture ? d / 2 + 1 : d] = view->type.dim[d];
+    return v;
+}
+
 /* Does user `n` read each element of its input k about once, in pointwise fashion or not? */
 static bool reads_once(const ts_node *n, int k)
 {
@@ -178,6 +216,41 @@ static void store_operand(fuse *f, ts_value *v, const ts_node *user)
         f->keep[v->id] = true;
 }
 
+/* Can the kernel that makes v do so many of its neighbours together? The innermost dim is the
+ * vectors', unless it is shorter than one. */
+static bool steps_in(const ts_value *v, const int64_t *rows)
+{
+    int last = v->layout.set ? v->layout.order[v->type.rank - 1] : v->type.rank - 1;
+
+    return (v->layout.set && v->layout.lanes > 1) || rows[last] == 1 || v->type.dim[last] < 4;
+}
+
+/* Is the mix w read once, through views, by a pointwise node where it lies in its result? The
+ * kernel then does the matrix's rows together (render/kernel.c). */
+static bool mixed_in_place(const fuse *f, const ts_value *w)
+{
+    int64_t rows[TS_MAX_RANK];
+    bool any = false;
+
+    for (int i = 0; i < f->g->nnodes; i++) {
+        const ts_node *n = f->g->nodes[i];
+        for (int k = 0; k < n->nin; k++) {
+            const ts_value *v = n->in[k];
+            if (v != w && ts_mix_behind(v, rows) != w)
+                continue;
+            if (f->uses[v->id] > 1 || !n->nout)
+                return false;
+            if (ts_mix_behind(n->out[0], rows) == w) /* another view of it */
+                continue;
+            if (v == w || !(n->op->flags & TS_POINT) ||
+                !ts_type_same_shape(&v->type, &n->out[0]->type) || !steps_in(n->out[0], rows))
+                return false;
+            any = true;
+        }
+    }
+    return any;
+}
+
 static bool has_backward(const ts_graph *g)
 {
     for (int i = 0; i < g->nnodes; i++)
@@ -192,6 +265,8 @@ static void find_kept(fuse *f)
 {
     const ts_graph *g = f->g;
     bool training = has_backward(g);
+    int64_t rows[TS_MAX_RANK];
+    const ts_value *mix;
 
     for (int i = 0; i < g->noutputs; i++)
         f->keep[g->outputs[i]->id] = f->result[g->outputs[i]->id] = true;
@@ -206,11 +281,13 @@ static void find_kept(fuse *f)
             const ts_value *v = n->in[k];
             if (!reads_once(n, k))
                 store_operand(f, n->in[k], n);
-            /* a mix is made row by row in loops of its own; only another mix can take it as it
-             * comes */
-            if (v->kind == TS_VALUE_NODE && !strcmp(v->node->op->name, "mix") &&
-                strcmp(n->op->name, "mix"))
+            /* a mix is made row by row in loops of its own; another mix can take it as it comes,
+             * and a kernel that does its rows together */
+            if (v->kind == TS_VALUE_NODE && v->node->op == TS_OP(mix) && n->op != TS_OP(mix) &&
+                !mixed_in_place(f, v))
                 f->keep[v->id] = true;
+            if (n->op->flags & TS_POINT && (mix = ts_mix_behind(v, rows)) && mixed_in_place(f, mix))
+                f->keep[n->out[0]->id] = true;
             if (n->op->flags & TS_HOST) /* the host gets addresses */
                 f->keep[v->id] = true;
             /* what crosses from phase 0 to phase 1 */

@@ -144,14 +144,16 @@ static void logical(ts_render *r, const loops *l, const ts_ix *const *phys, cons
 
 /* The gradient of pooling with stride s asks, for each element, which windows cover it; that
  * depends on its place modulo s. So s neighbours are done together, where the places are constants
- * and the window is loaded once. */
+ * and the window is loaded once. So are a matrix's rows, which share its columns' loads. */
 static void find_steps(const ts_render *r, const ts_value *v, const ts_type *shape, loops *l)
 {
     const int64_t *stride;
+    int64_t rows[TS_MAX_RANK];
+    const ts_value *mix;
 
     if (!v->node)
         return;
-    if (!strcmp(v->node->op->name, "mix")) { /* a matrix's rows share its columns' loads */
+    if (!strcmp(v->node->op->name, "mix")) {
         for (int i = 0; i < l->rank; i++)
             if (l->dim[i] == ts_attr_int(v->node, "dim", 0))
                 l->step[i] = l->size[i];
@@ -161,6 +163,12 @@ static void find_steps(const ts_render *r, const ts_value *v, const ts_type *sha
     }
     if (!ts_type_same_shape(&v->type, shape))
         return;
+    mix = ts_mix_behind(v, rows);
+    if (mix && r->p->place[mix->id].home == TS_HOME_NONE) {
+        for (int i = 0; i < l->rank; i++)
+            l->step[i] = rows[l->dim[i]];
+        return;
+    }
     if (v->node->op->flags & TS_WINDOW && strstr(v->node->op->name, "_grad")) {
         int n = ts_attr_list(v->node, "stride", &stride);
         n = n ? n : ts_attr_list(v->node, "kernel", &stride);

@@ -65,13 +65,50 @@ static int lanes_of(const ts_render *r, int64_t channels)
     return n;
 }
 
-static bool takes(const ts_render *r, const ts_kernel *k, turn *t)
+/* Is y, in rows, a view of something that has all of its samples in the lanes? */
+static bool takes_view(ts_render *r, const ts_value *y, turn *t)
+{
+    const ts_value *x = y->node->in[0];
+    const ts_atom *atoms[TS_MAX_RANK];
+    const ts_ix *at[TS_MAX_RANK], *address;
+    int64_t step = y->type.dim[0];
+
+    while (r->p->place[x->id].home == TS_HOME_NONE && x->kind == TS_VALUE_NODE &&
+           x->node->op->flags & TS_VIEW)
+        x = x->node->in[0];
+    if (y->layout.set || x == y->node->in[0] || x->type.dtype != TS_F32 ||
+        r->p->place[x->id].home == TS_HOME_NONE)
+        return false;
+    for (int d = 0; d < y->type.rank; d++) {
+        atoms[d] = ts_atom_var(r->a, "d", 0, y->type.dim[d] - 1);
+        at[d] = ts_ix_var(r->a, atoms[d]);
+    }
+    address = ts_render_address(r, y->node->in[0], at);
+    for (int d = y->type.rank - 1; d >= 0 && address; d--) {
+        int64_t want = d ? step : 1;
+        if (y->type.dim[d] > 1 &&
+            (!ts_ix_linear(address, atoms[d]) || ts_ix_coef(address, atoms[d]) != want))
+            return false;
+        step *= y->type.dim[d];
+    }
+    *t = (turn){.from = x,
+                .to = y,
+                .lanes = lanes_of(r, y->type.dim[0]),
+                .matrices = 1,
+                .rows = y->type.dim[0],
+                .features = ts_type_count(&y->type) / y->type.dim[0]};
+    return address && t->lanes >= 4 && t->features >= t->lanes;
+}
+
+static bool takes(ts_render *r, const ts_kernel *k, turn *t)
 {
     const ts_value *y = k->roots[0], *x, *laid;
 
     if (k->nroots != 1 || k->copy || k->anchor || y->type.dtype != TS_F32 || y->type.rank < 2 ||
         y->node->op != TS_OP(nop))
         return false;
+    if (takes_view(r, y, t))
+        return true;
     x = behind(r, y->node->in[0]);
     if (!x || x->type.dtype != TS_F32 || x->layout.set == y->layout.set)
         return false;
