@@ -14,7 +14,7 @@
  */
 #include "render/render.h"
 
-enum { WORK = 4096 }; /* flops below which a second thread does not pay for its wake-up */
+enum { WORK = 8192 }; /* flops below which a second thread does not pay for its wake-up */
 
 typedef struct loops {
     int rank;
