@@ -41,7 +41,7 @@ CASES = {
                              (nets.MNIST, 0.1307, 0.3081), 40, 10),
 }
 # Seeds of weights with which PyTorch stays with itself; with the pipeline's in most tries: 300 steps of AdamW are long.
-STEADY = {"fashion": 4, "digits": 12, "pipeline": 27, "pipeline-accumulated": 0}
+STEADY = {"fashion": 4, "digits": 12, "pipeline": 27, "pipeline-accumulated": 9}
 
 
 def states(model, optimizer, names):

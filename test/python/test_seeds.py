@@ -236,7 +236,7 @@ NETS = {
 }
 
 
-STEADY = {"000": 4, "002": 12, "003": 0}    # first weights with which PyTorch stays with itself (test_parity.py)
+STEADY = {"000": 4, "002": 12, "003": 9}    # first weights with which PyTorch stays with itself (test_parity.py)
 
 
 def net_of(shared, number, dropout=False, seed=0):
