@@ -291,19 +291,30 @@ static void print_json(const plan *p)
 
 /* --- all --- */
 
+static int does_not_fit(const plan *p, int device)
+{
+    int64_t peak = p->info->devices[device].peak;
+    char need[32], has[32];
+
+    bytes_text(peak, need, sizeof(need));
+    bytes_text(p->limit, has, sizeof(has));
+    if (!strcmp(need, has)) { /* too near for that */
+        snprintf(need, sizeof(need), "%" PRId64 " bytes", peak);
+        snprintf(has, sizeof(has), "%" PRId64, p->limit);
+    }
+    return explain(TS_ERR_MEMORY, p->name, "planning the memory",
+                   "more stages, a smaller --batch-size, --recompute, --offload or "
+                   "--schedule phased need less",
+                   "device %d needs %s and has %s", device, need, has);
+}
+
 static int check_memory(const plan *p)
 {
-    char need[32], has[32];
     int code = TOOL_OK;
 
     for (int d = 0; p->limit && d < p->info->ndevices; d++)
         if (p->info->devices[d].peak > p->limit)
-            code = explain(TS_ERR_MEMORY, p->name, "planning the memory",
-                           "more stages, a smaller --batch-size, --recompute, --offload or "
-                           "--schedule phased need less",
-                           "device %d needs %s and has %s", d,
-                           bytes_text(p->info->devices[d].peak, need, sizeof(need)),
-                           bytes_text(p->limit, has, sizeof(has)));
+            code = does_not_fit(p, d);
     return code;
 }
 

@@ -14,8 +14,8 @@
  * needs   no composite op; gradients and layouts already there
  * applies to stride 1, no dilation, one group, at least 32 channels on both sides:
  *         with channels last, on large maps, F(4x4, 3x3): its error is about 2e-5 instead of 7e-6
- *         with the batch in the lanes, where it saves enough, F(2x2, 3x3): about as exact as without
- *         not with no_winograd
+ *         with the batch in the lanes, where it saves enough, F(2x2, 3x3): about as exact as
+ * without not with no_winograd
  */
 #include "pass/pass.h"
 

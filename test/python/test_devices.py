@@ -207,8 +207,12 @@ def test_plan_says_what_does_not_fit(tool):
     args = ["plan", "mlp", "--training", "--device-memory"]
     for size in ("gc200", "mk1", "1GiB", "2.5 MiB", "3000000", "3000000B"):
         tool(*args, size)
-    assert "device" in tool(*args, "1MiB", code=FAILED)
-    assert "device 0 needs 1.1 MiB" in tool.err and "and has 1.0 MiB" in tool.err
+    peak = json.loads(tool(*args, "1GiB", "--json"))["devices"][0]["peak"]
+    assert "device" in tool(*args, "900KiB", code=FAILED)
+    assert re.search(r"device 0 needs 1\.\d MiB and has 900 KiB", tool.err)
+    tool(*args, peak)
+    tool(*args, peak - 1, code=FAILED)
+    assert f"device 0 needs {peak} bytes and has {peak - 1}\n" in tool.err
 
 
 def test_models_of_ipus_have_their_memory(tool):
