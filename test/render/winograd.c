@@ -58,8 +58,8 @@ static void same(const shape *s, const results *p, const results *q, double most
     }
 }
 
-/* The reference takes seconds: not for all of them. */
-static void check(const shape *s, double error, bool reference)
+/* The ways take seconds: not for all of them. */
+static void check(const shape *s, double error, bool ways, bool reference)
 {
     results want, got;
 
@@ -72,15 +72,17 @@ static void check(const shape *s, double error, bool reference)
         same(s, &want, &got, 1e-5, "and by the reference");
         results_free(&want);
     }
-    run(s, (ts_options){.skip = "fuse"}, 2, true, &want);
-    same(s, &want, &got, 1e-5, "not fused");
-    results_free(&want);
-    run(s, (ts_options){.isa = "portable"}, 3, true, &want);
-    same(s, &want, &got, 1e-5, "portable");
-    results_free(&want);
-    run(s, (ts_options){.skip = "layout"}, 2, s->n % 8, &want);
-    same(s, &want, &got, error, "batch first");
-    results_free(&want);
+    if (ways) {
+        run(s, (ts_options){.skip = "fuse"}, 2, true, &want);
+        same(s, &want, &got, 1e-5, "not fused");
+        results_free(&want);
+        run(s, (ts_options){.isa = "portable"}, 3, true, &want);
+        same(s, &want, &got, 1e-5, "portable");
+        results_free(&want);
+        run(s, (ts_options){.skip = "layout"}, 2, s->n % 8, &want);
+        same(s, &want, &got, error, "batch first");
+        results_free(&want);
+    }
     results_free(&got);
 }
 
@@ -95,7 +97,7 @@ static void in_the_lanes(void **state)
 
     (void)state;
     for (int i = 0; i < TS_COUNT(shapes); i++)
-        check(&shapes[i], 1e-5, i == 0);
+        check(&shapes[i], 1e-5, i < 2, i == 0);
 }
 
 static void channels_last(void **state)
@@ -104,7 +106,7 @@ static void channels_last(void **state)
 
     (void)state;
     for (int i = 0; i < TS_COUNT(shapes); i++)
-        check(&shapes[i], 1e-4, false);
+        check(&shapes[i], 1e-4, i == 0, false);
 }
 
 /* Bits do not depend on the threads. */
