@@ -19,8 +19,9 @@
  */
 #include "pass/pass.h"
 
-/* of a convolution in the lanes: operations at least, bytes of its transforms at most */
-static const double WORK = 12e6, ROOM = 5 << 20;
+/* of a convolution in the lanes: operations and products of each transformed weight at least, bytes
+ * of the transformed pictures at most */
+static const double WORK = 12e6, COLUMNS = 128, ROOM = 5 << 20;
 
 static const float BT[36] = {4, 0,  -5, 0, 1, 0, 0, -4, -4, 1,  1, 0, 0, 4, -4, -1, 1, 0,
                              0, -2, -1, 2, 1, 0, 0, 2,  -1, -2, 1, 0, 0, 4, 0,  -5, 0, 1};
@@ -231,7 +232,7 @@ static bool pays(const ts_value *x, const ts_type *w, int64_t places, int64_t ti
     double direct = 9 * (double)places, products = 16 * (double)tiles;
 
     return lanes_of(x) && direct >= 1.75 * products && 2 * direct * n * o * c >= WORK &&
-           4 * products * n * (o + c) <= ROOM;
+           (double)tiles * n >= COLUMNS && 4 * products * n * (o + c) <= ROOM;
 }
 
 /* Does the op's convolution fit: x one of its pictures, w its weight? */
