@@ -12,10 +12,11 @@
  * weight is G^T (V^T A dy A^T) G, V being the transformed input, which is made once for both.
  *
  * needs   no composite op; gradients and layouts already there
- * applies to stride 1, no dilation, one group, at least 32 channels on both sides:
- *         with channels last, on large maps, F(4x4, 3x3): its error is about 2e-5 instead of 7e-6
- *         with the batch in the lanes, where it saves enough, F(2x2, 3x3): about as exact as
- * without not with no_winograd
+ *
+ * It is for stride 1, no dilation, one group and at least 32 channels on both sides. On large maps
+ * with channels last F(4x4, 3x3), whose error is about 2e-5 instead of 7e-6; with the batch in the
+ * lanes, where it saves enough, F(2x2, 3x3), which is about as exact as the direct sum. Not with
+ * no_winograd.
  */
 #include "pass/pass.h"
 

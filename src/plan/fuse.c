@@ -62,16 +62,20 @@ bool ts_same_layout(const ts_value *x, const ts_value *y)
     return !memcmp(p->set ? p->order : plain, q->set ? q->order : plain, (size_t)x->type.rank);
 }
 
-/* [n,o,th,m,tw,m] as [n,o,th*m,tw*m] */
-static bool is_picture(const ts_node *n)
+static bool made_by(const ts_value *v, const char *op)
 {
-    const ts_type *x, *y;
+    return v->kind == TS_VALUE_NODE && !strcmp(v->node->op->name, op);
+}
 
-    if (n->op != TS_OP(reshape))
+/* [n,o,th,m,tw,m] as [n,o,th*m,tw*m] */
+static bool is_picture(const ts_value *v)
+{
+    const ts_type *x, *y = &v->type;
+
+    if (!made_by(v, "reshape") || y->rank != 4)
         return false;
-    x = &n->in[0]->type;
-    y = &n->out[0]->type;
-    return x->rank == 6 && y->rank == 4 && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1] &&
+    x = &v->node->in[0]->type;
+    return x->rank == 6 && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1] &&
            x->dim[2] * x->dim[3] == y->dim[2];
 }
 
@@ -81,21 +85,18 @@ const ts_value *ts_mix_behind(const ts_value *v, int64_t *rows)
     const ts_value *view;
     bool picture = false;
 
-    for (; v->kind == TS_VALUE_NODE && (v->node->op == TS_OP(slice) || is_picture(v->node));
-         v = v->node->in[0])
-        picture = picture || v->node->op == TS_OP(reshape);
-    if (v->kind != TS_VALUE_NODE || v->node->op != TS_OP(permute))
+    for (; is_picture(v) || made_by(v, "slice"); v = v->node->in[0])
+        picture = picture || is_picture(v);
+    if (!made_by(v, "permute") || !made_by(v->node->in[0], "mix"))
         return NULL;
     view = v;
     v = v->node->in[0];
-    if (v->kind != TS_VALUE_NODE || v->node->op != TS_OP(mix))
-        return NULL;
     ts_attr_list(view->node, "dims", &order);
     for (int d = 0; d < TS_MAX_RANK; d++)
         rows[d] = 1;
     for (int d = 0; d < view->type.rank; d++)
-        for (const ts_node *n = v->node; n && n->op == TS_OP(mix); n = n->in[0]->node)
-            if (ts_attr_int(n, "dim", 0) == order[d] && (!picture || d == 3 || d == 5))
+        for (const ts_value *m = v; made_by(m, "mix"); m = m->node->in[0])
+            if (ts_attr_int(m->node, "dim", 0) == order[d] && (!picture || d == 3 || d == 5))
                 rows[picture ? d / 2 + 1 : d] = view->type.dim[d];
     return v;
 }
@@ -225,30 +226,32 @@ static bool steps_in(const ts_value *v, const int64_t *rows)
     return (v->layout.set && v->layout.lanes > 1) || rows[last] == 1 || v->type.dim[last] < 4;
 }
 
-/* Is the mix w read once, through views, by a pointwise node where it lies in its result? The
- * kernel then does the matrix's rows together (render/kernel.c). */
-static bool mixed_in_place(const fuse *f, const ts_value *w)
+/* Which mixes are read once, through views, by a pointwise node where they lie in its result? The
+ * kernel then does the matrix's rows together (render/kernel.c), and what it makes is stored. */
+static bool *find_mixed(fuse *f)
 {
+    bool *mixed = TS_NEWS(f->a, bool, f->g->nvalues), *other = TS_NEWS(f->a, bool, f->g->nvalues);
     int64_t rows[TS_MAX_RANK];
-    bool any = false;
 
     for (int i = 0; i < f->g->nnodes; i++) {
         const ts_node *n = f->g->nodes[i];
         for (int k = 0; k < n->nin; k++) {
-            const ts_value *v = n->in[k];
-            if (v != w && ts_mix_behind(v, rows) != w)
+            const ts_value *v = n->in[k], *w = made_by(v, "mix") ? v : ts_mix_behind(v, rows);
+            if (!w)
                 continue;
-            if (f->uses[v->id] > 1 || !n->nout)
-                return false;
-            if (ts_mix_behind(n->out[0], rows) == w) /* another view of it */
+            other[w->id] = other[w->id] || f->uses[v->id] > 1;
+            if (n->nout && ts_mix_behind(n->out[0], rows) == w) /* another view of it */
                 continue;
             if (v == w || !(n->op->flags & TS_POINT) ||
                 !ts_type_same_shape(&v->type, &n->out[0]->type) || !steps_in(n->out[0], rows))
-                return false;
-            any = true;
+                other[w->id] = true;
+            else
+                mixed[w->id] = f->keep[n->out[0]->id] = true;
         }
     }
-    return any;
+    for (int i = 0; i < f->g->nvalues; i++)
+        mixed[i] = mixed[i] && !other[i];
+    return mixed;
 }
 
 static bool has_backward(const ts_graph *g)
@@ -264,9 +267,7 @@ static bool has_backward(const ts_graph *g)
 static void find_kept(fuse *f)
 {
     const ts_graph *g = f->g;
-    bool training = has_backward(g);
-    int64_t rows[TS_MAX_RANK];
-    const ts_value *mix;
+    bool training = has_backward(g), *mixed = find_mixed(f);
 
     for (int i = 0; i < g->noutputs; i++)
         f->keep[g->outputs[i]->id] = f->result[g->outputs[i]->id] = true;
@@ -283,11 +284,8 @@ static void find_kept(fuse *f)
                 store_operand(f, n->in[k], n);
             /* a mix is made row by row in loops of its own; another mix can take it as it comes,
              * and a kernel that does its rows together */
-            if (v->kind == TS_VALUE_NODE && v->node->op == TS_OP(mix) && n->op != TS_OP(mix) &&
-                !mixed_in_place(f, v))
+            if (made_by(v, "mix") && strcmp(n->op->name, "mix") && !mixed[v->id])
                 f->keep[v->id] = true;
-            if (n->op->flags & TS_POINT && (mix = ts_mix_behind(v, rows)) && mixed_in_place(f, mix))
-                f->keep[n->out[0]->id] = true;
             if (n->op->flags & TS_HOST) /* the host gets addresses */
                 f->keep[v->id] = true;
             /* what crosses from phase 0 to phase 1 */
