@@ -74,7 +74,7 @@ static bool takes_view(ts_render *r, const ts_value *y, turn *t)
     int64_t step = y->type.dim[0];
 
     while (r->p->place[x->id].home == TS_HOME_NONE && x->kind == TS_VALUE_NODE &&
-           x->node->op->flags & TS_VIEW)
+           (x->node->op == TS_OP(permute) || x->node->op == TS_OP(reshape)))
         x = x->node->in[0];
     if (y->layout.set || x == y->node->in[0] || x->type.dtype != TS_F32 ||
         r->p->place[x->id].home == TS_HOME_NONE)
