@@ -95,13 +95,15 @@ static ts_value *transformed(ts_value *x, const form *f, int64_t pad_h, int64_t 
     for (int i = 0; i < g->nnodes;
          i++) { /* %1 = windows x; %2 = mix %1; %3 = mix %2: the consts lie in between */
         const ts_node *n = g->nodes[i];
-        const int64_t *k, *p, *c;
+        const int64_t *k, *s, *p, *c;
         if (strcmp(n->op->name, "windows") || n->in[0] != x)
             continue;
         ts_attr_list(n, "kernel", &k);
+        ts_attr_list(n, "stride", &s);
         ts_attr_list(n, "padding", &p);
         ts_attr_list(n, "count", &c);
-        if (k[0] == f->m + 2 && p[0] == pad_h && p[1] == pad_w && c[0] == th && c[1] == tw)
+        if (k[0] == f->m + 2 && s[0] == f->m && p[0] == pad_h && p[1] == pad_w && c[0] == th &&
+            c[1] == tw)
             return g->nodes[i + 4]->out[0];
     }
     v = windows(x, f, f->m + 2, pad_h, pad_w, th, tw);
@@ -153,9 +155,10 @@ static ts_value *weight_grad(ts_value *x, ts_value *dy, int64_t pad_h, int64_t p
  * The same with the samples last, so that they fill the vectors from the windows to the result. For
  * the gradient of the weight the sum is over them: there the transformed input is turned once. */
 
+/* Of a vector that the samples fill, or 0. */
 static int lanes_of(const ts_value *v)
 {
-    return v->layout.set && v->layout.lanes > 1 && v->layout.lane_dim == 0 &&
+    return v->layout.set && v->layout.lanes >= 8 && v->layout.lane_dim == 0 &&
                    v->type.dim[0] % v->layout.lanes == 0
                ? v->layout.lanes
                : 0;
