@@ -100,4 +100,24 @@ void ts_note(ts_log_level level, const char *fmt, ...) TS_PRINTF(2, 3);
 bool ts_noting(ts_log_level level); /* would it be shown? */
 double ts_now(void);                /* seconds, monotonic */
 
+/* threads.c: a team that runs a function together */
+enum { TS_MOST_THREADS = 1024 };
+typedef struct ts_team ts_team;
+typedef void ts_team_fn(void *arg, int member, int size);
+ts_status ts_team_new(int size, ts_team **out);
+void ts_team_free(ts_team *t);
+void ts_team_run(ts_team *t, ts_team_fn *fn, void *arg); /* returns when every member has */
+void ts_team_run_some(ts_team *t, int members, ts_team_fn *fn, void *arg); /* the first of them */
+void ts_team_wait(ts_team *t); /* inside fn: the barrier */
+/* threads.c: waiting for something that others do; look, then check, then wait for a change */
+typedef struct ts_signal ts_signal;
+ts_status ts_signal_new(ts_signal **out);
+void ts_signal_free(ts_signal *s);
+unsigned ts_signal_look(ts_signal *s);
+void ts_signal_send(ts_signal *s);
+void ts_signal_wait(ts_signal *s, unsigned seen);
+int ts_team_default_size(void); /* affinity, control group and OMP_NUM_THREADS */
+int ts_core_count(void);        /* this process may run on */
+double ts_core_quota(void);     /* cores' worth of time its control group allows; 0 for no limit */
+
 #endif

@@ -1,6 +1,6 @@
 /* graph.c - making and copying graphs: values, nodes, states, attributes. */
 #include "graph/graph.h"
-#include "op/op.h"
+#include "graph/row.h"
 #include <inttypes.h>
 
 ts_graph *ts_graph_in(ts_arena *a, const char *name)
@@ -555,4 +555,58 @@ ts_attr ts_attr_s(const char *name, const char *s)
 ts_attr ts_attr_l(const char *name, int n, const int64_t *l)
 {
     return (ts_attr){.name = name, .kind = 'l', .n = n, .l = l};
+}
+
+/* --- the public calls --- */
+
+ts_graph *ts_graph_new(const char *name)
+{
+    ts_graph *g = ts_graph_in(ts_arena_new(), name);
+
+    g->owns_arena = true;
+    return g;
+}
+
+void ts_graph_free(ts_graph *g)
+{
+    if (g && g->owns_arena)
+        ts_arena_free(g->arena);
+}
+
+ts_status ts_graph_check(const ts_graph *g)
+{
+    if (!g)
+        return ts_fail(TS_ERR_ARG, "the graph is NULL");
+    if (g->status)
+        ts_error_set(&g->error);
+    return g->status;
+}
+
+char *ts_graph_text(const ts_graph *g)
+{
+    ts_text t = {0};
+
+    if (!g) {
+        ts_fail(TS_ERR_ARG, "the graph is NULL");
+        return NULL;
+    }
+    ts_graph_print(g, &t);
+    return t.s;
+}
+
+int ts_rank(const ts_value *v)
+{
+    return v ? v->type.rank : 0;
+}
+
+int64_t ts_dim(const ts_value *v, int i)
+{
+    if (!v || i < -v->type.rank || i >= v->type.rank)
+        return 0;
+    return v->type.dim[i < 0 ? i + v->type.rank : i];
+}
+
+ts_dtype ts_dtype_of(const ts_value *v)
+{
+    return v ? v->type.dtype : TS_F32;
 }

@@ -11,7 +11,7 @@
  *   checkpoint %4
  */
 #include "graph/graph.h"
-#include "op/op.h"
+#include "graph/row.h"
 #include <inttypes.h>
 #include <math.h>
 

@@ -6,7 +6,7 @@
  * every pass.
  */
 #include "graph/graph.h"
-#include "op/op.h"
+#include "graph/row.h"
 
 typedef struct checker {
     const ts_graph *g;

@@ -9,8 +9,8 @@
  * gradients. conv_weight with `parts` has a sum for so many parts of the first spatial dim of dy,
  * and a first dim that counts them; pass/split.c makes it, behind the gradients.
  */
+#include "op/emit.h"
 #include "op/op.h"
-#include "render/emit.h"
 
 typedef struct conv {
     int spatial;

@@ -13,8 +13,8 @@
  * integers) and adds nothing: a wrong label must show, not crash. The adds are gathers too (every
  * output element looks for its terms, in order), so the bits do not depend on the threads.
  */
+#include "op/emit.h"
 #include "op/op.h"
-#include "render/emit.h"
 #include <math.h>
 
 static ts_status check_index(const ts_node *n, const ts_value *i)

@@ -1,6 +1,6 @@
 /* matmul.c - [.., m, k] x [.., k, n], leading dims broadcast; and what all contractions share. */
+#include "op/emit.h"
 #include "op/op.h"
-#include "render/emit.h"
 
 ts_status ts_infer_matmul(ts_node *n)
 {

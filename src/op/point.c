@@ -1,6 +1,6 @@
 /* point.c - pointwise ops: one formula each (ops.h), one rule for shape, reference and code. */
+#include "op/emit.h"
 #include "op/op.h"
-#include "render/emit.h"
 
 /* Same dtype in, that or bool out; `where` has its condition in front. */
 ts_status ts_infer_point(ts_node *n)

@@ -6,8 +6,8 @@
  * that covers it, so elements can be computed in any order by any thread. Attributes: kernel,
  * stride, padding (lists over the spatial dims), ceil_mode; avg_pool: exclude_pad.
  */
+#include "op/emit.h"
 #include "op/op.h"
-#include "render/emit.h"
 #include <math.h>
 
 typedef struct pool {

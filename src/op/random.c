@@ -2,8 +2,8 @@
  * the node's stream, the micro-batch and i only; base/random.c is the generator, and the generated
  * code's prelude has the same text.
  */
+#include "op/emit.h"
 #include "op/op.h"
-#include "render/emit.h"
 #include <math.h>
 
 /* f32 and f64 only: rounded to a half, the largest of the numbers below 1 would be 1. */

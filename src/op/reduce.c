@@ -5,8 +5,8 @@
  * the lanes) lanes are summed:      4 vector accumulators, then across the lanes  (the reduced dim
  * lies innermost) Both orders depend on the shape only.
  */
+#include "op/emit.h"
 #include "op/op.h"
-#include "render/emit.h"
 #include <math.h>
 
 static bool reduced(const ts_node *n, int dim)

@@ -16,8 +16,8 @@
  *
  * An element is made a key first, a whole number with the same order.
  */
+#include "op/emit.h"
 #include "op/op.h"
-#include "render/emit.h"
 
 enum {
     SHORT = 64, /* rows that a heap sorts before 256 counters are added up         */

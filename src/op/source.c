@@ -1,6 +1,6 @@
 /* source.c - tensors from nothing: full, const, iota. */
+#include "op/emit.h"
 #include "op/op.h"
-#include "render/emit.h"
 
 static ts_status type_from_attrs(ts_node *n, ts_type *t)
 {

@@ -4,8 +4,8 @@
  * the reference (eval), with index expressions for the generated code (emit), where it costs
  * nothing.
  */
+#include "op/emit.h"
 #include "op/op.h"
-#include "render/emit.h"
 
 /* --- reshape --- */
 

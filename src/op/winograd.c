@@ -5,8 +5,8 @@
  * m)    y[..,i,..] = sum over l of m[i,l] x[..,l,..] along `dim`, m a matrix; a constant one is
  * written out term by term, zeros and ones known
  */
+#include "op/emit.h"
 #include "op/op.h"
-#include "render/emit.h"
 
 typedef struct tiling {
     int64_t kernel[2], stride[2], padding[2], count[2];

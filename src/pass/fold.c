@@ -12,8 +12,8 @@
  * the generated program. Integers are folded while they are exact in the double the reference
  * computes in.
  */
+#include "op/op.h"
 #include "pass/pass.h"
-#include "run/run.h"
 #include <math.h>
 
 enum {

@@ -8,7 +8,7 @@ static const struct {
     {"decompose", ts_pass_decompose}, /* composites become primitives                        */
     {"crop", ts_pass_crop},           /* rows and columns that pooling drops                 */
     {"order", ts_pass_order},         /* the same whatever compiler built the builder        */
-    {"cut", ts_pass_cut},             /* stages for several devices                          */
+    {"cut", NULL},                    /* stages for several devices: plan/cut.c, by trial    */
     {"autodiff", ts_pass_autodiff},   /* the backward graph; inherits place and line         */
     {"optimizer", ts_pass_optimizer}, /* accumulation, scaling, clipping, the weight update  */
     {"simplify", ts_pass_simplify},   /* fold, algebra, common subexpressions, dead code     */
@@ -53,39 +53,50 @@ static ts_status dump(const ts_graph *g, const char *folder, int i, const char *
     return s;
 }
 
-static ts_status run(ts_arena *a, int i, const ts_graph *in, const ts_options *opt,
-                     const ts_graph **out)
+static int place(const char *name)
+{
+    int i = 0;
+
+    while (i < TS_COUNT(passes) && strcmp(passes[i].name, name))
+        i++;
+    return i;
+}
+
+ts_status ts_pass_step(ts_arena *a, const char *name, ts_pass_fn *fn, const ts_graph *in,
+                       const ts_options *opt, const ts_graph **out)
 {
     double start = ts_now();
-    ts_status s = passes[i].run(a, in, opt, out);
+    ts_status s = fn(a, in, opt, out);
 
     if (!s)
         s = ts_graph_verify(*out);
     if (s) {
-        ts_error_doing("running pass %s", passes[i].name);
+        ts_error_doing("running pass %s", name);
         return s;
     }
-    ts_note(TS_LOG_DEBUG, "pass %s: %d nodes, %.2f ms", passes[i].name, (*out)->nnodes,
+    ts_note(TS_LOG_DEBUG, "pass %s: %d nodes, %.2f ms", name, (*out)->nnodes,
             1e3 * (ts_now() - start));
-    return opt->dump_dir ? dump(*out, opt->dump_dir, i, passes[i].name) : TS_OK;
+    return opt->dump_dir ? dump(*out, opt->dump_dir, place(name), name) : TS_OK;
 }
 
 ts_status ts_pass_run(ts_arena *a, const char *name, const ts_graph *in, const ts_options *opt,
                       const ts_graph **out)
 {
-    for (int i = 0; i < TS_COUNT(passes); i++)
-        if (!strcmp(passes[i].name, name))
-            return run(a, i, in, opt, out);
-    return ts_fail(TS_ERR_ARG, "there is no pass '%s'", name);
+    int i = place(name);
+
+    if (i == TS_COUNT(passes) || !passes[i].run)
+        return ts_fail(TS_ERR_ARG, "there is no pass '%s'", name);
+    return ts_pass_step(a, name, passes[i].run, in, opt, out);
 }
 
-static ts_status run_from(ts_arena *a, int first, const ts_graph *g, const ts_options *opt,
+/* Rows first .. end - 1 */
+static ts_status run_rows(ts_arena *a, int first, int end, const ts_graph *g, const ts_options *opt,
                           const ts_graph **out)
 {
     TS_TRY(ts_graph_verify(g));
-    for (int i = first; i < TS_COUNT(passes); i++)
-        if (!ts_pass_skipped(opt, passes[i].name))
-            TS_TRY(run(a, i, g, opt, &g));
+    for (int i = first; i < end; i++)
+        if (passes[i].run && !ts_pass_skipped(opt, passes[i].name))
+            TS_TRY(ts_pass_step(a, passes[i].name, passes[i].run, g, opt, &g));
     *out = g;
     return TS_OK;
 }
@@ -93,15 +104,17 @@ static ts_status run_from(ts_arena *a, int first, const ts_graph *g, const ts_op
 ts_status ts_pass_all(ts_arena *a, const ts_graph *model, const ts_options *opt,
                       const ts_graph **out)
 {
-    return run_from(a, 0, model, opt, out);
+    return run_rows(a, 0, TS_COUNT(passes), model, opt, out);
+}
+
+ts_status ts_pass_until(ts_arena *a, const char *name, const ts_graph *in, const ts_options *opt,
+                        const ts_graph **out)
+{
+    return run_rows(a, 0, place(name), in, opt, out);
 }
 
 ts_status ts_pass_after(ts_arena *a, const char *name, const ts_graph *in, const ts_options *opt,
                         const ts_graph **out)
 {
-    int first = 0;
-
-    while (first < TS_COUNT(passes) && strcmp(passes[first].name, name))
-        first++;
-    return run_from(a, first + 1, in, opt, out);
+    return run_rows(a, place(name) + 1, TS_COUNT(passes), in, opt, out);
 }

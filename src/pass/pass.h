@@ -10,11 +10,18 @@ typedef ts_status ts_pass_fn(ts_arena *a, const ts_graph *in, const ts_options *
                              const ts_graph **out);
 
 /* pass.c */
+/* All but the cut, which needs a plan: ts_plan_passes. Then those before the one of that name, and
+ * those behind it. */
 ts_status ts_pass_all(ts_arena *a, const ts_graph *model, const ts_options *opt,
                       const ts_graph **out);
+ts_status ts_pass_until(ts_arena *a, const char *name, const ts_graph *in, const ts_options *opt,
+                        const ts_graph **out);
 ts_status ts_pass_after(ts_arena *a, const char *name, const ts_graph *in, const ts_options *opt,
-                        const ts_graph **out); /* those behind the one of that name */
-const char *ts_pass_name(int i);               /* NULL past the last */
+                        const ts_graph **out);
+/* Runs fn as the row of that name: verified, dumped, timed. */
+ts_status ts_pass_step(ts_arena *a, const char *name, ts_pass_fn *fn, const ts_graph *in,
+                       const ts_options *opt, const ts_graph **out);
+const char *ts_pass_name(int i); /* NULL past the last */
 /* Is this pass, or choice of the plan, in opt->skip ("fuse,layout")? */
 bool ts_pass_skipped(const ts_options *opt, const char *name);
 ts_status ts_pass_run(ts_arena *a, const char *name, const ts_graph *in, const ts_options *opt,
@@ -26,7 +33,6 @@ ts_pass_fn
 ts_pass_fn ts_pass_optimizer; /* optimizer.c  grads become updates of weights and optimiser state */
 ts_pass_fn ts_pass_simplify;  /* simplify.c   fold, algebra, common subexpressions, dead code  */
 ts_pass_fn ts_pass_crop;      /* crop.c       convolutions without what pooling drops */
-ts_pass_fn ts_pass_cut;       /* cut.c        stages where there are devices and no stages */
 ts_pass_fn ts_pass_order;     /* order.c      the canonical order of the nodes; no dead code */
 ts_pass_fn ts_pass_rounding;  /* rounding.c   products of halves in f32, rounded once       */
 ts_pass_fn ts_pass_runs;      /* runs.c       adds by index by way of the sorted index */

@@ -97,7 +97,7 @@ static ts_status place_kernel(const devices *x, ts_kernel *k)
     const ts_node *n = ts_kernel_node(k);
     const ts_stage *s;
 
-    if (!opt->nstages) { /* as pass/cut.c named it */
+    if (!opt->nstages) { /* as cut.c named it */
         if (has_block(n) && opt->devices > 1)
             k->device = atoi(n->block + strlen("stage "));
         return TS_OK;

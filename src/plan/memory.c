@@ -14,8 +14,8 @@
  * with it, for less memory is more of it in the caches. ("spread" in ts_options.skip shares all the
  * same.)
  */
+#include "op/emit.h"
 #include "plan/plan.h"
-#include "render/emit.h"
 
 enum { ALIGN = 64, SMALL = 4 << 20 };
 

@@ -18,8 +18,8 @@
  * What another device sends goes to the host's memory at once, and every visit loads it. Small
  * tensors stay where they are: single numbers, or what the user says.
  */
+#include "op/emit.h"
 #include "plan/plan.h"
-#include "render/emit.h"
 
 typedef struct visit {
     int first, last; /* kernels */

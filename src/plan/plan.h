@@ -2,6 +2,7 @@
  * order and where.
  *
  *   fuse.c      stored values and kernels: a kernel writes its roots and inlines the rest
+ *   cut.c       the stages of a net that has none, by trial of a plan
  *   schedule.c  the kernels' order, and which updates are made in place
  *   device.c    a device and a section for every kernel; what one device sends another
  *   recompute.c forward kernels that run again in the backward pass
@@ -75,6 +76,10 @@ typedef struct ts_program {
     double flops;
 } ts_program;
 
+/* cut.c: stages where there are devices and no stages; and all passes with the cut in its place */
+ts_pass_fn ts_plan_cut;
+ts_pass_fn ts_plan_passes;
+
 ts_status ts_plan(ts_arena *a, const ts_graph *g, const ts_options *opt, const ts_program **out);
 /* What a device would need, whatever it has; SIZE_MAX: no such plan. */
 size_t ts_plan_peak(ts_arena *a, const ts_graph *g, const ts_options *opt, int device);
@@ -114,7 +119,8 @@ ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p);
 /* budget.c */
 ts_status ts_plan_budget(ts_arena *a, const ts_options *opt, const ts_program *p);
 void ts_plan_waits(const ts_program *p, const bool *alone); /* sets wait, once the cut is known */
-/* show/plan.c: the same for people; all of it in a */
-void ts_plan_describe(ts_arena *a, const ts_program *p, const ts_options *opt, ts_plan_info *out);
+/* tessera.c: what ts_compile would plan, its options checked */
+ts_status ts_compile_plan(ts_arena *a, const ts_graph *g, const ts_options *opt,
+                          const ts_program **out);
 
 #endif

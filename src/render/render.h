@@ -8,16 +8,14 @@
  *   share.c     equal kernels as one function
  *   prelude.c   types, formulas and mathematics the kernels use; special.c functions C has not
  *   build.c     the C compiler as a child process
- *   cache.c     executables of earlier compiles
- *   export.c    a net as C files of its own; nest.c their kernels, plain.c their formulas
+ *   nest.c      a kernel as plain C99, for exported files; plain.c its formulas
  */
 #ifndef TS_RENDER_H
 #define TS_RENDER_H
 
+#include "op/emit.h"
 #include "plan/plan.h"
-#include "render/emit.h"
 #include "render/module.h"
-#include "run/run.h"
 
 /* What the generated code may use: decided from the machine or opt->isa. */
 typedef struct ts_isa {
@@ -109,17 +107,5 @@ const char *ts_cc_flags(ts_arena *a, const ts_isa *isa, const char *identity);
 /* The command that makes step.so of step.c, for people. */
 const char *ts_cc_by_hand(ts_arena *a, const ts_options *opt, const char *flags);
 ts_status ts_cc_missing(const ts_options *opt); /* fails saying so */
-
-/* cache.c */
-typedef struct ts_cache ts_cache;
-struct ts_executable;
-/* What the code of `model` depends on; `cc` is the compiler's identity. */
-ts_key ts_cache_key(ts_arena *a, const ts_graph *model, const ts_options *opt, const char *cc);
-/* The executable of that key, ready to run; or false, and then this process is the one to make it:
- * the others that want it wait until ts_cache_close. */
-ts_cache *ts_cache_open(const ts_options *opt, const char *model, const ts_key *key);
-bool ts_cache_find(ts_cache *c, ts_executable **out);
-void ts_cache_put(ts_cache *c, const ts_executable *x);
-void ts_cache_close(ts_cache *c);
 
 #endif

@@ -6,31 +6,10 @@
 #include "plan/pipeline.h"
 #include <stdatomic.h>
 
-/* ref.c: one phase of a graph, node by node. env[id] is each value's tensor; inputs and states are
- * the caller's, the rest is allocated here. Updates of the phase are applied to the states' tensors
- * at the end. */
-typedef struct ts_ref ts_ref;
-ts_status ts_ref_new(const ts_graph *g, ts_ref **out); /* allocates every value */
-void ts_ref_replica(ts_ref *r, int replica);           /* whose shares it has; at first 0's */
-void ts_ref_free(ts_ref *r);
-ts_status ts_ref_run(ts_ref *r, int phase, const ts_eval_ctx *c);
-ts_tensor *ts_ref_tensor(ts_ref *r, const ts_value *v);
-/* One node on its own: constant folding. */
-ts_status ts_ref_fold(ts_arena *a, const ts_node *n, void **data);
-
 /* init.c: the starting value of a state, from the seed and its name only */
 void ts_init_fill(const ts_init *init, const char *name, uint64_t seed, ts_dtype t, int64_t count,
                   void *data);
 
-/* threads.c: a team that runs a function together */
-enum { TS_MOST_THREADS = 1024 };
-typedef struct ts_team ts_team;
-typedef void ts_team_fn(void *arg, int member, int size);
-ts_status ts_team_new(int size, ts_team **out);
-void ts_team_free(ts_team *t);
-void ts_team_run(ts_team *t, ts_team_fn *fn, void *arg); /* returns when every member has */
-void ts_team_run_some(ts_team *t, int members, ts_team_fn *fn, void *arg); /* the first of them */
-void ts_team_wait(ts_team *t); /* inside fn: the barrier */
 /* pace.c: how many threads work, by trial */
 typedef struct ts_pace {
     int most, threads; /* there are; work */
@@ -48,17 +27,6 @@ void ts_pace_start(ts_pace *p, int threads, bool fixed);
 /* How many of the micro-batches that are left to run now, and with how many threads. */
 int ts_pace_plan(ts_pace *p, int left, int *threads);
 void ts_pace_done(ts_pace *p, int count, double seconds);
-
-/* threads.c: waiting for something that others do; look, then check, then wait for a change */
-typedef struct ts_signal ts_signal;
-ts_status ts_signal_new(ts_signal **out);
-void ts_signal_free(ts_signal *s);
-unsigned ts_signal_look(ts_signal *s);
-void ts_signal_send(ts_signal *s);
-void ts_signal_wait(ts_signal *s, unsigned seen);
-int ts_team_default_size(void); /* affinity, control group and OMP_NUM_THREADS */
-int ts_core_count(void);        /* this process may run on */
-double ts_core_quota(void);     /* cores' worth of time its control group allows; 0 for no limit */
 
 /* engine.c */
 ts_status ts_engine_executable(const ts_engine *e, const ts_executable **out); /* not of NULL */
@@ -130,6 +98,10 @@ static inline int ts_slot_group(const ts_slot *s, int replicas, int replica)
 {
     return s->orthogonal ? replica % s->groups : replica / (replicas / s->groups);
 }
+/* describe.c: what a run needs to know of a program; p is NULL for the reference executor */
+struct ts_program;
+void ts_executable_describe(ts_executable *x, const ts_graph *g, const struct ts_program *p,
+                            const ts_options *opt);
 /* executable.c: an executable as one file, and back */
 ts_executable *ts_executable_new(void);
 ts_executable *ts_executable_share(const ts_executable *x); /* ts_executable_free it too */
@@ -148,7 +120,7 @@ ts_status ts_library_open(const void *object, size_t bytes, void **library);
 void *ts_library_symbol(void *library, const char *name); /* NULL: there is none */
 void ts_library_close(void *library);
 
-/* show/inspect.c */
+/* inspect.c */
 char *ts_inspect(ts_arena *a, const ts_executable *x);
 
 #endif

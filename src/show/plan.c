@@ -410,7 +410,7 @@ static void find_schedule(ts_arena *a, const ts_program *p, const ts_options *op
 
 /* --- all --- */
 
-void ts_plan_describe(ts_arena *a, const ts_program *p, const ts_options *opt, ts_plan_info *out)
+static void describe(ts_arena *a, const ts_program *p, const ts_options *opt, ts_plan_info *out)
 {
     out->sharded = p->pipe.sharded;
     out->phases = ts_plan_phases(opt);
@@ -420,4 +420,41 @@ void ts_plan_describe(ts_arena *a, const ts_program *p, const ts_options *opt, t
     find_sends(a, p, out);
     find_moves(a, p, out);
     find_schedule(a, p, opt, out);
+}
+
+typedef struct planned { /* what a ts_plan_info is the beginning of */
+    ts_plan_info info;
+    ts_arena *arena;
+} planned;
+
+ts_status ts_plan_new(const ts_graph *g, const ts_options *opt, ts_plan_info **out)
+{
+    ts_options unlimited = opt ? *opt : (ts_options){0};
+    const ts_program *p;
+    planned *x;
+    ts_arena *a;
+    ts_status s;
+
+    if (!g || !out)
+        return ts_fail(TS_ERR_ARG, "a plan needs a graph and a place for the plan");
+    *out = NULL;
+    unlimited.device_memory = INT64_MAX;
+    a = ts_arena_new();
+    s = ts_compile_plan(a, g, &unlimited, &p);
+    if (s) {
+        ts_error_doing("planning the graph '%s'", g->name);
+        ts_arena_free(a);
+        return s;
+    }
+    x = TS_NEW(a, planned);
+    x->arena = a;
+    describe(a, p, &unlimited, &x->info);
+    *out = &x->info;
+    return TS_OK;
+}
+
+void ts_plan_free(ts_plan_info *p)
+{
+    if (p)
+        ts_arena_free(((planned *)p)->arena);
 }

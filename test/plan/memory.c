@@ -19,7 +19,7 @@ static const ts_program *plan(ts_arena *a, const ts_graph *g, const ts_options *
 {
     const ts_graph *lowered;
     const ts_program *p = NULL;
-    ts_status s = ts_pass_all(a, g, opt, &lowered);
+    ts_status s = ts_plan_passes(a, g, opt, &lowered);
 
     if (s == TS_ERR_GRAD)
         return NULL;

@@ -1,5 +1,6 @@
 /* build.c - the C compiler as a child process: missing, failing, killed, named with blanks. */
 #include "render/render.h"
+#include "run/run.h"
 #include "support.h"
 #include <signal.h>
 #include <sys/stat.h>

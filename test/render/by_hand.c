@@ -3,6 +3,7 @@
  */
 #include "models/nets.h"
 #include "render/render.h"
+#include "run/run.h"
 #include "support.h"
 
 enum { COLUMNS = 200 };

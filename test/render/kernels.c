@@ -2,6 +2,7 @@
  * executor. */
 #include "compare.h"
 #include "render/render.h"
+#include "run/run.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -3,6 +3,7 @@
  * every build must give the right numbers; whether this compiler fails without them is only
  * reported. */
 #include "render/render.h"
+#include "run/run.h"
 #include "support.h"
 
 static const char text[] =

@@ -2,6 +2,7 @@
  * differ in anything else are not, and either way the numbers are the reference executor's. */
 #include "compare.h"
 #include "render/render.h"
+#include "run/run.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

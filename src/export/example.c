@@ -4,7 +4,7 @@
  * differently in the last bits, so results are printed with as many digits (up to four) as leave
  * every one of them away from where the last digit turns.
  */
-#include "render/export.h"
+#include "export/export.h"
 #include <inttypes.h>
 #include <math.h>
 

@@ -5,7 +5,7 @@
  * because the next step is usually a microsecond away, and then sleep too, because on a shared core
  * spinning would starve the very thread that is waited for.
  */
-#include "run/run.h"
+#include "base/base.h"
 #include <limits.h>
 #include <linux/futex.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* threads.c - the team: nobody passes a barrier early, nobody is left behind, more threads than
  * cores included. */
-#include "run/run.h"
+#include "base/base.h"
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,6 +3,7 @@
 #define TS_EXPORT_H
 
 #include "render/render.h"
+#include "run/run.h"
 
 /* An input or output as the caller passes it. */
 typedef struct ts_param {

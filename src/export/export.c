@@ -14,7 +14,7 @@
  *       net_k1(output, scratch + 0);
  *   }
  */
-#include "render/export.h"
+#include "export/export.h"
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>

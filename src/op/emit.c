@@ -5,7 +5,7 @@
  *     v lies in memory?           -> a load: vector, scalar, or lane by lane, as its address allows
  *     otherwise                   -> its op's emit rule, which asks for the inputs the same way
  */
-#include "render/emit.h"
+#include "op/emit.h"
 #include <inttypes.h>
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* ref.c - the reference executor: every node by its op's plain loops, in order. Slow and obviously
  * right; the oracle of the tests, the constant folder, and what runs where there is no compiler. */
-#include "run/run.h"
+#include "op/op.h"
 
 struct ts_ref {
     const ts_graph *g;

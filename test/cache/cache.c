@@ -1,5 +1,6 @@
 /* cache.c - the cache of executables: hits, misses that say why, files not to trust, processes at
  * the same time, a bounded size, and folders that cannot be written. */
+#include "cache/cache.h"
 #include "render/render.h"
 #include "support.h"
 #include <dirent.h>

@@ -6,7 +6,7 @@
  * 64*(h%12) + c. Only what does not simplify becomes a quotient atom. And 8*(x/8) + x%8 is x again,
  * which is what makes a reshape of a reshape cost nothing.
  */
-#include "render/emit.h"
+#include "op/emit.h"
 
 static _Thread_local int next_id = 1;
 

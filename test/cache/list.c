@@ -1,5 +1,6 @@
 /* cache_list.c - looking into the cache: what is there, what cannot be used and why, and removing.
  */
+#include "cache/cache.h"
 #include "render/render.h"
 #include "support.h"
 #include <fcntl.h>

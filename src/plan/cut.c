@@ -167,7 +167,7 @@ static ts_status find(const cut *c, int *begin)
     return TS_OK;
 }
 
-ts_status ts_pass_cut(ts_arena *a, const ts_graph *in, const ts_options *opt, const ts_graph **out)
+ts_status ts_plan_cut(ts_arena *a, const ts_graph *in, const ts_options *opt, const ts_graph **out)
 {
     cut c = {.a = a, .g = in, .opt = opt, .stages = opt->devices};
     ts_graph *g;
@@ -184,4 +184,16 @@ ts_status ts_pass_cut(ts_arena *a, const ts_graph *in, const ts_options *opt, co
     TS_TRY(find(&c, begin));
     *out = g = with_blocks(&c, begin, c.stages);
     return ts_graph_check(g);
+}
+
+/* All passes, and the cut among them: it tries those that follow, so they cannot run it. */
+ts_status ts_plan_passes(ts_arena *a, const ts_graph *model, const ts_options *opt,
+                         const ts_graph **out)
+{
+    const ts_graph *g;
+
+    TS_TRY(ts_pass_until(a, "cut", model, opt, &g));
+    if (!ts_pass_skipped(opt, "cut"))
+        TS_TRY(ts_pass_step(a, "cut", ts_plan_cut, g, opt, &g));
+    return ts_pass_after(a, "cut", g, opt, out);
 }

@@ -1,58 +1,7 @@
-/* build.c - the C builder: the ops and graph calls of tessera.h. */
+/* build.c - makes nodes: the calls of tessera.h for inputs, states, places and ops. Passes and
+ * rules use them as programs do. */
 #include "op/op.h"
 #include <math.h>
-
-ts_graph *ts_graph_new(const char *name)
-{
-    ts_graph *g = ts_graph_in(ts_arena_new(), name);
-
-    g->owns_arena = true;
-    return g;
-}
-
-void ts_graph_free(ts_graph *g)
-{
-    if (g && g->owns_arena)
-        ts_arena_free(g->arena);
-}
-
-ts_status ts_graph_check(const ts_graph *g)
-{
-    if (!g)
-        return ts_fail(TS_ERR_ARG, "the graph is NULL");
-    if (g->status)
-        ts_error_set(&g->error);
-    return g->status;
-}
-
-char *ts_graph_text(const ts_graph *g)
-{
-    ts_text t = {0};
-
-    if (!g) {
-        ts_fail(TS_ERR_ARG, "the graph is NULL");
-        return NULL;
-    }
-    ts_graph_print(g, &t);
-    return t.s;
-}
-
-int ts_rank(const ts_value *v)
-{
-    return v ? v->type.rank : 0;
-}
-
-int64_t ts_dim(const ts_value *v, int i)
-{
-    if (!v || i < -v->type.rank || i >= v->type.rank)
-        return 0;
-    return v->type.dim[i < 0 ? i + v->type.rank : i];
-}
-
-ts_dtype ts_dtype_of(const ts_value *v)
-{
-    return v ? v->type.dtype : TS_F32;
-}
 
 /* --- inputs, constants, states --- */
 

@@ -1,6 +1,6 @@
 /* ix.c - index expressions against plain integers: random chains of +, *, / and % over variables.
  */
-#include "render/emit.h"
+#include "op/emit.h"
 #include "support.h"
 
 #define VARS  4

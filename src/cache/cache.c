@@ -12,6 +12,7 @@
  * Nothing in this file fails a compile: a cache that does not work is a cache not used, and one
  * warning.
  */
+#include "cache/cache.h"
 #include "pass/pass.h"
 #include "render/render.h"
 #include <ctype.h>

@@ -1,0 +1,17 @@
+/* cache.h - executables of earlier compiles, found by a key of named entries. */
+#ifndef TS_CACHE_H
+#define TS_CACHE_H
+
+#include "run/run.h"
+
+typedef struct ts_cache ts_cache;
+/* What the code of `model` depends on; `cc` is the compiler's identity. */
+ts_key ts_cache_key(ts_arena *a, const ts_graph *model, const ts_options *opt, const char *cc);
+/* The executable of that key, ready to run; or false, and then this process is the one to make it:
+ * the others that want it wait until ts_cache_close. */
+ts_cache *ts_cache_open(const ts_options *opt, const char *model, const ts_key *key);
+bool ts_cache_find(ts_cache *c, ts_executable **out);
+void ts_cache_put(ts_cache *c, const ts_executable *x);
+void ts_cache_close(ts_cache *c);
+
+#endif
