@@ -63,8 +63,8 @@ double ts_core_quota(void);     /* cores' worth of time its control group allows
 /* engine.c */
 ts_status ts_engine_executable(const ts_engine *e, const ts_executable **out); /* not of NULL */
 
-/* What an executable was made from, by name: the cache finds it by `hash` and can say what changed.
- */
+/* What an executable was made from, by name: the cache finds it by `hash` and can say what
+ * changed. */
 typedef struct ts_key {
     const char *(*entries)[2]; /* name, value */
     int nentries;
