@@ -6,9 +6,9 @@
  *
  * 1. As many stages as threads, at least 2: the trace's time from the first section of an update to
  *    the last, against the schedule's arithmetic with the sections' own mean durations. What is
- * left is the price of queues and waiting.
+ *    left is the price of queues and waiting.
  * 2. Four stages on however many threads there are, against the same net on one device: steps a
- * second of both, in turns.
+ *    second of both, in turns.
  */
 #include "../test/models/nets.h"
 #include "run/engine.h"

@@ -199,9 +199,11 @@ TS_API void ts_steps_end(ts_graph *g, int begin, int nresults, ts_value *const *
  * Every op of doc/ops.md can be made by name: the inputs, then attributes as "key", value pairs
  * described by a format, one letter each: i int64_t, f double, s const char *, l a list (int count,
  * const int64_t *):
- *     ts_apply(g, "sum", 1, (ts_value *[]){x}, "dims:l keepdim:i", 2, (int64_t[]){2, 3},
- * (int64_t)1) The rest of this section is the same ops with C signatures. Names and meaning are
- * PyTorch's; pointwise ops broadcast and promote like PyTorch's. */
+ *
+ *   ts_apply(g, "sum", 1, (ts_value *[]){x}, "dims:l keepdim:i", 2, (int64_t[]){2, 3}, (int64_t)1)
+ *
+ * The rest of this section is the same ops with C signatures. Names and meaning are PyTorch's;
+ * pointwise ops broadcast and promote like PyTorch's. */
 TS_API ts_value *ts_apply(ts_graph *g, const char *op, int nin, ts_value *const *in,
                           const char *attrs, ...);
 /* Output i of the node that made v (max_pool has 2: values and indices). */
@@ -299,15 +301,14 @@ TS_API ts_value *ts_dropout(ts_value *x, double p, bool training);
  * true where there is something to see. */
 TS_API ts_value *ts_attention(ts_value *q, ts_value *k, ts_value *v, ts_value *mask);
 
-/* Uniform in [0,1) and standard normal; numbers depend on the seed, the node and the element only.
- */
+/* Uniform in [0,1) and standard normal; numbers depend on the seed, the node and the
+ * element only. */
 TS_API ts_value *ts_rand_n(ts_graph *g, ts_dtype t, int rank, const int64_t *dims);
 TS_API ts_value *ts_randn_n(ts_graph *g, ts_dtype t, int rank, const int64_t *dims);
 #define ts_rand(g, t, ...)  ts_rand_n(g, t, TS_DIMS_(__VA_ARGS__))
 #define ts_randn(g, t, ...) ts_randn_n(g, t, TS_DIMS_(__VA_ARGS__))
 
-/* --- layers: ops with named parameters and PyTorch's default initialisation --------------------
- */
+/* --- layers: ops with named parameters and PyTorch's default initialisation ------------------- */
 
 typedef struct ts_conv_options {
     int stride, padding, dilation, groups; /* 0 means PyTorch's default: 1, 0, 1, 1 */
@@ -370,8 +371,7 @@ TS_API ts_value *ts_group_norm_layer(ts_value *x, const char *name, int groups,
 TS_API ts_value *ts_layer_norm_layer(ts_value *x, const char *name, const ts_norm_options *o);
 TS_API ts_value *ts_embedding_layer(ts_value *index, const char *name, int64_t rows, int64_t cols);
 
-/* --- losses ------------------------------------------------------------------------------------
- */
+/* --- losses ----------------------------------------------------------------------------------- */
 
 typedef enum ts_reduction { TS_MEAN, TS_SUM, TS_NONE } ts_reduction;
 typedef struct ts_loss_options {
@@ -406,8 +406,7 @@ TS_API ts_value *ts_cross_entropy_o(ts_value *logits, ts_value *target, const ts
 TS_API ts_value *ts_loss_o(const char *op, ts_value *x, ts_value *target, const ts_loss_options *o);
 TS_API ts_value *ts_identity_loss(ts_value *x, ts_reduction r);
 
-/* --- optimisers --------------------------------------------------------------------------------
- */
+/* --- optimisers ------------------------------------------------------------------------------- */
 
 typedef enum ts_optimizer_kind { TS_SGD, TS_ADAM, TS_ADAMW, TS_RMSPROP, TS_LAMB } ts_optimizer_kind;
 
@@ -462,8 +461,7 @@ TS_API ts_optimizer ts_adamw(double lr);
 TS_API ts_optimizer ts_rmsprop(double lr);
 TS_API ts_optimizer ts_lamb(double lr);
 
-/* --- compile -----------------------------------------------------------------------------------
- */
+/* --- compile ---------------------------------------------------------------------------------- */
 
 typedef enum ts_output_mode {
     TS_OUT_DEFAULT,
@@ -506,8 +504,7 @@ enum {
 };
 
 /* What a device is. All of them compute on this machine's cores; a model of an IPU has an IPU's
- * memory.
- */
+ * memory. */
 typedef enum ts_device_kind {
     TS_DEVICE_CPU, /* a share of the machine's memory: what the other devices leave */
     TS_DEVICE_MK2, /* a model of a GC200: 1472 tiles of 624 KiB, 897 MiB            */
@@ -629,8 +626,8 @@ typedef struct ts_stats {
     int kernels;
 } ts_stats;
 TS_API ts_stats ts_executable_stats(const ts_executable *x);
-/* What ts_compile would plan, without the C compiler and the cache: flops, kernels, exact memory.
- */
+/* What ts_compile would plan, without the C compiler and the cache: flops, kernels,
+ * exact memory. */
 TS_API ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats *out);
 
 /* The same in detail: what each device and each layer needs, and who runs what when. Nothing is
@@ -689,8 +686,7 @@ typedef struct ts_plan_info {
 TS_API ts_status ts_plan_new(const ts_graph *g, const ts_options *opt, ts_plan_info **out);
 TS_API void ts_plan_free(ts_plan_info *p);
 
-/* --- run ---------------------------------------------------------------------------------------
- */
+/* --- run -------------------------------------------------------------------------------------- */
 
 typedef struct ts_engine ts_engine;
 /* Processes that train together, as ts_options.processes says. `sum` replaces data by the sum of
@@ -866,8 +862,7 @@ typedef struct ts_model_layer {
 TS_API ts_status ts_model_layers(const ts_model *m, const ts_model_options *o,
                                  ts_model_layer **layers, int *count);
 
-/* --- the machine and the cache -----------------------------------------------------------------
- */
+/* --- the machine and the cache ---------------------------------------------------------------- */
 
 typedef struct ts_machine_info {
     char processor[128]; /* its name, or "" */

@@ -109,8 +109,8 @@ static ts_status check_options(const ts_graph *g, const ts_options *opt)
     return ts_isa_check(isa.name);
 }
 
-/* A model's memory is a limit as if it were given; a share of the machine's is seen to by the plan.
- */
+/* A model's memory is a limit as if it were given; a share of the machine's is seen to by
+ * the plan. */
 static ts_options with_memory(const ts_options *opt)
 {
     ts_options with = opt ? *opt : (ts_options){0};

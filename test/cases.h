@@ -53,8 +53,8 @@ ts_status case_grad(ts_arena *a, const ts_graph *g, const ts_graph **out);
 void case_fill(const op_case *c, const ts_value *v, void *data);
 /* Fills and runs g, forward or with gradients, on the reference executor; ts_ref_free(r). */
 ts_status case_run(const op_case *c, const ts_graph *g, ts_ref **r);
-/* The first element of `got` that differs from the reference's v by more than rounding, -1: none.
- */
+/* The first element of `got` that differs from the reference's v by more than rounding,
+ * -1: none. */
 int64_t case_difference(const ts_graph *g, ts_ref *r, const ts_value *v, const void *got);
 
 #endif

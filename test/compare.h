@@ -3,9 +3,11 @@
  * own.
  *
  * What a run is fed follows from the inputs' names, so that a graph needs no data beside it:
- *   x...     floats in -1..1
- *   k...     whole numbers in -3..3 (0..3 for u8, 0..1 for bool): comparisons of them never tie by
- * rounding n<N>...  indices in 0..N-1
+ *
+ *   x...      floats in -1..1
+ *   k...      whole numbers in -3..3 (0..3 for u8, 0..1 for bool): comparisons of them never tie by
+ *             rounding
+ *   n<N>...   indices in 0..N-1
  */
 #ifndef TS_TEST_COMPARE_H
 #define TS_TEST_COMPARE_H
@@ -14,8 +16,8 @@
 #include <math.h>
 
 /* How far generated code may be from the reference, relative to the largest element of a tensor:
- * a few roundings of the coarsest dtype involved, times what a graph of some depth makes of them.
- */
+ * a few roundings of the coarsest dtype involved, times what a graph of some depth makes
+ * of them. */
 static inline double tolerance_of(ts_dtype coarsest)
 {
     return coarsest == TS_BF16  ? 5e-2

@@ -2,7 +2,8 @@
  *
  *   DIR/NAME.h, NAME.c   the net, weights inside
  *   DIR/main.c           an example that runs a sample: of the dataset it was trained on when that
- * is DIR/expected.txt     at hand, else made-up numbers; and what it must print
+ *                        is at hand, else made-up numbers
+ *   DIR/expected.txt     what it must print
  *
  * All files are written under other names first and renamed when all are there. A file that is
  * there and is not ours is left alone unless --force says otherwise.

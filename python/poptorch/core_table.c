@@ -4,8 +4,8 @@
  *
  *   plain    a row is copied
  *   pixels   a row of bytes [pixels][channels] becomes floats [channels][pixels]; `value` says
- * which float each of the 256 bytes of a channel is. An image's ToTensor and Normalize come to just
- * that.
+ *            which float each of the 256 bytes of a channel is. An image's ToTensor and Normalize
+ *            come to just that.
  *
  * The memory is the caller's, who keeps it alive for as long as the table.
  */

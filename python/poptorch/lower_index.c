@@ -384,8 +384,8 @@ ts_value *lower_index_copy(ts_call *c)
                          lower_as(c, 3, c->dtype), lower_dim(c, 1, ts_rank(x)));
 }
 
-/* x[mask] = value: a mask of bools over some dims; the value may not depend on how many are true.
- */
+/* x[mask] = value: a mask of bools over some dims; the value may not depend on how many
+ * are true. */
 static ts_value *masked_put(ts_call *c, ts_value *mask, int first)
 {
     ts_value *x = lower_as(c, 0, c->dtype), *v = lower_as(c, 2, c->dtype);
@@ -495,8 +495,8 @@ static ts_value *bag_of(ts_call *c, ts_value *offsets, int64_t n, int64_t bags)
     return ts_add_scalar(ts_sum(j, 1, &last, false), -1);
 }
 
-/* _embedding_bag(w, at, offsets, scale_grad_by_freq, mode, sparse, weights, include_last, padding)
- */
+/* _embedding_bag(w, at, offsets, scale_grad_by_freq, mode, sparse, weights, include_last,
+ * padding) */
 ts_value *lower_embedding_bag(ts_call *c)
 {
     ts_value *w = lower_tensor(c, 0), *at = lower_tensor(c, 1), *offsets = lower_tensor(c, 2),

@@ -201,8 +201,8 @@ ts_value *lower_bucketize(ts_call *c)
     return count_below(lower_tensor(c, 1), with_last(lower_tensor(c, 0)), lower_flag(c, 3));
 }
 
-/* searchsorted(rows, x, out_int32, right, side, sorter): rows [n] for all x, or [.., n] for [.., m]
- */
+/* searchsorted(rows, x, out_int32, right, side, sorter): rows [n] for all x, or [.., n] for
+ * [.., m] */
 ts_value *lower_searchsorted(ts_call *c)
 {
     ts_value *rows = lower_tensor(c, 0), *x = lower_tensor(c, 1);

@@ -97,8 +97,8 @@ ts_value *lower_xlogy(ts_call *c)
     return ts_where(ts_eq(x, zero), zero, ts_mul(x, y));
 }
 
-/* A tensor, or a number that keeps a float tensor's dtype and makes floats of integers if it must.
- */
+/* A tensor, or a number that keeps a float tensor's dtype and makes floats of integers if
+ * it must. */
 static ts_value *compared(ts_call *c, int i, ts_value *other)
 {
     ts_value *v = lower_tensor(c, i);

@@ -51,8 +51,8 @@ int ts_idx_files(const char *folder, ts_split split); /* how many of the two it 
 ts_status ts_idx_open(const char *folder, ts_split split, int64_t limit, int classes,
                       ts_dataset **out);
 
-/* image.c: one image. Pixels are as files have them: row by row, the channels of a pixel together.
- */
+/* image.c: one image. Pixels are as files have them: row by row, the channels of a pixel
+ * together. */
 typedef struct ts_image {
     int width, height, channels; /* channels: 1 or 3 */
     uint8_t *pixels;             /* free() them */

@@ -12,8 +12,8 @@ enum { MOST_PRINTED = 64 }; /* numbers of an output */
 
 /* --- the sample --- */
 
-/* Element i of a made-up input; main.c has the same formula. Integers may be indices, and 0 is one.
- */
+/* Element i of a made-up input; main.c has the same formula. Integers may be indices, and 0
+ * is one. */
 static double made_up(ts_dtype t, int64_t i)
 {
     return ts_dtype_is_float(t) ? (double)((float)(i % 101 * 37 % 101) / 50.0f - 1.0f) : 0;

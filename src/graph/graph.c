@@ -232,8 +232,8 @@ static const char *kind_name(char kind)
                          : "nothing";
 }
 
-/* Integers stay where sums and small products of them cannot overflow; a list fits a tensor's rank.
- */
+/* Integers stay where sums and small products of them cannot overflow; a list fits a
+ * tensor's rank. */
 static ts_status check_value(const ts_node *n, const ts_attr *x)
 {
     const int64_t *l = x->kind == 'l' ? x->l : &x->i;

@@ -349,8 +349,8 @@ static bool touches_wide(const ts_node *n)
     return false;
 }
 
-/* A byte or bool is an int32_t here; arithmetic that leaves its range wraps as it would in memory.
- */
+/* A byte or bool is an int32_t here; arithmetic that leaves its range wraps as it would
+ * in memory. */
 static const char *wrapped(ts_emit *e, const ts_value *v, const char *name)
 {
     const ts_op *op = v->node->op;

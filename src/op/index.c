@@ -1,13 +1,15 @@
 /* index.c - reading and adding where an integer tensor says.
  *
- *   gather(x, i) dim         y[a,j,b] = x[a, i[a,j,b], b]             torch.gather
- *   scatter_add(i, s) dim    y[a,k,b] = sum of s[a,j,b] with i[a,j,b] == k; `size` is y's size in
- * dim index_select(x, i) dim   y[a,J,b] = x[a, i[J], b], J as many dims as i has (embedding: dim 0)
+ *   gather(x, i) dim         y[a,j,b] = x[a, i[a,j,b], b]
+ *   scatter_add(i, s) dim    y[a,k,b] = sum of s[a,j,b] with i[a,j,b] == k
+ *   index_select(x, i) dim   y[a,J,b] = x[a, i[J], b]
  *   index_add(i, s) dim      y[a,k,b] = sum of s[a,J,b] with i[J] == k
  *
  *   run_starts(i) size       y[k] = how many of i, which is sorted, are less than k
  *   run_add(r, s, p) dim     y[a,k,b] = sum of s[a,p[j],b] for j from r[k] to r[k + 1]
- * (pass/runs.c)
+ *
+ * `size` is y's size in dim. J stands for as many dims as i has; an embedding selects in dim 0.
+ * Adds become the last two in pass/runs.c.
  *
  * Each pair of the first four is one another's gradient. An index outside reads NaN (0 for
  * integers) and adds nothing: a wrong label must show, not crash. The adds are gathers too (every

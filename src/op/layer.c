@@ -99,8 +99,8 @@ static ts_value *cut(ts_value *y, int spatial, const int64_t *from, const int64_
     return y ? ts_pad(y, y->type.rank, lo, hi, 0) : NULL;
 }
 
-/* weight [in, out/groups, k]; size (i-1)*stride - 2*padding + dilation*(k-1) + output_padding + 1
- */
+/* weight [in, out/groups, k];
+ * size (i-1)*stride - 2*padding + dilation*(k-1) + output_padding + 1 */
 ts_status ts_expand_conv_transpose(ts_graph *g, const ts_node *n, ts_value *const *in,
                                    ts_value **out)
 {

@@ -218,8 +218,8 @@ ts_status ts_expand_smooth_l1_loss(ts_graph *g, const ts_node *n, ts_value *cons
 
 /* -(t log x + (1-t) log(1-x)), the logs not below -100. A saturated x (0 or 1) would give 0 * inf
  * going back, so the gradient by x is PyTorch's (x - t) / max(x (1-x), 1e-12), written as the slope
- * of a line through the value: l + (x - x') slope with x' = x. In f16 the slope must stay finite.
- */
+ * of a line through the value: l + (x - x') slope with x' = x. In f16 the slope must
+ * stay finite. */
 ts_status ts_expand_bce(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
     ts_value *x, *fixed, *t, *one, *floor, *p, *q, *l, *slope;

@@ -1,13 +1,16 @@
 /* ops.h - every op, one row. Included several times with different POINT, OP and MACRO.
  *
- * POINT: a formula over x, y, z, written once: compiled it is the reference, as text it is the
- *        generated code. The capital names (SEL, EXP, ...) are macros with a scalar and a vector
- *        meaning. res: s the inputs' dtype, e that and never rounded, f that and floats only, i
- * that and integers only, b bool. grad: the gradient rule, `none` for no gradient. OP:    flags,
- * then the names of its rules; `none` where it has none. MACRO: a composition; only says how to
- * expand. CONTROL: a composition of sub-graphs; has as many outputs as the first of them. ATTRS:
- * the attributes an OP or MACRO takes and their kinds, as ts_apply writes them: i integer, f
- * number, s text, l list of integers. A POINT has none.
+ *   POINT     a formula over x, y, z, written once: compiled it is the reference, as text it is the
+ *             generated code. The capital names (SEL, EXP, ...) are macros with a scalar and a
+ *             vector meaning.
+ *             res: s the inputs' dtype, e that and never rounded, f that and floats only,
+ *                  i that and integers only, b bool
+ *             grad: the gradient rule, `none` for no gradient
+ *   OP        flags, then the names of its rules; `none` where it has none
+ *   MACRO     a composition; only says how to expand
+ *   CONTROL   a composition of sub-graphs; has as many outputs as the first of them
+ *   ATTRS     the attributes an OP or MACRO takes and their kinds, as ts_apply writes them:
+ *             i integer, f number, s text, l list of integers. A POINT has none.
  *
  * `in` is the number of inputs; -2 means 2 or more.
  */

@@ -303,8 +303,8 @@ static const char *tap_body(ts_emit *e, void *arg)
     return ts_emit_at(e, t->v, t->x);
 }
 
-/* The element under a tap of the window at `at`, `other` where it is outside; NULL: it always is.
- */
+/* The element under a tap of the window at `at`, `other` where it is outside; NULL: it
+ * always is. */
 static const char *tap(ts_emit *e, const ts_node *n, const pool *p, const ts_ix *const *at,
                        const tap_ix *k, double other)
 {

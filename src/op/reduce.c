@@ -1,9 +1,12 @@
 /* reduce.c - sum, amax, amin, prod over any dims; argmax and argmin over one.
  *
  * In the generated code the terms are added in row-major order of the reduced dims, in one of two
- * ways: lanes are outputs:     one accumulator a lane                        (batch or channels in
- * the lanes) lanes are summed:      4 vector accumulators, then across the lanes  (the reduced dim
- * lies innermost) Both orders depend on the shape only.
+ * ways:
+ *
+ *   lanes are outputs   one accumulator a lane (batch or channels in the lanes)
+ *   lanes are summed    4 vector accumulators, then across the lanes (the innermost dim is reduced)
+ *
+ * Both orders depend on the shape only.
  */
 #include "op/emit.h"
 #include "op/op.h"

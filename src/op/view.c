@@ -53,8 +53,8 @@ const char *ts_emit_reshape(ts_emit *e, const ts_node *n, int out, const ts_ix *
 
     (void)out;
     /* Group dims from the right so that both sides of a group have the same size: a dim that is in
-     * both shapes stays itself, and only what was really merged or split goes through a flat index.
-     */
+     * both shapes stays itself, and only what was really merged or split goes through a
+     * flat index. */
     while (i > 0 || j > 0) {
         int64_t p = 1, q = 1;
         int i0 = i, j0 = j;

@@ -1,9 +1,10 @@
 /* winograd.c - the two ops that fast convolution is made of (Winograd 1980; Lavin and Gray 2016).
  *
- *   windows(x)   [N,C,H,W] -> [kh,kw,N,th,tw,C]   overlapping tiles: y[a,b,n,i,j,c] =
- * x[n,c,i*sh+a-ph, j*sw+b-pw], 0 outside. Attributes kernel, stride, padding, count (th, tw) mix(x,
- * m)    y[..,i,..] = sum over l of m[i,l] x[..,l,..] along `dim`, m a matrix; a constant one is
- * written out term by term, zeros and ones known
+ *   windows(x)   [N,C,H,W] -> [kh,kw,N,th,tw,C], overlapping tiles:
+ *                y[a,b,n,i,j,c] = x[n,c,i*sh+a-ph,j*sw+b-pw], 0 outside.
+ *                Attributes kernel, stride, padding, count (th, tw)
+ *   mix(x, m)    y[..,i,..] = sum over l of m[i,l] x[..,l,..] along `dim`, m a matrix; a constant
+ *                one is written out term by term, zeros and ones known
  */
 #include "op/emit.h"
 #include "op/op.h"

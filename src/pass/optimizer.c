@@ -678,8 +678,8 @@ static num gradient(context *c, const param *p, ts_value *from)
     return g;
 }
 
-/* Multiplies every gradient with max / max(norm, max), the norm being that of all of them together.
- */
+/* Multiplies every gradient with max / max(norm, max), the norm being that of all of them
+ * together. */
 static void clip_norm(context *c, param *p, int n)
 {
     ts_dtype math = TS_F32;

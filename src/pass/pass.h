@@ -76,8 +76,8 @@ ts_value *ts_scaling_build(ts_graph *g, const ts_scaling *s);
 
 /* replica.c: states that groups of replicas have values of their own of */
 ts_status ts_replica_groups_check(const ts_graph *g, const ts_options *opt);
-/* That of a parameter, or of the one that a state of the optimiser belongs to; NULL: all share it.
- */
+/* That of a parameter, or of the one that a state of the optimiser belongs to; NULL: all
+ * share it. */
 const ts_replica_group *ts_replica_group_of(const ts_options *opt, const char *state,
                                             bool optimizer);
 int ts_replica_group_size(const ts_options *opt, const ts_replica_group *q); /* NULL: all */

@@ -73,8 +73,8 @@ static bool turned(const ts_value *v)
     return v->kind == TS_VALUE_NODE && v->node->op == TS_OP(permute);
 }
 
-/* The partial products are written and read once; that must be little beside reading the weights.
- */
+/* The partial products are written and read once; that must be little beside reading the
+ * weights. */
 static bool splits_product(const ts_node *n)
 {
     const ts_type *x, *y;

@@ -5,8 +5,8 @@
  *     %3 = conv %x, %w                %4 = mix(mix(windows %x))     B^T d B     [6,6,tiles,C]
  *                                     %5 = mix(mix %w)              G g G^T     [6,6,C,O]
  *                                     %6 = matmul %4, %5                        [36,tiles,O]
- *                                     %3 = mix(mix %6)              A^T m A     [4,4,tiles,O], laid
- * back as an image
+ *                                     %3 = mix(mix %6)              A^T m A     [4,4,tiles,O]
+ *                                          laid back as an image
  *
  * The gradient of the input is the same with the kernel turned and transposed. The gradient of the
  * weight is G^T (V^T A dy A^T) G, V being the transformed input, which is made once for both.

@@ -3,8 +3,7 @@
  *
  *   out of memory: device 1 needs 12.4 MB and has 8 MB
  *     hint the largest are fc1.weight (4 MB), its exp_avg (4 MB), ...; offload the optimiser's
- * state
- *          (-8 MB) or ...
+ *          state (-8 MB) or ...
  */
 #include "plan/plan.h"
 #include <unistd.h>

@@ -11,11 +11,12 @@
  * leaves  every value stored or inlined; a stored value belongs to exactly one kernel
  *
  * 1. What must be stored: outputs, next values of states, checkpoints, what is read more than once
- * in a way that recomputing would cost (operands of contractions, of windows that overlap,
- * broadcast results), and anchors.
+ *    in a way that recomputing would cost (operands of contractions, of windows that overlap,
+ *    broadcast results), and anchors.
  * 2. A kernel for every stored value, in topological order.
  * 3. A kernel whose values all lie at the same places as another's roots joins it: an epilogue.
- * What nobody outside needs is then not stored any more. Greedy, from the first kernel to the last.
+ *    What nobody outside needs is then not stored any more. Greedy, from the first kernel to the
+ *    last.
  */
 #include "plan/plan.h"
 

@@ -1,7 +1,8 @@
 /* memory.c - an offset for every stored value, and where threads must wait for each other.
  *
- *   block of a device:  [ states, always live | values, sharing memory when their lives do not
- * overlap ]
+ *   block of a device:  [ states | values ]
+ *                         |        sharing memory when their lives do not overlap
+ *                         always live
  *
  * Largest first, each at the lowest offset that no value alive at the same time occupies (greedy by
  * size; Pisarchyk and Lee 2020 found it within a few percent of optimal). A value lives from the

@@ -445,8 +445,8 @@ typedef struct watcher {
 
 /* A shell that removes the folder when this process ends without a word, by Ctrl-C or however it
  * is killed. A signal for all of us must not end it too, nor a terminal's before its trap is set:
- * it is in a group of its own. A compiler that outlives us may write once more while it is removed.
- */
+ * it is in a group of its own. A compiler that outlives us may write once more while it is
+ * removed. */
 static watcher watch(char *folder)
 {
     static char script[] =

@@ -517,8 +517,8 @@ static double footprint(const writer *w, int o, int whole)
 /* The innermost axis q walks all that it reads of one operand for each piece of the axes around it
  * that do not move in that operand. When that is too much for a core's cache, this many of those
  * pieces go together for each block of q; 0 when they need not. (The rows of a picture or a text go
- * together, and the weights are read once for all of them.) *first is the outermost of those axes.
- */
+ * together, and the weights are read once for all of them.) *first is the outermost of
+ * those axes. */
 static int64_t group_size(const writer *w, const int *axes, const int64_t *counts, int n,
                           int *first)
 {

@@ -31,8 +31,8 @@ typedef struct ts_nest {
 } ts_nest;
 
 /* tile.c */
-/* Finds where the operands lie and chooses lanes and tile; false when this template is not for it.
- */
+/* Finds where the operands lie and chooses lanes and tile; false when this template is not
+ * for it. */
 bool ts_nest_choose(ts_nest *x);
 /* Does padding bound this axis? */
 bool ts_nest_bounded(const ts_nest *x, int axis);

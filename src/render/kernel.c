@@ -3,9 +3,9 @@
  *
  *   static void k3(const ctx *c, int64_t lo, int64_t hi)
  *   {
- *       for (int64_t i = lo; i < hi; i++) {            the outer dims, flattened; cut among the
- * threads for (int64_t x = 0; x < 24; x += 8) {      the innermost dim, a vector at a time const
- * f32x8 t1 = *(const f32x8u *)(v12 + 26 * i + x);
+ *       for (int64_t i = lo; i < hi; i++) {            the outer dims, cut among the threads
+ *           for (int64_t x = 0; x < 24; x += 8) {      the innermost dim, a vector at a time
+ *               const f32x8 t1 = *(const f32x8u *)(v12 + 26 * i + x);
  *               ...
  *           }
  *           for (int64_t x = 24; x < 26; x++) { ... }  what is left
@@ -93,8 +93,8 @@ static bool vector_ok(const ts_kernel *k)
     return !(k->copy && wide(k->copy->type.dtype));
 }
 
-/* A reduction whose innermost dim is summed works across the lanes by itself, one output at a time.
- */
+/* A reduction whose innermost dim is summed works across the lanes by itself, one output at
+ * a time. */
 static bool reduces_across(const ts_kernel *k)
 {
     int dim;

@@ -464,8 +464,8 @@ static const char scalar_f64[] = "#define T double\n"
                                  "#define REMAINDER(x, y) ({ T q_ = (y), m_ = fmod(x, q_); m_ != 0 "
                                  "&& (m_ < 0) != (q_ < 0) ? m_ + q_ : m_; })\n";
 
-/* Integers: what has no integer meaning goes through double. Division by zero gives 0, not a trap.
- */
+/* Integers: what has no integer meaning goes through double. Division by zero gives 0, not
+ * a trap. */
 static const char scalar_int[] =
     "#define SEL(c, a, b) ((c) ? (a) : (b))\n"
     "#define CMP(c) (c)\n"

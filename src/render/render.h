@@ -26,8 +26,8 @@ typedef struct ts_isa {
 } ts_isa;
 ts_status ts_isa_find(const char *name, ts_isa *out); /* NULL: this machine */
 
-/* A line before each kernel and before the table: where build.c may cut a long source into units.
- */
+/* A line before each kernel and before the table: where build.c may cut a long source
+ * into units. */
 #define TS_UNIT "/* unit */\n"
 typedef struct ts_source {
     char *text; /* in the arena */

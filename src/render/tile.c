@@ -391,8 +391,8 @@ static bool tileable(const ts_nest *x, int i)
     return i < x->s.nout && (i == x->lane ? lane_blocks(x) > 1 : x->s.extent[i] > 1);
 }
 
-/* Of equal choices the later axes: a tile along a row of a picture leaves the rows to the threads.
- */
+/* Of equal choices the later axes: a tile along a row of a picture leaves the rows to the
+ * threads. */
 static void try_lane(ts_nest *x, ts_nest *best)
 {
     int n = x->s.nout;

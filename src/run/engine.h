@@ -62,8 +62,8 @@ static inline uint64_t ts_engine_step(const ts_engine *e, int m, int replica)
            (uint64_t)(rank * e->exe->replicas + replica);
 }
 
-/* The step of the update after micro-batch m: the same for all replicas, whose weights are equal.
- */
+/* The step of the update after micro-batch m: the same for all replicas, whose weights
+ * are equal. */
 static inline uint64_t ts_engine_update_step(const ts_engine *e, int m)
 {
     return e->step + (uint64_t)m * ts_engine_stride(e);

@@ -2,8 +2,8 @@
 #include "run/run.h"
 #include <math.h>
 
-/* FNV-1a: a stream number from a name, so that adding a layer does not change the others' weights.
- */
+/* FNV-1a: a stream number from a name, so that adding a layer does not change the others'
+ * weights. */
 static uint64_t stream_of(const char *name)
 {
     uint64_t h = 0xcbf29ce484222325u;

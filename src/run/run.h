@@ -31,8 +31,8 @@ void ts_pace_done(ts_pace *p, int count, double seconds);
 /* engine.c */
 ts_status ts_engine_executable(const ts_engine *e, const ts_executable **out); /* not of NULL */
 
-/* What an executable was made from, by name: the cache finds it by `hash` and can say what changed.
- */
+/* What an executable was made from, by name: the cache finds it by `hash` and can say what
+ * changed. */
 typedef struct ts_key {
     const char *(*entries)[2]; /* name, value */
     int nentries;

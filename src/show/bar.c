@@ -306,8 +306,8 @@ void ts_bar_print(const char *line)
     pthread_mutex_unlock(&lock);
 }
 
-/* A bar that stays is written for the last time on the first line, and the others start below it.
- */
+/* A bar that stays is written for the last time on the first line, and the others start
+ * below it. */
 static void take_off(ts_bar *b)
 {
     int at = position(b), last = nopen - 1;

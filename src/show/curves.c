@@ -16,8 +16,8 @@
 
 enum { WIDTH = 640, HEIGHT = 360, MAX_TICKS = 24, PIECES = 2000, FEW = 40 };
 
-/* Okabe and Ito's colours, which no colour blindness confuses, without the yellow: it is too light.
- */
+/* Okabe and Ito's colours, which no colour blindness confuses, without the yellow: it is
+ * too light. */
 static const uint32_t colours[] = {0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7,
                                    0xe69f00, 0x56b4e9, 0x000000};
 

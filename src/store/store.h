@@ -64,8 +64,8 @@ ts_status ts_object_make_text(int kind, const char *s, size_t len, ts_object **o
 ts_status ts_object_set_tensor(ts_object *o, const ts_array *a, ts_blob *blob); /* in place */
 ts_status ts_object_put(ts_object *dict, ts_object *key, ts_object *child);     /* takes both */
 void ts_object_clear(ts_object *o); /* a container loses its items */
-/* Is it what a reader may hand out: nested and spread within limits, no cycle, no kind of our own?
- */
+/* Is it what a reader may hand out: nested and spread within limits, no cycle, no kind of
+ * our own? */
 ts_status ts_object_survey(ts_object *o);
 ts_status ts_object_too_many(void); /* the error of a tree of more than TS_STORE_VALUES */
 const char *ts_object_words(const ts_object *o, char *buf, size_t size); /* a key, for a message */

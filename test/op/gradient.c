@@ -28,8 +28,8 @@ static const ts_value *grad_output(const ts_graph *g, const char *param)
     return NULL;
 }
 
-/* Compares d loss / d x; a missing gradient counts as zero. Returns the number of wrong elements.
- */
+/* Compares d loss / d x; a missing gradient counts as zero. Returns the number of wrong
+ * elements. */
 static int check_input(const op_case *c, ts_ref *forward, const ts_graph *fg, ts_ref *backward,
                        const ts_graph *bg, const ts_value *x)
 {

@@ -128,8 +128,8 @@ static ts_status row_major(void *arg, int id, const void *const *in, void *const
     return TS_OK;
 }
 
-/* Activations with the batch in the lanes and weights with channels last reach the host row-major.
- */
+/* Activations with the batch in the lanes and weights with channels last reach the host
+ * row-major. */
 static void layouts(void **state)
 {
     static float x[B * C * (S + 2) * (S + 2)], y[B * C * S * S];

@@ -227,8 +227,8 @@ static void which_compiler(void **state)
     ts_arena_free(a);
 }
 
-/* Many kernels of some 20 KB each, then a table that sums them. `bad` is one that does not compile.
- */
+/* Many kernels of some 20 KB each, then a table that sums them. `bad` is one that does not
+ * compile. */
 static char *long_source(int kernels, int bad)
 {
     ts_text t = {0};

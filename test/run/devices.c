@@ -22,8 +22,8 @@ typedef struct results {
 
 static const char *const blocks[] = {"B1", "B2", "B3", "B4"};
 
-/* Down and up again, with skips over one and over two stages, and batch norm's running statistics.
- */
+/* Down and up again, with skips over one and over two stages, and batch norm's running
+ * statistics. */
 static ts_graph *unet(int64_t batch)
 {
     ts_graph *g = ts_graph_new("unet");

@@ -315,8 +315,8 @@ static void nested_bars_that_stay(void **state)
     assert_int_equal(term.row, 3);
 }
 
-/* Ctrl-C: the terminal echoes it behind the bar, and the bars are closed, outermost first or last.
- */
+/* Ctrl-C: the terminal echoes it behind the bar, and the bars are closed, outermost first
+ * or last. */
 static void interrupted(void **state)
 {
     (void)state;

@@ -208,8 +208,8 @@ static void aligned_data(void **state)
 
 /* --- reading what is wrong -------------------------------------------------------------------- */
 
-/* A file cut short anywhere is refused; the first .npz bytes alone may still be an empty archive.
- */
+/* A file cut short anywhere is refused; the first .npz bytes alone may still be an empty
+ * archive. */
 static void check_truncated(bytes b)
 {
     for (size_t n = 0; n < b.len; n++) {

@@ -4,7 +4,7 @@
  *                                     the labels
  *   data image PATH KEY=VALUE ...     prints its shape; out=FILE takes the pixels
  *   data batches NAME KEY=VALUE ...   out=FILE takes the f32 samples of steps=N batches,
- * FILE.labels their labels
+ *                                     FILE.labels their labels
  *
  * An error is printed on stderr, as it is; the status is then 1.
  */

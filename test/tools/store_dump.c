@@ -1,7 +1,7 @@
 /* store_dump.c - a checkpoint as a Python literal, for test/python/test_store.py.
  *
- *   store_dump FILE    {'epoch': 3, 'w': Tensor('f32', [2], '0000803f00000040'), 'lr':
- * Float('0x1p-3')}
+ *   store_dump FILE    {'epoch': 3, 'w': Tensor('f32', [2], '0000803f00000040'),
+ *                       'lr': Float('0x1p-3')}
  */
 #include "tessera.h"
 #include <stdio.h>
