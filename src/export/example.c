@@ -88,7 +88,7 @@ static ts_status write_states(ts_export *x, ts_engine *e)
 
     for (int i = 0; i < g->nnodes; i++) {
         const ts_node *n = g->nodes[i];
-        if (!strcmp(n->op->name, "const") && n->layer && ts_graph_find_state(x->g, n->layer))
+        if (n->op == TS_OP(const) && n->layer && ts_graph_find_state(x->g, n->layer))
             TS_TRY(ts_engine_write(e, n->layer, n->data, ts_type_bytes(&n->out[0]->type)));
     }
     return TS_OK;

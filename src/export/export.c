@@ -333,7 +333,7 @@ static const char *state_of(const ts_export *x, const ts_value *v)
 {
     for (int i = 0; i < x->model->nnodes; i++) {
         const ts_node *n = x->model->nodes[i];
-        if (!strcmp(n->op->name, "const") && n->layer && ts_graph_find_state(x->g, n->layer) &&
+        if (n->op == TS_OP(const) && n->layer && ts_graph_find_state(x->g, n->layer) &&
             n->out[0]->type.dtype == v->type.dtype &&
             ts_type_count(&n->out[0]->type) == ts_type_count(&v->type) &&
             !memcmp(n->data, v->node->data, ts_type_bytes(&v->type)))

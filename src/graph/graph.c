@@ -432,7 +432,7 @@ void ts_value_mark(ts_value *v, bool checkpoint)
     if (!v || !checkpoint)
         return;
     while (v->kind == TS_VALUE_NODE && v->node->op->flags & TS_VIEW &&
-           strcmp(v->node->op->name, "pad") && strcmp(v->node->op->name, "concat"))
+           !(v->node->op->flags & TS_PATCH))
         v = v->node->in[0];
     v->checkpoint = v->kind == TS_VALUE_NODE && !(v->node->op->flags & TS_SOURCE);
 }

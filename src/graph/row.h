@@ -29,21 +29,38 @@ typedef struct ts_eval_ctx {
     void *engine;
 } ts_eval_ctx;
 
+/* What passes, plan and renderer ask an op; none of them knows ops by name where a property will do. */
 enum {
-    TS_POINT = 1,    /* element i of the output needs element i of the inputs (broadcast)        */
-    TS_VIEW = 2,     /* moves elements, computes nothing                                        */
-    TS_REDUCE = 4,   /* folds dims                                                              */
-    TS_CONTRACT = 8, /* sums products: matmul, convolution                                      */
-    TS_WINDOW = 16,  /* each output reads a window of elements                                  */
-    TS_RANDOM = 32,  /* never merged with an equal node                                         */
-    TS_COMPOSITE = 64, /* expanded before autodiff                                                */
-    TS_NODIFF = 128,   /* no gradient goes through, and that is right (comparison, argmax, round) */
-    TS_SOURCE = 256,   /* no inputs: constants                                                    */
-    TS_CONTROL = 512,  /* has sub-graphs                                                          */
-    TS_INDEX = 1024,   /* reads where another input says                                          */
-    TS_HOST = 2048,    /* calls the host: done once, in the order of the nodes, on plain memory   */
-    TS_ROWS = 8192,    /* emit writes a whole row, along `dim`; a kernel of its own               */
-    TS_EXACT = 4096,   /* every result is a number of its dtype already: nothing to round         */
+    TS_POINT = 1 << 0,  /* element i of the output needs element i of the inputs (broadcast)      */
+    TS_VIEW = 1 << 1,   /* moves elements, computes nothing                                       */
+    TS_REDUCE = 1 << 2, /* folds dims                                                             */
+    TS_CONTRACT =
+        1 << 3,         /* sums products: matmul, convolution                                     */
+    TS_WINDOW = 1 << 4, /* each output reads a window of elements                                 */
+    TS_RANDOM = 1 << 5, /* never merged with an equal node                                        */
+    TS_COMPOSITE =
+        1 << 6,         /* expanded before autodiff                                              */
+    TS_NODIFF = 1 << 7, /* no gradient goes through, and that is right (comparison, argmax)       */
+    TS_SOURCE = 1 << 8, /* no inputs: constants                                                   */
+    TS_CONTROL =
+        1 << 9,         /* has sub-graphs                                                         */
+    TS_INDEX = 1 << 10, /* reads where another input says                                         */
+    TS_HOST = 1 << 11,  /* calls the host: done once, in the order of the nodes, on plain memory  */
+    TS_EXACT = 1 << 12, /* every result is a number of its dtype already: nothing to round        */
+    TS_ROWS = 1 << 13,  /* emit writes a whole row, along `dim`; a kernel of its own              */
+    TS_DATA = 1 << 14,  /* carries its elements with it: const                                    */
+    TS_PATCH = 1 << 15, /* a view with elements of its own, or of several inputs: costs a branch  */
+    TS_PICK = 1 << 16,  /* every result is an element of an input, chosen by another              */
+    TS_ADDS = 1 << 17,  /* adds up what an index sends to the same place                          */
+    TS_COVERED =
+        1 << 18,        /* each output asks which windows of a stride cover it: pooling, backward */
+    TS_CONV = 1 << 19,  /* a convolution, or the gradient of one                                  */
+    TS_TILED = 1 << 20, /* a step of Winograd's method: one op for the user                       */
+    TS_COMMUTES =
+        1
+        << 21, /* x op y is y op x, to the bit; not maximum, which of +0 and -0 returns the second */
+    TS_ORDERS =
+        1 << 22, /* compares: a NaN has no answer                                          */
 };
 
 struct ts_op {

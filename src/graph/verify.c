@@ -173,7 +173,7 @@ static bool reads_no_later_phase(checker *c, const ts_node *n)
 static bool only_const_has_data(checker *c, const ts_node *n)
 {
     (void)c;
-    return (n->data != NULL) == !strcmp(n->op->name, "const");
+    return (n->data != NULL) == !!(n->op->flags & TS_DATA);
 }
 
 static bool only_control_has_subs(checker *c, const ts_node *n)

@@ -86,7 +86,7 @@ void ts_freeze(ts_value *param)
  * changes. */
 static ts_value *computed(ts_value *v)
 {
-    return v->kind == TS_VALUE_NODE && strcmp(v->node->op->name, "const") ? v : ts_point1("nop", v);
+    return v->kind == TS_VALUE_NODE && v->node->op != TS_OP(const) ? v : ts_point1("nop", v);
 }
 
 void ts_assign(ts_value *buffer, ts_value *next)

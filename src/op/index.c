@@ -403,7 +403,7 @@ static const char *add_body(ts_emit *e, void *arg)
 {
     const read_arg *r = arg;
     const ts_value *index = r->n->in[0], *src = r->n->in[1];
-    bool scatter = !strcmp(r->n->op->name, "scatter_add");
+    bool scatter = r->n->op == TS_OP(scatter_add);
     int dim = dim_of(r->n, r->n->out[0]->type.rank), irank = index->type.rank, marks[TS_MAX_RANK],
         depth = 0, mark;
     const ts_ix *i[TS_MAX_RANK], *s[TS_MAX_RANK];

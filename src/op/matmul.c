@@ -189,7 +189,7 @@ double ts_node_flops(const ts_node *n)
         return 0;
     if (n->op->flags & TS_REDUCE)
         return (double)ts_type_count(&n->in[0]->type);
-    if (!strcmp(n->op->name, "argsort")) /* a round for each byte of an element */
+    if (n->op == TS_OP(argsort)) /* a round for each byte of an element */
         return 32 * (double)ts_type_count(&n->in[0]->type);
     return (double)ts_type_count(&n->out[0]->type);
 }

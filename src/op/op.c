@@ -112,17 +112,31 @@ static double shift_right(double x, double y)
 #undef OP
 #undef MACRO
 
-#define s_ 's'
-#define e_ 'e'
-#define f_ 'f'
-#define b_ 'b'
-#define i_ 'i'
-static const ts_op table[] = {
+#define s_  's'
+#define e_  'e'
+#define f_  'f'
+#define b_  'b'
+#define i_  'i'
+#define sc_ 's'
+#define bc_ 'b'
+#define bo_ 'b'
+#define ep_ 'e'
+/* what the second letter adds */
+#define s_flags  0
+#define e_flags  TS_EXACT
+#define f_flags  0
+#define b_flags  0
+#define i_flags  0
+#define sc_flags TS_COMMUTES
+#define bc_flags TS_COMMUTES
+#define bo_flags TS_ORDERS
+#define ep_flags (TS_EXACT | TS_PICK)
+const ts_op ts_ops[] = {
 #define POINT(op, ins, res, gradient, ...)                                                         \
     {.name = #op,                                                                                  \
      .nin = ins,                                                                                   \
      .nout = 1,                                                                                    \
-     .flags = TS_POINT | (res##_ == 'e' ? TS_EXACT : 0),                                           \
+     .flags = TS_POINT | res##_flags,                                                              \
      .infer = ts_infer_point,                                                                      \
      .grad = ts_grad_##gradient,                                                                   \
      .eval = ts_eval_point,                                                                        \
@@ -165,14 +179,14 @@ static const ts_op table[] = {
 
 const ts_op *ts_op_at(int i)
 {
-    return i >= 0 && i < TS_COUNT(table) ? &table[i] : NULL;
+    return i >= 0 && i < TS_COUNT(ts_ops) ? &ts_ops[i] : NULL;
 }
 
 const ts_op *ts_op_find(const char *name)
 {
-    for (int i = 0; i < TS_COUNT(table); i++)
-        if (!strcmp(table[i].name, name))
-            return &table[i];
+    for (int i = 0; i < TS_COUNT(ts_ops); i++)
+        if (!strcmp(ts_ops[i].name, name))
+            return &ts_ops[i];
     return NULL;
 }
 

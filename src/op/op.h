@@ -10,8 +10,19 @@
 const ts_op *ts_op_find(const char *name); /* NULL when there is none */
 const ts_op *ts_op_at(int i);              /* the i-th row, NULL past the last */
 double ts_node_flops(const ts_node *n);
-/* The row itself: TS_OP(relu) */
-#define TS_OP(name) ts_op_find(#name)
+/* The row itself: TS_OP(relu). A name that is no op does not compile. */
+#define TS_OP(name) (&ts_ops[TS_ID_##name])
+extern const ts_op ts_ops[];
+enum {
+#define POINT(name, ...)   TS_ID_##name,
+#define OP(name, ...)      TS_ID_##name,
+#define MACRO(name, ...)   TS_ID_##name,
+#define CONTROL(name, ...) TS_ID_##name,
+#include "op/ops.h"
+#undef POINT
+#undef OP
+#undef MACRO
+};
 
 /* helpers for rules; the builders of tessera.h are used as well */
 ts_value *ts_make1(const ts_op *op, ts_value *x, int nattr, const ts_attr *attr);

@@ -4,7 +4,8 @@
  *             generated code. The capital names (SEL, EXP, ...) are macros with a scalar and a
  *             vector meaning.
  *             res: s the inputs' dtype, e that and never rounded, f that and floats only,
- *                  i that and integers only, b bool
+ *                  i that and integers only, b bool; c: x and y may change places, o: orders (a
+ *        NaN has no answer), p: picks
  *             grad: the gradient rule, `none` for no gradient
  *   OP        flags, then the names of its rules; `none` where it has none
  *   MACRO     a composition; only says how to expand
@@ -57,9 +58,9 @@ POINT( bitwise_not,  1, i, none,        NOT(x) )
 POINT( detach,       1, e, none,        x )
 POINT( nop,          1, e, nop,         x )
 
-POINT( add,          2, s, add,         x + y )
+POINT( add,          2, sc,add,         x + y )
 POINT( sub,          2, s, sub,         x - y )
-POINT( mul,          2, s, mul,         x * y )
+POINT( mul,          2, sc,mul,         x * y )
 POINT( div,          2, f, div,         x / y )
 POINT( floor_divide, 2, s, none,        FLOORDIV(x, y) )
 POINT( remainder,    2, s, remainder,   REMAINDER(x, y) )
@@ -69,27 +70,27 @@ POINT( atan2,        2, f, atan2,       ATAN2(x, y) )
 POINT( zeta,         2, f, zeta,        ZETA(x, y) )
 POINT( maximum,      2, e, maximum,     SEL(x > y, x, SEL(x <= y, y, x + y)) )
 POINT( minimum,      2, e, minimum,     SEL(x < y, x, SEL(x >= y, y, x + y)) )
-POINT( eq,           2, b, none,        CMP(x == y) )
-POINT( ne,           2, b, none,        CMP(x != y) )
-POINT( lt,           2, b, none,        CMP(x < y) )
-POINT( le,           2, b, none,        CMP(x <= y) )
-POINT( gt,           2, b, none,        CMP(x > y) )
-POINT( ge,           2, b, none,        CMP(x >= y) )
-POINT( logical_and,  2, b, none,        CMP(x != 0) & CMP(y != 0) )
-POINT( logical_or,   2, b, none,        CMP(x != 0) | CMP(y != 0) )
-POINT( logical_xor,  2, b, none,        CMP(x != 0) ^ CMP(y != 0) )
+POINT( eq,           2, bc,none,        CMP(x == y) )
+POINT( ne,           2, bc,none,        CMP(x != y) )
+POINT( lt,           2, bo,none,        CMP(x < y) )
+POINT( le,           2, bo,none,        CMP(x <= y) )
+POINT( gt,           2, bo,none,        CMP(x > y) )
+POINT( ge,           2, bo,none,        CMP(x >= y) )
+POINT( logical_and,  2, bc,none,        CMP(x != 0) & CMP(y != 0) )
+POINT( logical_or,   2, bc,none,        CMP(x != 0) | CMP(y != 0) )
+POINT( logical_xor,  2, bc,none,        CMP(x != 0) ^ CMP(y != 0) )
 POINT( bitwise_and,  2, i, none,        AND(x, y) )
 POINT( bitwise_or,   2, i, none,        OR(x, y) )
 POINT( bitwise_xor,  2, i, none,        XOR(x, y) )
 POINT( bitwise_left_shift,  2, i, none, SHL(x, y) )
 POINT( bitwise_right_shift, 2, i, none, SHR(x, y) )
-POINT( where,        3, e, where,       SEL(x != 0, y, z) )
+POINT( where,        3, ep,where,       SEL(x != 0, y, z) )
 
 /*  name        in out flags                      infer       grad        eval        emit spec */
 OP( cast,           1, 1, TS_POINT,                cast,          cast,          cast,          cast,          none )
 OP( round_random,   1, 1, TS_POINT | TS_RANDOM,    round_random,  cast,          round_random,  round_random,  none )
 OP( full,           0, 1, TS_SOURCE,               full,          none,          full,          full,          none )
-OP( const,          0, 1, TS_SOURCE,               const,         none,          const,         const,         none )
+OP( const,          0, 1, TS_SOURCE | TS_DATA,     const,         none,          const,         const,         none )
 OP( iota,           0, 1, TS_SOURCE,               iota,          none,          iota,          iota,          none )
 OP( rand,           0, 1, TS_SOURCE | TS_RANDOM,   rand,          none,          rand,          rand,          none )
 
@@ -97,9 +98,9 @@ OP( reshape,        1, 1, TS_VIEW,                 reshape,       reshape,      
 OP( permute,        1, 1, TS_VIEW,                 permute,       permute,       permute,       permute,       none )
 OP( expand,         1, 1, TS_VIEW,                 expand,        expand,        expand,        expand,        none )
 OP( slice,          1, 1, TS_VIEW,                 slice,         slice,         slice,         slice,         none )
-OP( pad,            1, 1, TS_VIEW,                 pad,           pad,           pad,           pad,           none )
+OP( pad,            1, 1, TS_VIEW | TS_PATCH,      pad,           pad,           pad,           pad,           none )
 OP( flip,           1, 1, TS_VIEW,                 flip,          flip,          flip,          flip,          none )
-OP( concat,        -1, 1, TS_VIEW,                 concat,        concat,        concat,        concat,        none )
+OP( concat,        -1, 1, TS_VIEW | TS_PATCH,      concat,        concat,        concat,        concat,        none )
 
 OP( sum,            1, 1, TS_REDUCE,               reduce,        sum,           reduce,        reduce,        none )
 OP( amax,           1, 1, TS_REDUCE | TS_EXACT,    reduce,        amax,          reduce,        reduce,        none )
@@ -109,25 +110,25 @@ OP( argmax,         1, 1, TS_REDUCE | TS_NODIFF,   argreduce,     none,         
 OP( argmin,         1, 1, TS_REDUCE | TS_NODIFF,   argreduce,     none,          argreduce,     argreduce,     none )
 
 OP( matmul,         2, 1, TS_CONTRACT,             matmul,        matmul,        matmul,        contract,      matmul )
-OP( conv,           2, 1, TS_CONTRACT,             conv,          conv,          conv,          contract,      conv )
-OP( conv_input,     2, 1, TS_CONTRACT,             conv_input,    conv_input,    conv_input,    contract,      conv_input )
-OP( conv_weight,    2, 1, TS_CONTRACT,             conv_weight,   conv_weight,   conv_weight,   contract,      conv_weight )
+OP( conv,           2, 1, TS_CONTRACT | TS_CONV,   conv,          conv,          conv,          contract,      conv )
+OP( conv_input,     2, 1, TS_CONTRACT | TS_CONV,   conv_input,    conv_input,    conv_input,    contract,      conv_input )
+OP( conv_weight,    2, 1, TS_CONTRACT | TS_CONV,   conv_weight,   conv_weight,   conv_weight,   contract,      conv_weight )
 
 OP( max_pool,       1, 2, TS_WINDOW | TS_EXACT,    max_pool,      max_pool,      max_pool,      max_pool,      none )
-OP( max_pool_grad,  2, 1, TS_WINDOW,               max_pool_grad, none,          pool_grad,     pool_grad,     none )
+OP( max_pool_grad,  2, 1, TS_WINDOW | TS_COVERED,  max_pool_grad, none,          pool_grad,     pool_grad,     none )
 OP( sum_pool,       1, 1, TS_WINDOW,               sum_pool,      sum_pool,      sum_pool,      sum_pool,      none )
-OP( sum_pool_grad,  1, 1, TS_WINDOW,               sum_pool_grad, sum_pool_grad, pool_grad,     pool_grad,     none )
+OP( sum_pool_grad,  1, 1, TS_WINDOW | TS_COVERED,  sum_pool_grad, sum_pool_grad, pool_grad,     pool_grad,     none )
 
-OP( windows,        1, 1, TS_VIEW,                 windows,       none,          windows,       windows,       none )
-OP( mix,            2, 1, 0,                       mix,           mix,           mix,           mix,           none )
+OP( windows,        1, 1, TS_VIEW | TS_TILED,      windows,       none,          windows,       windows,       none )
+OP( mix,            2, 1, TS_TILED,                mix,           mix,           mix,           mix,           none )
 
-OP( gather,         2, 1, TS_INDEX | TS_EXACT,     gather,        gather,        gather,        gather,        none )
-OP( scatter_add,    2, 1, TS_INDEX,                scatter_add,   scatter_add,   scatter_add,   scatter_add,   none )
-OP( index_select,   2, 1, TS_INDEX | TS_EXACT,     index_select,  index_select,  index_select,  index_select,  none )
-OP( index_add,      2, 1, TS_INDEX,                index_add,     index_add,     index_add,     index_add,     none )
+OP( gather,         2, 1, TS_INDEX | TS_EXACT | TS_PICK, gather,        gather,        gather,        gather,        none )
+OP( scatter_add,    2, 1, TS_INDEX | TS_ADDS,      scatter_add,   scatter_add,   scatter_add,   scatter_add,   none )
+OP( index_select,   2, 1, TS_INDEX | TS_EXACT | TS_PICK, index_select,  index_select,  index_select,  index_select,  none )
+OP( index_add,      2, 1, TS_INDEX | TS_ADDS,      index_add,     index_add,     index_add,     index_add,     none )
 
 OP( run_starts,     1, 1, TS_WINDOW | TS_ROWS | TS_NODIFF | TS_EXACT, run_starts,    none,          run_starts,    run_starts,    none )
-OP( run_add,        3, 1, TS_INDEX,                run_add,       none,          run_add,       run_add,       none )
+OP( run_add,        3, 1, TS_INDEX | TS_ADDS,      run_add,       none,          run_add,       run_add,       none )
 
 OP( host_call,     -1, 0, TS_HOST,                 host_call,     host_call,     host_call,     host_call,     none )
 OP( argsort,        1, 1, TS_WINDOW | TS_ROWS | TS_NODIFF | TS_EXACT, argsort, none,     argsort,       argsort,       none )

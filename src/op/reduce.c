@@ -52,7 +52,7 @@ static ts_status infer(ts_node *n, ts_dtype t)
 ts_status ts_infer_reduce(ts_node *n)
 {
     ts_dtype t = n->in[0]->type.dtype;
-    bool adds = !strcmp(n->op->name, "sum") || !strcmp(n->op->name, "prod");
+    bool adds = n->op == TS_OP(sum) || n->op == TS_OP(prod);
 
     if (adds && !ts_dtype_is_float(t))
         t = TS_I64;
@@ -123,7 +123,7 @@ ts_status ts_eval_argreduce(const ts_node *n, const ts_eval_ctx *c, const ts_ten
     const int64_t *dims;
     int dim = ts_attr_list(n, "dims", &dims) ? ts_norm_dim(n, dims[0], in->type.rank) : -1;
     int64_t count = ts_type_count(&out->type), *where = out->data;
-    bool max = !strcmp(n->op->name, "argmax");
+    bool max = n->op == TS_OP(argmax);
     double *best = malloc(sizeof(double) * (size_t)count);
 
     (void)c;
@@ -376,7 +376,7 @@ const char *ts_emit_argreduce(ts_emit *e, const ts_node *n, int out, const ts_ix
     else
         for (int d = 0; d < t->rank; d++)
             place = ts_ix_add(e->a, ts_ix_mul(e->a, place, t->dim[d]), x[d]);
-    better = ts_arena_printf(e->a, "%s %c %s", v, strcmp(n->op->name, "argmax") ? '<' : '>', best);
+    better = ts_arena_printf(e->a, "%s %c %s", v, n->op != TS_OP(argmax) ? '<' : '>', best);
     if (ts_dtype_is_float(t->dtype))
         better = ts_arena_printf(e->a, "(%s == %s && (%s != %s || %s))", best, best, v, v, better);
     ts_emit_line(e, "if (%s < 0 || %s) {", where, better);

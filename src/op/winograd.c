@@ -144,7 +144,7 @@ ts_status ts_eval_mix(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *i
 
 static const void *constant(const ts_value *m)
 {
-    return m->kind == TS_VALUE_NODE && !strcmp(m->node->op->name, "const") ? m->node->data : NULL;
+    return m->kind == TS_VALUE_NODE && m->node->op == TS_OP(const) ? m->node->data : NULL;
 }
 
 /* Element i of the mixed dim is a constant in the kernels made for it (see kernel.c); otherwise a

@@ -58,14 +58,14 @@ static bool is_transpose(const ts_node *n)
 {
     const int64_t *dims;
 
-    return !strcmp(n->op->name, "permute") && ts_attr_list(n, "dims", &dims) == 2 && dims[0] == 1;
+    return n->op == TS_OP(permute) && ts_attr_list(n, "dims", &dims) == 2 && dims[0] == 1;
 }
 
 static ts_value *transpose_matmul(const ts_node *n, const ts_node *m, ts_value *const *map)
 {
     const ts_value *x = m->nin ? m->in[0] : NULL;
 
-    if (strcmp(m->op->name, "matmul") || !is_transpose(n) || m->in[1]->type.rank != 2)
+    if (m->op != TS_OP(matmul) || !is_transpose(n) || m->in[1]->type.rank != 2)
         return NULL;
     if (x->kind != TS_VALUE_NODE || !is_transpose(x->node) || x->node->phase != n->phase)
         return NULL;
@@ -77,7 +77,7 @@ ts_value *ts_rule_absorb(const ts_node *n, const int *uses, ts_value *const *map
 {
     const ts_node *behind = only_ours(n, uses);
 
-    if (behind && !strcmp(n->op->name, "reshape"))
+    if (behind && n->op == TS_OP(reshape))
         return drop_keepdim(n, behind, map);
-    return behind && !strcmp(n->op->name, "permute") ? transpose_matmul(n, behind, map) : NULL;
+    return behind && n->op == TS_OP(permute) ? transpose_matmul(n, behind, map) : NULL;
 }

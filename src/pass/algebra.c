@@ -57,7 +57,7 @@ static ts_value *scalar(const ts_node *n, double x)
 /* y, if input i of n is -y */
 static ts_value *negated(const ts_node *n, int i)
 {
-    const ts_node *neg = is_float(n) ? ts_rule_behind(n, i, "neg") : NULL;
+    const ts_node *neg = is_float(n) ? ts_rule_behind(n, i, TS_OP(neg)) : NULL;
 
     return neg ? neg->in[0] : NULL;
 }
@@ -91,7 +91,7 @@ static ts_value *neg_neg(const ts_node *n)
 
 static ts_value *relu_relu(const ts_node *n)
 {
-    return ts_rule_behind(n, 0, "relu") ? n->in[0] : NULL;
+    return ts_rule_behind(n, 0, TS_OP(relu)) ? n->in[0] : NULL;
 }
 
 static ts_value *same_both(const ts_node *n)
@@ -152,7 +152,7 @@ static ts_value *mul_neg(const ts_node *n)
 static ts_value *mul_mul(const ts_node *n)
 {
     for (int i = 0; i < 2; i++) {
-        const ts_node *m = is_float(n) ? ts_rule_behind(n, i, "mul") : NULL;
+        const ts_node *m = is_float(n) ? ts_rule_behind(n, i, TS_OP(mul)) : NULL;
         double c, d;
         if (!m || !ts_full_value(n->in[1 - i], &d))
             continue;
@@ -232,7 +232,7 @@ static bool holds(ts_dtype wide, ts_dtype t)
 
 static ts_value *cast_cast(const ts_node *n)
 {
-    const ts_node *inner = ts_rule_behind(n, 0, "cast");
+    const ts_node *inner = ts_rule_behind(n, 0, TS_OP(cast));
 
     if (n->in[0]->type.dtype == n->out[0]->type.dtype)
         return n->in[0];
@@ -242,17 +242,18 @@ static ts_value *cast_cast(const ts_node *n)
 }
 
 static const ts_rule rules[] = {
-    {"nop", first},         {"detach", first},      {"neg", neg_neg},  {"relu", relu_relu},
-    {"maximum", same_both}, {"minimum", same_both}, {"add", add_zero}, {"add", add_neg},
-    {"sub", sub_zero},      {"sub", sub_neg},       {"mul", mul_one},  {"mul", mul_neg},
-    {"mul", mul_mul},       {"div", div_const},     {"div", div_neg},  {"pow", pow_const},
-    {"where", where_known}, {"cast", cast_cast},
+    {TS_OP(nop), first},      {TS_OP(detach), first},      {TS_OP(neg), neg_neg},
+    {TS_OP(relu), relu_relu}, {TS_OP(maximum), same_both}, {TS_OP(minimum), same_both},
+    {TS_OP(add), add_zero},   {TS_OP(add), add_neg},       {TS_OP(sub), sub_zero},
+    {TS_OP(sub), sub_neg},    {TS_OP(mul), mul_one},       {TS_OP(mul), mul_neg},
+    {TS_OP(mul), mul_mul},    {TS_OP(div), div_const},     {TS_OP(div), div_neg},
+    {TS_OP(pow), pow_const},  {TS_OP(where), where_known}, {TS_OP(cast), cast_cast},
 };
 
 /* What is broadcast: x of expand(x), and one element of a full. */
 static ts_value *unexpanded(const ts_node *n, int i)
 {
-    const ts_node *expand = ts_rule_behind(n, i, "expand");
+    const ts_node *expand = ts_rule_behind(n, i, TS_OP(expand));
     double x;
 
     if (expand)

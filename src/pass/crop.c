@@ -32,7 +32,7 @@ static bool can(const crop *c, const ts_value *v, int d)
 
     if (v->kind != TS_VALUE_NODE || c->uses[v->id] != 1)
         return false;
-    if (!strcmp(n->op->name, "conv")) {
+    if (n->op == TS_OP(conv)) {
         int count = ts_attr_list(n, "padding", &padding);
         return d - 2 >= count || padding[d - 2] == 0;
     }
@@ -137,7 +137,7 @@ ts_status ts_pass_crop(ts_arena *a, const ts_graph *in, const ts_options *opt, c
     for (int i = 0; i < in->nnodes; i++) {
         const ts_node *n = in->nodes[i];
         ts_value *pooled;
-        if (!strcmp(n->op->name, "max_pool") || !strcmp(n->op->name, "sum_pool")) {
+        if (n->op == TS_OP(max_pool) || n->op == TS_OP(sum_pool)) {
             const ts_value *v = n->in[0];
             ts_type want = v->type;
             for (int d = 2; d < want.rank; d++)

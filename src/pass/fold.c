@@ -21,16 +21,16 @@ enum {
     MOST_READ = 1 << 16 /* elements of the operands; more is left to the program */
 };
 
-static bool is_op(const ts_value *v, const char *name)
+static bool is_op(const ts_value *v, const ts_op *op)
 {
-    return v->kind == TS_VALUE_NODE && !strcmp(v->node->op->name, name);
+    return v->kind == TS_VALUE_NODE && v->node->op == op;
 }
 
 bool ts_full_value(const ts_value *v, double *x)
 {
     uint64_t bits = 0;
 
-    if (!is_op(v, "full"))
+    if (!is_op(v, TS_OP(full)))
         return false;
     ts_dtype_set(v->type.dtype, &bits, 0, ts_attr_float(v->node, "value", 0));
     *x = ts_dtype_get(v->type.dtype, &bits, 0);
@@ -69,13 +69,13 @@ static ts_value *literal(ts_graph *g, const ts_type *t, const void *data)
 /* Products of these are exact in double. */
 static bool exact_in_double(const ts_value *v)
 {
-    int64_t count = is_op(v, "const") ? ts_type_count(&v->type) : 1;
+    int64_t count = is_op(v, TS_OP(const)) ? ts_type_count(&v->type) : 1;
 
     if (ts_dtype_is_float(v->type.dtype))
         return true;
     for (int64_t i = 0; i < count; i++) {
-        double x = is_op(v, "const") ? ts_dtype_get(v->type.dtype, v->node->data, i)
-                                     : ts_attr_float(v->node, "value", 0);
+        double x = is_op(v, TS_OP(const)) ? ts_dtype_get(v->type.dtype, v->node->data, i)
+                                          : ts_attr_float(v->node, "value", 0);
         if (fabs(x) > 0x1p26)
             return false;
     }
@@ -86,8 +86,8 @@ static bool operands_known(const ts_node *n, bool *all_full)
 {
     *all_full = true;
     for (int i = 0; i < n->nin; i++) {
-        bool full = is_op(n->in[i], "full");
-        if ((!full && !is_op(n->in[i], "const")) || !exact_in_double(n->in[i]))
+        bool full = is_op(n->in[i], TS_OP(full));
+        if ((!full && !is_op(n->in[i], TS_OP(const))) || !exact_in_double(n->in[i]))
             return false;
         *all_full = *all_full && full;
     }
@@ -142,7 +142,7 @@ static ts_value *fold_view(const ts_node *n)
         if (memcmp(&x, &y, sizeof(x)))
             return NULL;
     }
-    if (!strcmp(n->op->name, "pad")) {
+    if (n->op == TS_OP(pad)) {
         uint64_t bits = 0;
         ts_dtype_set(n->out[0]->type.dtype, &bits, 0, ts_attr_float(n, "value", 0));
         y = ts_dtype_get(n->out[0]->type.dtype, &bits, 0);
@@ -179,7 +179,7 @@ ts_value *ts_rule_fold(const ts_node *n)
     const unsigned never = TS_RANDOM | TS_CONTROL | TS_COMPOSITE | TS_HOST;
     bool all_full;
 
-    if (!strcmp(n->op->name, "const"))
+    if (n->op == TS_OP(const))
         return all_same(&n->out[0]->type, n->data)
                    ? full_of(n->out[0]->graph, &n->out[0]->type, n->data)
                    : NULL;
@@ -192,9 +192,9 @@ ts_value *ts_rule_fold(const ts_node *n)
         if (v)
             return v;
     }
-    if (!all_full && !strcmp(n->op->name, "reshape"))
+    if (!all_full && n->op == TS_OP(reshape))
         return fold_reshape(n);
-    if (!strcmp(n->op->name, "expand")) /* it costs nothing as it is; its data would */
+    if (n->op == TS_OP(expand)) /* it costs nothing as it is; its data would */
         return NULL;
     return fold_any(n);
 }

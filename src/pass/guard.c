@@ -48,7 +48,7 @@ typedef struct guard {
 /* Steps of an algorithm that is one op for the user; winograd.c's too. */
 static bool is_inner(const ts_node *n)
 {
-    return n->inner || !strcmp(n->op->name, "mix") || !strcmp(n->op->name, "windows");
+    return n->inner || n->op->flags & TS_TILED;
 }
 
 static bool is_inner_value(const ts_value *v)
@@ -58,19 +58,13 @@ static bool is_inner_value(const ts_value *v)
 
 static bool is_compare(const ts_node *n)
 {
-    static const char *const names[] = {"lt", "le", "gt", "ge"};
-
-    for (int i = 0; i < TS_COUNT(names); i++)
-        if (!strcmp(n->op->name, names[i]))
-            return ts_dtype_is_float(n->in[0]->type.dtype);
-    return false;
+    return n->op->flags & TS_ORDERS && ts_dtype_is_float(n->in[0]->type.dtype);
 }
 
 /* Only moves or picks what it is given. */
 static bool only_moves(const ts_node *n)
 {
-    return n->op->flags & TS_VIEW || !strcmp(n->op->name, "where") ||
-           !strcmp(n->op->name, "gather") || !strcmp(n->op->name, "index_select");
+    return n->op->flags & (TS_VIEW | TS_PICK);
 }
 
 static bool has_inner(const ts_node *n)

@@ -43,16 +43,16 @@ static int view_batch(const ts_node *n, int b)
     const ts_type *in = &n->in[0]->type, *out = &n->out[0]->type;
     const int64_t *dims;
 
-    if (!strcmp(n->op->name, "permute")) {
+    if (n->op == TS_OP(permute)) {
         int rank = ts_attr_list(n, "dims", &dims);
         for (int i = 0; i < rank; i++)
             if (dims[i] == b)
                 return i;
         return -1;
     }
-    if (!strcmp(n->op->name, "reshape")) /* a leading batch that stays as it is */
+    if (n->op == TS_OP(reshape)) /* a leading batch that stays as it is */
         return b == 0 && out->rank && out->dim[0] == in->dim[0] ? 0 : -1;
-    if (!strcmp(n->op->name, "expand"))
+    if (n->op == TS_OP(expand))
         return b + out->rank - in->rank;
     return b;
 }
@@ -86,16 +86,14 @@ static int node_batch(const layouts *l, const ts_node *n)
         return -1;
     }
     if (n->op->flags & TS_SOURCE || b < 0)
-        return !strcmp(n->op->name, "gather") || !strcmp(n->op->name, "scatter_add")
-                   ? l->batch[n->in[1]->id]
-                   : -1;
+        return n->op == TS_OP(gather) || n->op == TS_OP(scatter_add) ? l->batch[n->in[1]->id] : -1;
     if (n->op->flags & TS_VIEW)
         return view_batch(n, b);
     if (n->op->flags & TS_REDUCE)
         return reduce_batch(n, b);
-    if (!strcmp(n->op->name, "matmul"))
+    if (n->op == TS_OP(matmul))
         return b == n->in[0]->type.rank - 1 ? -1 : b;
-    if (!strcmp(n->op->name, "conv_weight"))
+    if (n->op == TS_OP(conv_weight))
         return -1;
     return b == 0 ? 0 : -1;
 }
@@ -126,7 +124,7 @@ static ts_status choose(layouts *l, const ts_options *opt)
     for (int i = 0; i < l->in->nnodes; i++) {
         const ts_node *c = l->in->nodes[i];
         const ts_type *x, *w;
-        if (strcmp(c->op->name, "conv") || l->batch[c->in[0]->id] != 0)
+        if (c->op != TS_OP(conv) || l->batch[c->in[0]->id] != 0)
             continue;
         x = &c->in[0]->type;
         w = &c->in[1]->type;
@@ -226,9 +224,9 @@ static void find_weights(layouts *l)
                 l->group[group_of(l, g->states[i].of->id)] = group_of(l, g->states[k].of->id);
     for (int i = 0; i < g->nnodes; i++) {
         const ts_node *n = g->nodes[i];
-        if (!strcmp(n->op->name, "conv") || !strcmp(n->op->name, "conv_input"))
+        if (n->op == TS_OP(conv) || n->op == TS_OP(conv_input))
             l->weight[group_of(l, n->in[1]->id)] = true;
-        if (!strcmp(n->op->name, "conv_weight") && ts_attr_int(n, "parts", 1) == 1)
+        if (n->op == TS_OP(conv_weight) && ts_attr_int(n, "parts", 1) == 1)
             l->weight[group_of(l, n->out[0]->id)] = true;
         if (n->op == TS_OP(matmul) && unturned(n->in[1])->kind == TS_VALUE_STATE)
             l->linear[group_of(l, unturned(n->in[1])->id)] = true;
@@ -288,7 +286,7 @@ static ts_value *rows_for_product(layouts *l, const ts_node *n, ts_value *v)
 {
     int b = l->batch[n->in[1]->id], rank = n->in[1]->type.rank;
 
-    if (strcmp(n->op->name, "matmul") || b != rank - 2 || l->scheme != BATCH_LANES ||
+    if (n->op != TS_OP(matmul) || b != rank - 2 || l->scheme != BATCH_LANES ||
         n->in[1]->kind != TS_VALUE_NODE)
         return v;
     return relaid(l, v, (ts_layout){0}, n);
@@ -301,13 +299,13 @@ static ts_status copy_node(layouts *l, const ts_node *n, ts_value **rows)
 
     for (int i = 0; i < n->nin; i++)
         in[i] = l->map[n->in[i]->id];
-    if (!strcmp(n->op->name, "matmul")) {
+    if (n->op == TS_OP(matmul)) {
         ts_value **made = &rows[n->in[1]->id];
         if (!*made)
             *made = rows_for_product(l, n, in[1]);
         in[1] = *made;
     }
-    if (!strcmp(n->op->name, "conv_input") && l->scheme == CHANNELS_LAST)
+    if (n->op == TS_OP(conv_input) && l->scheme == CHANNELS_LAST)
         in[1] = relaid(l, in[1], weight_layout(in[1]->type.rank, true), n);
     for (int i = 0; i < n->nin && n->op->flags & TS_HOST; i++)
         if (in[i]->layout.set)

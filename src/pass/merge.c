@@ -16,18 +16,6 @@ struct ts_merge {
     uint64_t mask;
 };
 
-/* x op y is y op x, to the bit. Not maximum and minimum: of +0 and -0 they return the second. */
-static bool commutes(const ts_op *op)
-{
-    static const char *const names[] = {"add",         "mul",        "eq",         "ne",
-                                        "logical_and", "logical_or", "logical_xor"};
-
-    for (int i = 0; i < TS_COUNT(names); i++)
-        if (!strcmp(op->name, names[i]))
-            return true;
-    return false;
-}
-
 ts_merge *ts_merge_new(ts_arena *a, int nodes)
 {
     ts_merge *m = TS_NEW(a, ts_merge);
@@ -68,7 +56,7 @@ static uint64_t hash(const ts_node *n)
 
     for (int i = 0; i < n->nin; i++) {
         uint64_t id = mix(h, &n->in[i]->id, sizeof(int));
-        ids = commutes(n->op) ? ids + id : mix(ids, &id, sizeof(id));
+        ids = n->op->flags & TS_COMMUTES ? ids + id : mix(ids, &id, sizeof(id));
     }
     h = mix(h, &ids, sizeof(ids));
     for (int i = 0; i < n->nattr; i++)
@@ -99,7 +87,7 @@ static bool same_inputs(const ts_node *x, const ts_node *y)
 
     for (int i = 0; i < x->nin && straight; i++)
         straight = x->in[i] == y->in[i];
-    return straight || (commutes(x->op) && x->in[0] == y->in[1] && x->in[1] == y->in[0]);
+    return straight || (x->op->flags & TS_COMMUTES && x->in[0] == y->in[1] && x->in[1] == y->in[0]);
 }
 
 static bool same_place(const ts_node *x, const ts_node *y)

@@ -19,7 +19,7 @@
 static int kernel(const ts_node *n, const int64_t **size)
 {
     *size = n->in[1]->type.dim + 2;
-    if (!strcmp(n->op->name, "conv_weight"))
+    if (n->op == TS_OP(conv_weight))
         ts_attr_list(n, "shape", size);
     return n->in[1]->type.rank - 2;
 }
@@ -35,7 +35,7 @@ static bool around(const ts_node *n, int64_t *pad)
     for (int d = 0; d < spatial; d++) {
         int64_t p = np ? padding[d] : 0;
         pad[d] = p;
-        if (!strcmp(n->op->name, "conv_input")) {
+        if (n->op == TS_OP(conv_input)) {
             pad[d] = size[d] - 1 - p;
             if ((ns && stride[d] != 1) || (nd && dilation[d] != 1) || pad[d] < 0)
                 return false;
@@ -47,8 +47,7 @@ static bool around(const ts_node *n, int64_t *pad)
 
 static bool applies(const ts_node *n, int64_t *pad)
 {
-    if (strcmp(n->op->name, "conv") && strcmp(n->op->name, "conv_weight") &&
-        strcmp(n->op->name, "conv_input"))
+    if (!(n->op->flags & TS_CONV))
         return false;
     return !n->out[0]->layout.set && !n->in[0]->layout.set && n->in[0]->type.dtype == TS_F32 &&
            around(n, pad);
@@ -77,7 +76,7 @@ static ts_value *without_tests(const ts_node *n, ts_value *const *map, const int
     ts_attr attr[TS_MAX_ATTR + 1];
     int spatial = kernel(n, &size), nattr = ts_attrs_but(n, "padding", attr);
 
-    for (int d = 0; d < spatial && !strcmp(n->op->name, "conv_input"); d++)
+    for (int d = 0; d < spatial && n->op == TS_OP(conv_input); d++)
         now[d] = size[d] - 1;
     attr[nattr++] = ts_attr_l("padding", spatial, now);
     return ts_make2(n->op, padded(map[n->in[0]->id], pad, &last[n->in[0]->id]), map[n->in[1]->id],

@@ -87,7 +87,7 @@ int ts_replica_group_size(const ts_options *opt, const ts_replica_group *q); /* 
  * makes. NULL: nothing to do. */
 typedef ts_value *ts_rule_fn(const ts_node *n);
 typedef struct ts_rule {
-    const char *op;
+    const ts_op *op;
     ts_rule_fn *run;
 } ts_rule;
 ts_rule_fn ts_rule_fold;   /* fold.c     what is known now is computed now */
@@ -104,8 +104,8 @@ ts_value *ts_rule_absorb(const ts_node *n, const int *uses, ts_value *const *map
 bool ts_full_value(const ts_value *v, double *x); /* every element of v is x, as its dtype has it */
 /* simplify.c: helpers of the rules */
 ts_value *ts_rule_first(const ts_rule *rules, int count, const ts_node *n);
-const ts_node *ts_rule_behind(const ts_node *n, int i, const char *op); /* maker of input i */
-ts_value *ts_rule_shaped(ts_value *v, const ts_type *t);                /* v broadcast to t */
+const ts_node *ts_rule_behind(const ts_node *n, int i, const ts_op *op); /* maker of input i */
+ts_value *ts_rule_shaped(ts_value *v, const ts_type *t);                 /* v broadcast to t */
 
 /* merge.c: common subexpressions */
 typedef struct ts_merge ts_merge;

@@ -31,11 +31,11 @@ enum {
     MOST_STEPS = 64   /* rules one after another on one node */
 };
 
-const ts_node *ts_rule_behind(const ts_node *n, int i, const char *op)
+const ts_node *ts_rule_behind(const ts_node *n, int i, const ts_op *op)
 {
     const ts_value *v = n->in[i];
 
-    if (v->kind != TS_VALUE_NODE || strcmp(v->node->op->name, op) || v->node->phase != n->phase)
+    if (v->kind != TS_VALUE_NODE || v->node->op != op || v->node->phase != n->phase)
         return NULL;
     return v->node;
 }
@@ -50,7 +50,7 @@ ts_value *ts_rule_shaped(ts_value *v, const ts_type *t)
 ts_value *ts_rule_first(const ts_rule *rules, int count, const ts_node *n)
 {
     for (int i = 0; i < count; i++) {
-        ts_value *v = strcmp(rules[i].op, n->op->name) ? NULL : rules[i].run(n);
+        ts_value *v = rules[i].op == n->op ? rules[i].run(n) : NULL;
         if (v)
             return v;
     }
@@ -95,9 +95,9 @@ static bool *find_pinned(ts_arena *a, const ts_graph *g)
 /* A result that turned into an input, a state or a const is a copy of it. */
 static ts_value *own_memory(const ts_node *n, ts_value *v)
 {
-    if (!v || (v->kind == TS_VALUE_NODE && strcmp(v->node->op->name, "const")))
+    if (!v || (v->kind == TS_VALUE_NODE && v->node->op != TS_OP(const)))
         return v;
-    return strcmp(n->op->name, "nop") ? ts_point1("nop", v) : NULL;
+    return n->op != TS_OP(nop) ? ts_point1("nop", v) : NULL;
 }
 
 /* What n becomes: a value of a node before it, or its own after all. */

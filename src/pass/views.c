@@ -35,7 +35,7 @@ static ts_value *same_shape(const ts_node *n)
 
 static ts_value *reshape_reshape(const ts_node *n)
 {
-    const ts_node *inner = ts_rule_behind(n, 0, "reshape");
+    const ts_node *inner = ts_rule_behind(n, 0, TS_OP(reshape));
 
     return inner ? reshaped(inner->in[0], &n->out[0]->type) : NULL;
 }
@@ -43,7 +43,7 @@ static ts_value *reshape_reshape(const ts_node *n)
 /* An expand that adds nothing but dims of size 1. */
 static ts_value *reshape_expand(const ts_node *n)
 {
-    const ts_node *inner = ts_rule_behind(n, 0, "expand");
+    const ts_node *inner = ts_rule_behind(n, 0, TS_OP(expand));
 
     if (!inner || ts_type_count(&inner->in[0]->type) != ts_type_count(&n->out[0]->type))
         return NULL;
@@ -69,7 +69,7 @@ static ts_value *permute_nothing(const ts_node *n)
 
 static ts_value *permute_permute(const ts_node *n)
 {
-    const ts_node *inner = ts_rule_behind(n, 0, "permute");
+    const ts_node *inner = ts_rule_behind(n, 0, TS_OP(permute));
     const int64_t *dims, *before;
     int64_t both[TS_MAX_RANK];
     int rank = ts_attr_list(n, "dims", &dims);
@@ -84,7 +84,7 @@ static ts_value *permute_permute(const ts_node *n)
 
 static ts_value *expand_expand(const ts_node *n)
 {
-    const ts_node *inner = ts_rule_behind(n, 0, "expand");
+    const ts_node *inner = ts_rule_behind(n, 0, TS_OP(expand));
 
     return inner ? ts_rule_shaped(inner->in[0], &n->out[0]->type) : NULL;
 }
@@ -92,7 +92,7 @@ static ts_value *expand_expand(const ts_node *n)
 /* A reshape that only puts ones in front: expand does that itself. */
 static ts_value *expand_reshape(const ts_node *n)
 {
-    const ts_node *inner = ts_rule_behind(n, 0, "reshape");
+    const ts_node *inner = ts_rule_behind(n, 0, TS_OP(reshape));
     const ts_type *from, *to;
     int extra;
 
@@ -126,7 +126,7 @@ static range range_of(const ts_node *n)
 
 static ts_value *slice_slice(const ts_node *n)
 {
-    const ts_node *inner = ts_rule_behind(n, 0, "slice");
+    const ts_node *inner = ts_rule_behind(n, 0, TS_OP(slice));
     range r = range_of(n), s;
 
     if (!inner)
@@ -140,7 +140,7 @@ static ts_value *slice_slice(const ts_node *n)
 
 static ts_value *slice_expand(const ts_node *n)
 {
-    const ts_node *inner = ts_rule_behind(n, 0, "expand");
+    const ts_node *inner = ts_rule_behind(n, 0, TS_OP(expand));
     int k;
 
     if (!inner)
@@ -155,7 +155,7 @@ static ts_value *slice_expand(const ts_node *n)
  *   slice      [     ]               pad(slice(x, 0, 2), lo 2, hi 0) */
 static ts_value *slice_pad(const ts_node *n)
 {
-    const ts_node *inner = ts_rule_behind(n, 0, "pad");
+    const ts_node *inner = ts_rule_behind(n, 0, TS_OP(pad));
     const ts_type *t = &n->out[0]->type;
     const int64_t *lo, *hi;
     int64_t new_lo[TS_MAX_RANK], new_hi[TS_MAX_RANK], from, to, size;
@@ -181,7 +181,7 @@ static ts_value *slice_pad(const ts_node *n)
 
 static ts_value *slice_concat(const ts_node *n)
 {
-    const ts_node *inner = ts_rule_behind(n, 0, "concat");
+    const ts_node *inner = ts_rule_behind(n, 0, TS_OP(concat));
     range r = range_of(n);
     int64_t from = 0;
 
@@ -200,7 +200,7 @@ static ts_value *slice_concat(const ts_node *n)
 
 static ts_value *pad_pad(const ts_node *n)
 {
-    const ts_node *inner = ts_rule_behind(n, 0, "pad");
+    const ts_node *inner = ts_rule_behind(n, 0, TS_OP(pad));
     const int64_t *lo[2], *hi[2];
     int64_t all_lo[TS_MAX_RANK], all_hi[TS_MAX_RANK];
     double x = ts_attr_float(n, "value", 0), y;
@@ -243,7 +243,7 @@ static unsigned flipped(const ts_node *n)
 
 static ts_value *flip_nothing(const ts_node *n)
 {
-    const ts_node *inner = ts_rule_behind(n, 0, "flip");
+    const ts_node *inner = ts_rule_behind(n, 0, TS_OP(flip));
 
     if (!flipped(n))
         return n->in[0];
@@ -251,12 +251,23 @@ static ts_value *flip_nothing(const ts_node *n)
 }
 
 static const ts_rule view_rules[] = {
-    {"reshape", same_shape},      {"reshape", reshape_reshape}, {"reshape", reshape_expand},
-    {"permute", permute_nothing}, {"permute", permute_permute}, {"expand", same_shape},
-    {"expand", expand_expand},    {"expand", expand_reshape},   {"slice", same_shape},
-    {"slice", slice_slice},       {"slice", slice_expand},      {"slice", slice_pad},
-    {"slice", slice_concat},      {"pad", same_shape},          {"pad", pad_pad},
-    {"concat", concat_one},       {"flip", flip_nothing},
+    {TS_OP(reshape), same_shape},
+    {TS_OP(reshape), reshape_reshape},
+    {TS_OP(reshape), reshape_expand},
+    {TS_OP(permute), permute_nothing},
+    {TS_OP(permute), permute_permute},
+    {TS_OP(expand), same_shape},
+    {TS_OP(expand), expand_expand},
+    {TS_OP(expand), expand_reshape},
+    {TS_OP(slice), same_shape},
+    {TS_OP(slice), slice_slice},
+    {TS_OP(slice), slice_expand},
+    {TS_OP(slice), slice_pad},
+    {TS_OP(slice), slice_concat},
+    {TS_OP(pad), same_shape},
+    {TS_OP(pad), pad_pad},
+    {TS_OP(concat), concat_one},
+    {TS_OP(flip), flip_nothing},
 };
 
 ts_value *ts_rule_view(const ts_node *n)
@@ -295,7 +306,7 @@ static bool exact(ts_dtype t, double x)
 /* x as it was before the dims that are summed were expanded, times their sizes */
 static ts_value *sum_expand(const ts_node *n)
 {
-    const ts_node *inner = ts_rule_behind(n, 0, "expand");
+    const ts_node *inner = ts_rule_behind(n, 0, TS_OP(expand));
     ts_type t = n->in[0]->type;
     int64_t count = 1;
     ts_value *x, *in;
@@ -318,7 +329,7 @@ static ts_value *sum_expand(const ts_node *n)
 
 static ts_value *sum_neg(const ts_node *n)
 {
-    const ts_node *neg = ts_rule_behind(n, 0, "neg");
+    const ts_node *neg = ts_rule_behind(n, 0, TS_OP(neg));
 
     if (!neg || !ts_dtype_is_float(n->out[0]->type.dtype))
         return NULL;
@@ -410,7 +421,7 @@ static ts_value *sum_full(const ts_node *n)
 /* Input k of n before it was expanded, with n's rank; NULL unless its rows along dim were whole. */
 static ts_value *before_expand(const ts_node *n, int k, int dim)
 {
-    const ts_node *expand = ts_rule_behind(n, k, "expand");
+    const ts_node *expand = ts_rule_behind(n, k, TS_OP(expand));
     const ts_type *t = &n->in[k]->type;
     int64_t dims[TS_MAX_RANK];
     int off;
@@ -444,9 +455,9 @@ static ts_value *rows_expand(const ts_node *n)
 }
 
 static const ts_rule row_rules[] = {
-    {"argsort", rows_expand},
-    {"run_starts", rows_expand},
-    {"gather", rows_expand},
+    {TS_OP(argsort), rows_expand},
+    {TS_OP(run_starts), rows_expand},
+    {TS_OP(gather), rows_expand},
 };
 
 ts_value *ts_rule_rows(const ts_node *n)
@@ -455,8 +466,9 @@ ts_value *ts_rule_rows(const ts_node *n)
 }
 
 static const ts_rule reduce_rules[] = {
-    {"sum", reduce_ones}, {"prod", reduce_ones}, {"amax", reduce_ones}, {"amin", reduce_ones},
-    {"sum", sum_expand},  {"sum", sum_full},     {"sum", sum_neg},      {"sum", sum_product},
+    {TS_OP(sum), reduce_ones},  {TS_OP(prod), reduce_ones}, {TS_OP(amax), reduce_ones},
+    {TS_OP(amin), reduce_ones}, {TS_OP(sum), sum_expand},   {TS_OP(sum), sum_full},
+    {TS_OP(sum), sum_neg},      {TS_OP(sum), sum_product},
 };
 
 ts_value *ts_rule_reduce(const ts_node *n)

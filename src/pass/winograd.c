@@ -96,7 +96,7 @@ static ts_value *transformed(ts_value *x, const form *f, int64_t pad_h, int64_t 
          i++) { /* %1 = windows x; %2 = mix %1; %3 = mix %2: the consts lie in between */
         const ts_node *n = g->nodes[i];
         const int64_t *k, *s, *p, *c;
-        if (strcmp(n->op->name, "windows") || n->in[0] != x)
+        if (n->op != TS_OP(windows) || n->in[0] != x)
             continue;
         ts_attr_list(n, "kernel", &k);
         ts_attr_list(n, "stride", &s);

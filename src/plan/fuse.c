@@ -39,10 +39,13 @@ typedef struct fuse {
 
 static bool is_anchor(const ts_node *n)
 {
-    if (n->op->flags & (TS_CONTRACT | TS_REDUCE | TS_HOST | TS_ROWS))
-        return true;
-    return !strcmp(n->op->name, "scatter_add") || !strcmp(n->op->name, "index_add") ||
-           !strcmp(n->op->name, "run_add");
+    return n->op->flags & (TS_CONTRACT | TS_REDUCE | TS_HOST | TS_ROWS | TS_ADDS);
+}
+
+/* A view that costs an address and nothing else. */
+static bool only_places(const ts_node *n)
+{
+    return n->op->flags & TS_VIEW && !(n->op->flags & TS_PATCH);
 }
 
 /* Numbers that nobody needs to compute. In memory nevertheless as operands of contractions, whose
@@ -63,9 +66,9 @@ bool ts_same_layout(const ts_value *x, const ts_value *y)
     return !memcmp(p->set ? p->order : plain, q->set ? q->order : plain, (size_t)x->type.rank);
 }
 
-static bool made_by(const ts_value *v, const char *op)
+static bool made_by(const ts_value *v, const ts_op *op)
 {
-    return v->kind == TS_VALUE_NODE && !strcmp(v->node->op->name, op);
+    return v->kind == TS_VALUE_NODE && v->node->op == op;
 }
 
 /* [n,o,th,m,tw,m] as [n,o,th*m,tw*m] */
@@ -73,7 +76,7 @@ static bool is_picture(const ts_value *v)
 {
     const ts_type *x, *y = &v->type;
 
-    if (!made_by(v, "reshape") || y->rank != 4)
+    if (!made_by(v, TS_OP(reshape)) || y->rank != 4)
         return false;
     x = &v->node->in[0]->type;
     return x->rank == 6 && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1] &&
@@ -86,9 +89,9 @@ const ts_value *ts_mix_behind(const ts_value *v, int64_t *rows)
     const ts_value *view;
     bool picture = false;
 
-    for (; is_picture(v) || made_by(v, "slice"); v = v->node->in[0])
+    for (; is_picture(v) || made_by(v, TS_OP(slice)); v = v->node->in[0])
         picture = picture || is_picture(v);
-    if (!made_by(v, "permute") || !made_by(v->node->in[0], "mix"))
+    if (!made_by(v, TS_OP(permute)) || !made_by(v->node->in[0], TS_OP(mix)))
         return NULL;
     view = v;
     v = v->node->in[0];
@@ -96,7 +99,7 @@ const ts_value *ts_mix_behind(const ts_value *v, int64_t *rows)
     for (int d = 0; d < TS_MAX_RANK; d++)
         rows[d] = 1;
     for (int d = 0; d < view->type.rank; d++)
-        for (const ts_value *m = v; made_by(m, "mix"); m = m->node->in[0])
+        for (const ts_value *m = v; made_by(m, TS_OP(mix)); m = m->node->in[0])
             if (ts_attr_int(m->node, "dim", 0) == order[d] && (!picture || d == 3 || d == 5))
                 rows[picture ? d / 2 + 1 : d] = view->type.dim[d];
     return v;
@@ -113,10 +116,9 @@ static bool reads_once(const ts_node *n, int k)
     if (n->op == TS_OP(mix) && n->in[k]->node && n->in[k]->node->op == TS_OP(mix))
         return true;
     if (n->op->flags & TS_INDEX)
-        return !strcmp(n->op->name, "gather") || !strcmp(n->op->name, "index_select") ? out <= in
-                                                                                      : k == 1;
+        return n->op->flags & TS_PICK ? out <= in : k == 1;
     if (n->op->flags & (TS_REDUCE | TS_VIEW))
-        return out <= in || !strcmp(n->op->name, "pad") || !strcmp(n->op->name, "concat");
+        return out <= in || n->op->flags & TS_PATCH;
     return out <= in;
 }
 
@@ -166,11 +168,11 @@ static bool must_store(fuse *f, const ts_node *n, int k)
 {
     const ts_value *v = n->out[k];
 
-    if (f->keep[v->id] || is_anchor(n) || !strcmp(n->op->name, "const"))
+    if (f->keep[v->id] || is_anchor(n) || n->op->flags & TS_DATA)
         return true;
     if (is_known(n))
         return false;
-    if (n->op->flags & TS_VIEW && strcmp(n->op->name, "pad") && strcmp(n->op->name, "concat"))
+    if (only_places(n))
         return f->weight[v->id] > CHEAP && f->uses[v->id] > 1;
     if (n->op->flags & TS_WINDOW)
         return true;
@@ -205,7 +207,7 @@ static bool passes_on(const ts_node *n, const ts_node *user)
     if (n->op == TS_OP(cast) && ts_dtype_is_half(n->in[0]->type.dtype) &&
         n->out[0]->type.dtype == TS_F32)
         return !widened_in_memory(n, user);
-    return n->op->flags & TS_VIEW && strcmp(n->op->name, "pad") && strcmp(n->op->name, "concat");
+    return only_places(n);
 }
 
 /* A value must be stored when one of its users reads it again and again: then the nearest node that
@@ -237,7 +239,7 @@ static bool *find_mixed(fuse *f)
     for (int i = 0; i < f->g->nnodes; i++) {
         const ts_node *n = f->g->nodes[i];
         for (int k = 0; k < n->nin; k++) {
-            const ts_value *v = n->in[k], *w = made_by(v, "mix") ? v : ts_mix_behind(v, rows);
+            const ts_value *v = n->in[k], *w = made_by(v, TS_OP(mix)) ? v : ts_mix_behind(v, rows);
             if (!w)
                 continue;
             other[w->id] = other[w->id] || f->uses[v->id] > 1;
@@ -285,7 +287,7 @@ static void find_kept(fuse *f)
                 store_operand(f, n->in[k], n);
             /* a mix is made row by row in loops of its own; another mix can take it as it comes,
              * and a kernel that does its rows together */
-            if (made_by(v, "mix") && strcmp(n->op->name, "mix") && !mixed[v->id])
+            if (made_by(v, TS_OP(mix)) && n->op != TS_OP(mix) && !mixed[v->id])
                 f->keep[v->id] = true;
             if (n->op->flags & TS_HOST) /* the host gets addresses */
                 f->keep[v->id] = true;
@@ -490,8 +492,8 @@ ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts
             bool used = f.uses[n->out[k]->id] > 0 || n->op->flags & TS_HOST;
             if (used && (must_store(&f, n, k) || (!fusing && !(n->op->flags & TS_SOURCE)))) {
                 p->place[n->out[k]->id].home =
-                    strcmp(n->op->name, "const") ? TS_HOME_BLOCK : TS_HOME_CONST;
-                any = any || strcmp(n->op->name, "const");
+                    n->op->flags & TS_DATA ? TS_HOME_CONST : TS_HOME_BLOCK;
+                any = any || !(n->op->flags & TS_DATA);
             }
         }
         if (any)

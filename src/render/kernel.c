@@ -52,7 +52,7 @@ static bool flat(const ts_render *r, const ts_kernel *k, const ts_value *v, bool
     if (r->p->place[v->id].home != TS_HOME_NONE)
         return ts_type_count(&v->type) == 1 ||
                (ts_type_same_shape(&v->type, &k->roots[0]->type) && ts_same_layout(v, k->roots[0]));
-    if (!strcmp(v->node->op->name, "full"))
+    if (v->node->op == TS_OP(full))
         return true;
     if (!(v->node->op->flags & TS_POINT))
         return false;
@@ -153,7 +153,7 @@ static void find_steps(const ts_render *r, const ts_value *v, const ts_type *sha
 
     if (!v->node)
         return;
-    if (!strcmp(v->node->op->name, "mix")) {
+    if (v->node->op == TS_OP(mix)) {
         for (int i = 0; i < l->rank; i++)
             if (l->dim[i] == ts_attr_int(v->node, "dim", 0))
                 l->step[i] = l->size[i];
@@ -169,7 +169,7 @@ static void find_steps(const ts_render *r, const ts_value *v, const ts_type *sha
             l->step[i] = rows[l->dim[i]];
         return;
     }
-    if (v->node->op->flags & TS_WINDOW && strstr(v->node->op->name, "_grad")) {
+    if (v->node->op->flags & TS_COVERED) {
         int n = ts_attr_list(v->node, "stride", &stride);
         n = n ? n : ts_attr_list(v->node, "kernel", &stride);
         for (int i = 0; i < l->rank; i++)

@@ -237,7 +237,7 @@ static void put_op(ts_render *r, const ts_op *op, const element *e, ts_text *out
     formula f = {r->a, r->prefix, e};
     const char *text = expand(&f, op->formula, strlen(op->formula));
 
-    if (e->integer && !strcmp(op->name, "isnan")) /* no integer is; and gcc warns of x != x */
+    if (e->integer && op == TS_OP(isnan)) /* no integer is; and gcc warns of x != x */
         text = "x - x";
     ts_text_printf(out, "\nstatic inline %s %s%s_%s(%s x%s%s%s%s)\n{\n    return %s;\n}\n",
                    op->result == 'b' ? "int32_t" : e->type, r->prefix, op->name, e->name,
