@@ -120,6 +120,7 @@ OP( sum_pool,       1, 1, TS_WINDOW,               sum_pool,      sum_pool,     
 OP( sum_pool_grad,  1, 1, TS_WINDOW | TS_COVERED,  sum_pool_grad, sum_pool_grad, pool_grad,     pool_grad,     none )
 
 OP( windows,        1, 1, TS_VIEW | TS_TILED,      windows,       none,          windows,       windows,       none )
+OP( untile,         1, 1, TS_VIEW,                 untile,        none,          untile,        untile,        none )
 OP( mix,            2, 1, TS_TILED,                mix,           mix,           mix,           mix,           none )
 
 OP( gather,         2, 1, TS_INDEX | TS_EXACT | TS_PICK, gather,        gather,        gather,        gather,        none )
@@ -218,6 +219,7 @@ ATTRS( sum_pool,                         "kernel:l stride:l padding:l ceil_mode:
 ATTRS( sum_pool_grad,                    "kernel:l stride:l padding:l ceil_mode:i shape:l" )
 ATTRS( avg_pool,                         "kernel:l stride:l padding:l ceil_mode:i exclude_pad:i" )
 ATTRS( windows,                          "kernel:l stride:l padding:l count:l" )
+ATTRS( untile,                           "shape:l" )
 ATTRS( mix,                              "dim:i" )
 ATTRS( adaptive_avg_pool,                "size:l" )
 ATTRS( upsample_nearest,                 "size:l" )

@@ -1,8 +1,10 @@
-/* winograd.c - the two ops that fast convolution is made of (Winograd 1980; Lavin and Gray 2016).
+/* winograd.c - the three ops that fast convolution is made of (Winograd 1980; Lavin and Gray 2016).
  *
  *   windows(x)   [N,C,H,W] -> [kh,kw,N,th,tw,C], overlapping tiles:
  *                y[a,b,n,i,j,c] = x[n,c,i*sh+a-ph,j*sw+b-pw], 0 outside.
  *                Attributes kernel, stride, padding, count (th, tw)
+ *   untile(x)    [kh,kw,N,th,tw,C] -> [N,C,H,W]   tiles that do not overlap, back as a picture:
+ *                y[n,c,h,w] = x[h%kh,w%kw,n,h/kh,w/kw,c]. Attribute shape (H, W)
  *   mix(x, m)    y[..,i,..] = sum over l of m[i,l] x[..,l,..] along `dim`, m a matrix; a constant
  *                one is written out term by term, zeros and ones known
  */
@@ -97,6 +99,55 @@ const char *ts_emit_windows(ts_emit *e, const ts_node *n, int out, const ts_ix *
     return ts_emit_guard(e, ts_emit_inside_all(e, 2, w.x + 2, n->in[0]->type.dim + 2),
                          ts_emit_cond_by_lane(e, 2, w.x + 2), n->in[0]->type.dtype, 0, window_body,
                          &w);
+}
+
+/* --- untile --- */
+
+ts_status ts_infer_untile(ts_node *n)
+{
+    const ts_type *x = &n->in[0]->type;
+    ts_type y = {.dtype = x->dtype, .rank = 4, .dim = {x->dim[2], x->dim[5]}};
+    const int64_t *shape;
+
+    if (x->rank != 6)
+        return ts_fail_at(n, TS_ERR_SHAPE, "untile needs an input of rank 6, got %d", x->rank);
+    if (ts_attr_list(n, "shape", &shape) != 2)
+        return ts_fail_at(n, TS_ERR_ARG, "untile needs 2 values of shape");
+    for (int d = 0; d < 2; d++) {
+        y.dim[2 + d] = shape[d];
+        if (shape[d] < 1 || shape[d] > x->dim[d] * x->dim[3 + d])
+            return ts_fail_at(n, TS_ERR_SHAPE, "untile cannot make %ld of %ld tiles of %ld",
+                              (long)shape[d], (long)x->dim[3 + d], (long)x->dim[d]);
+    }
+    return ts_node_set_out1(n, y);
+}
+
+ts_status ts_eval_untile(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                         ts_tensor *out)
+{
+    const int64_t *m = in->type.dim;
+
+    (void)n, (void)c;
+    for (ts_each it = ts_each_of(&out->type); it.more; ts_each_next(&it)) {
+        int64_t h = it.at[2], w = it.at[3];
+        int64_t at[6] = {h % m[0], w % m[1], it.at[0], h / m[0], w / m[1], it.at[1]};
+        ts_dtype_set(out->type.dtype, out->data, it.flat,
+                     ts_dtype_get(in->type.dtype, in->data, ts_flat(&in->type, at)));
+    }
+    return TS_OK;
+}
+
+const char *ts_emit_untile(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    const int64_t *m = n->in[0]->type.dim;
+    const ts_ix *x[6] = {[2] = at[0], [5] = at[1]};
+
+    (void)out;
+    for (int d = 0; d < 2; d++) {
+        x[d] = ts_ix_mod(e->a, at[2 + d], m[d]);
+        x[3 + d] = ts_ix_div(e->a, at[2 + d], m[d]);
+    }
+    return ts_emit_at(e, n->in[0], x);
 }
 
 /* --- mix --- */

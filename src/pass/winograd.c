@@ -19,6 +19,7 @@
  * no_winograd.
  */
 #include "pass/pass.h"
+#include <stddef.h>
 
 /* of a convolution in the lanes: operations and products of each transformed weight at least, bytes
  * of the transformed pictures at most */
@@ -86,63 +87,59 @@ static int64_t tiles(const form *f, int64_t size)
 }
 
 /* The transformed input, made once: the forward pass and the weight's gradient share it. */
-static ts_value *transformed(ts_value *x, const form *f, int64_t pad_h, int64_t pad_w, int64_t th,
-                             int64_t tw)
-{
-    ts_graph *g = x->graph;
+typedef struct shared {
+    const ts_value *x;
+    int64_t m, pad_h, pad_w, th, tw;
     ts_value *v;
+} shared;
 
-    for (int i = 0; i < g->nnodes;
-         i++) { /* %1 = windows x; %2 = mix %1; %3 = mix %2: the consts lie in between */
-        const ts_node *n = g->nodes[i];
-        const int64_t *k, *s, *p, *c;
-        if (n->op != TS_OP(windows) || n->in[0] != x)
-            continue;
-        ts_attr_list(n, "kernel", &k);
-        ts_attr_list(n, "stride", &s);
-        ts_attr_list(n, "padding", &p);
-        ts_attr_list(n, "count", &c);
-        if (k[0] == f->m + 2 && s[0] == f->m && p[0] == pad_h && p[1] == pad_w && c[0] == th &&
-            c[1] == tw)
-            return g->nodes[i + 4]->out[0];
-    }
-    v = windows(x, f, f->m + 2, pad_h, pad_w, th, tw);
-    return mix2(v, f->bt, f->m + 2, f->m + 2, false);
+typedef struct winograd {
+    ts_arena *a;
+    shared *made;
+    int nmade;
+} winograd;
+
+static ts_value *transformed(winograd *p, ts_value *x, const form *f, int64_t pad_h, int64_t pad_w,
+                             int64_t th, int64_t tw)
+{
+    shared want = {x, f->m, pad_h, pad_w, th, tw, NULL};
+
+    for (int i = 0; i < p->nmade; i++)
+        if (!memcmp(&p->made[i], &want, offsetof(shared, v)))
+            return p->made[i].v;
+    want.v = mix2(windows(x, f, f->m + 2, pad_h, pad_w, th, tw), f->bt, f->m + 2, f->m + 2, false);
+    TS_PUSH(p->a, p->made, p->nmade, want);
+    return want.v;
 }
 
-/* [n,o,th,m,tw,m] as a picture of y's size */
+/* [m,m,n,th,tw,o] as a picture of y's size */
 static ts_value *picture(ts_value *m, const ts_type *y)
 {
-    const int64_t *d = m ? m->type.dim : NULL;
-
-    m = m ? ts_reshape(m, d[0], d[1], d[2] * d[3], d[4] * d[5]) : NULL;
-    for (int i = 2; i < 4 && m; i++)
-        if (m->type.dim[i] > y->dim[i])
-            m = ts_slice(m, i, 0, y->dim[i], 1);
-    return m;
+    return m ? ts_make1(TS_OP(untile), m, 1, (ts_attr[]){ts_attr_l("shape", 2, y->dim + 2)}) : NULL;
 }
 
 /* y[n,o,h,w] from x[n,c,..] and w[o,c,3,3] */
-static ts_value *convolve(ts_value *x, ts_value *w, int64_t pad_h, int64_t pad_w, const ts_type *y)
+static ts_value *convolve(winograd *p, ts_value *x, ts_value *w, int64_t pad_h, int64_t pad_w,
+                          const ts_type *y)
 {
     const form *f = &large;
     int64_t n = y->dim[0], o = y->dim[1], c = x->type.dim[1], t = f->m + 2;
     int64_t th = tiles(f, y->dim[2]), tw = tiles(f, y->dim[3]);
-    ts_value *v = flat(transformed(x, f, pad_h, pad_w, th, tw), n * th * tw, c);
+    ts_value *v = flat(transformed(p, x, f, pad_h, pad_w, th, tw), n * th * tw, c);
     ts_value *u = flat(mix2(ts_permute(w, 2, 3, 1, 0), f->g, t, 3, false), c, o);
     ts_value *m = ts_reshape(ts_matmul(v, u), t, t, n, th, tw, o);
 
-    return picture(ts_permute(mix2(m, f->at, f->m, t, false), 2, 5, 3, 0, 4, 1), y);
+    return picture(mix2(m, f->at, f->m, t, false), y);
 }
 
 /* dw[o,c,3,3] from x and dy */
-static ts_value *weight_grad(ts_value *x, ts_value *dy, int64_t pad_h, int64_t pad_w)
+static ts_value *weight_grad(winograd *p, ts_value *x, ts_value *dy, int64_t pad_h, int64_t pad_w)
 {
     const form *f = &large;
     const ts_type *y = &dy->type;
     int64_t n = y->dim[0], o = y->dim[1], c = x->type.dim[1], t = f->m + 2;
     int64_t th = tiles(f, y->dim[2]), tw = tiles(f, y->dim[3]);
-    ts_value *v = flat(transformed(x, f, pad_h, pad_w, th, tw), n * th * tw, c);
+    ts_value *v = flat(transformed(p, x, f, pad_h, pad_w, th, tw), n * th * tw, c);
     ts_value *d =
         flat(mix2(windows(dy, f, f->m, 0, 0, th, tw), f->at, f->m, t, true), n * th * tw, o);
     ts_value *u = ts_reshape(ts_matmul(ts_transpose(v, 1, 2), d), t, t, c, o);
@@ -188,27 +185,28 @@ static ts_value *samples_last(ts_value *v)
     return v ? flat(ts_permute(v, 0, 1, 5, 3, 4, 2), d[5], d[3] * d[4] * d[2]) : NULL;
 }
 
-static ts_value *lane_convolve(ts_value *x, ts_value *w, int64_t pad_h, int64_t pad_w,
+static ts_value *lane_convolve(winograd *p, ts_value *x, ts_value *w, int64_t pad_h, int64_t pad_w,
                                const ts_type *y)
 {
     const form *f = &fine;
     int64_t n = y->dim[0], o = y->dim[1], c = x->type.dim[1], t = f->m + 2;
     int64_t th = tiles(f, y->dim[2]), tw = tiles(f, y->dim[3]);
-    ts_value *v = samples_last(tiles_first(transformed(x, f, pad_h, pad_w, th, tw)));
+    ts_value *v = samples_last(tiles_first(transformed(p, x, f, pad_h, pad_w, th, tw)));
     ts_value *u = flat(mix2(ts_permute(w, 2, 3, 0, 1), f->g, t, 3, false), o, c);
     ts_value *m = laid(ts_matmul(u, v), (const int8_t[]){2, 1, 0}, lanes_of(x));
 
     m = mix2(ts_reshape(m, t, t, o, th, tw, n), f->at, f->m, t, false);
-    return picture(ts_permute(m, 5, 2, 3, 0, 4, 1), y);
+    return picture(ts_permute(m, 0, 1, 5, 3, 4, 2), y);
 }
 
-static ts_value *lane_weight_grad(ts_value *x, ts_value *dy, int64_t pad_h, int64_t pad_w)
+static ts_value *lane_weight_grad(winograd *p, ts_value *x, ts_value *dy, int64_t pad_h,
+                                  int64_t pad_w)
 {
     const form *f = &fine;
     const ts_type *y = &dy->type;
     int64_t n = y->dim[0], o = y->dim[1], c = x->type.dim[1], t = f->m + 2;
     int64_t th = tiles(f, y->dim[2]), tw = tiles(f, y->dim[3]);
-    ts_value *v = tiles_first(transformed(x, f, pad_h, pad_w, th, tw));
+    ts_value *v = tiles_first(transformed(p, x, f, pad_h, pad_w, th, tw));
     ts_value *d = mix2(windows(dy, f, f->m, 0, 0, th, tw), f->at, f->m, t, true), *u;
 
     v = ts_make1(TS_OP(nop), ts_permute(v, 2, 3, 4, 0, 1, 5), 0, NULL); /* [n,th,tw,t,t,c] */
@@ -253,7 +251,7 @@ static bool is_large(const ts_type *y)
     return y->dim[0] % 8 != 0 && y->dim[2] * y->dim[3] >= 1024;
 }
 
-static ts_value *rewrite(const ts_node *n, ts_value *const *in)
+static ts_value *rewrite(winograd *p, const ts_node *n, ts_value *const *in)
 {
     const ts_type *a = &n->in[0]->type, *b = &n->in[1]->type, *o = &n->out[0]->type;
     bool forward = n->op == TS_OP(conv), input = n->op == TS_OP(conv_input);
@@ -277,18 +275,19 @@ static ts_value *rewrite(const ts_node *n, ts_value *const *in)
     if (ph > 2 || pw > 2 || (!lanes && !is_large(dy)))
         return NULL;
     if (forward)
-        return (lanes ? lane_convolve : convolve)(in[0], in[1], ph, pw, o);
+        return (lanes ? lane_convolve : convolve)(p, in[0], in[1], ph, pw, o);
     if (input) {
         ts_value *t = ts_permute(in[1], 1, 0, 2, 3);
         t = ts_make1(TS_OP(flip), t, 1, (ts_attr[]){ts_attr_l("dims", 2, (int64_t[]){2, 3})});
-        return (lanes ? lane_convolve : convolve)(in[0], t, 2 - ph, 2 - pw, o);
+        return (lanes ? lane_convolve : convolve)(p, in[0], t, 2 - ph, 2 - pw, o);
     }
-    return (lanes ? lane_weight_grad : weight_grad)(in[0], in[1], ph, pw);
+    return (lanes ? lane_weight_grad : weight_grad)(p, in[0], in[1], ph, pw);
 }
 
 ts_status ts_pass_winograd(ts_arena *a, const ts_graph *in, const ts_options *opt,
                            const ts_graph **out)
 {
+    winograd p = {.a = a};
     ts_value **map;
     ts_graph *g;
     bool any = false;
@@ -300,11 +299,11 @@ ts_status ts_pass_winograd(ts_arena *a, const ts_graph *in, const ts_options *op
     for (int i = 0; i < in->nnodes; i++) {
         const ts_node *n = in->nodes[i];
         ts_value *x[2], *y = NULL;
-        if (n->op == TS_OP(conv) || n->op == TS_OP(conv_input) || n->op == TS_OP(conv_weight)) {
+        if (n->op->flags & TS_CONV) {
             x[0] = map[n->in[0]->id];
             x[1] = map[n->in[1]->id];
             g->like = n;
-            y = rewrite(n, x);
+            y = rewrite(&p, n, x);
             g->like = NULL;
             TS_TRY(ts_graph_check(g));
         }

@@ -71,37 +71,43 @@ static bool made_by(const ts_value *v, const ts_op *op)
     return v->kind == TS_VALUE_NODE && v->node->op == op;
 }
 
-/* [n,o,th,m,tw,m] as [n,o,th*m,tw*m] */
-static bool is_picture(const ts_value *v)
+/* The permute or untile that v is; in[d] becomes the dim of v that counts along dim d of its input, -1: none. */
+static const ts_node *turned(const ts_value *v, int *to)
 {
-    const ts_type *x, *y = &v->type;
+    const int64_t *order;
+    int of[TS_MAX_RANK];
 
-    if (!made_by(v, TS_OP(reshape)) || y->rank != 4)
-        return false;
-    x = &v->node->in[0]->type;
-    return x->rank == 6 && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1] &&
-           x->dim[2] * x->dim[3] == y->dim[2];
+    if (made_by(v, TS_OP(untile))) {
+        memcpy(of, to, sizeof(of));
+        for (int d = 0; d < 6; d++)
+            to[d] = d < 2 ? of[2 + d] : -1;
+        return v->node;
+    }
+    if (!made_by(v, TS_OP(permute)))
+        return NULL;
+    memcpy(of, to, sizeof(of));
+    ts_attr_list(v->node, "dims", &order);
+    for (int d = 0; d < v->type.rank; d++)
+        to[order[d]] = of[d];
+    return v->node;
 }
 
 const ts_value *ts_mix_behind(const ts_value *v, int64_t *rows)
 {
-    const int64_t *order;
-    const ts_value *view;
-    bool picture = false;
+    int to[TS_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const ts_value *view = v;
 
-    for (; is_picture(v) || made_by(v, TS_OP(slice)); v = v->node->in[0])
-        picture = picture || is_picture(v);
-    if (!made_by(v, TS_OP(permute)) || !made_by(v->node->in[0], TS_OP(mix)))
+    for (const ts_node *n; (n = turned(v, to));)
+        v = n->in[0];
+    if (v == view || !made_by(v, TS_OP(mix)))
         return NULL;
-    view = v;
-    v = v->node->in[0];
-    ts_attr_list(view->node, "dims", &order);
     for (int d = 0; d < TS_MAX_RANK; d++)
         rows[d] = 1;
-    for (int d = 0; d < view->type.rank; d++)
-        for (const ts_value *m = v; made_by(m, TS_OP(mix)); m = m->node->in[0])
-            if (ts_attr_int(m->node, "dim", 0) == order[d] && (!picture || d == 3 || d == 5))
-                rows[picture ? d / 2 + 1 : d] = view->type.dim[d];
+    for (const ts_value *m = v; made_by(m, TS_OP(mix)); m = m->node->in[0]) {
+        int64_t dim = ts_attr_int(m->node, "dim", 0);
+        if (to[dim] >= 0)
+            rows[to[dim]] = v->type.dim[dim];
+    }
     return v;
 }
 

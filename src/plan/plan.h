@@ -86,7 +86,7 @@ size_t ts_plan_peak(ts_arena *a, const ts_graph *g, const ts_options *opt, int d
 
 /* fuse.c */
 ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts_program *p);
-/* The mix (op/winograd.c) that v is a permuted view of, maybe laid as a picture and cut; or NULL.
+/* The mix (op/winograd.c) that v is a permuted view of, maybe laid as a picture; or NULL.
  * Of each dim of v, rows[] tells how many neighbours are rows of the matrix for the same column. */
 const ts_value *ts_mix_behind(const ts_value *v, int64_t *rows);
 bool ts_same_layout(const ts_value *x, const ts_value *y);

@@ -138,6 +138,11 @@ def windows(x, kernel, stride, padding, count):
     return y.permute(4, 5, 0, 2, 3, 1)
 
 
+def untile(x, shape):
+    a, b, n, i, j, c = x.shape
+    return x.permute(2, 5, 3, 0, 4, 1).reshape(n, c, i * a, j * b)[:, :, :shape[0], :shape[1]]
+
+
 def mix(x, m, dim=0):
     return torch.tensordot(m, x, ([1], [dim])).movedim(0, dim)
 
@@ -291,7 +296,7 @@ TORCH = {
     "softmax": lambda x, dim=-1: x.softmax(dim), "log_softmax": lambda x, dim=-1: x.log_softmax(dim),
     "matmul": torch.matmul, "linear": F.linear, "conv": conv, "conv_bias": conv, "conv_input": conv_input,
     "conv_weight": conv_weight, "conv_transpose": conv_transpose, "attention": attention,
-    "windows": windows, "mix": mix, "max_pool": max_pool, "max_pool_grad": max_pool_grad, "sum_pool": sum_pool,
+    "windows": windows, "untile": untile, "mix": mix, "max_pool": max_pool, "max_pool_grad": max_pool_grad, "sum_pool": sum_pool,
     "sum_pool_grad": sum_pool_grad, "avg_pool": avg_pool, "adaptive_avg_pool": adaptive_avg_pool,
     "upsample_nearest": lambda x, size: F.interpolate(x, size, mode="nearest"),
     "upsample_bilinear": upsample_bilinear,
