@@ -127,7 +127,10 @@ typedef struct ts_array {
     void *data;
 } ts_array;
 
-/* ts_input(g, "x", TS_F32, 16, 1, 28, 28): what a run feeds, in the order of these calls.
+/* Names of inputs, parameters, outputs, layers, scopes and blocks are UTF-8 text of 1 to 1000 bytes without
+ * control characters. Whatever they are, they stay names in the generated code.
+ *
+ * ts_input(g, "x", TS_F32, 16, 1, 28, 28): what a run feeds, in the order of these calls.
  * ts_const(g, TS_F32, data, 3, 4): a constant tensor, copied. ts_scalar: one number, rank 0. */
 TS_API ts_value *ts_input_n(ts_graph *g, const char *name, ts_dtype t, int rank,
                             const int64_t *dims);

@@ -55,6 +55,10 @@ typedef struct ts_text {
 } ts_text;
 void ts_text_printf(ts_text *t, const char *fmt, ...) TS_PRINTF(2, 3);
 void ts_text_add(ts_text *t, const char *s, size_t len);
+/* Somebody's words in generated C: as part of a comment or of a string literal, which they do not end. Whatever
+ * a user named goes through here. */
+void ts_text_c(ts_text *t, const char *s, size_t len);
+char *ts_c_text(ts_arena *a, const char *s);
 void ts_text_free(ts_text *t);
 
 /* error.c */

@@ -63,7 +63,7 @@ static const char *identifier(ts_arena *a, const char *s)
     char *name = ts_arena_printf(a, "%s%s", isdigit((unsigned char)s[0]) ? "n" : "", s);
 
     for (char *p = name; *p; p++)
-        if (!isalnum((unsigned char)*p) || (unsigned char)*p > 127)
+        if ((unsigned char)*p > 127 || !isalnum((unsigned char)*p))
             *p = '_';
     return name;
 }
@@ -375,16 +375,6 @@ static void constants(ts_export *x, ts_c_files *out)
 
 /* --- kernels --- */
 
-/* Text for a comment: whatever is in it, the comment ends where we end it. */
-static void put_comment(ts_text *t, const char *s, size_t len)
-{
-    for (size_t i = 0; i < len; i++) {
-        if (i && ((s[i - 1] == '*' && s[i] == '/') || (s[i - 1] == '/' && s[i] == '*')))
-            ts_text_add(t, " ", 1);
-        ts_text_add(t, &s[i], 1);
-    }
-}
-
 static bool has_word(const char *text, const char *word)
 {
     size_t len = strlen(word);
@@ -457,7 +447,7 @@ static ts_status kernel(ts_export *x, int i, ts_text *calls)
     x->r.body.len = 0;
     ts_render_describe(&x->r, k);
     ts_text_printf(&x->code, "\n/*\n");
-    put_comment(&x->code, x->r.body.s, x->r.body.len);
+    ts_text_add(&x->code, x->r.body.s, x->r.body.len);
     ts_text_printf(&x->code, " */\n");
     x->r.body.len = 0;
     x->r.next = 0;
@@ -559,7 +549,7 @@ static void put_about(const ts_export *x, ts_text *t)
     for (; *s; s += *s == '\n') {
         size_t len = strcspn(s, "\n");
         ts_text_printf(t, len ? " * " : " *");
-        put_comment(t, s, len);
+        ts_text_c(t, s, len);
         ts_text_printf(t, "\n");
         s += len;
     }

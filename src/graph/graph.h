@@ -21,6 +21,7 @@ typedef struct ts_op ts_op;
 #define TS_MAX_COUNT  ((int64_t)1 << 47) /* elements of a tensor; more is a mistake */
 #define TS_MAX_ATTR   16                 /* attributes of a node */
 #define TS_MAX_INPUTS 64                 /* inputs of a node */
+#define TS_MAX_NAME   1000               /* bytes of a name */
 
 typedef struct ts_type {
     ts_dtype dtype;
@@ -212,7 +213,8 @@ ts_status ts_graph_verify(const ts_graph *g);
 ts_status ts_graph_read(ts_arena *a, const char *text, ts_graph **out);
 
 /* print.c */
-bool ts_name_is_plain(const char *s); /* reads back without quotes */
+bool ts_name_is_plain(const char *s);     /* reads back without quotes */
+const char *ts_name_wrong(const char *s); /* why it can be no name; NULL: it can */
 void ts_graph_print(const ts_graph *g, ts_text *out);
 
 #endif

@@ -22,6 +22,43 @@ bool ts_name_is_plain(const char *s)
     return s && *s && !s[strspn(s, word)] && s[strspn(s, "0123456789")];
 }
 
+/* Length of the UTF-8 character at s, 0 if there is none: no stray or overlong bytes, no surrogates. */
+static int utf8(const unsigned char *s)
+{
+    int n = s[0] < 0x80   ? 1
+            : s[0] < 0xc2 ? 0
+            : s[0] < 0xe0 ? 2
+            : s[0] < 0xf0 ? 3
+            : s[0] < 0xf5 ? 4
+                          : 0;
+
+    for (int i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+        (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+        return 0;
+    return n;
+}
+
+const char *ts_name_wrong(const char *s)
+{
+    const unsigned char *p = (const unsigned char *)s;
+
+    if (!s || !*s)
+        return "is empty";
+    if (strlen(s) > TS_MAX_NAME)
+        return "is longer than 1000 bytes";
+    for (int n; *p; p += n) {
+        if (*p < ' ' || *p == 0x7f)
+            return "has a control character in it";
+        n = utf8(p);
+        if (!n)
+            return "is not UTF-8";
+    }
+    return NULL;
+}
+
 static void quoted(ts_text *t, const char *s)
 {
     ts_text_printf(t, "\"");

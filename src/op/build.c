@@ -5,6 +5,20 @@
 
 /* --- inputs, constants, states --- */
 
+/* Names are UTF-8 text of 1 to 1000 bytes without control characters. */
+static bool named(ts_graph *g, const char *what, const char *name)
+{
+    const char *wrong = ts_name_wrong(name);
+
+    if (!wrong)
+        return true;
+    if (!name)
+        return ts_graph_refuse(g, TS_ERR_ARG, NULL, "every %s needs a name", what);
+    return ts_graph_refuse(g, TS_ERR_ARG,
+                           "a name is UTF-8 text of 1 to 1000 bytes without control characters",
+                           "the name of the %s %s", what, wrong);
+}
+
 static bool usable(ts_graph *g, const char *what, const char *name, ts_dtype t, int rank,
                    const int64_t *dims)
 {
@@ -12,8 +26,6 @@ static bool usable(ts_graph *g, const char *what, const char *name, ts_dtype t, 
 
     if (!g || g->status)
         return false;
-    if (!name)
-        return ts_graph_refuse(g, TS_ERR_ARG, NULL, "every %s needs a name", what);
     if ((unsigned)t > TS_BOOL)
         return ts_graph_refuse(g, TS_ERR_TYPE, NULL, "%s %s: %d is not a dtype", what, name,
                                (int)t);
@@ -33,10 +45,13 @@ static bool usable(ts_graph *g, const char *what, const char *name, ts_dtype t, 
     return true;
 }
 
-static bool unique_name(ts_graph *g, const char *name)
+static bool free_name(ts_graph *g, const char *what, const char *name)
 {
-    bool taken = ts_graph_find_state(g, name) != NULL;
+    bool taken;
 
+    if (!named(g, what, name))
+        return false;
+    taken = ts_graph_find_state(g, name) != NULL;
     for (int i = 0; i < g->ninputs; i++)
         taken = taken || !strcmp(g->inputs[i]->name, name);
     if (taken)
@@ -48,7 +63,7 @@ static bool unique_name(ts_graph *g, const char *name)
 
 ts_value *ts_input_n(ts_graph *g, const char *name, ts_dtype t, int rank, const int64_t *dims)
 {
-    if (!usable(g, "input", name, t, rank, dims) || !unique_name(g, name))
+    if (!usable(g, "input", name, t, rank, dims) || !free_name(g, "input", name))
         return NULL;
     return ts_graph_add_input(g, name, ts_type_of(t, rank, dims));
 }
@@ -56,7 +71,7 @@ ts_value *ts_input_n(ts_graph *g, const char *name, ts_dtype t, int rank, const 
 static ts_value *state(ts_graph *g, const char *what, const char *name, ts_dtype t, ts_init init,
                        int rank, const int64_t *dims, bool trained)
 {
-    if (!usable(g, what, name, t, rank, dims) || !unique_name(g, name))
+    if (!usable(g, what, name, t, rank, dims) || !free_name(g, what, name))
         return NULL;
     if ((unsigned)init.kind > TS_INIT_NORMAL)
         return ts_graph_refuse(g, TS_ERR_ARG, NULL, "%s %s: there is no kind %d of first values",
@@ -119,11 +134,7 @@ void ts_output(ts_value *v, const char *name)
 {
     if (!v || v->graph->status)
         return;
-    if (!name) {
-        ts_graph_refuse(v->graph, TS_ERR_ARG, NULL, "every output needs a name");
-        return;
-    }
-    if ((v = computed(v)))
+    if (named(v->graph, "output", name) && (v = computed(v)))
         ts_graph_add_output(v->graph, v, name);
 }
 
@@ -219,10 +230,8 @@ static void push(ts_graph *g, ts_scope **top, const char *name)
 
 void ts_block_begin(ts_graph *g, const char *block)
 {
-    if (g && block)
+    if (g && named(g, "block", block))
         push(g, &g->block, block);
-    else
-        ts_graph_refuse(g, TS_ERR_ARG, NULL, "every block needs a name");
 }
 
 void ts_block_end(ts_graph *g)
@@ -233,10 +242,8 @@ void ts_block_end(ts_graph *g)
 
 void ts_scope_begin(ts_graph *g, const char *name)
 {
-    if (g && name)
+    if (g && named(g, "scope", name))
         push(g, &g->scope, name);
-    else
-        ts_graph_refuse(g, TS_ERR_ARG, NULL, "every scope needs a name");
 }
 
 void ts_scope_end(ts_graph *g)

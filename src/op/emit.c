@@ -270,8 +270,8 @@ static const char *load(ts_emit *e, const ts_value *v, const ts_ix *const *at)
                             runs_backwards(x) ? backward_load(e, v, text)
                                               : scalar_load(e, v, text));
     if (!ts_ix_uses(x, e->lane))
-        return ts_emit_temp(e, v->type.dtype, "%s - (%s){0}", scalar_load(e, v, text),
-                            ts_emit_ctype(e, v->type.dtype));
+        return ts_emit_temp(e, v->type.dtype, "%s",
+                            ts_emit_splat(e, v->type.dtype, scalar_load(e, v, text)));
     if (ts_ix_linear(x, e->lane) && ts_ix_coef(x, e->lane) == 1)
         return ts_emit_temp(e, v->type.dtype, "%s", vector_load(e, v, first_lane(e, x)));
     return ts_emit_lanes(e, v->type.dtype, at_body, &(at_arg){v, at});
@@ -507,12 +507,16 @@ const char *ts_emit_number(ts_emit *e, ts_dtype t, double x)
     return s;
 }
 
+const char *ts_emit_splat(ts_emit *e, ts_dtype t, const char *x)
+{
+    return ts_arena_printf(e->a, "SPLAT(%s, %s)", ts_emit_ctype(e, t), x);
+}
+
 const char *ts_emit_literal(ts_emit *e, ts_dtype t, double x)
 {
     const char *s = ts_emit_number(e, t, x);
 
-    /* a scalar becomes a vector by subtracting zero, which keeps -0 */
-    return e->lanes ? ts_arena_printf(e->a, "%s - (%s){0}", s, ts_emit_ctype(e, t)) : s;
+    return e->lanes ? ts_emit_splat(e, t, s) : s;
 }
 
 const ts_ix *ts_spec_ix(ts_arena *a, const ts_affine *f, int naxes, const ts_ix *const *axes)

@@ -109,7 +109,8 @@ const char *ts_emit_guard(ts_emit *e, const char *cond, bool by_lane, ts_dtype t
 const char *ts_emit_lanes(ts_emit *e, ts_dtype t, const char *(*body)(ts_emit *, void *),
                           void *arg);
 bool ts_emit_cond_by_lane(ts_emit *e, int rank, const ts_ix *const *x);
-const char *ts_emit_number(ts_emit *e, ts_dtype t, double x); /* one number */
+const char *ts_emit_number(ts_emit *e, ts_dtype t, double x);     /* one number */
+const char *ts_emit_splat(ts_emit *e, ts_dtype t, const char *x); /* in every lane */
 const char *ts_emit_literal(ts_emit *e, ts_dtype t, double x);
 
 /* The loop nest of a contraction: out[o(axes)] = sum over reduce axes of a[..] * b[..]. An

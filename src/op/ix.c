@@ -304,11 +304,17 @@ bool ts_ix_linear(const ts_ix *x, const ts_atom *atom)
     return true;
 }
 
+/* Quotients and remainders go from the left to the right, as in C: i / 6 % 4 needs no parentheses. */
+static bool is_atom(const ts_ix *x)
+{
+    return x->n == 1 && x->t[0].k == 1 && !x->c;
+}
+
 static const char *atom_text(ts_arena *a, const ts_atom *x)
 {
     if (x->kind == TS_ATOM_VAR)
         return x->name;
-    return ts_arena_printf(a, "(%s) %c %ld", ts_ix_text(a, x->of),
+    return ts_arena_printf(a, is_atom(x->of) ? "%s %c %ld" : "(%s) %c %ld", ts_ix_text(a, x->of),
                            x->kind == TS_ATOM_DIV ? '/' : '%', (long)x->by);
 }
 
@@ -322,8 +328,10 @@ const char *ts_ix_text(ts_arena *a, const ts_ix *x)
         const char *one = atom_text(a, atom);
         const char *sign = k < 0 ? (i ? " - " : "-") : i ? " + " : "";
 
-        if (k == 1 || k == -1)
-            s = ts_arena_printf(a, atom->kind == TS_ATOM_VAR ? "%s%s%s" : "%s%s(%s)", s, sign, one);
+        if (k == 1 || (k == -1 && i))
+            s = ts_arena_printf(a, "%s%s%s", s, sign, one);
+        else if (k == -1)
+            s = ts_arena_printf(a, atom->kind == TS_ATOM_VAR ? "-%s" : "-(%s)", one);
         else
             s = ts_arena_printf(a, atom->kind == TS_ATOM_VAR ? "%s%s%ld * %s" : "%s%s%ld * (%s)", s,
                                 sign, (long)(k < 0 ? -k : k), one);

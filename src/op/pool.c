@@ -380,8 +380,8 @@ static void begin_pick(ts_emit *e, const ts_node *n, const pool *p, const ts_ix 
     if (e->plain)
         ts_emit_line(e, "int32_t %s = %s;", a->where, first);
     else
-        ts_emit_line(e, "%s %s = %s - (%s){0};", ts_emit_ctype(e, place), a->where, first,
-                     ts_emit_ctype(e, place));
+        ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, place), a->where,
+                     e->lanes && !(padded && by_lane) ? ts_emit_splat(e, place, first) : first);
     a->begun = true;
 }
 

@@ -581,6 +581,16 @@ static void bind(writer *w, const ts_ix *i, const int *axes, const int64_t *coun
     }
 }
 
+/* Pieces first .. first + total - 1 of those between lo and hi. */
+static void piece_loop(ts_emit *e, int64_t first, int64_t total)
+{
+    if (first)
+        ts_emit_line(e, "for (int64_t i = max(lo - %ld, 0); i < min(hi - %ld, %ld); i++) {",
+                     (long)first, (long)first, (long)total);
+    else
+        ts_emit_line(e, "for (int64_t i = lo; i < min(hi, %ld); i++) {", (long)total);
+}
+
 /* One part of the lane axis: decodes a piece and does its tile. Returns how many pieces there are.
  * They are the last of those between `start` and `end`, or start there when that are fewer. */
 static int64_t write_part(writer *w, int64_t start, int64_t end)
@@ -596,9 +606,7 @@ static int64_t write_part(writer *w, int64_t start, int64_t end)
     for (int p = 0; p < n; p++)
         total *= counts[p];
     first = TS_MAX(start, end - total);
-    ts_emit_line(
-        e, "for (int64_t i = lo > %ld ? lo - %ld : 0; i < (hi < %ld ? hi - %ld : %ld); i++) {",
-        (long)first, (long)first, (long)(first + total), (long)first, (long)total);
+    piece_loop(e, first, total);
     ts_emit_open(e, &mark);
     e->lane = ts_atom_var(a, "l", 0, w->part.width - 1);
     e->lanes = w->part.width > 1 ? w->part.width : 0;

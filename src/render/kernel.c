@@ -280,8 +280,7 @@ static void flat_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
     if (vectors) {
         const ts_atom *i = ts_atom_var(r->a, "i", 0, vectors - 1),
                       *lane = ts_atom_var(r->a, "l", 0, width - 1);
-        loop_line(e, "i", "lo",
-                  ts_arena_printf(r->a, "(hi < %ld ? hi : %ld)", (long)vectors, (long)vectors), 1);
+        loop_line(e, "i", "lo", ts_arena_printf(r->a, "min(hi, %ld)", (long)vectors), 1);
         ts_emit_open(e, &mark);
         flat_ix =
             ts_ix_add(r->a, ts_ix_mul(r->a, ts_ix_var(r->a, i), width), ts_ix_var(r->a, lane));

@@ -361,6 +361,11 @@ static const char narrow_text[] =
     "NARROW(bool, uint8_t)\n"
     "#undef NARROW\n";
 
+/* Subtracting zero makes a vector of a number, and keeps -0. */
+static const char splat_text[] =
+    "\n"
+    "#define SPLAT(T, x) ((x) - (T){0}) /* x in every lane */\n";
+
 static const char vector_text[] =
     "\n"
     "typedef float f32x@ __attribute__((vector_size(4 * @)));\n"
@@ -708,10 +713,13 @@ static const char pick_vector[] =
     "        where = (m_ & k) | (~m_ & where);                                         \\\n"
     "    } while (0)\n";
 
-static const char clip_text[] =
+static const char least_text[] =
     "\n"
     "static inline int64_t min(int64_t a, int64_t b)\n{\n    return a < b ? a : b;\n}\n"
-    "static inline int64_t max(int64_t a, int64_t b)\n{\n    return a > b ? a : b;\n}\n"
+    "static inline int64_t max(int64_t a, int64_t b)\n{\n    return a > b ? a : b;\n}\n";
+
+static const char clip_text[] =
+    "\n"
     "static inline int64_t floor_div(int64_t a, int64_t b)\n{\n    return a / b - (a % b < 0);\n}\n"
     "static inline int64_t ceil_div(int64_t a, int64_t b)\n{\n    return -floor_div(-a, b);\n}\n";
 
@@ -780,6 +788,7 @@ void ts_prelude(ts_render *r, ts_text *out)
     ts_text_printf(out, "%s\n#define JOIN_(a, b) a##b\n#define JOIN(a, b) JOIN_(a, b)\n", types);
     for (int i = 0; i < TS_COUNT(widths); i++)
         put(out, vector_text, widths[i]);
+    ts_text_printf(out, "%s%s", splat_text, least_text);
     if (needs(r, "random"))
         randoms(out, widths, TS_COUNT(widths));
     if (needs(r, "clip"))

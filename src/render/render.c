@@ -1,7 +1,6 @@
 /* render.c - the whole source: prelude, constants, kernels with their IR above them, and the table
  * the engine walks. */
 #include "render/render.h"
-#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 
@@ -25,23 +24,55 @@ static bool stored(const void *where, const ts_value *v)
     return r->p->place[v->id].home != TS_HOME_NONE;
 }
 
+/* A name as part of an identifier, whatever the locale: 40 letters of it at most. */
+static const char *word(ts_arena *a, const char *name)
+{
+    char *s = ts_arena_printf(a, "%.40s", name);
+
+    for (char *p = s; *p; p++)
+        if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9')))
+            *p = '_';
+    return s;
+}
+
+/* What kernel k is about: its anchor, or what it stores first. NULL: it only moves. */
+static const ts_node *subject(const ts_kernel *k)
+{
+    if (k->anchor)
+        return k->anchor;
+    return k->copy || k->load || k->store ? NULL : k->roots[0]->node;
+}
+
+static const char *deed(const ts_kernel *k)
+{
+    const ts_node *n = subject(k);
+
+    return n ? n->op->name : k->load ? "load" : k->store ? "store" : "copy";
+}
+
+/* k2_conv1_conv */
+const char *ts_render_kernel(const ts_render *r, int i)
+{
+    const ts_kernel *k = r->p->kernels[i];
+    const ts_node *n = subject(k);
+    const char *layer = n && n->layer ? n->layer : "";
+
+    return ts_arena_printf(r->a, "k%d_%s%s%s%s", i, word(r->a, layer), layer[0] ? "_" : "", deed(k),
+                           n && n->backward ? "_backward" : "");
+}
+
 /* %12 is v12, the state conv1.weight is conv1_weight, the input x is in_x */
 const char *ts_render_pointer(const void *where, const ts_value *v)
 {
     const ts_render *r = where;
-    char *s;
 
     if (r->names && r->names[v->id])
         return r->names[v->id];
     if (v->kind == TS_VALUE_NODE)
         return ts_arena_printf(r->a, r->p->place[v->id].home == TS_HOME_CONST ? "const%d" : "v%d",
                                v->id);
-    s = ts_arena_printf(r->a, "%s_%s_%d", v->kind == TS_VALUE_INPUT ? "in" : "s", v->name,
-                        v->index);
-    for (char *p = s; *p; p++)
-        if (!isalnum((unsigned char)*p))
-            *p = '_';
-    return s;
+    return ts_arena_printf(r->a, "%s_%s_%d", v->kind == TS_VALUE_INPUT ? "in" : "s",
+                           word(r->a, v->name), v->index);
 }
 
 void ts_render_emitter(ts_render *r, ts_emit *e)
@@ -124,10 +155,10 @@ static void describe(ts_render *r, const ts_value *v, bool *seen)
         else if (x->kind == TS_VALUE_NODE)
             ts_text_printf(&r->body, "%s%%%d", i ? ", " : "", x->id);
         else
-            ts_text_printf(&r->body, "%s%%%s", i ? ", " : "", x->name);
+            ts_text_printf(&r->body, "%s%%%s", i ? ", " : "", ts_c_text(r->a, x->name));
     }
     ts_text_printf(&r->body, ")%s%s\n", v->node->layer && v->node->layer[0] ? "  " : "",
-                   v->node->layer ? v->node->layer : "");
+                   v->node->layer ? ts_c_text(r->a, v->node->layer) : "");
 }
 
 void ts_render_describe(ts_render *r, const ts_kernel *k)
@@ -137,7 +168,8 @@ void ts_render_describe(ts_render *r, const ts_kernel *k)
     for (int n = 0; n < k->nroots && !k->copy; n++)
         describe(r, k->roots[n], seen);
     if (k->copy)
-        ts_text_printf(&r->body, " * %%%s <- %%%d\n", k->roots[0]->name, k->copy->id);
+        ts_text_printf(&r->body, " * %%%s <- %%%d\n", ts_c_text(r->a, k->roots[0]->name),
+                       k->copy->id);
 }
 
 static void kernel_head(ts_render *r, int i, ts_written *w)
@@ -151,7 +183,7 @@ static void kernel_head(ts_render *r, int i, ts_written *w)
     ts_render_describe(r, k);
     ts_text_printf(&r->body, " */\n");
     w->function = r->body.len;
-    ts_text_printf(&r->body, TS_KERNEL "{\n", i);
+    ts_text_printf(&r->body, TS_KERNEL "{\n", ts_render_kernel(r, i));
     find_pointers(r, k, w);
     for (int n = 0; n < w->npointers; n++)
         ts_text_printf(&r->body, "    %s *const %s = %s;\n", w->pointers[n].type,
@@ -202,14 +234,12 @@ static void constants(ts_render *r, ts_text *out)
 static void table_row(ts_render *r, int i, const ts_cut *cut)
 {
     const ts_kernel *k = r->p->kernels[i];
-    const ts_node *n = k->anchor                        ? k->anchor
-                       : k->copy || k->load || k->store ? NULL
-                                                        : k->roots[0]->node;
-    const char *what = n ? n->op->name : k->load ? "load" : k->store ? "store" : "copy";
+    const ts_node *n = subject(k);
 
-    ts_text_printf(&r->body, "    {k%d, \"%s%s%s%s%s\", %ld, %ld, %d, %d},\n",
-                   k->again ? k->again->index : i, n && n->layer ? n->layer : "",
-                   n && n->layer && n->layer[0] ? " " : "", what,
+    ts_text_printf(&r->body, "    {%s, \"%s%s%s%s%s\", %ld, %ld, %d, %d},\n",
+                   ts_render_kernel(r, k->again ? k->again->index : i),
+                   n && n->layer ? ts_c_text(r->a, n->layer) : "",
+                   n && n->layer && n->layer[0] ? " " : "", deed(k),
                    n && n->backward ? " backward" : "", k->again ? " again" : "", (long)cut->count,
                    (long)cut->grain, k->phase, k->wait);
 }
@@ -226,9 +256,9 @@ static void move(ts_render *r, const ts_kernel *k, ts_cut *cut)
                             : ts_arena_printf(r->a, "%zu + c->mb %% %d * %zu", s->remote_at,
                                               s->remote_depth, ts_ring_stride(bytes));
 
-    ts_text_printf(&r->body,
-                   "\n" TS_UNIT "/* %s %s */\nvoid k%d(const ctx *c, int64_t lo, int64_t hi)\n{\n",
-                   k->load ? "load" : "store", v->name ? v->name : "an activation", k->index);
+    ts_text_printf(&r->body, "\n" TS_UNIT "/* %s %s */\n" TS_KERNEL "{\n", deed(k),
+                   v->name ? ts_c_text(r->a, v->name) : "an activation",
+                   ts_render_kernel(r, k->index));
     ts_text_printf(&r->body, "    char *const here = c->m + %s, *const there = c->remote + %s;\n",
                    address(r, v, k->device), there);
     ts_text_printf(&r->body, "    size_t at = (size_t)lo * %d, end = (size_t)hi * %d;\n\n", PAGE,
@@ -243,9 +273,7 @@ static void move(ts_render *r, const ts_kernel *k, ts_cut *cut)
 static void checks(ts_render *r, const char *text)
 {
     ts_text_printf(&r->body, ", \"");
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++)
-        ts_text_printf(&r->body, *p > ' ' && *p < 127 && !strchr("\"\\?", *p) ? "%c" : "\\%03o",
-                       *p);
+    ts_text_c(&r->body, text, strlen(text));
     ts_text_printf(&r->body, "\", &c->step");
 }
 
@@ -317,7 +345,8 @@ static ts_status kernels(ts_render *r)
     ts_text_printf(&r->body, "\n" TS_UNIT);
     for (int i = 0; i < n; i++)
         if (!r->p->kernels[i]->again)
-            ts_text_printf(&r->body, "void k%d(const ctx *c, int64_t lo, int64_t hi);\n", i);
+            ts_text_printf(&r->body, "void %s(const ctx *c, int64_t lo, int64_t hi);\n",
+                           ts_render_kernel(r, i));
     ts_text_printf(&r->body, "\nstatic const kernel table[] = {\n");
     for (int i = 0; i < n; i++)
         table_row(r, i, &cuts[i]);
@@ -345,7 +374,7 @@ ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt
         ts_text_add(&all, r.body.s, r.body.len);
         s->isa = r.isa;
         s->flags = ts_cc_flags(a, &r.isa, ts_cc_identity(a, opt));
-        ts_text_printf(&all, "/* %s */\n", ts_cc_by_hand(a, opt, s->flags));
+        ts_text_printf(&all, "/* %s */\n", ts_c_text(a, ts_cc_by_hand(a, opt, s->flags)));
         s->text = ts_arena_copy(a, all.s, all.len + 1);
         s->len = all.len;
         *out = s;

@@ -49,7 +49,7 @@ typedef struct ts_render {
     int *cut_dim; /* of each stored value: the dim its kernel was cut along, or -1 */
 } ts_render;
 
-#define TS_KERNEL "void k%d(const ctx *c, int64_t lo, int64_t hi)\n"
+#define TS_KERNEL "void %s(const ctx *c, int64_t lo, int64_t hi)\n"
 
 /* A tensor of a kernel: const float *const v7 = (const float *)(c->m + 64); */
 typedef struct ts_pointer {
@@ -67,6 +67,7 @@ typedef struct ts_written {
 ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt,
                          const ts_source **out);
 void ts_render_need(ts_render *r, const char *what);
+const char *ts_render_kernel(const ts_render *r, int i);   /* its name, k2_conv1_conv */
 void ts_render_describe(ts_render *r, const ts_kernel *k); /* its IR, for a comment */
 void ts_render_emitter(ts_render *r, ts_emit *e);          /* an emitter that writes to r->body */
 const char *ts_render_pointer(const void *where, const ts_value *v);

@@ -104,25 +104,25 @@ static void add_item(ts_text *t, size_t *from, const char *word)
     ts_text_printf(t, full ? ",\n           %s" : ", %s", word);
 }
 
-/* void k3_at(const ctx *c, int64_t lo, int64_t hi, float *const v9, const float *const v7) */
+/* void k3_fc_matmul_at(const ctx *c, int64_t lo, int64_t hi, float *const v9, const float *const v7) */
 static void signature(ts_render *r, ts_text *t, const ts_written *w, int i)
 {
     size_t from = t->len;
 
-    ts_text_printf(t, "void k%d_at(const ctx *c, int64_t lo, int64_t hi", i);
+    ts_text_printf(t, "void %s_at(const ctx *c, int64_t lo, int64_t hi", ts_render_kernel(r, i));
     for (int j = 0; j < w->npointers; j++)
         add_item(t, &from,
                  ts_arena_printf(r->a, "%s *const %s", w->pointers[j].type, w->pointers[j].name));
     ts_text_printf(t, ")");
 }
 
-static void call(ts_text *t, const ts_written *w, int i, int first)
+static void call(ts_render *r, ts_text *t, const ts_written *w, int i, int first)
 {
     size_t from;
 
-    ts_text_printf(t, TS_KERNEL "{\n", i);
+    ts_text_printf(t, TS_KERNEL "{\n", ts_render_kernel(r, i));
     from = t->len;
-    ts_text_printf(t, "    k%d_at(c, lo, hi", first);
+    ts_text_printf(t, "    %s_at(c, lo, hi", ts_render_kernel(r, first));
     for (int j = 0; j < w->npointers; j++)
         add_item(t, &from, w->pointers[j].place);
     ts_text_printf(t, ");\n}\n");
@@ -137,7 +137,7 @@ static void write_shared(ts_render *r, ts_text *t, const ts_written *w, int i, i
     signature(r, t, &w[first], first);
     ts_text_printf(t, ";\n");
     ts_text_add(t, body + w[i].comment, w[i].function - w[i].comment);
-    call(t, &w[i], i, first);
+    call(r, t, &w[i], i, first);
     if (i != first)
         return;
     ts_text_printf(t, "\n");

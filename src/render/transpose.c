@@ -179,6 +179,19 @@ static void tail(ts_render *r, ts_emit *e, const turn *t)
     ts_emit_close(e, mark);
 }
 
+/* Piece i: which matrix, which block of its features, which of its rows. */
+static void place(ts_render *r, ts_emit *e, const turn *t, int64_t blocks, int64_t groups)
+{
+    ts_arena *a = r->a;
+    const ts_ix *i = ts_ix_var(a, ts_atom_var(a, "i", 0, t->matrices * blocks * groups - 1));
+    const ts_ix *m = ts_ix_mul(a, ts_ix_div(a, i, blocks * groups), t->rows * t->features);
+    const ts_ix *b = ts_ix_mod(a, ts_ix_div(a, i, groups), blocks);
+    const ts_ix *c = ts_ix_mul(a, ts_ix_mod(a, i, groups), t->lanes);
+
+    ts_emit_line(e, "const int64_t m = %s, b = %s, c = %s;", ts_ix_text(a, m), ts_ix_text(a, b),
+                 ts_ix_text(a, c));
+}
+
 bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut)
 {
     turn t;
@@ -195,10 +208,8 @@ bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut)
     ts_render_emitter(r, &e);
     ts_emit_line(&e, "for (int64_t i = lo; i < hi; i++) {");
     ts_emit_open(&e, &mark);
-    ts_emit_line(&e, "const int64_t m = i / %ld * %ld, b = i / %ld %% %ld, c = i %% %ld * %d;",
-                 (long)(blocks * groups), (long)(t.rows * t.features), (long)groups, (long)blocks,
-                 (long)groups, t.lanes);
-    ts_emit_line(&e, "if (b < %ld) {", (long)whole);
+    place(r, &e, &t, blocks, groups);
+    ts_emit_line(&e, whole < blocks ? "if (b < %ld) {" : "{", (long)whole);
     ts_emit_open(&e, &mark2);
     ts_emit_line(&e, "const int64_t f = %d * b;", t.lanes);
     whole_block(r, &e, &t);
