@@ -268,7 +268,7 @@ TS_API ts_value *ts_expand_n(ts_value *x, int rank, const int64_t *dims);
 TS_API ts_value *ts_flatten(ts_value *x, int start_dim);
 TS_API ts_value *ts_transpose(ts_value *x, int a, int b);
 /* x[start:end:step] along a dim. As in Python, a negative place counts from the end and one outside
- * is the end (INT64_MAX: all of it); but nothing is empty, and step is positive. */
+ * is the end (INT64_MAX: all of it); step is positive. */
 TS_API ts_value *ts_slice(ts_value *x, int dim, int64_t start, int64_t end, int64_t step);
 TS_API ts_value *ts_concat(int n, ts_value *const *xs, int dim);
 TS_API ts_value *ts_stack(int n, ts_value *const *xs, int dim);

@@ -282,7 +282,7 @@ static ts_status type(reader *r, ts_type *t)
             TS_TRY(need(r, ','));
         if (t->rank == TS_MAX_RANK)
             return wrong(r, "a tensor has at most %d dims", TS_MAX_RANK);
-        TS_TRY(integer(r, "a size", 1, INT64_C(1) << 47, &t->dim[t->rank++]));
+        TS_TRY(integer(r, "a size", 0, INT64_C(1) << 47, &t->dim[t->rank++]));
     }
     if (!ts_type_possible(t))
         return wrong(r, "%.*s is larger than any tensor can be", (int)(r->p - start), start);

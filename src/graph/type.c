@@ -79,7 +79,7 @@ bool ts_type_possible(const ts_type *t)
         return false;
     for (int i = 0; i < t->rank; i++) {
         count *= (double)t->dim[i];
-        if (t->dim[i] < 1 || count > (double)TS_MAX_COUNT)
+        if (t->dim[i] < 0 || count > (double)TS_MAX_COUNT)
             return false;
     }
     return true;

@@ -37,7 +37,7 @@ static bool usable(ts_graph *g, const char *what, const char *name, ts_dtype t, 
                                rank);
     for (int i = 0; i < rank; i++) {
         count *= (double)dims[i];
-        if (dims[i] < 1 || count > TS_MAX_COUNT)
+        if (dims[i] < 0 || count > TS_MAX_COUNT)
             return ts_graph_refuse(g, TS_ERR_SHAPE, NULL,
                                    "%s %s: dim %d is %ld, which no tensor can have", what, name, i,
                                    (long)dims[i]);
@@ -573,9 +573,9 @@ static int64_t slice_place(int64_t i, int64_t size)
 
 ts_value *ts_slice(ts_value *x, int dim, int64_t start, int64_t end, int64_t step)
 {
-    int64_t size = ts_dim(x, dim);
-    ts_attr attr[] = {ts_attr_i("dim", dim), ts_attr_i("start", slice_place(start, size)),
-                      ts_attr_i("end", slice_place(end, size)), ts_attr_i("step", step)};
+    int64_t size = ts_dim(x, dim), from = slice_place(start, size), to = slice_place(end, size);
+    ts_attr attr[] = {ts_attr_i("dim", dim), ts_attr_i("start", from),
+                      ts_attr_i("end", TS_MAX(from, to)), ts_attr_i("step", step)};
 
     return ts_make1(TS_OP(slice), x, step == 1 ? 3 : 4, attr);
 }

@@ -99,7 +99,7 @@ ts_status ts_infer_index_add(ts_node *n)
 {
     const ts_type *i = &n->in[0]->type, *s = &n->in[1]->type;
     ts_type t = {.dtype = s->dtype, .rank = s->rank + 1 - i->rank};
-    int64_t size = ts_attr_int(n, "size", 0);
+    int64_t size = ts_attr_int(n, "size", -1);
     int dim;
 
     TS_TRY(check_index(n, n->in[0]));
@@ -110,7 +110,7 @@ ts_status ts_infer_index_add(ts_node *n)
     dim = dim_of(n, t.rank);
     if (dim < 0)
         return TS_ERR_ARG;
-    if (size < 1)
+    if (size < 0)
         return ts_fail_at(n, TS_ERR_ARG, "index_add to size %ld", (long)size);
     for (int d = 0; d < t.rank; d++)
         t.dim[d] = d < dim ? s->dim[d] : d == dim ? size : s->dim[d + i->rank - 1];

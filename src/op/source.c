@@ -10,8 +10,8 @@ static ts_status type_from_attrs(ts_node *n, ts_type *t)
     t->rank = ts_attr_list(n, "shape", &shape);
     TS_TRY(ts_dtype_parse(name, strlen(name), &t->dtype));
     for (int i = 0; i < t->rank; i++) {
-        if (shape[i] <= 0)
-            return ts_fail_at(n, TS_ERR_SHAPE, "dim %d of %s is %ld; sizes are at least 1", i,
+        if (shape[i] < 0)
+            return ts_fail_at(n, TS_ERR_SHAPE, "dim %d of %s is %ld; sizes are at least 0", i,
                               n->op->name, (long)shape[i]);
         t->dim[i] = shape[i];
     }

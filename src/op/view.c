@@ -24,12 +24,12 @@ ts_status ts_infer_reshape(ts_node *n)
         else if (shape[i] == -1)
             return ts_fail_at(n, TS_ERR_SHAPE, "reshape to size -1 in dims %d and %d; one may be",
                               hole, i);
-        else if (shape[i] <= 0 || shape[i] > TS_MAX_COUNT / want)
+        else if (shape[i] < 0 || shape[i] > TS_MAX_COUNT / TS_MAX(want, 1))
             return ts_fail_at(n, TS_ERR_SHAPE, "reshape to size %ld in dim %d", (long)shape[i], i);
         else
             want *= shape[i];
     }
-    if (hole >= 0 && have % want == 0)
+    if (hole >= 0 && want && have % want == 0)
         want *= t.dim[hole] = have / want;
     if (want != have)
         return ts_fail_at(n, TS_ERR_SHAPE, "reshape cannot turn %ld elements into %ld", (long)have,
@@ -165,7 +165,7 @@ ts_status ts_infer_expand(ts_node *n)
         int k = i - (t.rank - in->rank);
         int64_t have = k < 0 ? 1 : in->dim[k];
         t.dim[i] = shape[i] == -1 ? have : shape[i];
-        if (t.dim[i] <= 0 || (have != 1 && have != t.dim[i]))
+        if (t.dim[i] < 0 || (have != 1 && have != t.dim[i]))
             return ts_fail_at(n, TS_ERR_SHAPE, "expand cannot make size %ld from %ld in dim %d",
                               (long)t.dim[i], (long)have, i);
     }
@@ -216,9 +216,9 @@ ts_status ts_infer_slice(ts_node *n)
 
     if (dim < 0)
         return TS_ERR_ARG;
-    if (step < 1 || start < 0 || end > t.dim[dim] || start >= end)
-        return ts_fail_at(n, TS_ERR_ARG, "slice %ld:%ld:%ld is empty or outside size %ld",
-                          (long)start, (long)end, (long)step, (long)t.dim[dim]);
+    if (step < 1 || start < 0 || end > t.dim[dim] || start > end)
+        return ts_fail_at(n, TS_ERR_ARG, "slice %ld:%ld:%ld is outside size %ld", (long)start,
+                          (long)end, (long)step, (long)t.dim[dim]);
     t.dim[dim] = (end - start + step - 1) / step;
     return ts_node_set_out1(n, t);
 }

@@ -6,6 +6,7 @@ static const struct {
     ts_pass_fn *run;
 } passes[] = {
     {"decompose", ts_pass_decompose}, /* composites become primitives                        */
+    {"empty", ts_pass_empty},         /* tensors without elements are gone                   */
     {"crop", ts_pass_crop},           /* rows and columns that pooling drops                 */
     {"order", ts_pass_order},         /* the same whatever compiler built the builder        */
     {"cut", NULL},                    /* stages for several devices: plan/cut.c, by trial    */

@@ -298,7 +298,7 @@ ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out)
         return no_engine();
     x = e->exe;
     for (int i = 0; i < x->ninputs; i++)
-        if (!in || !in[i]) {
+        if (!in || (!in[i] && x->inputs[i].info.bytes)) {
             ts_fail(TS_ERR_ARG, "input %d (%s) is NULL", i, x->inputs[i].info.name);
             ts_error_hint("a run takes %d inputs, in the order of the calls of ts_input()",
                           x->ninputs);

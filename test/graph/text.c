@@ -16,6 +16,7 @@ static const char header[] = "graph t\n"
                              "input %i : i64[3,4]\n"
                              "input %j : i64[2]\n"
                              "input %q : f32[2,3,4]\n"
+                             "input %t : f32[2,2,1,3,3,4]\n"
                              "input %r : f32[2,6,4]\n"
                              "input %y : f32[2,8,4,4]\n"
                              "input %p : f32[2,4,3,3]\n"
@@ -67,6 +68,7 @@ static const struct {
     {"sum_pool", "%0 = sum_pool(%x) kernel=[2,2] stride=[2,2] padding=[0,0]"},
     {"sum_pool_grad", "%0 = sum_pool_grad(%p) kernel=[2,2] shape=[6,6]"},
     {"windows", "%0 = windows(%x) kernel=[4,4] stride=[2,2] padding=[1,1] count=[3,3]"},
+    {"untile", "%0 : f32[1,4,5,6] = untile(%t) shape=[5,6]"},
     {"mix", "%0 : f32[3,5] = mix(%n, %m) dim=0"},
     {"gather", "%0 = gather(%m, %i) dim=1"},
     {"host_call", "%0 : f32[3,5] = host_call(%m) id=4 types=\"f32[3,5]\""},
@@ -320,7 +322,6 @@ static const struct {
     {G "input %y : f32", "line 3: expected '[', got the end of the text"},
     {G "input %y : f32[2", "line 3: expected ',', got the end of the text"},
     {G "input %y : f32[2,]", "line 3: expected a size, got ']'"},
-    {G "input %y : f32[0]", "line 3: 0 is out of range for a size"},
     {G "input %y : f32[-1]", "line 3: -1 is out of range for a size"},
     {G "input %y : f32[99999999999999999999]",
      "line 3: 99999999999999999999 is out of range for a size"},

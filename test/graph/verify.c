@@ -48,7 +48,7 @@ static void bad_maker(ts_graph *g)
 
 static void bad_type(ts_graph *g)
 {
-    g->values[0]->type.dim[1] = 0;
+    g->values[0]->type.dim[1] = -1;
 }
 
 static void bad_order(ts_graph *g)

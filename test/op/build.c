@@ -135,7 +135,7 @@ static void bad_rank(void)
 
 static void bad_dim(void)
 {
-    ts_param(g, "w", TS_F32, (ts_init){0}, 3, 0);
+    ts_param(g, "w", TS_F32, (ts_init){0}, 3, -1);
 }
 
 static void huge(void)
@@ -383,7 +383,7 @@ static const struct {
     const char *message, *where;
 } mistakes[] = {
     {bad_rank, TS_ERR_SHAPE, "input y has rank 9; at most 8", "net.c:7"},
-    {bad_dim, TS_ERR_SHAPE, "parameter w: dim 1 is 0, which no tensor can have", "net.c:7"},
+    {bad_dim, TS_ERR_SHAPE, "parameter w: dim 1 is -1, which no tensor can have", "net.c:7"},
     {huge, TS_ERR_SHAPE, "buffer b: dim 1 is 1000, which no tensor can have", "net.c:7"},
     {no_name, TS_ERR_ARG, "every input needs a name", "net.c:7"},
     {bad_dtype, TS_ERR_TYPE, "input y: 42 is not a dtype", "net.c:7"},
