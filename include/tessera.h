@@ -591,6 +591,53 @@ typedef struct ts_options {
     bool exceptions;
 } ts_options;
 
+/* The fields of these structs by name: what each can be, and its line for people. doc/options.md is
+ * the same as a page. */
+typedef enum ts_record {
+    TS_RECORD_OPTIONS,     /* ts_options     */
+    TS_RECORD_RUN_OPTIONS, /* ts_run_options */
+    TS_RECORD_OPTIMIZER,   /* ts_optimizer   */
+    TS_RECORD_HYPER        /* ts_hyper       */
+} ts_record;
+typedef enum ts_option_kind {
+    TS_OPTION_BOOL, /* "yes" or "no"                                                   */
+    TS_OPTION_INT,  /* "8"; of an array, one for all or "2,2,8,2"                      */
+    TS_OPTION_REAL, /* "0.001"                                                         */
+    TS_OPTION_WORD, /* one of its words                                                */
+    TS_OPTION_BITS, /* some of its words with commas, "all" or "none"                  */
+    TS_OPTION_TEXT, /* any; borrowed                                                   */
+    TS_OPTION_DATA  /* a pointer or a struct: set in the struct, not by name           */
+} ts_option_kind;
+typedef struct ts_option {
+    const char *name; /* of the field */
+    ts_option_kind kind;
+    int64_t low, high; /* INT: what it can be         */
+    int64_t usual;     /* INT: what 0 means           */
+    const char *words; /* WORD, BITS: with blanks     */
+    bool program;      /* another value makes another program, found under another key */
+    const char *about;
+} ts_option;
+/* The i-th field of a struct, NULL past the last; and by name, or NULL. */
+TS_API const ts_option *ts_option_at(ts_record of, int i);
+TS_API const ts_option *ts_option_find(ts_record of, const char *name);
+/* A field from text, checked, and as text. `size` is that of the record. */
+TS_API ts_status ts_record_set(ts_record of, void *record, size_t size, const char *name,
+                               const char *value);
+TS_API ts_status ts_record_get(ts_record of, const void *record, size_t size, const char *name,
+                               char *out, size_t room);
+static inline ts_status ts_options_set(ts_options *o, const char *name, const char *value)
+{
+    return ts_record_set(TS_RECORD_OPTIONS, o, sizeof(*o), name, value);
+}
+static inline ts_status ts_optimizer_set(ts_optimizer *o, const char *name, const char *value)
+{
+    return ts_record_set(TS_RECORD_OPTIMIZER, o, sizeof(*o), name, value);
+}
+static inline ts_status ts_hyper_set(ts_hyper *h, const char *name, const char *value)
+{
+    return ts_record_set(TS_RECORD_HYPER, h, sizeof(*h), name, value);
+}
+
 typedef struct ts_executable ts_executable;
 
 TS_API ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **out);

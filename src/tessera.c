@@ -7,102 +7,16 @@
 #include "plan/plan.h"
 #include "render/render.h"
 #include "run/run.h"
-#include <limits.h>
 
 /* --- options --- */
 
-static ts_status not_negative(const char *name, int64_t value)
-{
-    if (value >= 0)
-        return TS_OK;
-    return ts_fail(TS_ERR_ARG, "%s is %lld; it must not be negative", name, (long long)value);
-}
-
-static ts_status check_outputs(const ts_options *opt)
-{
-    int D = TS_MAX(1, opt->device_iterations), period = TS_MAX(1, opt->output_period);
-
-    if ((unsigned)opt->output_mode > TS_OUT_EVERY_N)
-        return ts_fail(TS_ERR_ARG, "there is no output mode %d", opt->output_mode);
-    if (opt->output_mode == TS_OUT_EVERY_N && D % period) {
-        ts_fail(TS_ERR_ARG, "an output every %d device iterations does not divide %d of them",
-                period, D);
-        ts_error_hint("choose an output_period that divides device_iterations");
-        return TS_ERR_ARG;
-    }
-    return TS_OK;
-}
-
-static bool same_name(const char *name, const char *p, size_t len)
-{
-    return strlen(name) == len && !memcmp(p, name, len);
-}
-
-/* Every name in "fuse,layout" is a pass, or one of the plan's two choices. */
-static ts_status check_skip(const char *skip)
-{
-    for (const char *p = skip; p && *(p += strspn(p, ", ")); p += strcspn(p, ", ")) {
-        size_t len = strcspn(p, ", ");
-        bool known = same_name("fuse", p, len) || same_name("spread", p, len);
-        for (int i = 0; ts_pass_name(i); i++)
-            known = known || same_name(ts_pass_name(i), p, len);
-        if (known)
-            continue;
-        ts_fail(TS_ERR_ARG, "there is no pass '%.*s' to skip", (int)TS_MIN(len, 100), p);
-        ts_error_hint("doc/architecture.md lists the passes; the plan has fuse and spread");
-        return TS_ERR_ARG;
-    }
-    return TS_OK;
-}
-
-static ts_status check_results(const ts_graph *g, const ts_options *opt)
-{
-    if (opt->optimizer && !g->loss) {
-        ts_fail(TS_ERR_ARG, "there is an optimizer, and no loss for it to minimise");
-        ts_error_hint("mark the loss with ts_loss(), or compile without an optimizer");
-        return TS_ERR_ARG;
-    }
-    if (g->noutputs || g->loss || g->nupdates)
-        return TS_OK;
-    ts_fail(TS_ERR_ARG, "nothing comes out of the graph '%s': it has no output and no loss",
-            g->name);
-    ts_error_hint("mark what a run should return with ts_output(); a NULL value marks nothing");
-    return TS_ERR_ARG;
-}
-
 static ts_status check_options(const ts_graph *g, const ts_options *opt)
 {
-    int D = TS_MAX(1, opt->device_iterations), A = TS_MAX(1, opt->gradient_accumulation);
-    int R = TS_MAX(1, opt->replicas);
     ts_isa isa;
 
-    TS_TRY(not_negative("device_iterations", opt->device_iterations));
-    TS_TRY(not_negative("gradient_accumulation", opt->gradient_accumulation));
-    TS_TRY(not_negative("output_period", opt->output_period));
-    TS_TRY(not_negative("cache_limit", opt->cache_limit));
-    TS_TRY(not_negative("devices", opt->devices));
-    TS_TRY(not_negative("replicas", opt->replicas));
-    TS_TRY(not_negative("processes", opt->processes));
-    TS_TRY(not_negative("queue_depth", opt->queue_depth));
-    TS_TRY(not_negative("device_memory", opt->device_memory));
-    TS_TRY(not_negative("shard_least", opt->shard_least));
-    for (int i = 0; i < TS_COUNT(opt->offload_least); i++)
-        TS_TRY(not_negative("offload_least", opt->offload_least[i]));
-    TS_TRY(check_outputs(opt));
-    if (R > 1024 || opt->processes > 65536)
-        return ts_fail(TS_ERR_ARG, "%d replicas in %d processes are too many", R, opt->processes);
-    if ((int64_t)D * A > INT_MAX / R)
-        return ts_fail(TS_ERR_ARG, "%d device iterations of %d micro-batches are too many", D, A);
-    if ((unsigned)opt->device_kind > TS_DEVICE_MK1)
-        return ts_fail(TS_ERR_ARG, "there is no kind of device %d", opt->device_kind);
-    if ((unsigned)opt->executor > TS_EXEC_REFERENCE)
-        return ts_fail(TS_ERR_ARG, "there is no executor %d", opt->executor);
-    TS_TRY(check_skip(opt->skip));
-    TS_TRY(check_results(g, opt));
+    TS_TRY(ts_options_check(opt));
+    TS_TRY(ts_pass_check(g, opt));
     TS_TRY(ts_plan_check_phases(g, opt));
-    if (opt->optimizer)
-        TS_TRY(ts_optimizer_check(opt));
-    TS_TRY(ts_replica_groups_check(g, opt));
     if (opt->executor == TS_EXEC_REFERENCE)
         return TS_OK;
     TS_TRY(ts_isa_find(opt->isa, &isa));

@@ -68,6 +68,18 @@ void ts_error_hint(const char *fmt, ...) TS_PRINTF(1, 2);  /* on the last error 
 void ts_error_doing(const char *fmt, ...) TS_PRINTF(1, 2); /* unless it already has one */
 void ts_error_set(const ts_error *e);
 
+/* options.c: the table of options. A record is one of the structs it has rows for. */
+typedef enum ts_option_key {
+    TS_KEY_PROGRAM, /* another value makes another program                       */
+    TS_KEY_NAMED,   /* an entry of the key that says more stands for it          */
+    TS_KEY_NOTHING  /* the program is the same                                   */
+} ts_option_key;
+ts_option_key ts_option_in_key(ts_record of, int i); /* of the row that ts_option_at gives */
+const char *ts_option_value(ts_arena *a, ts_record of, int i, const void *record); /* as text */
+ts_status ts_record_check(ts_record of, const void *record); /* each field by itself */
+ts_status ts_options_check(const ts_options *opt);           /* and together */
+enum { TS_MOST_DEVICES = 4096 };
+
 /* fault.c: test builds make the n-th allocation, file operation or compiler call fail. */
 bool ts_fault(const char *what);
 void ts_fault_arm(const char *what, int nth); /* nth < 0: off */

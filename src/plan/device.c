@@ -484,7 +484,7 @@ static ts_status check_states(const devices *x)
     return TS_OK;
 }
 
-enum { MOST = 4096 }; /* devices, and phases */
+enum { MOST = TS_MOST_DEVICES }; /* devices, and phases */
 
 int ts_plan_phases(const ts_options *opt)
 {

@@ -175,9 +175,8 @@ static ts_status check_run(const ts_executable *x, const ts_run_options *opt)
 {
     const ts_comm *c = opt ? opt->comm : NULL;
 
-    if (opt && (opt->threads < 0 || opt->threads > TS_MOST_THREADS))
-        return ts_fail(TS_ERR_ARG, "threads is %d; it must be from 0 to %d", opt->threads,
-                       TS_MOST_THREADS);
+    if (opt)
+        TS_TRY(ts_record_check(TS_RECORD_RUN_OPTIONS, opt));
     if (!x->training || (c ? c->size : 1) == x->processes)
         return TS_OK;
     ts_fail(TS_ERR_ARG, "the executable is one of %d processes, and the run of %d", x->processes,

@@ -707,7 +707,7 @@ static void what_cannot_be(void **state)
     assert_fails(ts_compile(g, &(ts_options){.replicas = -1}, &exe), TS_ERR_ARG,
                  "replicas is -1; it must not be negative");
     assert_fails(ts_compile(g, &(ts_options){.device_kind = (ts_device_kind)3}, &exe), TS_ERR_ARG,
-                 "there is no kind of device 3");
+                 "device_kind is 3; it can be one of: cpu mk2 mk1");
     opt.nstages = cut(4, stages, false);
     assert_fails(ts_compile(g, &(ts_options){.schedule = TS_PHASED}, &exe), TS_ERR_ARG,
                  "phased execution needs stages that say their phases");
