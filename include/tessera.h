@@ -603,8 +603,8 @@ typedef enum ts_option_kind {
     TS_OPTION_BOOL, /* "yes" or "no"                                                   */
     TS_OPTION_INT,  /* "8"; of an array, one for all or "2,2,8,2"                      */
     TS_OPTION_REAL, /* "0.001"                                                         */
-    TS_OPTION_WORD, /* one of its words                                                */
-    TS_OPTION_BITS, /* some of its words with commas, "all" or "none"                  */
+    TS_OPTION_WORD, /* one of its words, or its number                                 */
+    TS_OPTION_BITS, /* some of its words with commas, "all", "none", or their number   */
     TS_OPTION_TEXT, /* any; borrowed                                                   */
     TS_OPTION_DATA  /* a pointer or a struct: set in the struct, not by name           */
 } ts_option_kind;

@@ -445,11 +445,21 @@ static ts_status set_real(const row *r, void *field, const char *s)
     return TS_OK;
 }
 
+/* A number that text is, or -1. */
+static int64_t number_of(const char *s)
+{
+    size_t n = strspn(s, "0123456789");
+
+    return n && n < 10 && !s[n] ? strtoll(s, NULL, 10) : -1;
+}
+
 static ts_status set_word(const row *r, void *field, const char *s)
 {
-    int64_t i = word_find(r->option.words, s, strlen(s));
+    int64_t i = number_of(s);
     char quoted[128];
 
+    if (i < 0 || i >= word_count(r->option.words))
+        i = word_find(r->option.words, s, strlen(s));
     snprintf(quoted, sizeof(quoted), "'%.100s'", s);
     if (i < 0)
         return refuse_word(r, quoted);
@@ -463,6 +473,10 @@ static ts_status set_bits(const row *r, void *field, const char *s)
     unsigned all = (1u << word_count(r->option.words)) - 1, bits = 0;
     size_t n;
 
+    if (number_of(s) >= 0 && number_of(s) <= all) {
+        *(unsigned *)field = (unsigned)number_of(s);
+        return TS_OK;
+    }
     if (!strcmp(s, "none") || !strcmp(s, "all")) {
         *(unsigned *)field = s[0] == 'a' ? all : 0;
         return TS_OK;
