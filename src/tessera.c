@@ -17,7 +17,7 @@ static ts_status check_options(const ts_graph *g, const ts_options *opt)
     TS_TRY(ts_options_check(opt));
     TS_TRY(ts_pass_check(g, opt));
     TS_TRY(ts_plan_check_phases(g, opt));
-    if (opt->executor == TS_EXEC_REFERENCE)
+    if (opt->executor == TS_EXECUTOR_REFERENCE)
         return TS_OK;
     TS_TRY(ts_isa_find(opt->isa, &isa));
     return ts_isa_check(isa.name);
@@ -27,7 +27,7 @@ static ts_status check_options(const ts_graph *g, const ts_options *opt)
  * the plan. */
 static ts_options with_memory(const ts_options *opt)
 {
-    ts_options with = opt ? *opt : (ts_options){0};
+    ts_options with = *opt;
 
     if (!with.device_memory && with.device_kind != TS_DEVICE_CPU)
         with.device_memory = ts_device_memory(with.device_kind);
@@ -88,13 +88,13 @@ static void tick(const ts_options *opt, int percent)
 static ts_status find_compiler(ts_arena *a, const ts_options *opt, const char **cc)
 {
     *cc = NULL;
-    if (opt->executor == TS_EXEC_REFERENCE)
+    if (opt->executor == TS_EXECUTOR_REFERENCE)
         return TS_OK;
     *cc = ts_cc_identity(a, opt);
     if (*cc)
         return TS_OK;
     ts_cc_missing(opt);
-    if (opt->executor == TS_EXEC_NATIVE)
+    if (opt->executor == TS_EXECUTOR_NATIVE)
         return TS_ERR_COMPILER;
     ts_note(TS_LOG_WARN, "%s; the reference executor runs instead, slowly",
             ts_last_error()->message);
@@ -171,7 +171,7 @@ static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *o
     return s;
 }
 
-ts_status ts_compile(const ts_graph *g, const ts_options *asked, ts_executable **out)
+static ts_status compile_checked(const ts_graph *g, const ts_options *asked, ts_executable **out)
 {
     const ts_options with = with_memory(asked), *opt = &with;
     double start = ts_now();
@@ -203,6 +203,16 @@ ts_status ts_compile(const ts_graph *g, const ts_options *asked, ts_executable *
     return TS_OK;
 }
 
+ts_status ts_compile_sized(const ts_graph *g, const ts_options *opt, size_t size,
+                           size_t optimizer_size, ts_executable **out)
+{
+    ts_options own;
+    ts_optimizer optimizer;
+
+    TS_TRY(ts_take_options("ts_compile", opt, size, optimizer_size, &own, &optimizer));
+    return compile_checked(g, &own, out);
+}
+
 /* --- estimate --- */
 
 ts_status ts_compile_plan(ts_arena *a, const ts_graph *g, const ts_options *opt,
@@ -214,15 +224,13 @@ ts_status ts_compile_plan(ts_arena *a, const ts_graph *g, const ts_options *opt,
     return ts_plan(a, g, opt, out);
 }
 
-ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats *out)
+static ts_status estimate(const ts_graph *g, const ts_options *opt, ts_stats *out)
 {
     const ts_options with = with_memory(opt);
     const ts_program *p;
     ts_arena *a;
     ts_status s;
 
-    if (!g || !out)
-        return ts_fail(TS_ERR_ARG, "an estimate needs a graph and a place for the numbers");
     a = ts_arena_new();
     s = ts_compile_plan(a, g, &with, &p);
     if (!s)
@@ -233,4 +241,19 @@ ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats *out)
                           .kernels = p->nkernels};
     ts_arena_free(a);
     return s;
+}
+
+ts_status ts_estimate_sized(const ts_graph *g, const ts_options *opt, size_t size,
+                            size_t optimizer_size, ts_stats *out, size_t out_size)
+{
+    ts_options own;
+    ts_optimizer optimizer;
+    ts_stats stats;
+
+    if (!g || !out)
+        return ts_fail(TS_ERR_ARG, "an estimate needs a graph and a place for the numbers");
+    TS_TRY(ts_take_options("ts_estimate", opt, size, optimizer_size, &own, &optimizer));
+    TS_TRY(estimate(g, &own, &stats));
+    ts_give(&stats, sizeof(stats), out, out_size);
+    return TS_OK;
 }

@@ -305,8 +305,8 @@ int place(const char *command, const ts_model *m, const ts_model_options *o, ts_
     opt->device_kind = read_kind();
     opt->stages = s.stage;
     opt->nstages = s.n;
-    opt->schedule = phased()                             ? TS_PHASED
-                    : strcmp(placed.schedule, "sharded") ? TS_PIPELINED
-                                                         : TS_SHARDED;
+    opt->schedule = phased()                             ? TS_SCHEDULE_PHASED
+                    : strcmp(placed.schedule, "sharded") ? TS_SCHEDULE_PIPELINED
+                                                         : TS_SCHEDULE_SHARDED;
     return code ? code : fill_options(command, place_options, opt);
 }

@@ -9,6 +9,14 @@
 #define TOOL_H
 
 #include "tessera.h"
+#include "tessera/cache.h"
+#include "tessera/data.h"
+#include "tessera/device.h"
+#include "tessera/export.h"
+#include "tessera/model.h"
+#include "tessera/plan.h"
+#include "tessera/show.h"
+#include "tessera/store.h"
 #include <stdio.h>
 
 enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 }; /* and 128 + the signal that ended it */

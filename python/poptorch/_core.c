@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "core.h"
+#include "tessera/device.h"
 
 static PyObject *error_type; /* (status name, message, where, doing, hint) */
 

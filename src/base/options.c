@@ -349,7 +349,7 @@ static ts_status check_outputs(const ts_options *opt)
 {
     int D = TS_MAX(1, opt->device_iterations), period = TS_MAX(1, opt->output_period);
 
-    if (opt->output_mode != TS_OUT_EVERY_N || D % period == 0)
+    if (opt->output_mode != TS_OUTPUT_EVERY_N || D % period == 0)
         return TS_OK;
     ts_fail(TS_ERR_ARG, "an output every %d device iterations does not divide %d of them", period,
             D);

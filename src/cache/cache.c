@@ -614,7 +614,7 @@ static ts_status open_folder(const char *dir, DIR **out)
     return ts_fail(TS_ERR_FILE, "the cache %s cannot be opened: %s", path, strerror(errno));
 }
 
-ts_status ts_cache_list(const char *dir, ts_cache_entry **entries, int *count)
+ts_status ts_cache_list_sized(const char *dir, ts_cache_entry **entries, size_t size, int *count)
 {
     const ts_cache_entry *found;
     ts_arena *a;
@@ -634,6 +634,8 @@ ts_status ts_cache_list(const char *dir, ts_cache_entry **entries, int *count)
     if (!s && *count)
         memcpy(out, found, sizeof(*found) * (size_t)*count);
     ts_arena_free(a);
+    if (!s)
+        s = ts_give_list(&out, *count, sizeof(*found), size);
     *entries = out;
     return s;
 }

@@ -103,13 +103,14 @@ static const char *const b1[] = {"b1", "b2"}, *const b2[] = {"b2"}, *const b3[] 
 static const ts_stage stages[] = {{b1, 2, 0, 0}, {b3, 1, 1, 0}},
                       others[] = {{b3, 1, 0, 0}, {b1, 2, 1, 0}},
                       phases[] = {{b1, 1, 0, 0}, {b2, 1, 0, 1}, {b3, 1, 0, 2}};
-static const ts_replica_group own = {.state = "f1.weight", .grouping = TS_GROUP_NONE};
+static const ts_replica_group own = {.state = "f1.weight", .grouping = TS_GROUPING_NONE};
 static ts_optimizer adam;
 
 #define TRAINING .optimizer = &adam
 #define PIPELINE TRAINING, .stages = stages, .nstages = 2, .gradient_accumulation = 8
 #define PHASES                                                                                     \
-    TRAINING, .stages = phases, .nstages = 3, .schedule = TS_PHASED, .offload = TS_OFFLOAD_ALL
+    TRAINING, .stages = phases, .nstages = 3, .schedule = TS_SCHEDULE_PHASED,                      \
+              .offload = TS_OFFLOAD_ALL
 
 /* For each option that is part of the program: options, and others that differ in it alone. What
  * tells the two programs apart is their text, or else what a run is told about (a description), or
@@ -131,10 +132,10 @@ static const struct {
      {TRAINING, .gradient_accumulation = 2},
      {TRAINING, .gradient_accumulation = 2, .accumulate_running = true},
      TEXT},
-    {"output_mode", {TRAINING}, {TRAINING, .output_mode = TS_OUT_ALL}, DESCRIPTION},
+    {"output_mode", {TRAINING}, {TRAINING, .output_mode = TS_OUTPUT_ALL}, DESCRIPTION},
     {"output_period",
-     {.device_iterations = 4, .output_mode = TS_OUT_EVERY_N},
-     {.device_iterations = 4, .output_mode = TS_OUT_EVERY_N, .output_period = 2},
+     {.device_iterations = 4, .output_mode = TS_OUTPUT_EVERY_N},
+     {.device_iterations = 4, .output_mode = TS_OUTPUT_EVERY_N, .output_period = 2},
      DESCRIPTION},
     {"skip", {0}, {.skip = "layout"}, TEXT},
     {"no_winograd", {0}, {.no_winograd = true}, TEXT},
@@ -147,7 +148,7 @@ static const struct {
      {TRAINING, .stages = stages, .nstages = 2},
      LIMIT}, /* a list that says not all blocks is refused */
     {"devices", {TRAINING}, {TRAINING, .devices = 2}, TEXT},
-    {"schedule", {PIPELINE}, {PIPELINE, .schedule = TS_SHARDED}, TEXT},
+    {"schedule", {PIPELINE}, {PIPELINE, .schedule = TS_SCHEDULE_SHARDED}, TEXT},
     {"separate_backward", {PHASES}, {PHASES, .separate_backward = true}, TEXT},
     {"offload_by_pass", {PHASES}, {PHASES, .offload_by_pass = true}, TEXT},
     {"queue_depth", {PIPELINE}, {PIPELINE, .queue_depth = 5}, TEXT},
@@ -210,7 +211,7 @@ static char *description(const ts_graph *g, ts_options opt)
     ts_executable *x;
     char *text;
 
-    opt.executor = TS_EXEC_REFERENCE;
+    opt.executor = TS_EXECUTOR_REFERENCE;
     assert_ok(ts_compile(g, &opt, &x));
     text = strdup(ts_executable_inspect(x));
     ts_executable_free(x);
@@ -277,8 +278,12 @@ static void report(void *arg, int percent)
 static void what_does_not_is_not(void **state)
 {
     ts_options changed[] = {
-        {.executor = TS_EXEC_NATIVE}, {.cache_dir = "elsewhere"}, {.cache_limit = 1},
-        {.dump_dir = "dump"},         {.progress = report},       {.progress_arg = changed},
+        {.executor = TS_EXECUTOR_NATIVE},
+        {.cache_dir = "elsewhere"},
+        {.cache_limit = 1},
+        {.dump_dir = "dump"},
+        {.progress = report},
+        {.progress_arg = changed},
     };
     ts_graph *g = net();
     const ts_option *o;
@@ -366,7 +371,7 @@ static void set_and_read_by_name(void **state)
     assert_ok(ts_options_set(&o, "offload_least", "3,4"));
     assert_ok(ts_options_set(&o, "device_memory", "12345678901"));
     assert_ok(ts_options_set(&o, "isa", "portable"));
-    assert_true(o.recompute && o.schedule == TS_PHASED && o.device_memory == 12345678901);
+    assert_true(o.recompute && o.schedule == TS_SCHEDULE_PHASED && o.device_memory == 12345678901);
     assert_int_equal(o.offload, TS_OFFLOAD_WEIGHTS | TS_OFFLOAD_ACTIVATIONS);
     assert_true(o.offload_least[0] == 3 && o.offload_least[1] == 4 && o.offload_least[3] == 4);
     assert_string_equal(o.isa, "portable");

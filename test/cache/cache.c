@@ -80,7 +80,7 @@ static ts_options options(void)
 
     snprintf(cc, sizeof(cc), "'%s'", at("cc"));
     snprintf(cache, sizeof(cache), "%s", at("cache"));
-    return (ts_options){.cache_dir = cache, .cc = cc, .executor = TS_EXEC_NATIVE};
+    return (ts_options){.cache_dir = cache, .cc = cc, .executor = TS_EXECUTOR_NATIVE};
 }
 
 /* Compiles with what it logs in "log"; says whether it came from the cache. */
@@ -267,7 +267,7 @@ static void misses_say_why(void **state)
     assert_logged("cache miss: nothing of the model 'net'");
     opt.device_iterations = 1; /* what 0 means */
     assert_true(compile(&opt));
-    opt.output_mode = TS_OUT_FINAL;
+    opt.output_mode = TS_OUTPUT_FINAL;
     assert_false(compile(&opt));
     assert_logged("cache miss: output_mode changed from the usual to final");
     opt.isa = "portable";
