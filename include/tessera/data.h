@@ -66,8 +66,8 @@ typedef struct ts_dataset_options {
     int header;        /* CSV: 1 the first line has names, -1 it has not, 0 look at it  */
 } ts_dataset_options;
 
-TS_API ts_status ts_dataset_load_sized(const ts_dataset_options *opt, size_t size, size_t image_size,
-                                    ts_dataset **out);
+TS_API ts_status ts_dataset_load_sized(const ts_dataset_options *opt, size_t size,
+                                       size_t image_size, ts_dataset **out);
 static inline ts_status ts_dataset_load(const ts_dataset_options *opt, ts_dataset **out)
 {
     return ts_dataset_load_sized(opt, sizeof(*opt), sizeof(ts_image_options), out);
@@ -76,7 +76,7 @@ static inline ts_status ts_dataset_load(const ts_dataset_options *opt, ts_datase
 TS_API const char *ts_dataset_builtin(int i);
 /* The folder where the files of a named set are, "" when they are nowhere; downloads nothing. */
 TS_API ts_status ts_dataset_find_sized(const ts_dataset_options *opt, size_t size, char *path,
-                                    size_t room);
+                                       size_t room);
 static inline ts_status ts_dataset_find(const ts_dataset_options *opt, char *path, size_t room)
 {
     return ts_dataset_find_sized(opt, sizeof(*opt), path, room);

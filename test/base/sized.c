@@ -36,7 +36,8 @@ static void assert_refused(ts_status s, const char *call)
 
 static void an_older_program_compiles(void **state)
 {
-    ts_options opt = {.executor = TS_EXECUTOR_REFERENCE, .skip = "no such pass", .device_memory = -1};
+    ts_options opt = {
+        .executor = TS_EXECUTOR_REFERENCE, .skip = "no such pass", .device_memory = -1};
     ts_optimizer o = ts_sgd(0.5);
     ts_graph *g = net();
     ts_executable *x;
@@ -97,7 +98,8 @@ static void engines_and_training(void **state)
     double loss;
 
     (void)state;
-    assert_ok(ts_compile(g, &(ts_options){.executor = TS_EXECUTOR_REFERENCE, .optimizer = &sgd}, &exe));
+    assert_ok(
+        ts_compile(g, &(ts_options){.executor = TS_EXECUTOR_REFERENCE, .optimizer = &sgd}, &exe));
     run.known.host = (ts_host_fn *)1; /* beyond what an older program has */
     assert_ok(ts_engine_new_sized(exe, &run.known, offsetof(ts_run_options, comm), &e));
     ts_engine_free(e);
