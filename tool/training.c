@@ -1,16 +1,7 @@
 /* training.c - the options that every command with a training step has. */
 #include "tool.h"
-#include <string.h>
 
 training chosen = {.optimizer = "sgd", .lr = 0.001, .weight_decay = -1};
-
-static const struct {
-    const char *name;
-    ts_optimizer (*make)(double lr);
-} optimizers[] = {
-    {"sgd", ts_sgd},         {"adam", ts_adam}, {"adamw", ts_adamw},
-    {"rmsprop", ts_rmsprop}, {"lamb", ts_lamb},
-};
 
 option training_options[] = {
     {"optimizer", "NAME", KIND_WORD, &chosen.optimizer, "how the weights learn",
@@ -31,9 +22,8 @@ ts_optimizer chosen_optimizer(void)
 {
     ts_optimizer o = ts_sgd(chosen.lr);
 
-    for (int i = 0; i < COUNT(optimizers); i++)
-        if (!strcmp(optimizers[i].name, chosen.optimizer))
-            o = optimizers[i].make(chosen.lr);
+    (void)ts_optimizer_set(&o, "kind", chosen.optimizer); /* one of the choices */
+    o = ts_optimizer_of(o.kind, chosen.lr);
     if (chosen.momentum > 0)
         o.hyper.momentum = chosen.momentum;
     if (chosen.weight_decay >= 0)

@@ -132,6 +132,7 @@ ts_key ts_cache_key(ts_arena *a, const ts_graph *model, const ts_options *opt, c
     ts_isa isa = {.name = "", .flags = ""};
     ts_text all = {0};
 
+    /* What the program depends on besides the options, each with a name of its own. */
     (void)ts_isa_find(opt->isa, &isa);
     entry(a, &k, "model", hash_graph(a, model, opt->exceptions));
     entry(a, &k, "tessera", library_text(a));
