@@ -20,11 +20,11 @@
  * ts_last_error() of the calling thread.
  *
  * _new makes, _load reads a file, _open takes hold of something outside that _close lets go. What
- * they and ts_compile give you, you free. Anything else belongs to its owner: a value
- * to its graph, an error to its thread.
+ * they and ts_compile give you, you free. Anything else belongs to its owner: a value to its graph,
+ * an error to its thread.
  *
  * This is the core: graphs, compiling, running. The rest has headers of its own:
- *   tessera/model.h    nets as texts of a few lines    tessera/plan.h     memory and order, told before
+ *   tessera/model.h    nets as texts                   tessera/plan.h     memory and order of a run
  *   tessera/data.h     datasets, images, batches       tessera/device.h   devices, and the machine
  *   tessera/store.h    checkpoints and arrays          tessera/cache.h    what was compiled before
  *   tessera/show.h     plots, logs, progress bars      tessera/export.h   a trained net as plain C
@@ -538,9 +538,9 @@ typedef struct ts_stage {
  * unless that is separate. With one device the memory that it needs is that of the largest phase;
  * with phases on even and odd devices in turns, two groups share it. */
 typedef enum ts_schedule {
-    TS_SCHEDULE_PIPELINED, /* different micro-batches at a time; forward and backward in turns          */
-    TS_SCHEDULE_SHARDED, /* one micro-batch at a time, from device to device                          */
-    TS_SCHEDULE_PHASED /* one micro-batch at a time, phase after phase                              */
+    TS_SCHEDULE_PIPELINED, /* different micro-batches at a time; forward and backward in turns */
+    TS_SCHEDULE_SHARDED,   /* one micro-batch at a time, from device to device                 */
+    TS_SCHEDULE_PHASED     /* one micro-batch at a time, phase after phase                     */
 } ts_schedule;
 /* What is kept in the host's memory and brought to the device when it is needed: bits of
  * ts_options.offload. */
@@ -835,7 +835,7 @@ TS_API const ts_trace_event *ts_engine_events(const ts_engine *e, int *count);
  * dim. Samples that do not fill a last call of an epoch are left out. */
 typedef struct ts_train_options {
     int epochs;    /* 0 means 1 */
-    uint64_t seed; /* shuffles                                              */
+    uint64_t seed; /* shuffles  */
     bool no_shuffle;
     /* after each call of the engine; return false to stop */
     bool (*report)(void *arg, int epoch, int64_t step, int64_t steps, double loss);

@@ -50,13 +50,15 @@ typedef struct ts_dataset_options {
      *                                             images, here as in .npz */
     const char *name;
     ts_split split;
-    int64_t limit;                 /* use so many samples only: the first, or of a folder of
-                               classes some of each; 0: all                             */
-    const ts_image_options *image; /* of IDX, image and NumPy u8 samples; NULL: as they are  */
-    const char *dir; /* where the files of a named set are, or go; NULL: $TESSERA_DATA_DIR,
-                               ./data, ~/.cache/tessera, and what Debian's packages install    */
-    const char *url; /* where to download the files of a named set from when they are not
-                               there; NULL: $TESSERA_MNIST_URL or $TESSERA_FASHION_MNIST_URL   */
+    /* Use so many samples only: the first, or of a folder of classes some of each; 0: all. */
+    int64_t limit;
+    const ts_image_options *image; /* of IDX, image and NumPy u8 samples; NULL: as they are */
+    /* Where the files of a named set are, or go; NULL: $TESSERA_DATA_DIR, ./data, ~/.cache/tessera,
+     * and what Debian's packages install. */
+    const char *dir;
+    /* Where to download them from when they are not there; NULL: $TESSERA_MNIST_URL or
+     * $TESSERA_FASHION_MNIST_URL. */
+    const char *url;
     ts_download_fn *progress;
     void *progress_arg;
     int stall_seconds; /* a download fails after so long without a byte; 0: 30           */

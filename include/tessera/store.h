@@ -73,8 +73,8 @@ TS_API const ts_array *ts_object_array(const ts_object *o);          /* or NULL 
 typedef enum ts_file_format {
     TS_FILE_AUTO,        /* by the name's ending: .pth .pt .ckpt, .safetensors, .npz, .npy */
     TS_FILE_PTH,         /* any tree; torch.load reads it. "__metadata__" in a dict, if it is a dict
-                            of text, is kept beside the tree: ts_object_load gives it back, torch.load
-                            does not see it                                         */
+                            of text, is kept beside the tree: ts_object_load gives it back,
+                            torch.load does not see it                              */
     TS_FILE_SAFETENSORS, /* a dict of tensors; "__metadata__" may be a dict of text  */
     TS_FILE_NPZ,         /* a dict of tensors                                       */
     TS_FILE_NPY          /* one tensor                                              */

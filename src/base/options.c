@@ -386,6 +386,8 @@ static ts_status unknown_name(ts_record of, const char *name)
     const row *r;
     int n = 0;
 
+    if ((unsigned)of >= TS_COUNT(records))
+        return ts_fail(TS_ERR_ARG, "there is no record %d", (int)of);
     for (int i = 0; n < TS_COUNT(names) && (r = row_at(of, i)); i++)
         if (r->option.kind != TS_OPTION_DATA)
             names[n++] = r->option.name;

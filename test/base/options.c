@@ -399,6 +399,11 @@ static void set_and_read_by_name(void **state)
     assert_fails(ts_options_set(&o, "stages", "b1"), TS_ERR_ARG,
                  "ts_options.stages cannot be said in words");
     assert_int_equal(ts_options_set(&o, NULL, "1"), TS_ERR_ARG);
+    assert_fails(ts_record_set((ts_record)9, &o, sizeof(o), "isa", ""), TS_ERR_ARG,
+                 "there is no record 9");
+    assert_null(ts_option_at((ts_record)9, 0));
+    assert_fails(ts_record_set(TS_RECORD_OPTIONS, &o, offsetof(ts_options, isa), "isa", ""),
+                 TS_ERR_ARG, "ts_options has no option 'isa'"); /* of an older program */
 }
 
 /* --- the page --- */
