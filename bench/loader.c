@@ -6,6 +6,7 @@
  * second figure is of the time the processor spent, which a busy machine does not spoil.
  */
 #include "base/base.h"
+#include "tessera/data.h"
 #include <time.h>
 
 enum { SECONDS = 2 };
@@ -44,12 +45,12 @@ static void measure(const ts_dataset *d, int64_t batch, int threads)
 
 int main(int argc, char **argv)
 {
-    ts_data_options o = {.name = argc > 1 ? argv[1] : "fashion-mnist"};
+    ts_dataset_options o = {.name = argc > 1 ? argv[1] : "fashion-mnist"};
     int64_t batch = argc > 2 ? atoll(argv[2]) : 16;
     double start = ts_now();
     ts_dataset *d;
 
-    if (ts_data_open(&o, &d)) {
+    if (ts_dataset_load(&o, &d)) {
         fputs(ts_error_text(), stderr);
         return 1;
     }

@@ -207,7 +207,8 @@ static inline ts_status example_train(const example_args *a, const example *x,
                                       const ts_executable *exe, const idx_set *set, ts_engine **e)
 {
     ts_run_options run = {.threads = a->threads, .seed = a->seed};
-    ts_train_options how = {a->epochs, run, .report = example_progress, .arg = (void *)a};
+    ts_train_options how = {
+        .epochs = a->epochs, .seed = a->seed, .report = example_progress, .arg = (void *)a};
     ts_status s = ts_engine_new(exe, &run, e);
 
     if (!s && x->before)

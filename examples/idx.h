@@ -2,7 +2,7 @@
 #ifndef IDX_H
 #define IDX_H
 
-#include "tessera.h"
+#include "tessera/data.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,14 +38,14 @@ static inline bool idx_fits(const char *folder, const ts_array *images, int clas
 static inline bool idx_load(const char *folder, const char *which, int64_t limit, double mean,
                             double deviation, idx_set *s)
 {
-    ts_data_options o = {.name = folder,
-                         .split = strcmp(which, "train") ? TS_SPLIT_TEST : TS_SPLIT_TRAIN,
-                         .limit = limit};
+    ts_dataset_options o = {.name = folder,
+                            .split = strcmp(which, "train") ? TS_SPLIT_TEST : TS_SPLIT_TRAIN,
+                            .limit = limit};
     ts_normalize how = {&mean, &deviation, 1};
     ts_array images;
 
     *s = (idx_set){0};
-    if (ts_data_open(&o, &s->data)) {
+    if (ts_dataset_load(&o, &s->data)) {
         fputs(ts_error_text(), stderr);
         return false;
     }

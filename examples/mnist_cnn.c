@@ -33,7 +33,7 @@ int main(int argc, char **argv)
     example_args a = example_read(
         argc, argv, (example_args){.data = FASHION_MNIST, .epochs = 10, .seed = 42, .lr = 0.03});
     ts_optimizer sgd = ts_sgd(a.lr);
-    ts_options how = {.optimizer = &sgd, .device_iterations = 50, .output_mode = TS_OUT_ALL};
+    ts_options how = {.optimizer = &sgd, .device_iterations = 50, .output_mode = TS_OUTPUT_ALL};
 
     return example_run(&a, &(example){.network = network,
                                       .batch = 8,

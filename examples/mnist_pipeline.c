@@ -163,10 +163,10 @@ int main(int argc, char **argv)
     ts_options how = {.optimizer = &adamw,
                       .device_iterations = (int)mine.iterations,
                       .gradient_accumulation = 10,
-                      .output_mode = TS_OUT_ALL,
+                      .output_mode = TS_OUTPUT_ALL,
                       .stages = stages,
                       .nstages = 4,
-                      .schedule = mine.sharded ? TS_SHARDED : TS_PIPELINED,
+                      .schedule = mine.sharded ? TS_SCHEDULE_SHARDED : TS_SCHEDULE_PIPELINED,
                       .offload = mine.offload ? TS_OFFLOAD_OPTIMIZER : 0};
     ts_options tests = {
         .device_iterations = 100, .stages = stages, .nstages = 4, .schedule = how.schedule};

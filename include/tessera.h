@@ -19,8 +19,22 @@
  * the program that caused it. Every other call that can fail returns a ts_status; the words are in
  * ts_last_error() of the calling thread.
  *
- * What _new, _load and ts_compile give you, you free. Anything else belongs to its owner: a value
- * to its graph, an error to its thread.
+ * _new makes, _load reads a file, _open takes hold of something outside that _close lets go. What
+ * they and ts_compile give you, you free. Anything else belongs to its owner: a value to its graph,
+ * an error to its thread.
+ *
+ * This is the core: graphs, compiling, running. The rest has headers of its own:
+ *   tessera/model.h    nets as texts                   tessera/plan.h     memory and order of a run
+ *   tessera/data.h     datasets, images, batches       tessera/device.h   devices, and the machine
+ *   tessera/store.h    checkpoints and arrays          tessera/cache.h    what was compiled before
+ *   tessera/show.h     plots, logs, progress bars      tessera/export.h   a trained net as plain C
+ *
+ * Structs of options and of results may grow at their end from one version to the next. The calls
+ * that take one are inline here and tell the library its size as the program knows it
+ * (ts_compile_sized for ts_compile), so a program built with an older header runs with a newer
+ * library: what it does not know is 0. One that is newer than the library is refused when it sets
+ * what the library does not know. Structs that lie within others or in arrays of the caller stay
+ * as they are.
  *
  * Any thread may call, and several at a time, with graphs and engines of their own: one of these is
  * used by one thread at a time. An executable does not change; several threads may make engines of
@@ -376,7 +390,7 @@ TS_API ts_value *ts_embedding_layer(ts_value *index, const char *name, int64_t r
 
 /* --- losses ----------------------------------------------------------------------------------- */
 
-typedef enum ts_reduction { TS_MEAN, TS_SUM, TS_NONE } ts_reduction;
+typedef enum ts_reduction { TS_REDUCTION_MEAN, TS_REDUCTION_SUM, TS_REDUCTION_NONE } ts_reduction;
 typedef struct ts_loss_options {
     ts_reduction reduction;
     ts_value *weight;     /* nll, cross-entropy: per class; bce: per element      */
@@ -411,7 +425,13 @@ TS_API ts_value *ts_identity_loss(ts_value *x, ts_reduction r);
 
 /* --- optimisers ------------------------------------------------------------------------------- */
 
-typedef enum ts_optimizer_kind { TS_SGD, TS_ADAM, TS_ADAMW, TS_RMSPROP, TS_LAMB } ts_optimizer_kind;
+typedef enum ts_optimizer_kind {
+    TS_OPTIMIZER_SGD,
+    TS_OPTIMIZER_ADAM,
+    TS_OPTIMIZER_ADAMW,
+    TS_OPTIMIZER_RMSPROP,
+    TS_OPTIMIZER_LAMB
+} ts_optimizer_kind;
 
 /* Hyper-parameters of a group of parameters. Those that `variable` marks (one bit each, TS_HYPER_*)
  * can be changed between runs with ts_engine_set; the others are compiled in. */
@@ -458,22 +478,49 @@ typedef struct ts_optimizer {
     double scaling_share; /* 0 means 1e-7                                                 */
     int scaling_period;   /* updates from one change of the scale to the next; 0 means 1  */
 } ts_optimizer;
-TS_API ts_optimizer ts_sgd(double lr);
-TS_API ts_optimizer ts_adam(double lr);
-TS_API ts_optimizer ts_adamw(double lr);
-TS_API ts_optimizer ts_rmsprop(double lr);
-TS_API ts_optimizer ts_lamb(double lr);
+/* PyTorch's defaults for everything but the learning rate, which may change between runs. */
+TS_API void ts_optimizer_init(ts_optimizer_kind kind, double lr, ts_optimizer *out, size_t size);
+static inline ts_optimizer ts_optimizer_of(ts_optimizer_kind kind, double lr)
+{
+    ts_optimizer o;
+    ts_optimizer_init(kind, lr, &o, sizeof(o));
+    return o;
+}
+static inline ts_optimizer ts_sgd(double lr)
+{
+    return ts_optimizer_of(TS_OPTIMIZER_SGD, lr);
+}
+static inline ts_optimizer ts_adam(double lr)
+{
+    return ts_optimizer_of(TS_OPTIMIZER_ADAM, lr);
+}
+static inline ts_optimizer ts_adamw(double lr)
+{
+    return ts_optimizer_of(TS_OPTIMIZER_ADAMW, lr);
+}
+static inline ts_optimizer ts_rmsprop(double lr)
+{
+    return ts_optimizer_of(TS_OPTIMIZER_RMSPROP, lr);
+}
+static inline ts_optimizer ts_lamb(double lr)
+{
+    return ts_optimizer_of(TS_OPTIMIZER_LAMB, lr);
+}
 
 /* --- compile ---------------------------------------------------------------------------------- */
 
 typedef enum ts_output_mode {
-    TS_OUT_DEFAULT,
-    TS_OUT_FINAL,
-    TS_OUT_ALL,
-    TS_OUT_SUM,
-    TS_OUT_EVERY_N
+    TS_OUTPUT_DEFAULT,
+    TS_OUTPUT_FINAL,
+    TS_OUTPUT_ALL,
+    TS_OUTPUT_SUM,
+    TS_OUTPUT_EVERY_N
 } ts_output_mode;
-typedef enum ts_executor { TS_EXEC_AUTO, TS_EXEC_NATIVE, TS_EXEC_REFERENCE } ts_executor;
+typedef enum ts_executor {
+    TS_EXECUTOR_AUTO,
+    TS_EXECUTOR_NATIVE,
+    TS_EXECUTOR_REFERENCE
+} ts_executor;
 
 /* The blocks (ts_block_begin) that one device runs. What is in no block goes with the first stage.
  * A device may have several stages. */
@@ -481,7 +528,7 @@ typedef struct ts_stage {
     const char *const *blocks;
     int nblocks;
     int device;
-    int phase; /* TS_PHASED: from 0, without gaps; several stages may be of one */
+    int phase; /* TS_SCHEDULE_PHASED: from 0, without gaps; several stages may be of one */
 } ts_stage;
 /* How the stages work together. The results are the same bits with each of them.
  *
@@ -491,9 +538,9 @@ typedef struct ts_stage {
  * unless that is separate. With one device the memory that it needs is that of the largest phase;
  * with phases on even and odd devices in turns, two groups share it. */
 typedef enum ts_schedule {
-    TS_PIPELINED, /* different micro-batches at a time; forward and backward in turns          */
-    TS_SHARDED,   /* one micro-batch at a time, from device to device                          */
-    TS_PHASED     /* one micro-batch at a time, phase after phase                              */
+    TS_SCHEDULE_PIPELINED, /* different micro-batches at a time; forward and backward in turns */
+    TS_SCHEDULE_SHARDED,   /* one micro-batch at a time, from device to device                 */
+    TS_SCHEDULE_PHASED     /* one micro-batch at a time, phase after phase                     */
 } ts_schedule;
 /* What is kept in the host's memory and brought to the device when it is needed: bits of
  * ts_options.offload. */
@@ -522,15 +569,15 @@ TS_API int64_t ts_device_memory(ts_device_kind kind);
  * replicas are reduced among them only: their mean is that of its A * size micro-batches, so
  * replicas without groups in common train as runs of their own would. */
 typedef enum ts_grouping {
-    TS_GROUP_ALL,         /* one value for all, as without                           */
-    TS_GROUP_CONSECUTIVE, /* of 4 replicas in groups of 2: {0, 1}, {2, 3}            */
-    TS_GROUP_ORTHOGONAL,  /* {0, 2}, {1, 3}                                          */
-    TS_GROUP_NONE         /* each has its own: {0}, {1}, {2}, {3}                    */
+    TS_GROUPING_ALL,         /* one value for all, as without                           */
+    TS_GROUPING_CONSECUTIVE, /* of 4 replicas in groups of 2: {0, 1}, {2, 3}            */
+    TS_GROUPING_ORTHOGONAL,  /* {0, 2}, {1, 3}                                          */
+    TS_GROUPING_NONE         /* each has its own: {0}, {1}, {2}, {3}                    */
 } ts_grouping;
 typedef struct ts_replica_group {
     const char *state; /* the parameter's name */
     ts_grouping grouping;
-    int size;      /* replicas in a group; TS_GROUP_ALL and TS_GROUP_NONE need none  */
+    int size;      /* replicas in a group; TS_GROUPING_ALL and TS_GROUPING_NONE need none  */
     bool read_all; /* reading gives a value for each replica, not for each group     */
 } ts_replica_group;
 
@@ -591,11 +638,61 @@ typedef struct ts_options {
     bool exceptions;
 } ts_options;
 
+/* The fields of these structs by name: what each can be, and its line for people. doc/options.md is
+ * the same as a page. */
+typedef enum ts_record {
+    TS_RECORD_OPTIONS,     /* ts_options     */
+    TS_RECORD_RUN_OPTIONS, /* ts_run_options */
+    TS_RECORD_OPTIMIZER,   /* ts_optimizer   */
+    TS_RECORD_HYPER        /* ts_hyper       */
+} ts_record;
+typedef enum ts_option_kind {
+    TS_OPTION_BOOL, /* "yes" or "no"                                                   */
+    TS_OPTION_INT,  /* "8"; of an array, one for all or "2,2,8,2"                      */
+    TS_OPTION_REAL, /* "0.001"                                                         */
+    TS_OPTION_WORD, /* one of its words, or its number                                 */
+    TS_OPTION_BITS, /* some of its words with commas, "all", "none", or their number   */
+    TS_OPTION_TEXT, /* any; borrowed                                                   */
+    TS_OPTION_DATA  /* a pointer or a struct: set in the struct, not by name           */
+} ts_option_kind;
+typedef struct ts_option {
+    const char *name; /* of the field */
+    ts_option_kind kind;
+    int64_t low, high; /* INT: what it can be         */
+    int64_t usual;     /* INT: what 0 means           */
+    const char *words; /* WORD, BITS: with blanks     */
+    bool program;      /* another value makes another program, found under another key */
+    const char *about;
+} ts_option;
+/* The i-th field of a struct, NULL past the last; and by name, or NULL. */
+TS_API const ts_option *ts_option_at(ts_record of, int i);
+TS_API const ts_option *ts_option_find(ts_record of, const char *name);
+/* A field from text, checked, and as text. `size` is that of the record. */
+TS_API ts_status ts_record_set(ts_record of, void *record, size_t size, const char *name,
+                               const char *value);
+TS_API ts_status ts_record_get(ts_record of, const void *record, size_t size, const char *name,
+                               char *out, size_t room);
+static inline ts_status ts_options_set(ts_options *o, const char *name, const char *value)
+{
+    return ts_record_set(TS_RECORD_OPTIONS, o, sizeof(*o), name, value);
+}
+static inline ts_status ts_optimizer_set(ts_optimizer *o, const char *name, const char *value)
+{
+    return ts_record_set(TS_RECORD_OPTIMIZER, o, sizeof(*o), name, value);
+}
+static inline ts_status ts_hyper_set(ts_hyper *h, const char *name, const char *value)
+{
+    return ts_record_set(TS_RECORD_HYPER, h, sizeof(*h), name, value);
+}
+
 typedef struct ts_executable ts_executable;
 
-TS_API ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **out);
-/* For ts_options.progress: a bar on stderr, like those of ts_bar_open. */
-TS_API void ts_progress_bar(void *arg, int percent);
+TS_API ts_status ts_compile_sized(const ts_graph *g, const ts_options *opt, size_t size,
+                                  size_t optimizer_size, ts_executable **out);
+static inline ts_status ts_compile(const ts_graph *g, const ts_options *opt, ts_executable **out)
+{
+    return ts_compile_sized(g, opt, sizeof(ts_options), sizeof(ts_optimizer), out);
+}
 TS_API void ts_executable_free(ts_executable *x);
 /* One file with all that a run needs. Loading checks every byte of it, but what it holds is a
  * program: load files from those whose programs you would run. */
@@ -628,66 +725,21 @@ typedef struct ts_stats {
     double flops;       /* of one micro-batch             */
     int kernels;
 } ts_stats;
-TS_API ts_stats ts_executable_stats(const ts_executable *x);
+TS_API void ts_executable_stats_sized(const ts_executable *x, ts_stats *out, size_t size);
+static inline ts_stats ts_executable_stats(const ts_executable *x)
+{
+    ts_stats out;
+    ts_executable_stats_sized(x, &out, sizeof(out));
+    return out;
+}
 /* What ts_compile would plan, without the C compiler and the cache: flops, kernels,
  * exact memory. */
-TS_API ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats *out);
-
-/* The same in detail: what each device and each layer needs, and who runs what when. Nothing is
- * compiled, and the memory of a device is no limit here. */
-typedef struct ts_plan_device {
-    int64_t states,
-        peak;        /* bytes: always live; with the working memory, as many as the block has */
-    double seconds;  /* of a micro-batch, modelled on one core */
-    double share;    /* of the work of all, of 1 */
-    int64_t sharded; /* bytes of optimiser state that other replicas keep instead */
-} ts_plan_device;
-typedef struct ts_plan_section { /* what a device does of a micro-batch without waiting */
-    int device, kernels;
-    int phase;          /* phased: its number; the backward pass counts on. 0 else */
-    char kind;          /* F forward, B backward, X both, U the weight update */
-    const char *blocks; /* "B1 B2", or "" */
-    double seconds;
-} ts_plan_section;
-typedef struct ts_plan_move { /* between the host's memory and a device, in the order of a run */
-    int section;
-    unsigned what;    /* a TS_OFFLOAD_* bit */
-    bool load;        /* to the device; else to the host */
-    const char *name; /* of the state or the layer */
-    int64_t bytes;
-} ts_plan_move;
-typedef struct ts_plan_send { /* what is copied to another device when a section is done */
-    int section, from, to;
-    const char *name; /* of the state or the layer */
-    bool state;
-    bool host;     /* into the host's memory, from where the other device loads it */
-    int depth;     /* micro-batches of it that can wait there */
-    int64_t bytes; /* of one */
-} ts_plan_send;
-typedef struct ts_plan_layer {
-    const char *name, *block; /* "" for none */
-    int device;
-    int64_t parameters;  /* elements of trained weights                                   */
-    int64_t states;      /* bytes: weights, buffers, what the optimiser keeps             */
-    int64_t activations; /* bytes kept for the backward pass, of all micro-batches under way */
-    double flops;        /* forward and backward, of a micro-batch */
-} ts_plan_layer;
-typedef struct ts_plan_info {
-    int ndevices, nsections, nsends, nlayers, nmoves;
-    const ts_plan_device *devices;
-    const ts_plan_section *sections;
-    const ts_plan_send *sends;
-    const ts_plan_move *moves;
-    const ts_plan_layer *layers; /* in the order of their work */
-    bool sharded;
-    int phases;                  /* of the forward pass; 0: not phased */
-    int64_t host;                /* bytes in the host's memory, of a replica */
-    int replicas, micro_batches; /* of an iteration */
-    double bubble;               /* idle share of the devices' time, modelled */
-    const char *schedule;        /* drawn: a row for each device, a column for each step */
-} ts_plan_info;
-TS_API ts_status ts_plan_new(const ts_graph *g, const ts_options *opt, ts_plan_info **out);
-TS_API void ts_plan_free(ts_plan_info *p);
+TS_API ts_status ts_estimate_sized(const ts_graph *g, const ts_options *opt, size_t size,
+                                   size_t optimizer_size, ts_stats *out, size_t out_size);
+static inline ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats *out)
+{
+    return ts_estimate_sized(g, opt, sizeof(ts_options), sizeof(ts_optimizer), out, sizeof(*out));
+}
 
 /* --- run -------------------------------------------------------------------------------------- */
 
@@ -711,7 +763,7 @@ TS_API void ts_comm_close(ts_comm *c);
 /* Which of how many this process is by the launcher's environment; loads nothing. */
 TS_API void ts_comm_place(int *rank, int *size);
 
-typedef struct ts_attachment ts_attachment; /* see devices, below */
+typedef struct ts_attachment ts_attachment; /* see tessera/device.h */
 
 /* What ts_host_call and ts_tap call: takes the addresses of the call's values, fills in the results
  * (out is NULL for a tap). Runs in the middle of a step, which waits for it, on a thread of the
@@ -732,7 +784,13 @@ typedef struct ts_run_options {
 /* Makes the device block and the initial parameters. The engine shares x: which of the two is freed
  * first does not matter. With a comm, all processes make this call together, and it fails where one
  * has another program than process 0. */
-TS_API ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_engine **out);
+TS_API ts_status ts_engine_new_sized(const ts_executable *x, const ts_run_options *opt, size_t size,
+                                     ts_engine **out);
+static inline ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt,
+                                      ts_engine **out)
+{
+    return ts_engine_new_sized(x, opt, sizeof(*opt), out);
+}
 TS_API void ts_engine_free(ts_engine *e);
 /* One call: D device iterations of A micro-batches for each of R replicas. in[i] points to D*A*R
  * micro-batches of input i, in this order: a micro-batch for each replica, then the next for each.
@@ -776,456 +834,21 @@ TS_API const ts_trace_event *ts_engine_events(const ts_engine *e, int *count);
  * data[i] holds n samples of input i one after the other; every input has the batch as its first
  * dim. Samples that do not fill a last call of an epoch are left out. */
 typedef struct ts_train_options {
-    int epochs;         /* 0 means 1 */
-    ts_run_options run; /* the seed shuffles; the engine has its threads already */
+    int epochs;    /* 0 means 1 */
+    uint64_t seed; /* shuffles  */
     bool no_shuffle;
     /* after each call of the engine; return false to stop */
     bool (*report)(void *arg, int epoch, int64_t step, int64_t steps, double loss);
     void *arg;
 } ts_train_options;
 /* last_loss, unless NULL, takes the mean of the losses that the last call returned. */
-TS_API ts_status ts_train(ts_engine *e, int64_t n, const void *const *data,
-                          const ts_train_options *opt, double *last_loss);
-
-/* --- devices -----------------------------------------------------------------------------------
- * The machine's virtual devices, and who uses them. A device is an id and a block of memory; those
- * of one machine share its cores. An engine attaches the devices it needs when it is made: those
- * its process has, else the first that nobody uses. `tessera monitor` shows them. The processes of
- * a user know of each other by small files in $XDG_RUNTIME_DIR/tessera or /tmp/tessera-UID; those
- * of processes that died count nothing. TESSERA_MONITOR=0 keeps a process out of it. */
-
-typedef struct ts_attach_options {
-    int count;      /* of devices; 0 means 1                                             */
-    const int *ids; /* count of them; NULL: the first that nobody uses                   */
-    bool exclusive; /* no other process may have them, now and while they are attached   */
-    double wait;    /* seconds to wait until they are free; negative: as long as it takes */
-} ts_attach_options;
-/* For engines to come (ts_run_options.devices), or to keep others away. $TESSERA_DEVICES, unless 0,
- * is how many devices there are; else any number can be asked for. */
-TS_API ts_status ts_device_attach(const ts_attach_options *opt, ts_attachment **out);
-TS_API void ts_device_detach(ts_attachment *a); /* engines that use it keep it until freed */
-TS_API int ts_device_id(const ts_attachment *a, int i); /* of its i-th device; -1 past the last */
-TS_API int ts_device_count(void);                       /* 0: any number */
-
-typedef struct ts_device_use { /* a process and one of its devices */
-    int device;
-    int64_t pid;
-    char command[128], user[64];
-    double seconds; /* since it was attached          */
-    double busy;    /* of these, that it worked       */
-    int64_t memory; /* bytes of it that are taken     */
-    int64_t calls;  /* of engines, or sections done   */
-    bool exclusive;
-} ts_device_use;
-/* All that are attached now, by process and device; free(*uses). Nobody is no error. */
-TS_API ts_status ts_device_list(ts_device_use **uses, int *count);
-
-/* --- models ------------------------------------------------------------------------------------
- * A net as a text of a few lines, by name or from a file; doc/models.md describes the language.
- *
- *   ts_model_load("classifier", &m);
- *   ts_model_graph(m, &(ts_model_options){.batch = 16, .training = true}, &g);
- *
- * The graph's input is "images"; its output is "scores". Training adds the loss and, by its kind,
- * the input "labels" (classes as i32) or "targets" (the output's shape). */
-typedef struct ts_model ts_model;
-typedef struct ts_model_options {
-    int64_t batch;       /* 0: 1 */
-    int rank;            /* of one sample; 0: the shape that the description says */
-    const int64_t *dims; /* its sizes */
-    int64_t classes;     /* 0: what the description says */
-    bool training;       /* with loss, dropout and batch statistics */
-} ts_model_options;
-
-TS_API ts_status ts_model_load(const char *name_or_path, ts_model **out);
-/* `file` is for the messages and, without folder and suffix, the model's name. */
-TS_API ts_status ts_model_parse(const char *text, const char *file, ts_model **out);
-TS_API void ts_model_free(ts_model *m);
-TS_API ts_status ts_model_graph(const ts_model *m, const ts_model_options *o, ts_graph **out);
-
-/* The i-th model that has a name; NULL past the last. */
-TS_API const char *ts_model_builtin(int i);
-TS_API const char *ts_model_name(const ts_model *m);
-TS_API const char *ts_model_text(const ts_model *m);  /* the description as it was read   */
-TS_API const char *ts_model_about(const ts_model *m); /* the comment it begins with, or "" */
-/* Writes the sizes of one sample and returns their number. */
-TS_API int ts_model_input(const ts_model *m, int64_t dims[TS_MAX_RANK]);
-TS_API int64_t ts_model_classes(const ts_model *m); /* 0: the description does not say */
-TS_API int64_t ts_model_parameters(const ts_model *m);
-
-typedef struct ts_model_layer {
-    const char *name, *kind, *block; /* "" for none; of the model */
-    int line;
-    int rank; /* of the result, with the batch */
-    int64_t dims[TS_MAX_RANK];
-    int64_t parameters; /* trained */
-    double flops;       /* forward */
-} ts_model_layer;
-/* One for each layer in order; free(*layers). */
-TS_API ts_status ts_model_layers(const ts_model *m, const ts_model_options *o,
-                                 ts_model_layer **layers, int *count);
-
-/* --- the machine and the cache ---------------------------------------------------------------- */
-
-typedef struct ts_machine_info {
-    char processor[128]; /* its name, or "" */
-    int cores;           /* online                                                    */
-    int allowed;         /* of these, by the process's affinity                       */
-    double quota;        /* cores' worth of time by the control group; 0: no limit    */
-    int threads;         /* what an engine takes by default                           */
-    const char *isa;     /* what is compiled for by default; "" when TESSERA_ISA is not known */
-    int64_t level1, level2, level3; /* bytes of the data caches; 0: not known         */
-    int64_t memory, available;      /* bytes; 0: not known                            */
-    char compiler[256];             /* its command and version; "" when there is none */
-} ts_machine_info;
-TS_API void ts_machine(ts_machine_info *out);
-
-typedef struct ts_cache_entry {
-    char file[64];     /* its name in the folder                     */
-    char model[64];    /* of the executable in it, or ""             */
-    char problem[256]; /* why it is not used any more, or ""         */
-    int64_t bytes;
-    int64_t used; /* when it was made or last used: seconds since 1970 */
-} ts_cache_entry;
-/* In these calls dir is as ts_options.cache_dir. The folder as a path; "" when the cache is off. */
-TS_API ts_status ts_cache_folder(const char *dir, char *path, size_t size);
-TS_API int64_t ts_cache_limit(void); /* bytes it may hold by default */
-/* All that is in it, the last used first; free(*entries). No folder is no entry. */
-TS_API ts_status ts_cache_list(const char *dir, ts_cache_entry **entries, int *count);
-TS_API ts_status ts_cache_remove(const char *dir, const char *file);
-
-/* --- files: checkpoints and arrays -------------------------------------------------------------
- * What is kept between runs is a tree of plain data: numbers, text, tensors, and lists, tuples and
- * dicts of them. It reads from and writes to PyTorch's, safetensors' and NumPy's files:
- *
- *   ts_object *o;
- *   if (ts_load("model.pth", &o))
- *       fputs(ts_error_text(), stderr);
- *   const ts_array *w = ts_object_array(ts_object_get(o, "fc.weight"));
- *   ...
- *   ts_object_free(o);
- *
- * Reading runs no code: a checkpoint that asks for more than tensors and plain data is refused by
- * the name of what it asks for. */
-
-typedef enum ts_kind {
-    TS_KIND_NONE,
-    TS_KIND_BOOL,
-    TS_KIND_INT,   /* 64 bits                                          */
-    TS_KIND_FLOAT, /* a double                                         */
-    TS_KIND_TEXT,  /* UTF-8                                            */
-    TS_KIND_LIST,
-    TS_KIND_TUPLE,
-    TS_KIND_DICT, /* in the order of insertion; keys are text or ints */
-    TS_KIND_TENSOR
-} ts_kind;
-typedef struct ts_object ts_object; /* a value of such a tree, with all below it */
-
-/* Making: NULL when there is no memory or the argument is wrong; ts_last_error() says which. */
-TS_API ts_object *ts_object_new_none(void);
-TS_API ts_object *ts_object_new_bool(bool value);
-TS_API ts_object *ts_object_new_int(int64_t value);
-TS_API ts_object *ts_object_new_float(double value);
-TS_API ts_object *ts_object_new_text(const char *text); /* copied */
-TS_API ts_object *ts_object_new_list(void);
-TS_API ts_object *ts_object_new_tuple(void);
-TS_API ts_object *ts_object_new_dict(void);
-TS_API ts_object *ts_object_new_tensor(const ts_array *a); /* copied */
-/* Put child at the end of a list or tuple, or under a key of a dict (in place of what was there).
- * The container takes child over, also when the call fails; a NULL child, from a call above that
- * failed, fails with that call's error. So calls nest and only the outer status is looked at. */
-TS_API ts_status ts_object_append(ts_object *list, ts_object *child);
-TS_API ts_status ts_object_set(ts_object *dict, const char *key, ts_object *child);
-TS_API ts_status ts_object_set_int(ts_object *dict, int64_t key, ts_object *child);
-/* One more owner of o, to put it into a second tree; do not change it from then on. */
-TS_API ts_object *ts_object_share(const ts_object *o);
-TS_API void ts_object_free(ts_object *o);
-
-/* Looking: what is borrowed lives as long as the tree. A NULL or another kind of object has no
- * items, so calls nest here too. */
-TS_API ts_kind ts_object_kind(const ts_object *o); /* of NULL: none */
-TS_API const char *ts_kind_name(ts_kind k);
-TS_API int64_t ts_object_size(const ts_object *o); /* items of a list, tuple or dict */
-TS_API const ts_object *ts_object_at(const ts_object *o, int64_t i);           /* or NULL */
-TS_API const ts_object *ts_object_key(const ts_object *dict, int64_t i);       /* or NULL */
-TS_API const ts_object *ts_object_get(const ts_object *dict, const char *key); /* or NULL */
-TS_API const ts_object *ts_object_get_int(const ts_object *dict, int64_t key); /* or NULL */
-/* The number in a bool, int, float or tensor of one element; `otherwise` in anything else. */
-TS_API double ts_object_number(const ts_object *o, double otherwise);
-TS_API int64_t ts_object_int(const ts_object *o, int64_t otherwise); /* nor in a fraction */
-TS_API const char *ts_object_text(const ts_object *o);               /* or NULL */
-TS_API const ts_array *ts_object_array(const ts_object *o);          /* or NULL */
-
-typedef enum ts_file_format {
-    TS_FILE_AUTO,        /* by the name's ending: .pth .pt .ckpt, .safetensors, .npz, .npy */
-    TS_FILE_PTH,         /* any tree; torch.load reads it. "__metadata__" in a dict, if it is a dict
-                            of text, is kept beside the tree: ts_load gives it back, torch.load
-                            does not see it                                         */
-    TS_FILE_SAFETENSORS, /* a dict of tensors; "__metadata__" may be a dict of text  */
-    TS_FILE_NPZ,         /* a dict of tensors                                       */
-    TS_FILE_NPY          /* one tensor                                              */
-} ts_file_format;
-/* The format is known by the content: .pth as torch.save writes it, of 1.6 and later and before,
- * safetensors, .npz, .npy. Views become row-major tensors, an OrderedDict a dict, a set a list, a
- * torch.Size a tuple, a NumPy scalar a number, a NumPy array a tensor, bytes a tensor of u8, a
- * dtype its name; a state dict's _metadata is left out. */
-TS_API ts_status ts_load(const char *path, ts_object **out);
-TS_API ts_status ts_load_memory(const void *data, size_t len, ts_object **out);
-/* The file is there whole or not at all: a save that fails leaves the one before as it was. A link
- * stays, and leads to the new file; a device or a pipe is refused. */
-TS_API ts_status ts_save(const ts_object *o, const char *path, ts_file_format format);
-
-/* --- data --------------------------------------------------------------------------------------
- * Samples of one shape with their labels, in memory; and batches of them, made ahead by threads.
- *
- *   ts_dataset *d;
- *   ts_loader *l;
- *   ts_batch b;
- *   if (ts_data_open(&(ts_data_options){.name = "fashion-mnist"}, &d) ||
- *       ts_loader_new(d, &(ts_loader_options){.batch = 16, .shuffle = true}, &l))
- *       fputs(ts_error_text(), stderr);
- *   while (!ts_loader_next(l, &b) && b.epoch < 5)
- *       ts_engine_run(e, (const void *[]){b.samples, b.labels}, outputs);
- */
-
-typedef struct ts_dataset ts_dataset;
-typedef enum ts_split { TS_SPLIT_TRAIN, TS_SPLIT_TEST } ts_split;
-typedef enum ts_filter { TS_BILINEAR, TS_BICUBIC } ts_filter;
-
-/* What is done to the pixels of an image, in this order. All zero: nothing. The results are
- * Pillow's: Image.convert, Image.resize, ImageOps.grayscale, ImageOps.invert. */
-typedef struct ts_image_options {
-    int height, width; /* resize to this, whatever the proportions; 0: keep the size         */
-    ts_filter filter;  /* BILINEAR as torchvision's Resize, BICUBIC as Pillow's own default  */
-    int channels;      /* 1: grayscale, 3: colour; 0: colour for image files, else as it is  */
-    bool invert_light; /* 255 - x everywhere when the pixel in column 1, row 1 is above 200:
-                          a light background, where Fashion-MNIST has a black one; needs a
-                          grayscale image                                                   */
-} ts_image_options;
-
-/* Reports how far a download is; return false to stop it. */
-typedef bool ts_download_fn(void *arg, const char *file, int64_t done, int64_t total);
-
-typedef struct ts_data_options {
-    /* "mnist", "fashion-mnist", or the path of
-     *   a folder of IDX files, gzipped or not     train-images-idx3-ubyte[.gz] and so on
-     *   a folder of classes                       DIR/CLASS/NAME.png, .jpg or .jpeg, perhaps
-     *                                             below DIR/train and DIR/test
-     *   a CSV file                                a row a sample: numbers and one label
-     *   an .npz file                              x and y, images and labels, or x_train, y_train,
-     *                                             x_test, y_test
-     *   an .npy file                              samples; u8 of [N, H, W] or [N, H, W, C] are
-     *                                             images, here as in .npz */
-    const char *name;
-    ts_split split;
-    int64_t limit;          /* use so many samples only: the first, or of a folder of
-                               classes some of each; 0: all                             */
-    ts_image_options image; /* of IDX, image and NumPy u8 samples                       */
-    const char *dir;        /* where the files of a named set are, or go; NULL: $TESSERA_DATA_DIR,
-                               ./data, ~/.cache/tessera, and what Debian's packages install    */
-    const char *url;        /* where to download the files of a named set from when they are not
-                               there; NULL: $TESSERA_MNIST_URL or $TESSERA_FASHION_MNIST_URL   */
-    ts_download_fn *progress;
-    void *progress_arg;
-    int stall_seconds; /* a download fails after so long without a byte; 0: 30           */
-    const char *label; /* CSV: its column, a name or a number (0 is the first, -1 the last);
-                          NULL: the one called "label", else the last. An .npy file: the
-                          .npy file of its labels; NULL: it has none                    */
-    int header;        /* CSV: 1 the first line has names, -1 it has not, 0 look at it  */
-} ts_data_options;
-
-TS_API ts_status ts_data_open(const ts_data_options *opt, ts_dataset **out);
-/* The i-th dataset that has a name; NULL past the last. */
-TS_API const char *ts_data_builtin(int i);
-/* The folder where the files of a named set are, "" when they are nowhere; downloads nothing. */
-TS_API ts_status ts_data_find(const ts_data_options *opt, char *path, size_t size);
-TS_API void ts_dataset_free(ts_dataset *d);
-TS_API int64_t ts_dataset_count(const ts_dataset *d);
-/* How many classes the labels count, 0 where there are no labels; and their names, NULL past the
- * last. */
-TS_API int ts_dataset_classes(const ts_dataset *d);
-TS_API const char *ts_dataset_class_name(const ts_dataset *d, int i);
-/* Sample i as it is stored, u8 or f32; an image is channels x height x width. Borrowed. */
-TS_API ts_status ts_dataset_sample(const ts_dataset *d, int64_t i, ts_array *out);
-/* All samples: the same with the count in front. Borrowed. */
-TS_API ts_array ts_dataset_samples(const ts_dataset *d);
-TS_API const int32_t *ts_dataset_labels(const ts_dataset *d); /* count of them; all 0 for none */
-
-/* (x - mean) / deviation, after u8 became x / 255: PyTorch's ToTensor and Normalize, bit for bit.
- * One number for all channels or one for each (the first dim of a sample); n = 0: only ToTensor. */
-typedef struct ts_normalize {
-    const double *mean, *deviation;
-    int n;
-} ts_normalize;
-/* A sample, or with `batched` many of them, as f32. out has room for as many elements. */
-TS_API ts_status ts_to_tensor(const ts_array *samples, bool batched, const ts_normalize *how,
-                              float *out);
-/* A PNG or JPEG file as u8, channels x height x width; free(out->data). */
-TS_API ts_status ts_image_load(const char *path, const ts_image_options *opt, ts_array *out);
-
-typedef struct ts_loader ts_loader;
-typedef struct ts_loader_options {
-    int64_t batch; /* rows a call: what one run of the engine takes; 0 means 1           */
-    bool shuffle;  /* by seed and epoch, as ts_train does; else as they are stored       */
-    uint64_t seed;
-    bool drop_last; /* leave out the rows that do not fill a batch; else pad it with 0    */
-    int threads;    /* that make batches; 0 means 1; -1: none, ts_loader_next makes them  */
-    int prefetch;   /* batches made ahead; 0: 2, or as many as there are threads          */
-    /* Loaders of `parts` processes: of `parts` batches that follow each other, each makes one of
-     * its own. They are dealt out in runs of `chunk` rows, to part 0 first; 0: one run, the batch.
-     * A chunk divides the batch, and drop_last is needed. */
-    int part, parts; /* this one, and how many; parts 0 means 1 */
-    int64_t chunk;
-    ts_normalize normalize;
-    /* Changes a sample after that, in place. Runs on the loader's threads. What it does should
-     * depend on its arguments only: `random` is made of seed, epoch and sample, so that the result
-     * is the same for any number of threads. Return false to fail. */
-    bool (*augment)(void *arg, float *sample, int32_t label, uint64_t random);
-    void *augment_arg;
-} ts_loader_options;
-typedef struct ts_batch {
-    const float *samples;  /* batch of them; valid until the loader's next call   */
-    const int32_t *labels; /* batch of them                                       */
-    int64_t rows;          /* how many are real; what follows them is 0           */
-    int64_t epoch, step;   /* where this batch stands, both from 0                */
-} ts_batch;
-
-/* The loader needs d to live on. */
-TS_API ts_status ts_loader_new(const ts_dataset *d, const ts_loader_options *opt, ts_loader **out);
-TS_API void ts_loader_free(ts_loader *l);
-/* The next batch; after the last of an epoch comes the first of the next, without end. */
-TS_API ts_status ts_loader_next(ts_loader *l, ts_batch *out);
-TS_API int64_t ts_loader_steps(const ts_loader *l); /* batches an epoch */
-/* Which batch ts_loader_next gives next; a checkpoint keeps the two numbers, and a loader of the
- * same data and options that seeks there continues with the same batches. */
-TS_API void ts_loader_position(const ts_loader *l, int64_t *epoch, int64_t *step);
-TS_API ts_status ts_loader_seek(ts_loader *l, int64_t epoch, int64_t step);
-
-/* --- seeing ------------------------------------------------------------------------------------
- * Pictures are PNG files at twice the usual resolution, replaced in one step: a reader sees the old
- * one or the new one. Texts are UTF-8; those that are too long end in an ellipsis. Up to 1000
- * pictures or classes and 64 series fit in one. A build without the cairo library draws none. */
-
-typedef struct ts_picture {
-    const void *data;
-    ts_dtype dtype;    /* TS_U8, 0..255, or TS_F32                              */
-    int channels;      /* 1 gray, 3 red green blue                              */
-    int height, width; /* rows from the top                                     */
-    bool planar;       /* [C][H][W], as tensors are; else [H][W][C], as files are */
-    float lo, hi;      /* f32: what is black and white; both 0 means 0 and 1    */
-} ts_picture;
-
-/* A grid of n pictures, labels[i] under each (labels or one of them NULL: nothing). */
-TS_API ts_status ts_plot_samples(const char *path, const char *title, const ts_picture *pictures,
-                                 const char *const *labels, int n);
-/* counts[i * n + j]: how many of class i were taken for class j. The accuracy joins the title. */
-TS_API ts_status ts_plot_confusion(const char *path, const char *title, const int64_t *counts,
-                                   const char *const *classes, int n);
-
-typedef struct ts_series {
-    const char *name;
-    const double *x; /* NULL: 1, 2, 3, ... */
-    const double *y; /* NaN or infinite: a gap */
-    int64_t n;
-    bool right;       /* measured on the right axis */
-    double smoothing; /* 0: as it is; towards 1, the weight of the past in a running mean */
-} ts_series;
-typedef struct ts_curves {
-    const char *title, *x_label, *y_label, *right_label;
-    const ts_series *series;
-    int nseries;
-    bool linear; /* no log scale, however far the values spread (else: over 3 decades) */
-} ts_curves;
-TS_API ts_status ts_plot_curves(const char *path, const ts_curves *c);
-
-typedef struct ts_prediction {
-    const char *title;          /* NULL: the best class and its score    */
-    ts_picture original, input; /* the file's picture and what the net saw; data NULL: left out */
-    const char *const *classes;
-    const float *scores; /* of the n classes; the best ten are shown */
-    int n;
-} ts_prediction;
-TS_API ts_status ts_plot_image(const char *path, const ts_prediction *p);
-
-/* Events for TensorBoard: a new file in a folder that is made if need be. Tags, steps and values
- * are written as PyTorch's SummaryWriter writes them. They reach the disk after two seconds, with a
- * flush and at the close, which frees e whatever it returns. */
-typedef struct ts_events ts_events;
-TS_API ts_status ts_events_open(const char *folder, ts_events **out);
-TS_API ts_status ts_events_scalar(ts_events *e, const char *tag, int64_t step, double value);
-TS_API ts_status ts_events_image(ts_events *e, const char *tag, int64_t step, const void *png,
-                                 size_t bytes);
-TS_API ts_status ts_events_text(ts_events *e, const char *tag, int64_t step, const char *text);
-TS_API ts_status ts_events_flush(ts_events *e);
-TS_API ts_status ts_events_close(ts_events *e);
-
-/* A table that grows on disk, row by row. With resume, rows are added to those of an earlier run
- * whose columns must be the same; a row that a crash cut short is dropped. */
-typedef struct ts_csv ts_csv;
-TS_API ts_status ts_csv_open(const char *path, const char *const *columns, int n, bool resume,
-                             ts_csv **out);
-TS_API ts_status ts_csv_row(ts_csv *c, const char *const *cells); /* NULL: an empty cell */
-TS_API ts_status ts_csv_numbers(ts_csv *c, const double *values); /* NaN: an empty cell  */
-TS_API void ts_csv_close(ts_csv *c);
-
-/* Bars on stderr, in the shape of tqdm's:
- *
- *   Epochs:  40%|████      | 2/5 [00:03<00:05,  1.71s/it, loss=0.345]
- *
- * One opened while others are open is drawn below them. Nothing is shown when stderr is no
- * terminal or a dumb one (TERM); TESSERA_PROGRESS=1 shows bars always, TESSERA_PROGRESS=0 never. A
- * NULL bar is allowed everywhere. */
-typedef struct ts_bar ts_bar;
-typedef struct ts_bar_options {
-    const char *label;
-    const char *unit; /* NULL: "it"                          */
-    int64_t total;    /* 0: not known                        */
-    bool transient;   /* leaves nothing when it is closed    */
-    bool quiet;       /* shows nothing                       */
-} ts_bar_options;
-TS_API ts_bar *ts_bar_open(const ts_bar_options *opt);
-TS_API void ts_bar_update(ts_bar *b, int64_t more); /* so many more are done */
-/* What stands last, such as "loss=0.345"; seen with the next update. */
-TS_API void ts_bar_postfix(ts_bar *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* A line on stderr that stays above the open bars. */
-TS_API void ts_bar_print(const char *line);
-TS_API void ts_bar_close(ts_bar *b);
-
-/* rows x columns of cells in aligned text, the first column to the left and the others to the
- * right; free() it. */
-TS_API char *ts_table_text(const char *const *cells, int rows, int columns);
-
-/* --- export ------------------------------------------------------------------------------------
- * A trained net's inference as C that needs nothing but libm: one source with the weights inside
- * and its header, C99 without extensions, no allocation. Every name in them begins with the net's.
- *
- *   void NAME_run(const float *input, float *output);
- *   void NAME_run_in(float *scratch, const float *input, float *output);   scratch from the caller
- *   int NAME_classify(const float *input);      the best of the scores, of one sample
- *
- * A net with several inputs or outputs takes them in their order, as in_... and out_...  */
-typedef struct ts_export_options {
-    const char *name; /* a C identifier, and the files' name; NULL: made of the graph's    */
-    /* The states' values: a dict of tensors by their names, floats of any size, or an engine of the
-     * same net. Both NULL: what an engine starts with. */
-    const ts_object *weights;
-    const ts_engine *engine;
-    const char *about;          /* lines for the header's comment, or NULL                  */
-    const void *const *samples; /* for the example, one for each input as the graph has it;
-                                   NULL: made-up numbers                                    */
-    bool no_example;
-} ts_export_options;
-typedef struct ts_c_files {
-    char *header, *source; /* NAME.h, NAME.c                                              */
-    char *example;         /* main.c, a program that runs a sample and prints the results  */
-    char *expected;        /* what it prints, by an engine of this machine                 */
-    char name[64];
-    size_t constant_bytes, scratch_bytes;
-    int kernels;
-} ts_c_files;
-/* g is the net as inference: no update, no random number. Its loss is left out. */
-TS_API ts_status ts_export_c(const ts_graph *g, const ts_export_options *opt, ts_c_files *out);
-TS_API void ts_c_files_free(ts_c_files *f);
+TS_API ts_status ts_train_sized(ts_engine *e, int64_t n, const void *const *data,
+                                const ts_train_options *opt, size_t size, double *last_loss);
+static inline ts_status ts_train(ts_engine *e, int64_t n, const void *const *data,
+                                 const ts_train_options *opt, double *last_loss)
+{
+    return ts_train_sized(e, n, data, opt, sizeof(*opt), last_loss);
+}
 
 /* --- source lines -----------------------------------------------------------------------------
  * A call that makes nodes notes the line it stands on, so that an error can name it. Define

@@ -7,103 +7,17 @@
 #include "plan/plan.h"
 #include "render/render.h"
 #include "run/run.h"
-#include <limits.h>
 
 /* --- options --- */
 
-static ts_status not_negative(const char *name, int64_t value)
-{
-    if (value >= 0)
-        return TS_OK;
-    return ts_fail(TS_ERR_ARG, "%s is %lld; it must not be negative", name, (long long)value);
-}
-
-static ts_status check_outputs(const ts_options *opt)
-{
-    int D = TS_MAX(1, opt->device_iterations), period = TS_MAX(1, opt->output_period);
-
-    if ((unsigned)opt->output_mode > TS_OUT_EVERY_N)
-        return ts_fail(TS_ERR_ARG, "there is no output mode %d", opt->output_mode);
-    if (opt->output_mode == TS_OUT_EVERY_N && D % period) {
-        ts_fail(TS_ERR_ARG, "an output every %d device iterations does not divide %d of them",
-                period, D);
-        ts_error_hint("choose an output_period that divides device_iterations");
-        return TS_ERR_ARG;
-    }
-    return TS_OK;
-}
-
-static bool same_name(const char *name, const char *p, size_t len)
-{
-    return strlen(name) == len && !memcmp(p, name, len);
-}
-
-/* Every name in "fuse,layout" is a pass, or one of the plan's two choices. */
-static ts_status check_skip(const char *skip)
-{
-    for (const char *p = skip; p && *(p += strspn(p, ", ")); p += strcspn(p, ", ")) {
-        size_t len = strcspn(p, ", ");
-        bool known = same_name("fuse", p, len) || same_name("spread", p, len);
-        for (int i = 0; ts_pass_name(i); i++)
-            known = known || same_name(ts_pass_name(i), p, len);
-        if (known)
-            continue;
-        ts_fail(TS_ERR_ARG, "there is no pass '%.*s' to skip", (int)TS_MIN(len, 100), p);
-        ts_error_hint("doc/architecture.md lists the passes; the plan has fuse and spread");
-        return TS_ERR_ARG;
-    }
-    return TS_OK;
-}
-
-static ts_status check_results(const ts_graph *g, const ts_options *opt)
-{
-    if (opt->optimizer && !g->loss) {
-        ts_fail(TS_ERR_ARG, "there is an optimizer, and no loss for it to minimise");
-        ts_error_hint("mark the loss with ts_loss(), or compile without an optimizer");
-        return TS_ERR_ARG;
-    }
-    if (g->noutputs || g->loss || g->nupdates)
-        return TS_OK;
-    ts_fail(TS_ERR_ARG, "nothing comes out of the graph '%s': it has no output and no loss",
-            g->name);
-    ts_error_hint("mark what a run should return with ts_output(); a NULL value marks nothing");
-    return TS_ERR_ARG;
-}
-
 static ts_status check_options(const ts_graph *g, const ts_options *opt)
 {
-    int D = TS_MAX(1, opt->device_iterations), A = TS_MAX(1, opt->gradient_accumulation);
-    int R = TS_MAX(1, opt->replicas);
     ts_isa isa;
 
-    TS_TRY(not_negative("device_iterations", opt->device_iterations));
-    TS_TRY(not_negative("gradient_accumulation", opt->gradient_accumulation));
-    TS_TRY(not_negative("output_period", opt->output_period));
-    TS_TRY(not_negative("cache_limit", opt->cache_limit));
-    TS_TRY(not_negative("devices", opt->devices));
-    TS_TRY(not_negative("replicas", opt->replicas));
-    TS_TRY(not_negative("processes", opt->processes));
-    TS_TRY(not_negative("queue_depth", opt->queue_depth));
-    TS_TRY(not_negative("device_memory", opt->device_memory));
-    TS_TRY(not_negative("shard_least", opt->shard_least));
-    for (int i = 0; i < TS_COUNT(opt->offload_least); i++)
-        TS_TRY(not_negative("offload_least", opt->offload_least[i]));
-    TS_TRY(check_outputs(opt));
-    if (R > 1024 || opt->processes > 65536)
-        return ts_fail(TS_ERR_ARG, "%d replicas in %d processes are too many", R, opt->processes);
-    if ((int64_t)D * A > INT_MAX / R)
-        return ts_fail(TS_ERR_ARG, "%d device iterations of %d micro-batches are too many", D, A);
-    if ((unsigned)opt->device_kind > TS_DEVICE_MK1)
-        return ts_fail(TS_ERR_ARG, "there is no kind of device %d", opt->device_kind);
-    if ((unsigned)opt->executor > TS_EXEC_REFERENCE)
-        return ts_fail(TS_ERR_ARG, "there is no executor %d", opt->executor);
-    TS_TRY(check_skip(opt->skip));
-    TS_TRY(check_results(g, opt));
+    TS_TRY(ts_options_check(opt));
+    TS_TRY(ts_pass_check(g, opt));
     TS_TRY(ts_plan_check_phases(g, opt));
-    if (opt->optimizer)
-        TS_TRY(ts_optimizer_check(opt));
-    TS_TRY(ts_replica_groups_check(g, opt));
-    if (opt->executor == TS_EXEC_REFERENCE)
+    if (opt->executor == TS_EXECUTOR_REFERENCE)
         return TS_OK;
     TS_TRY(ts_isa_find(opt->isa, &isa));
     return ts_isa_check(isa.name);
@@ -113,7 +27,7 @@ static ts_status check_options(const ts_graph *g, const ts_options *opt)
  * the plan. */
 static ts_options with_memory(const ts_options *opt)
 {
-    ts_options with = opt ? *opt : (ts_options){0};
+    ts_options with = *opt;
 
     if (!with.device_memory && with.device_kind != TS_DEVICE_CPU)
         with.device_memory = ts_device_memory(with.device_kind);
@@ -174,13 +88,13 @@ static void tick(const ts_options *opt, int percent)
 static ts_status find_compiler(ts_arena *a, const ts_options *opt, const char **cc)
 {
     *cc = NULL;
-    if (opt->executor == TS_EXEC_REFERENCE)
+    if (opt->executor == TS_EXECUTOR_REFERENCE)
         return TS_OK;
     *cc = ts_cc_identity(a, opt);
     if (*cc)
         return TS_OK;
     ts_cc_missing(opt);
-    if (opt->executor == TS_EXEC_NATIVE)
+    if (opt->executor == TS_EXECUTOR_NATIVE)
         return TS_ERR_COMPILER;
     ts_note(TS_LOG_WARN, "%s; the reference executor runs instead, slowly",
             ts_last_error()->message);
@@ -257,7 +171,7 @@ static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *o
     return s;
 }
 
-ts_status ts_compile(const ts_graph *g, const ts_options *asked, ts_executable **out)
+static ts_status compile_checked(const ts_graph *g, const ts_options *asked, ts_executable **out)
 {
     const ts_options with = with_memory(asked), *opt = &with;
     double start = ts_now();
@@ -289,6 +203,16 @@ ts_status ts_compile(const ts_graph *g, const ts_options *asked, ts_executable *
     return TS_OK;
 }
 
+ts_status ts_compile_sized(const ts_graph *g, const ts_options *opt, size_t size,
+                           size_t optimizer_size, ts_executable **out)
+{
+    ts_options own;
+    ts_optimizer optimizer;
+
+    TS_TRY(ts_take_options("ts_compile", opt, size, optimizer_size, &own, &optimizer));
+    return compile_checked(g, &own, out);
+}
+
 /* --- estimate --- */
 
 ts_status ts_compile_plan(ts_arena *a, const ts_graph *g, const ts_options *opt,
@@ -300,15 +224,13 @@ ts_status ts_compile_plan(ts_arena *a, const ts_graph *g, const ts_options *opt,
     return ts_plan(a, g, opt, out);
 }
 
-ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats *out)
+static ts_status estimate(const ts_graph *g, const ts_options *opt, ts_stats *out)
 {
     const ts_options with = with_memory(opt);
     const ts_program *p;
     ts_arena *a;
     ts_status s;
 
-    if (!g || !out)
-        return ts_fail(TS_ERR_ARG, "an estimate needs a graph and a place for the numbers");
     a = ts_arena_new();
     s = ts_compile_plan(a, g, &with, &p);
     if (!s)
@@ -319,4 +241,19 @@ ts_status ts_estimate(const ts_graph *g, const ts_options *opt, ts_stats *out)
                           .kernels = p->nkernels};
     ts_arena_free(a);
     return s;
+}
+
+ts_status ts_estimate_sized(const ts_graph *g, const ts_options *opt, size_t size,
+                            size_t optimizer_size, ts_stats *out, size_t out_size)
+{
+    ts_options own;
+    ts_optimizer optimizer;
+    ts_stats stats;
+
+    if (!g || !out)
+        return ts_fail(TS_ERR_ARG, "an estimate needs a graph and a place for the numbers");
+    TS_TRY(ts_take_options("ts_estimate", opt, size, optimizer_size, &own, &optimizer));
+    TS_TRY(estimate(g, &own, &stats));
+    ts_give(&stats, sizeof(stats), out, out_size);
+    return TS_OK;
 }

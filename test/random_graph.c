@@ -33,8 +33,8 @@ static void some_options(gen *q, trial *t)
                                         "fuse",        "layout,spread",  "simplify",
                                         "fuse,layout", "winograd,split", "crop,simplify,spread"};
     static const char *const isas[] = {NULL, NULL, NULL, "x86-64-v3", "portable"};
-    static const ts_output_mode modes[] = {TS_OUT_DEFAULT, TS_OUT_FINAL, TS_OUT_ALL, TS_OUT_SUM,
-                                           TS_OUT_EVERY_N};
+    static const ts_output_mode modes[] = {TS_OUTPUT_DEFAULT, TS_OUTPUT_FINAL, TS_OUTPUT_ALL,
+                                           TS_OUTPUT_SUM, TS_OUTPUT_EVERY_N};
     ts_isa isa;
 
     t->opt.cache_dir = "";
@@ -57,7 +57,7 @@ static void some_options(gen *q, trial *t)
                    : odds(q, 50) ? ts_rmsprop(0.01)
                                  : ts_lamb(0.01);
     t->optimizer.hyper.eps = 1e-3; /* a step of lr * sign(gradient) would amplify any rounding */
-    if (t->optimizer.kind == TS_SGD && odds(q, 60))
+    if (t->optimizer.kind == TS_OPTIMIZER_SGD && odds(q, 60))
         t->optimizer.hyper.momentum = 0.9;
     if (odds(q, 30))
         t->optimizer.hyper.weight_decay = 0.01;

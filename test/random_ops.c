@@ -618,7 +618,7 @@ static item op_loss(gen *q)
 {
     item x = tame(pick_float(q)), y;
     ts_reduction r = (ts_reduction)roll(q, 3);
-    double mag = r == TS_SUM ? (double)count_of(x) * 4 : 10;
+    double mag = r == TS_REDUCTION_SUM ? (double)count_of(x) * 4 : 10;
     ts_type t = x.v->type;
 
     switch (roll(q, 5)) {
@@ -642,7 +642,7 @@ static item op_loss(gen *q)
         return made(ts_bce_with_logits(x.v, ts_sigmoid(ts_cast(y.v, t.dtype)), .reduction = r),
                     false, mag);
     default:
-        return made(ts_identity_loss(x.v, r), x.exact && r != TS_MEAN, mag);
+        return made(ts_identity_loss(x.v, r), x.exact && r != TS_REDUCTION_MEAN, mag);
     }
 }
 

@@ -11,6 +11,14 @@
 
 #include "base/base.h"
 #include "tessera.h"
+#include "tessera/cache.h"
+#include "tessera/data.h"
+#include "tessera/device.h"
+#include "tessera/export.h"
+#include "tessera/model.h"
+#include "tessera/plan.h"
+#include "tessera/show.h"
+#include "tessera/store.h"
 
 /* A small generator whose numbers are the same everywhere. */
 typedef struct test_random {

@@ -20,7 +20,7 @@ static bool has_names(const option *o)
 /* Of the models or datasets that have one. */
 static void names(const option *o)
 {
-    const char *(*at)(int) = o->takes == TAKES_MODEL ? ts_model_builtin : ts_data_builtin;
+    const char *(*at)(int) = o->takes == TAKES_MODEL ? ts_model_builtin : ts_dataset_builtin;
 
     for (int i = 0; at(i); i++)
         printf("%s%s", i ? " " : "", at(i));

@@ -31,8 +31,8 @@ static const ts_split splits[SPLITS] = {TS_SPLIT_TRAIN, TS_SPLIT_TEST};
 static int find(const char *name, char *path, size_t size)
 {
     for (int i = 0; i < SPLITS; i++) {
-        ts_data_options o = {.name = name, .split = splits[i], .dir = args.dir};
-        if (ts_data_find(&o, path, size))
+        ts_dataset_options o = {.name = name, .split = splits[i], .dir = args.dir};
+        if (ts_dataset_find(&o, path, size))
             return failed();
         if (!path[0])
             break;
@@ -100,8 +100,8 @@ static int list(void)
     int code = TOOL_OK;
 
     printf("%-14s %8s %8s  %-10s %7s  where\n", "dataset", "train", "test", "sample", "classes");
-    for (int i = 0; ts_data_builtin(i) && !code; i++)
-        code = row(ts_data_builtin(i));
+    for (int i = 0; ts_dataset_builtin(i) && !code; i++)
+        code = row(ts_dataset_builtin(i));
     return code;
 }
 

@@ -37,8 +37,8 @@ bool show_download(void *arg, const char *file, int64_t done, int64_t total)
 
 bool dataset_has_name(const char *name)
 {
-    for (int i = 0; ts_data_builtin(i); i++)
-        if (!strcmp(ts_data_builtin(i), name))
+    for (int i = 0; ts_dataset_builtin(i); i++)
+        if (!strcmp(ts_dataset_builtin(i), name))
             return true;
     return false;
 }
@@ -54,6 +54,8 @@ static bool other_size(const dataset_options *o, const ts_dataset *d)
 
 static ts_image_options size_of_net(const dataset_options *o)
 {
+    if (o->rank != 3)
+        return (ts_image_options){0};
     return (ts_image_options){
         .channels = (int)o->dims[0], .height = (int)o->dims[1], .width = (int)o->dims[2]};
 }
@@ -61,22 +63,23 @@ static ts_image_options size_of_net(const dataset_options *o)
 int dataset_open(const dataset_options *o, ts_dataset **out)
 {
     download shown = {0};
-    ts_data_options opt = {.name = o->name,
-                           .split = o->split,
-                           .limit = o->limit,
-                           .dir = o->dir,
-                           .url = o->url,
-                           .progress = o->quiet ? NULL : show_download,
-                           .progress_arg = &shown};
+    ts_dataset_options opt = {.name = o->name,
+                              .split = o->split,
+                              .limit = o->limit,
+                              .dir = o->dir,
+                              .url = o->url,
+                              .progress = o->quiet ? NULL : show_download,
+                              .progress_arg = &shown};
+    ts_image_options size = size_of_net(o);
     ts_status s;
 
     if (o->rank == 3 && !dataset_has_name(o->name) && is_image_folder(o->name))
-        opt.image = size_of_net(o);
-    s = ts_data_open(&opt, out);
+        opt.image = &size;
+    s = ts_dataset_load(&opt, out);
     if (!s && o->resize && other_size(o, *out)) {
         ts_dataset_free(*out);
-        opt.image = size_of_net(o);
-        s = ts_data_open(&opt, out);
+        opt.image = &size;
+        s = ts_dataset_load(&opt, out);
     }
     ts_bar_close(shown.bar);
     return s ? failed() : TOOL_OK;

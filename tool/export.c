@@ -74,16 +74,16 @@ static void take_sample(const weights *w, const ts_dataset *d, sample *out)
 
 static void find_sample(const weights *w, sample *out)
 {
-    ts_data_options opt = {.name = w->data, .split = TS_SPLIT_TEST, .limit = args.batch};
+    ts_dataset_options opt = {.name = w->data, .split = TS_SPLIT_TEST, .limit = args.batch};
     char path[PATH_MAX];
     ts_dataset *d;
 
     *out = (sample){.about = "main.c runs made-up numbers.\n"};
-    if (!w->data || !dataset_has_name(w->data) || ts_data_find(&opt, path, sizeof(path)) ||
+    if (!w->data || !dataset_has_name(w->data) || ts_dataset_find(&opt, path, sizeof(path)) ||
         !path[0])
         return;
     opt.dir = path;
-    if (ts_data_open(&opt, &d))
+    if (ts_dataset_load(&opt, &d))
         return;
     take_sample(w, d, out);
     ts_dataset_free(d);

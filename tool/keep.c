@@ -5,7 +5,7 @@
  *                            'tessera': {'options', 'progress', 'states', 'rng_seed', 'rng_step',
  *                                        'samples', and the result's metadata}}
  *
- * A file is there whole or not at all, and after a crash the one before is (ts_save). Options that
+ * A file is there whole or not at all, and after a crash the one before is (ts_object_save). Options that
  * change what is computed are in the checkpoint as text; a run that goes on takes those it is not
  * given from there, and one that is given another value is told both.
  */
@@ -166,7 +166,7 @@ int keep_run(const run *r)
         ts_object_set(o, "model_state_dict", model_states(r)) ||
         ts_object_set(o, "optimizer_state_dict", optimizer_object(r)) ||
         ts_object_set(o, "loss", ts_object_new_float(last_loss(&r->done))) ||
-        ts_object_set(o, "tessera", own_object(r)) || ts_save(o, r->resume, TS_FILE_PTH))
+        ts_object_set(o, "tessera", own_object(r)) || ts_object_save(o, r->resume, TS_FILE_PTH))
         code = failed();
     else
         code = TOOL_OK;
@@ -181,7 +181,7 @@ int keep_result(run *r, ts_object **states)
     *states = model_states(r);
     if (*states && facts && !put_facts(r, facts) &&
         !ts_object_set(*states, "__metadata__", ts_object_share(facts)) &&
-        !ts_save(*states, r->output, TS_FILE_AUTO)) {
+        !ts_object_save(*states, r->output, TS_FILE_AUTO)) {
         ts_object_free(facts);
         return TOOL_OK;
     }
@@ -362,7 +362,7 @@ int set_aside(const run *r)
     ts_object *file;
     int64_t epochs, done, steps;
 
-    if (access(r->resume, F_OK) || ts_load(r->resume, &file))
+    if (access(r->resume, F_OK) || ts_object_load(r->resume, &file))
         return TOOL_OK;
     epochs = ts_object_int(ts_object_get(ts_object_get(file, "tessera"), "epochs"), 0);
     done = ts_object_int(ts_object_get(file, "epoch"), 0);

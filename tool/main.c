@@ -30,6 +30,13 @@ const command *const commands[] = {
 
 words command_line;
 
+/* Options of ts_options are what the library's table says. */
+static void follow(void)
+{
+    follow_library(training_options);
+    follow_library(place_options);
+}
+
 const command *find_command(const char *name)
 {
     for (int i = 0; commands[i]; i++)
@@ -110,6 +117,7 @@ int main(int argc, char **argv)
     const command *own = argc ? own_name(argv[0]) : NULL;
 
     fill_descriptors();
+    follow();
     command_line = (words){argv + 1, argc - 1};
     return finish_output(own ? obey(own, argc - 1, argv + 1) : run(argc, argv));
 }

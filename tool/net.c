@@ -74,9 +74,9 @@ static int place_net(const ts_model *m, const net_options *o, const ts_model_opt
     int code = o->command ? place(o->command, m, how, opt) : TOOL_OK;
     bool several = opt->nstages > 1 || opt->devices > 1;
 
-    opt->device_iterations = o->iterations                              ? o->iterations
-                             : several && opt->schedule == TS_PIPELINED ? USUAL_ITERATIONS
-                                                                        : 1;
+    opt->device_iterations = o->iterations                                       ? o->iterations
+                             : several && opt->schedule == TS_SCHEDULE_PIPELINED ? USUAL_ITERATIONS
+                                                                                 : 1;
     return code;
 }
 

@@ -28,7 +28,7 @@ ts_normalize normal_view(const normal *n); /* borrowed from n */
 /* --- dataset.c --- */
 
 typedef struct dataset_options {
-    const char *name, *dir, *url; /* as in ts_data_options                       */
+    const char *name, *dir, *url; /* as in ts_dataset_options                       */
     ts_split split;
     int64_t limit;
     int rank; /* of the samples that the net takes: folders of images are resized to it; 0: no */
@@ -36,13 +36,13 @@ typedef struct dataset_options {
     bool resize; /* those of other datasets too: the net was trained on resized images */
     bool quiet;  /* no bar for a download */
 } dataset_options;
-typedef struct download { /* for ts_data_options.progress_arg; close the bar when all is open */
+typedef struct download { /* for ts_dataset_options.progress_arg; close the bar when all is open */
     ts_bar *bar;
     char file[256];
     int64_t done;
 } download;
 bool show_download(void *arg, const char *file, int64_t done, int64_t total);
-bool dataset_has_name(const char *name); /* it is one of ts_data_builtin */
+bool dataset_has_name(const char *name); /* it is one of ts_dataset_builtin */
 int dataset_open(const dataset_options *o, ts_dataset **out);
 
 /* --- weights.c: files of weights --- */

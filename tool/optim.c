@@ -58,9 +58,9 @@ static ts_status put_slot(const run *r, ts_object *state, const char *param, int
 /* RMSprop's step is a number in PyTorch; the others' are tensors. */
 static ts_status put_step(const run *r, ts_object *state)
 {
-    if (r->optimizer.kind == TS_SGD)
+    if (r->optimizer.kind == TS_OPTIMIZER_SGD)
         return TS_OK;
-    if (r->optimizer.kind != TS_RMSPROP && find_state(r, "step"))
+    if (r->optimizer.kind != TS_OPTIMIZER_RMSPROP && find_state(r, "step"))
         return ts_object_set(state, "step", engine_tensor(r, "step"));
     return ts_object_set(state, "step", ts_object_new_int(r->done.updates));
 }
@@ -151,9 +151,9 @@ static ts_object *group(const run *r)
     bool ok = g && !put_real(g, "lr", h->lr) && !put_real(g, "weight_decay", h->weight_decay);
 
     if (ok)
-        ok = r->optimizer.kind == TS_SGD       ? put_sgd(h, g)
-             : r->optimizer.kind == TS_RMSPROP ? put_rmsprop(r, g)
-                                               : put_adam(h, g);
+        ok = r->optimizer.kind == TS_OPTIMIZER_SGD       ? put_sgd(h, g)
+             : r->optimizer.kind == TS_OPTIMIZER_RMSPROP ? put_rmsprop(r, g)
+                                                         : put_adam(h, g);
     if (ok && !put_flag(g, "maximize", false) &&
         !ts_object_set(g, "foreach", ts_object_new_none()) &&
         !put_flag(g, "differentiable", false) && !ts_object_set(g, "params", indices(r)))

@@ -235,6 +235,35 @@ void option_set(const option *o, const char *text)
     }
 }
 
+/* --- fields of ts_options --- */
+
+void follow_library(option *table)
+{
+    for (option *o = table; o->name; o++) {
+        const ts_option *row = o->of ? ts_option_find(TS_RECORD_OPTIONS, o->of) : NULL;
+        if (!row)
+            continue;
+        o->help = o->help ? o->help : row->about;
+        if (o->kind != KIND_INT)
+            continue;
+        o->value = o->value ? o->value : "N";
+        o->low = row->low ? (double)row->low : 1; /* 0 stands for not given */
+        o->high = o->high ? o->high : (double)row->high;
+        if (!o->varies)
+            *(int64_t *)o->target = row->usual;
+    }
+}
+
+int fill_options(const char *command, const option *table, ts_options *opt)
+{
+    char text[64];
+
+    for (const option *o = table; o->name; o++)
+        if (o->of && ts_options_set(opt, o->of, option_text(o, text, sizeof(text))))
+            return usage_error(command, "--%s: %s", o->name, ts_last_error()->message);
+    return TOOL_OK;
+}
+
 /* --- the line --- */
 
 /* -l; of a flag, -ll is no more than -l */

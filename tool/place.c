@@ -15,34 +15,25 @@
 
 #define SCHEDULES "pipelined sharded phased parallel-phased"
 
-placing placed = {.schedule = "pipelined", .replicas = 1, .device = "cpu", .shard_least = 8192};
+placing placed = {.schedule = "pipelined", .device = "cpu"};
 
-const option place_options[] = {
+option place_options[] = {
     {"stages", "STAGES", KIND_TEXT, &placed.stages,
      .help = "blocks of the model on devices: stages separated by |, the blocks of a stage by "
              "commas, perhaps @DEVICE after them, as in 'B1|B2|B3,B4@0'; phased, | separates "
              "phases and / the stages of one"},
-    {"devices", "N", KIND_INT, &placed.devices, "cut the net for so many devices", .low = 1,
-     .high = 4096},
+    {"devices", .kind = KIND_INT, .target = &placed.devices, .of = "devices"},
     {"schedule", "NAME", KIND_WORD, &placed.schedule, "how the stages work together",
      .choice = SCHEDULES},
     {"strategy", "NAME", KIND_WORD, &placed.schedule, "the same as --schedule",
      .choice = SCHEDULES},
-    {"separate-backward", NULL, KIND_FLAG, &placed.separate,
-     .help = "phased: the last phase ends before it begins again with the backward pass"},
-    {"replicas", "N", KIND_INT, &placed.replicas,
-     "copies of the net, each with its own samples and all with the same weights", .low = 1,
-     .high = 1024},
-    {"shard-optimizer", NULL, KIND_FLAG, &placed.shard,
-     .help = "each replica keeps and updates only its part of the optimizer's state"},
-    {"shard-least", "N", KIND_INT, &placed.shard_least,
-     "with --shard-optimizer: the state of tensors with fewer elements stays whole", .low = 1,
-     .high = INT64_C(1) << 47},
-    {"queue-depth", "N", KIND_INT, &placed.queue, "micro-batches that may wait between two devices",
-     .low = 1, .high = 1024},
-    {"recompute", NULL, KIND_FLAG, &placed.recompute,
-     .help = "run the forward pass again instead of keeping what the backward pass reads: in a "
-             "pipeline, and between the checkpoints of a model"},
+    {"separate-backward", .kind = KIND_FLAG, .target = &placed.separate, .of = "separate_backward"},
+    {"replicas", .kind = KIND_INT, .target = &placed.replicas, .of = "replicas"},
+    {"shard-optimizer", .kind = KIND_FLAG, .target = &placed.shard, .of = "shard_optimizer"},
+    {"shard-least", .kind = KIND_INT, .target = &placed.shard_least, .of = "shard_least",
+     .help = "with --shard-optimizer: the state of tensors with fewer elements stays whole"},
+    {"queue-depth", .kind = KIND_INT, .target = &placed.queue, .of = "queue_depth"},
+    {"recompute", .kind = KIND_FLAG, .target = &placed.recompute, .of = "recompute"},
     {"offload", "WHAT", KIND_TEXT, &placed.offload,
      .help = "keep in the host's memory: optimizer, weights, accumulators, activations; several "
              "with commas; or all, as phased execution does, or none"},
@@ -109,34 +100,12 @@ static int read_memory(const char *command, int64_t *bytes)
                        placed.memory);
 }
 
-static int read_offload(const char *command, unsigned *bits)
+static int read_offload(const char *command, ts_options *opt)
 {
-    static const struct {
-        const char *name;
-        unsigned bit;
-    } parts[] = {{"optimizer", TS_OFFLOAD_OPTIMIZER},
-                 {"weights", TS_OFFLOAD_WEIGHTS},
-                 {"accumulators", TS_OFFLOAD_ACCUMULATORS},
-                 {"activations", TS_OFFLOAD_ACTIVATIONS},
-                 {"all", TS_OFFLOAD_ALL}};
-    size_t n;
+    const char *what = placed.offload ? placed.offload : phased() ? "all" : "none";
 
-    *bits = !placed.offload && phased() ? TS_OFFLOAD_ALL : 0;
-    if (placed.offload && !strcmp(placed.offload, "none"))
-        return TOOL_OK;
-    for (const char *p = placed.offload; p && *p; p += n + (p[n] == ',')) {
-        unsigned bit = 0;
-        n = strcspn(p, ",");
-        for (int i = 0; i < COUNT(parts); i++)
-            if (strlen(parts[i].name) == n && !strncmp(parts[i].name, p, n))
-                bit = parts[i].bit;
-        if (!bit)
-            return usage_error(command,
-                               "--offload has '%.*s'; it can be optimizer, weights, accumulators "
-                               "and activations, or all, or none",
-                               (int)n, p);
-        *bits |= bit;
-    }
+    if (ts_options_set(opt, "offload", what))
+        return usage_error(command, "--%s", ts_last_error()->message);
     return TOOL_OK;
 }
 
@@ -321,7 +290,7 @@ int place(const char *command, const ts_model *m, const ts_model_options *o, ts_
     int code = read_memory(command, &opt->device_memory);
 
     if (!code)
-        code = read_offload(command, &opt->offload);
+        code = read_offload(command, opt);
     if (!code && phased() && !placed.stages)
         code = usage_error(command, "--schedule %s needs --stages that say the phases",
                            placed.schedule);
@@ -336,15 +305,8 @@ int place(const char *command, const ts_model *m, const ts_model_options *o, ts_
     opt->device_kind = read_kind();
     opt->stages = s.stage;
     opt->nstages = s.n;
-    opt->devices = (int)placed.devices;
-    opt->schedule = phased()                             ? TS_PHASED
-                    : strcmp(placed.schedule, "sharded") ? TS_PIPELINED
-                                                         : TS_SHARDED;
-    opt->separate_backward = placed.separate;
-    opt->replicas = (int)placed.replicas;
-    opt->queue_depth = (int)placed.queue;
-    opt->recompute = placed.recompute;
-    opt->shard_optimizer = placed.shard;
-    opt->shard_least = placed.shard_least;
-    return code;
+    opt->schedule = phased()                             ? TS_SCHEDULE_PHASED
+                    : strcmp(placed.schedule, "sharded") ? TS_SCHEDULE_PIPELINED
+                                                         : TS_SCHEDULE_SHARDED;
+    return code ? code : fill_options(command, place_options, opt);
 }

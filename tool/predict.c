@@ -120,7 +120,7 @@ static int load(const prediction *p, const char *path, ts_array *out)
     ts_image_options how = {.channels = (int)p->n.dims[0],
                             .height = (int)p->n.dims[1],
                             .width = (int)p->n.dims[2],
-                            .filter = TS_BICUBIC,
+                            .filter = TS_FILTER_BICUBIC,
                             .invert_light = inverts(p)};
 
     return ts_image_load(path, &how, out) ? failed() : TOOL_OK;

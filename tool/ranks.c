@@ -100,7 +100,7 @@ int ranks_load(const char *path, ts_object **file)
     int code = TOOL_OK;
 
     if (!ranks())
-        return ts_load(path, file) ? failed() : TOOL_OK;
+        return ts_object_load(path, file) ? failed() : TOOL_OK;
     if (is_first())
         code = read_all(path, &bytes, &size);
     if (!code && processes->copy(processes->self, &size, sizeof(size)))
@@ -109,7 +109,7 @@ int ranks_load(const char *path, ts_object **file)
         code = failure("no memory for the checkpoint, %" PRId64 " bytes", size);
     if (!code && processes->copy(processes->self, bytes, (size_t)size))
         code = failed();
-    if (!code && ts_load_memory(bytes, (size_t)size, file))
+    if (!code && ts_object_load_memory(bytes, (size_t)size, file))
         code = failed();
     free(bytes);
     return code;

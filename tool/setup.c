@@ -26,15 +26,17 @@ static int read_size(ts_image_options *image)
 static int open_split(ts_split split, int64_t limit, ts_dataset **out)
 {
     download shown = {0};
-    ts_data_options o = {.name = asked.data,
-                         .split = split,
-                         .limit = limit,
-                         .dir = asked.folder,
-                         .progress = asked.quiet || asked.json ? NULL : show_download,
-                         .progress_arg = &shown};
-    int code = read_size(&o.image);
+    ts_image_options image = {0};
+    ts_dataset_options o = {.name = asked.data,
+                            .image = &image,
+                            .split = split,
+                            .limit = limit,
+                            .dir = asked.folder,
+                            .progress = asked.quiet || asked.json ? NULL : show_download,
+                            .progress_arg = &shown};
+    int code = read_size(&image);
 
-    if (!code && ts_data_open(&o, out))
+    if (!code && ts_dataset_load(&o, out))
         code = TOOL_FAILED;
     ts_bar_close(shown.bar);
     return code;
@@ -197,14 +199,14 @@ static int compile(run *r)
     opt.optimizer = &r->optimizer;
     opt.exceptions = asked.check_numbers;
     opt.processes = rank_count();
-    opt.output_mode = TS_OUT_ALL;
+    opt.output_mode = TS_OUTPUT_ALL;
     opt.progress = asked.quiet || asked.json ? NULL : ts_progress_bar;
     if (!code &&
         (ts_model_graph(r->model, &model, &r->graph) || ts_compile(r->graph, &opt, &r->exe)))
         code = failed();
     if (!code && opt.devices > 1 && !opt.nstages)
         say_cut(r->graph, &opt);
-    if (!code && (opt.nstages > 1 || opt.devices > 1) && opt.schedule == TS_PIPELINED &&
+    if (!code && (opt.nstages > 1 || opt.devices > 1) && opt.schedule == TS_SCHEDULE_PIPELINED &&
         chosen.accumulation == 1)
         say("With --gradient-accumulation 1 the devices have nothing to overlap and take turns");
     return code;

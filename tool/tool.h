@@ -9,6 +9,14 @@
 #define TOOL_H
 
 #include "tessera.h"
+#include "tessera/cache.h"
+#include "tessera/data.h"
+#include "tessera/device.h"
+#include "tessera/export.h"
+#include "tessera/model.h"
+#include "tessera/plan.h"
+#include "tessera/show.h"
+#include "tessera/store.h"
 #include <stdio.h>
 
 enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 }; /* and 128 + the signal that ended it */
@@ -44,7 +52,10 @@ typedef struct option {
     const char *choice; /* WORD: "sgd adam" */
     takes takes;
     bool argument, needed;
-    char letter; /* -l is the same; 0 for none */
+    char letter;    /* -l is the same; 0 for none */
+    const char *of; /* the field of ts_options that it sets. Its help, what it can be and what it is
+                       usually are those of the library's table, where they are not given here */
+    bool varies;    /* with `of`: when it is not given, the command chooses */
 } option;
 
 typedef struct command {
@@ -74,6 +85,10 @@ const char *option_text(const option *o, char *out, size_t size);
 /* As if the line had given it: checked, and an error says what is wrong. The text must stay. */
 int option_read(const command *c, const option *o, char *text);
 void option_set(const option *o, const char *text);
+/* Fills in what the library's table says of the rows that set a field of ts_options. */
+void follow_library(option *table);
+/* The fields of opt that the rows of a table set, as the line says. */
+int fill_options(const char *command, const option *table, ts_options *opt);
 int usage_error(const char *command, const char *fmt, ...) PRINTF(2, 3); /* TOOL_USAGE */
 
 /* help.c */
@@ -92,7 +107,7 @@ const char *shape_text(int rank, const int64_t *dims, char *out, size_t size); /
 int finish_output(int code); /* code, or TOOL_FAILED when what was printed got lost */
 
 /* training.c: options of every command that makes a training step */
-extern const option training_options[];
+extern option training_options[];
 typedef struct training {
     const char *optimizer;
     double lr, momentum, weight_decay; /* weight_decay -1: the optimizer's own */
@@ -103,7 +118,7 @@ ts_optimizer chosen_optimizer(void);
 ts_options chosen_options(void); /* device iterations and gradient accumulation */
 
 /* place.c: options of every command that puts a net on devices */
-extern const option place_options[];
+extern option place_options[];
 typedef struct placing {
     const char *stages, *schedule, *offload, *device, *memory;
     int64_t devices, replicas, queue, shard_least;

@@ -1,18 +1,9 @@
 /* training.c - the options that every command with a training step has. */
 #include "tool.h"
-#include <string.h>
 
-training chosen = {.optimizer = "sgd", .lr = 0.001, .weight_decay = -1, .accumulation = 1};
+training chosen = {.optimizer = "sgd", .lr = 0.001, .weight_decay = -1};
 
-static const struct {
-    const char *name;
-    ts_optimizer (*make)(double lr);
-} optimizers[] = {
-    {"sgd", ts_sgd},         {"adam", ts_adam}, {"adamw", ts_adamw},
-    {"rmsprop", ts_rmsprop}, {"lamb", ts_lamb},
-};
-
-const option training_options[] = {
+option training_options[] = {
     {"optimizer", "NAME", KIND_WORD, &chosen.optimizer, "how the weights learn",
      .choice = "sgd adam adamw rmsprop lamb"},
     {"lr", "X", KIND_REAL, &chosen.lr, "learning rate", .low = 0, .high = 1e6},
@@ -20,10 +11,10 @@ const option training_options[] = {
      .high = 1},
     {"weight-decay", "X", KIND_REAL, &chosen.weight_decay,
      "weight decay, when not the optimizer's own", .low = 0, .high = 1e6},
-    {"device-iterations", "N", KIND_INT, &chosen.iterations, "weight updates in one call", .low = 1,
-     .high = 1000000},
-    {"gradient-accumulation", "N", KIND_INT, &chosen.accumulation,
-     "batches whose gradients make one weight update", .low = 1, .high = 1000000},
+    {"device-iterations", .kind = KIND_INT, .target = &chosen.iterations, .of = "device_iterations",
+     .varies = true},
+    {"gradient-accumulation", .kind = KIND_INT, .target = &chosen.accumulation,
+     .of = "gradient_accumulation"},
     {0},
 };
 
@@ -31,9 +22,8 @@ ts_optimizer chosen_optimizer(void)
 {
     ts_optimizer o = ts_sgd(chosen.lr);
 
-    for (int i = 0; i < COUNT(optimizers); i++)
-        if (!strcmp(optimizers[i].name, chosen.optimizer))
-            o = optimizers[i].make(chosen.lr);
+    (void)ts_optimizer_set(&o, "kind", chosen.optimizer); /* one of the choices */
+    o = ts_optimizer_of(o.kind, chosen.lr);
     if (chosen.momentum > 0)
         o.hyper.momentum = chosen.momentum;
     if (chosen.weight_decay >= 0)
@@ -43,6 +33,8 @@ ts_optimizer chosen_optimizer(void)
 
 ts_options chosen_options(void)
 {
-    return (ts_options){.device_iterations = (int)chosen.iterations,
-                        .gradient_accumulation = (int)chosen.accumulation};
+    ts_options opt = {0};
+
+    (void)fill_options(NULL, training_options, &opt); /* they were checked when they were read */
+    return opt;
 }

@@ -183,7 +183,7 @@ static ts_status states_of(const ts_model *m, const ts_model_options *o, ts_exec
     *out = NULL;
     if (s)
         return s;
-    s = ts_compile(g, &(ts_options){.executor = TS_EXEC_REFERENCE, .cache_dir = ""}, out);
+    s = ts_compile(g, &(ts_options){.executor = TS_EXECUTOR_REFERENCE, .cache_dir = ""}, out);
     ts_graph_free(g);
     return s;
 }
@@ -321,7 +321,7 @@ static int read_facts(weights *w)
 int weights_load(const char *path, weights *out)
 {
     *out = (weights){.path = strdup(path)};
-    if (!out->path || ts_load(path, &out->file)) {
+    if (!out->path || ts_object_load(path, &out->file)) {
         int code = out->path ? failed() : failure("out of memory");
         weights_free(out);
         return code;

@@ -56,8 +56,8 @@ def project():
 
 
 def version():
-    """The one in meson.build."""
-    return re.search(r"^  version: '(.+?)'", (ROOT / "meson.build").read_text(), re.M)[1]
+    """TS_VERSION of the header."""
+    return re.search(r'^#define TS_VERSION +"(.+?)"', (ROOT / "include/tessera.h").read_text(), re.M)[1]
 
 
 def metadata():

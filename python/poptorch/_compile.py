@@ -20,7 +20,6 @@ from ._batching import Batching
 from .enums import CommGroupType, Liveness, MeanReductionStrategy, OutputMode, ReductionType
 from .errors import createPoptorchError
 
-_KINDS = {"SGD": 0, "Adam": 1, "AdamW": 2, "RMSprop": 3, "LAMB": 4}
 _HYPER_BITS = {"lr": 1, "momentum": 2, "dampening": 4, "weight_decay": 8, "betas": 16, "eps": 32, "alpha": 64,
                "max_weight_norm": 128, "loss_scaling": 256, "velocity_scaling": 512}
 _OFFLOAD_BITS = {"location_optimizer": 1, "location_weight": 2, "location_accumulator": 4, "location_activation": 8}
@@ -316,13 +315,14 @@ def _output(program: Program, tracer: _trace.Tracer, value: Any, known: Dict[int
     return known[id(value)]
 
 
-def _hyper(group: Dict[str, Any]) -> Tuple:
-    """In the order of tessera.h's ts_hyper."""
+def _hyper(group: Dict[str, Any]) -> Dict[str, Any]:
+    """By the names of tessera.h's ts_hyper."""
     betas = group.get("betas", (0.9, 0.999))
-    return (group["lr"], group.get("momentum", 0.0), group.get("dampening", 0.0), group["weight_decay"],
-            betas[0], betas[1], group.get("eps", 1e-8), group.get("alpha", 0.99),
-            group.get("max_weight_norm", 65500.0), group.get("velocity_scaling", 1.0),
-            bool(group.get("nesterov", False)))
+    usual = {"momentum": 0.0, "dampening": 0.0, "eps": 1e-8, "alpha": 0.99, "max_weight_norm": 65500.0,
+             "velocity_scaling": 1.0}
+    return {"lr": float(group["lr"]), "weight_decay": float(group["weight_decay"]), "beta1": float(betas[0]),
+            "beta2": float(betas[1]), "nesterov": bool(group.get("nesterov", False)),
+            **{name: float(group.get(name, value)) for name, value in usual.items()}}
 
 
 def _variableBits(description: Dict[str, Any]) -> int:
@@ -346,25 +346,30 @@ def groupNames(description: Dict[str, Any], model: torch.nn.Module, trained: Lis
     return out
 
 
-def _optimizerTuple(description: Dict[str, Any], names: List[List[str]]) -> Tuple:
-    """What _core.compile takes."""
+def _optimizer(description: Dict[str, Any], names: List[List[str]]) -> Dict[str, Any]:
+    """By the names of tessera.h's ts_optimizer."""
     dtype = _native.DTYPES
     first = description.get("velocity_accum_type", description.get("first_order_momentum_accum_type"))
     second = description.get("second_order_momentum_accum_type", torch.float32)
     norm = description.get("max_grad_norm", float("inf"))
-    groups = [(n, _hyper(g)) for n, g in zip(names, description["groups"])]
-    return (_KINDS[description["kind"]], _hyper(description["defaults"]), groups, _variableBits(description),
-            description["loss_scaling"], 0.0 if norm == float("inf") else float(norm),
-            description.get("bias_correction", True), description.get("centered", False),
-            description.get("use_tf_variant", False), description.get("use_combined_accum", False),
-            dtype[description["accum_type"]], dtype[first], dtype[second], *_scaling(description["automatic"]))
+    return {"kind": description["kind"].lower(), "hyper": _hyper(description["defaults"]),
+            "groups": [(n, _hyper(g)) for n, g in zip(names, description["groups"])],
+            "variable": _variableBits(description), "loss_scaling": float(description["loss_scaling"]),
+            "max_grad_norm": 0.0 if norm == float("inf") else float(norm),
+            "bias_correction": bool(description.get("bias_correction", True)),
+            "centered": bool(description.get("centered", False)),
+            "tf_variant": bool(description.get("use_tf_variant", False)),
+            "combined_accum": bool(description.get("use_combined_accum", False)),
+            "accum_type": dtype[description["accum_type"]], "first_type": dtype[first], "second_type": dtype[second],
+            **_scaling(description["automatic"])}
 
 
-def _scaling(settings: Optional[Dict[str, Any]]) -> Tuple[bool, float, float, int]:
+def _scaling(settings: Optional[Dict[str, Any]]) -> Dict[str, Any]:
     """Is the loss scale automatic, and its edge, share and period; 0 is the engine's default."""
     given = settings or {}
-    return (settings is not None, float(given.get("binEdgeLocation", 0.0)),
-            float(given.get("thresholdUpperCountProportion", 0.0)), int(given.get("updatePeriod", 0)))
+    return {"automatic_scaling": settings is not None, "scaling_edge": float(given.get("binEdgeLocation", 0.0)),
+            "scaling_share": float(given.get("thresholdUpperCountProportion", 0.0)),
+            "scaling_period": int(given.get("updatePeriod", 0))}
 
 
 def hyperValues(description: Dict[str, Any]) -> Iterator[Tuple[str, float]]:
@@ -456,18 +461,19 @@ def _offloading(options: Any) -> Dict[str, Any]:
             "separate_backward": strategy.get("separate_backward_phase", False)}
 
 
-def _sharded(options: Any, replicas: int) -> int:
-    """The least elements of a tensor whose optimizer state is split over the replicas; -1: none is."""
+def _sharded(options: Any, replicas: int) -> Dict[str, Any]:
+    """Whether the optimizer's state is split over the replicas, and of how large tensors."""
     locations = options.TensorLocations.toDict()
     asked = [name for name in _OFFLOAD_BITS if (locations.get(name) or {}).get("useReplicatedTensorSharding")]
     if replicas < 2 or not asked:
-        return -1
+        return {}
     if asked != ["location_optimizer"]:
         other = ", ".join(name[len("location_"):] for name in asked if name != "location_optimizer")
         raise createPoptorchError(f"useReplicatedTensorSharding is not supported for {other}: only the optimizer's "
                                   "state (setOptimizerLocation) can be split over replicas")
     settings = locations["location_optimizer"]
-    return max(1, settings.get("minElementsForReplicatedTensorSharding", _SHARDED_LEAST))
+    return {"shard_optimizer": True,
+            "shard_least": max(1, settings.get("minElementsForReplicatedTensorSharding", _SHARDED_LEAST))}
 
 
 def _replicaGroups(program: Program) -> List[Tuple[str, int, int, bool]]:
@@ -516,18 +522,21 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
     bar = _Bar(options.show_compilation_progress_bar and distributed.processId == 0)
     try:
         with _native.nativeErrors():
-            program.executable = _core.compile(
-                tracer.graph, None if description is None else _optimizerTuple(description, program.optimized),
-                batching.engine_iterations, batching.engine_accumulation, sums, hasRunningMean(options, description),
-                batching.engine_mode, batching.period, cache, bar, stages=stages,
-                schedule=options.execution_strategy.execution_mode, recompute=_recomputes(options, stages),
-                stochastic_rounding=bool(options._Popart.options.get("enableStochasticRounding", False)),
-                replicas=batching.engine_replicas,
-                processes=1 if description is None else distributed.numProcesses, device_kind=kind,
-                device_memory=memory, replica_groups=_replicaGroups(program),
-                exceptions=bool(options._Popart.options.get("enableFloatingPointChecks")),
-                shard=-1 if description is None else _sharded(options, batching.engine_replicas),
-                **_offloading(options))
+            program.executable = _core.compile(tracer.graph, {
+                "optimizer": None if description is None else _optimizer(description, program.optimized),
+                "device_iterations": batching.engine_iterations,
+                "gradient_accumulation": batching.engine_accumulation,
+                "accumulate_sum": sums, "accumulate_running": hasRunningMean(options, description),
+                "output_mode": batching.engine_mode, "output_period": batching.period,
+                "cache_dir": cache, "progress": bar, "stages": stages,
+                "schedule": options.execution_strategy.execution_mode, "recompute": _recomputes(options, stages),
+                "stochastic_rounding": bool(options._Popart.options.get("enableStochasticRounding", False)),
+                "replicas": batching.engine_replicas,
+                "processes": 1 if description is None else distributed.numProcesses,
+                "device_kind": kind, "device_memory": memory, "replica_groups": _replicaGroups(program),
+                "exceptions": bool(options._Popart.options.get("enableFloatingPointChecks")),
+                **({} if description is None else _sharded(options, batching.engine_replicas)),
+                **_offloading(options)})
     finally:
         bar.close()
     program.seconds = time.perf_counter() - started

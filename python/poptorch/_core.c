@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "core.h"
+#include "tessera/device.h"
 
 static PyObject *error_type; /* (status name, message, where, doing, hint) */
 
@@ -102,16 +103,78 @@ static void report(void *arg, int percent)
     PyGILState_Release(state);
 }
 
-static bool hyper_of(PyObject *t, ts_hyper *h)
-{
-    int nesterov;
+/* --- options by name --- */
 
-    if (!PyArg_ParseTuple(t, "ddddddddddp", &h->lr, &h->momentum, &h->dampening, &h->weight_decay,
-                          &h->beta1, &h->beta2, &h->eps, &h->alpha, &h->max_weight_norm,
-                          &h->velocity_scaling, &nesterov))
+/* A number, a truth, some text or a tuple of numbers as the library reads it: 3, yes, "all",
+ * 2,2,8,2. Text is borrowed from the value. */
+static const char *text_of(PyObject *value, char *out, size_t size)
+{
+    size_t len = 0;
+
+    out[0] = 0;
+    if (PyUnicode_Check(value))
+        return PyUnicode_AsUTF8(value);
+    if (PyBool_Check(value))
+        return value == Py_True ? "yes" : "no";
+    if (PyTuple_Check(value)) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value) && len < size; i++) {
+            long long v = PyLong_AsLongLong(PyTuple_GET_ITEM(value, i));
+            if (v == -1 && PyErr_Occurred())
+                return NULL;
+            len += (size_t)snprintf(out + len, size - len, "%s%lld", i ? "," : "", v);
+        }
+        return out;
+    }
+    if (PyFloat_Check(value)) {
+        char *s = PyOS_double_to_string(PyFloat_AS_DOUBLE(value), 'r', 0, 0, NULL);
+        snprintf(out, size, "%s", s ? s : "");
+        PyMem_Free(s);
+        return s ? out : NULL;
+    }
+    long long v = PyLong_AsLongLong(value);
+    snprintf(out, size, "%lld", v);
+    return v == -1 && PyErr_Occurred() ? NULL : out;
+}
+
+/* A field of a struct that only this file can make: true when `name` is one, and *ok says how it
+ * went. */
+typedef bool special_fn(void *record, const char *name, PyObject *value, bool *ok);
+
+/* Every item of a dict is a field by its name; None leaves it as it is. A name that is none is
+ * refused. */
+static bool record_of(PyObject *dict, ts_record of, void *record, size_t size, special_fn *special)
+{
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+
+    if (!PyDict_Check(dict)) {
+        PyErr_SetString(PyExc_TypeError, "options are a dict");
         return false;
-    h->nesterov = nesterov;
+    }
+    while (PyDict_Next(dict, &at, &key, &value)) {
+        const char *name = PyUnicode_AsUTF8(key), *text = "";
+        char number[128];
+        bool ok = true;
+        if (name && special && special(record, name, value, &ok)) {
+            if (!ok)
+                return false;
+            continue;
+        }
+        if (name && value == Py_None && ts_option_find(of, name))
+            continue;
+        if (value != Py_None)
+            text = text_of(value, number, sizeof(number));
+        if (!name || !text)
+            return false;
+        if (ts_record_set(of, record, size, name, text))
+            return core_fail() != NULL;
+    }
     return true;
+}
+
+static bool hyper_of(PyObject *dict, ts_hyper *h)
+{
+    return record_of(dict, TS_RECORD_HYPER, h, sizeof(*h), NULL);
 }
 
 /* The strings of a list, borrowed from it; the array is the caller's, also when this fails. */
@@ -136,7 +199,7 @@ static bool group_of(PyObject *o, ts_group *g)
 {
     PyObject *names, *hyper;
 
-    return PyArg_ParseTuple(o, "O!O!", &PyList_Type, &names, &PyTuple_Type, &hyper) &&
+    return PyArg_ParseTuple(o, "O!O!", &PyList_Type, &names, &PyDict_Type, &hyper) &&
            hyper_of(hyper, &g->hyper) && strings_of(names, &g->params, &g->nparams);
 }
 
@@ -162,30 +225,19 @@ static ts_group *groups_of(PyObject *list)
     return groups;
 }
 
-/* (kind, hyper, groups, variable, loss_scaling, max_grad_norm, bias_correction, centered,
- *  tf_variant, combined_accum, accum_type, first_type, second_type, automatic_scaling,
- *  scaling_edge, scaling_share, scaling_period) */
-static bool optimizer_of(PyObject *t, ts_optimizer *o)
+static bool optimizer_field(void *record, const char *name, PyObject *value, bool *ok)
 {
-    PyObject *hyper, *groups;
-    const char *accum, *first, *second;
-    int kind, bias, centered, tf, combined, automatic;
+    ts_optimizer *o = record;
 
-    if (!PyArg_ParseTuple(t, "iO!O!Iddppppssspddi", &kind, &PyTuple_Type, &hyper, &PyList_Type,
-                          &groups, &o->variable, &o->loss_scaling, &o->max_grad_norm, &bias,
-                          &centered, &tf, &combined, &accum, &first, &second, &automatic,
-                          &o->scaling_edge, &o->scaling_share, &o->scaling_period) ||
-        !hyper_of(hyper, &o->hyper) || !core_dtype(accum, &o->accum_type) ||
-        !core_dtype(first, &o->first_type) || !core_dtype(second, &o->second_type))
+    if (!strcmp(name, "hyper")) {
+        *ok = hyper_of(value, &o->hyper);
+        return true;
+    }
+    if (strcmp(name, "groups") != 0 || !PyList_Check(value))
         return false;
-    o->kind = (ts_optimizer_kind)kind;
-    o->bias_correction = bias;
-    o->centered = centered;
-    o->tf_variant = tf;
-    o->combined_accum = combined;
-    o->automatic_scaling = automatic;
-    o->ngroups = (int)PyList_GET_SIZE(groups);
-    return (o->groups = groups_of(groups)) != NULL;
+    o->ngroups = (int)PyList_GET_SIZE(value);
+    *ok = (o->groups = groups_of(value)) != NULL;
+    return true;
 }
 
 /* [(device, phase, [blocks])] */
@@ -247,73 +299,44 @@ static PyObject *compile_graph(graph_object *graph, const ts_options *opt)
     Py_END_ALLOW_THREADS return s ? core_fail() : executable_wrap(x);
 }
 
-static PyObject *core_compile(PyObject *self, PyObject *args, PyObject *kwargs)
+/* What of ts_options is a Python object of its own. */
+static bool options_field(void *record, const char *name, PyObject *value, bool *ok)
 {
-    static char *names[] = {"graph",
-                            "optimizer",
-                            "iterations",
-                            "accumulation",
-                            "accumulate_sum",
-                            "accumulate_running",
-                            "mode",
-                            "period",
-                            "cache_dir",
-                            "progress",
-                            "stages",
-                            "schedule",
-                            "separate_backward",
-                            "recompute",
-                            "stochastic_rounding",
-                            "replicas",
-                            "offload",
-                            "offload_least",
-                            "offload_by_pass",
-                            "processes",
-                            "device_kind",
-                            "device_memory",
-                            "replica_groups",
-                            "shard",
-                            "exceptions",
-                            NULL};
-    PyObject *graph, *optimizer, *progress, *stages, *groups, *result = NULL;
-    int sum, running, mode, schedule, separate, recompute, rounding, by_pass, kind, exceptions;
-    long long least[4], memory, shard;
+    ts_options *opt = record;
+
+    if (!strcmp(name, "optimizer"))
+        *ok = value == Py_None || record_of(value, TS_RECORD_OPTIMIZER, (void *)opt->optimizer,
+                                            sizeof(ts_optimizer), optimizer_field);
+    else if (!strcmp(name, "stages"))
+        *ok = PyList_Check(value) && stages_of(value, opt);
+    else if (!strcmp(name, "replica_groups"))
+        *ok = PyList_Check(value) && replica_groups_of(value, opt);
+    else if (!strcmp(name, "progress")) {
+        *ok = true;
+        opt->progress = value == Py_None ? NULL : report;
+        opt->progress_arg = value;
+    } else
+        return false;
+    if (!*ok && !PyErr_Occurred())
+        PyErr_Format(PyExc_TypeError, "%s must be a list", name);
+    return true;
+}
+
+static PyObject *core_compile(PyObject *self, PyObject *args)
+{
+    PyObject *graph, *options, *result = NULL;
     ts_optimizer o = {0};
-    ts_options opt = {0};
+    ts_options opt = {.optimizer = &o};
 
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "O!OiippiizOO!ipppiI(LLLL)piiLO!Lp", names, &core_graph_type, &graph,
-            &optimizer, &opt.device_iterations, &opt.gradient_accumulation, &sum, &running, &mode,
-            &opt.output_period, &opt.cache_dir, &progress, &PyList_Type, &stages, &schedule,
-            &separate, &recompute, &rounding, &opt.replicas, &opt.offload, &least[0], &least[1],
-            &least[2], &least[3], &by_pass, &opt.processes, &kind, &memory, &PyList_Type, &groups,
-            &shard, &exceptions))
+    if (!PyArg_ParseTuple(args, "O!O!", &core_graph_type, &graph, &PyDict_Type, &options))
         return NULL;
-    opt.accumulate_sum = sum;
-    opt.accumulate_running = running;
-    opt.output_mode = (ts_output_mode)mode;
-    opt.schedule = (ts_schedule)schedule;
-    opt.separate_backward = separate;
-    opt.recompute = recompute;
-    opt.stochastic_rounding = rounding;
-    opt.device_kind = (ts_device_kind)kind;
-    opt.device_memory = memory;
-    opt.offload_by_pass = by_pass;
-    for (int i = 0; i < 4; i++)
-        opt.offload_least[i] = least[i];
-    opt.shard_optimizer = shard >= 0;
-    opt.shard_least = shard < 0 ? 0 : shard;
-    opt.exceptions = exceptions;
-    if (progress != Py_None) {
-        opt.progress = report;
-        opt.progress_arg = progress;
-    }
-    if (optimizer != Py_None)
-        opt.optimizer = &o;
-    if ((!opt.optimizer || optimizer_of(optimizer, &o)) && stages_of(stages, &opt) &&
-        replica_groups_of(groups, &opt))
+    if (record_of(options, TS_RECORD_OPTIONS, &opt, sizeof(opt), options_field)) {
+        PyObject *optimizer = PyDict_GetItemString(options, "optimizer");
+        if (!optimizer || optimizer == Py_None)
+            opt.optimizer = NULL;
         result = compile_graph((graph_object *)graph, &opt);
+    }
     PyMem_Free((void *)opt.replica_groups);
     stages_free(&opt);
     groups_free((ts_group *)o.groups, o.groups ? o.ngroups : 0);
@@ -801,14 +824,11 @@ static PyMethodDef functions[] = {
                 "attach(first, count, wait, exclusive) -> devices for Engine(); wait: seconds, -1 "
                 "for ever"),
     CORE_METHOD(
-        "compile", core_compile, METH_VARARGS | METH_KEYWORDS,
-        "compile(graph, optimizer, iterations, accumulation, accumulate_sum,\n"
-        "accumulate_running, mode, period, cache_dir, progress, stages, schedule,\n"
-        "separate_backward, recompute, stochastic_rounding, replicas, offload, offload_least,\n"
-        "offload_by_pass,\n"
-        "processes, device_kind, device_memory, replica_groups, shard) -> Executable; stages:\n"
-        "[(device, phase, [blocks])], replica_groups: [(name, type, size, read_all)], shard: -1,\n"
-        "or the least elements"),
+        "compile", core_compile, METH_VARARGS,
+        "compile(graph, options) -> Executable; options: a dict by the names of ts_options\n"
+        "(doc/options.md). None leaves one as it is. optimizer: a dict too, whose hyper is\n"
+        "one, and groups: [([names], hyper)]; stages: [(device, phase, [blocks])],\n"
+        "replica_groups: [(name, type, size, read_all)], progress: called with a percentage"),
     CORE_METHOD("load", core_load, METH_O, "load(path) -> Executable"),
     CORE_METHOD("supported", core_supported, METH_O, "supported(op): is there a row for it?"),
     CORE_METHOD("ops", core_ops, METH_NOARGS, "ops() -> the names of all rows"),

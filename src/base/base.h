@@ -68,6 +68,28 @@ void ts_error_hint(const char *fmt, ...) TS_PRINTF(1, 2);  /* on the last error 
 void ts_error_doing(const char *fmt, ...) TS_PRINTF(1, 2); /* unless it already has one */
 void ts_error_set(const ts_error *e);
 
+/* options.c: the table of options. A record is one of the structs it has rows for. */
+typedef enum ts_option_key {
+    TS_KEY_PROGRAM, /* another value makes another program                       */
+    TS_KEY_NAMED,   /* an entry of the key that says more stands for it          */
+    TS_KEY_NOTHING  /* the program is the same                                   */
+} ts_option_key;
+ts_option_key ts_option_in_key(ts_record of, int i); /* of the row that ts_option_at gives */
+const char *ts_option_value(ts_arena *a, ts_record of, int i, const void *record); /* as text */
+ts_status ts_record_check(ts_record of, const void *record); /* each field by itself */
+ts_status ts_options_check(const ts_options *opt);           /* and together */
+enum { TS_MOST_DEVICES = 4096 };
+
+/* sized.c: structs of callers that were built with another version of the header */
+/* A copy of the caller's struct of `size` bytes, NULL: zeros; fails by the name of the call. */
+ts_status ts_take(const char *call, const void *in, size_t size, void *out, size_t room);
+/* The same with the optimizer in it, which lives as long as the copy of it. */
+ts_status ts_take_options(const char *call, const ts_options *in, size_t size,
+                          size_t optimizer_size, ts_options *out, ts_optimizer *optimizer);
+/* Our struct of `room` bytes as the caller knows it; and a malloced list of them, *list. */
+void ts_give(const void *in, size_t room, void *out, size_t size);
+ts_status ts_give_list(void *list, int n, size_t room, size_t size);
+
 /* fault.c: test builds make the n-th allocation, file operation or compiler call fail. */
 bool ts_fault(const char *what);
 void ts_fault_arm(const char *what, int nth); /* nth < 0: off */

@@ -90,89 +90,6 @@ static const char *hash_graph(ts_arena *a, const ts_graph *g, bool lines)
     return s;
 }
 
-static void hyper_text(ts_text *t, const ts_hyper *h)
-{
-    ts_text_printf(t, " lr=%a momentum=%a dampening=%a weight_decay=%a beta1=%a beta2=%a", h->lr,
-                   h->momentum, h->dampening, h->weight_decay, h->beta1, h->beta2);
-    ts_text_printf(t, " eps=%a alpha=%a max_weight_norm=%a velocity_scaling=%a nesterov=%d", h->eps,
-                   h->alpha, h->max_weight_norm, h->velocity_scaling, h->nesterov);
-}
-
-static const char *optimizer_text(ts_arena *a, const ts_optimizer *o)
-{
-    ts_text t = {0};
-    char *s;
-
-    if (!o)
-        return "none";
-    ts_text_printf(&t, "kind=%d", o->kind);
-    hyper_text(&t, &o->hyper);
-    for (int i = 0; i < o->ngroups; i++) {
-        ts_text_printf(&t, " group");
-        for (int k = 0; k < o->groups[i].nparams; k++)
-            ts_text_printf(&t, " %zu:%s", strlen(o->groups[i].params[k]), o->groups[i].params[k]);
-        hyper_text(&t, &o->groups[i].hyper);
-    }
-    ts_text_printf(&t, " variable=%u loss_scaling=%a max_grad_norm=%a max_grad_value=%a",
-                   o->variable, o->loss_scaling, o->max_grad_norm, o->max_grad_value);
-    ts_text_printf(&t, " bias_correction=%d centered=%d tf_variant=%d combined_accum=%d",
-                   o->bias_correction, o->centered, o->tf_variant, o->combined_accum);
-    ts_text_printf(&t, " accum=%d first=%d second=%d", o->accum_type, o->first_type,
-                   o->second_type);
-    if (o->automatic_scaling)
-        ts_text_printf(&t, " automatic_scaling edge=%a share=%a period=%d", o->scaling_edge,
-                       o->scaling_share, o->scaling_period);
-    s = ts_arena_strdup(a, t.s);
-    ts_text_free(&t);
-    return s;
-}
-
-static const char *options_text(ts_arena *a, const ts_options *opt)
-{
-    ts_text t = {0};
-    const char *s;
-
-    ts_text_printf(
-        &t, "iterations=%d accumulation=%d sum=%d running=%d mode=%d period=%d skip=%s winograd=%d",
-        TS_MAX(1, opt->device_iterations), TS_MAX(1, opt->gradient_accumulation),
-        opt->accumulate_sum, opt->accumulate_running, opt->output_mode,
-        TS_MAX(1, opt->output_period), opt->skip ? opt->skip : "", !opt->no_winograd);
-    ts_text_printf(&t, " replicas=%d processes=%d offload=%u", TS_MAX(1, opt->replicas),
-                   TS_MAX(1, opt->processes), opt->offload);
-    for (int i = 0; i < opt->nreplica_groups; i++) {
-        const ts_replica_group *q = &opt->replica_groups[i];
-        ts_text_printf(&t, " group=%zu.%s:%d:%d:%d", strlen(q->state), q->state, q->grouping,
-                       ts_replica_group_size(opt, q), q->read_all);
-    }
-    for (int i = 0; i < TS_COUNT(opt->offload_least) && opt->offload; i++)
-        ts_text_printf(&t, "%s%lld", i ? "," : " least=", (long long)opt->offload_least[i]);
-    if (opt->shard_optimizer)
-        ts_text_printf(&t, " shard=%lld", (long long)opt->shard_least);
-    if (opt->stochastic_rounding)
-        ts_text_printf(&t, " stochastic_rounding");
-    if (opt->exceptions)
-        ts_text_printf(&t, " exceptions");
-    if (opt->device_memory)
-        ts_text_printf(&t, " memory=%lld", (long long)opt->device_memory);
-    if (opt->nstages || opt->devices > 1)
-        ts_text_printf(&t, " devices=%d schedule=%d queue=%d recompute=%d", opt->devices,
-                       opt->schedule, opt->queue_depth, opt->recompute);
-    if (opt->schedule == TS_PHASED)
-        ts_text_printf(&t, " separate=%d by_pass=%d", opt->separate_backward, opt->offload_by_pass);
-    for (int i = 0; i < opt->nstages; i++) {
-        ts_text_printf(&t, " %d", opt->stages[i].device);
-        if (opt->schedule == TS_PHASED)
-            ts_text_printf(&t, "/%d", opt->stages[i].phase);
-        ts_text_printf(&t, ":");
-        for (int b = 0; b < opt->stages[i].nblocks; b++)
-            ts_text_printf(&t, "%s%zu.%s", b ? "," : "", strlen(opt->stages[i].blocks[b]),
-                           opt->stages[i].blocks[b]);
-    }
-    s = ts_arena_strdup(a, t.s);
-    ts_text_free(&t);
-    return s;
-}
-
 /* The version, and the size and time of the file this code is in: a rebuilt library of the same
  * version may generate other code. */
 static const char *library_text(ts_arena *a)
@@ -194,21 +111,36 @@ static void entry(ts_arena *a, ts_key *k, const char *name, const char *value)
     k->entries[k->nentries++][1] = value;
 }
 
+/* An entry for each option that is part of the program and not what it usually is. They are those
+ * of the table: what is added there is here. */
+static void option_entries(ts_arena *a, ts_key *k, const ts_options *opt)
+{
+    static const ts_options usual;
+    const ts_option *o;
+
+    for (int i = 0; (o = ts_option_at(TS_RECORD_OPTIONS, i)); i++) {
+        const char *value = ts_option_value(a, TS_RECORD_OPTIONS, i, opt);
+        if (ts_option_in_key(TS_RECORD_OPTIONS, i) == TS_KEY_PROGRAM &&
+            strcmp(value, ts_option_value(a, TS_RECORD_OPTIONS, i, &usual)))
+            entry(a, k, o->name, value);
+    }
+}
+
 ts_key ts_cache_key(ts_arena *a, const ts_graph *model, const ts_options *opt, const char *cc)
 {
     ts_key k = {0};
     ts_isa isa = {.name = "", .flags = ""};
     ts_text all = {0};
 
+    /* What the program depends on besides the options, each with a name of its own. */
     (void)ts_isa_find(opt->isa, &isa);
     entry(a, &k, "model", hash_graph(a, model, opt->exceptions));
-    entry(a, &k, "optimizer", optimizer_text(a, opt->optimizer));
-    entry(a, &k, "options", options_text(a, opt));
     entry(a, &k, "tessera", library_text(a));
     entry(a, &k, "abi", ts_arena_printf(a, "%d", (int)TS_MODULE_ABI));
     entry(a, &k, "isa", isa.name);
     entry(a, &k, "compiler", cc);
     entry(a, &k, "flags", ts_cc_flags(a, &isa, cc));
+    option_entries(a, &k, opt);
     for (int i = 0; i < k.nentries; i++)
         for (int j = 0; j < 2; j++) /* with its NUL, so that no two keys run together */
             ts_text_add(&all, k.entries[i][j], strlen(k.entries[i][j]) + 1);
@@ -423,6 +355,28 @@ static bool is_entry(const char *name)
     return !strcmp(name + HASH, ".tse");
 }
 
+/* What an entry of that name is in a key; an option that is not there is what it usually is. */
+static const char *entry_of(const ts_key *k, const char *name)
+{
+    for (int i = 0; i < k->nentries; i++)
+        if (!strcmp(k->entries[i][0], name))
+            return k->entries[i][1];
+    return "the usual";
+}
+
+static void compare(const ts_key *was, const ts_key *is)
+{
+    const ts_key *both[] = {is, was};
+
+    for (int b = 0; b < 2; b++)
+        for (int i = 0; i < both[b]->nentries; i++) {
+            const char *name = both[b]->entries[i][0];
+            const char *old = entry_of(was, name), *new = entry_of(is, name);
+            if (strcmp(old, new) && (!b || !strcmp(new, "the usual")))
+                ts_note(TS_LOG_DEBUG, "cache miss: %s changed from %s to %s", name, old, new);
+        }
+}
+
 /* Which entries of the key differ from those of the newest executable of the same model. */
 static void explain(ts_cache *c)
 {
@@ -453,13 +407,8 @@ static void explain(ts_cache *c)
         closedir(d);
     if (!newest)
         ts_note(TS_LOG_DEBUG, "cache miss: nothing of the model '%s' in %s", c->model, c->folder);
-    for (int i = 0; newest && i < c->key->nentries; i++) {
-        const char *was = i < newest->key.nentries ? newest->key.entries[i][1] : "missing";
-        const char *is = c->key->entries[i][1];
-        if (strcmp(was, is))
-            ts_note(TS_LOG_DEBUG, "cache miss: %s changed from %s to %s", c->key->entries[i][0],
-                    was, is);
-    }
+    if (newest)
+        compare(&newest->key, c->key);
     ts_executable_free(newest);
 }
 
@@ -666,7 +615,7 @@ static ts_status open_folder(const char *dir, DIR **out)
     return ts_fail(TS_ERR_FILE, "the cache %s cannot be opened: %s", path, strerror(errno));
 }
 
-ts_status ts_cache_list(const char *dir, ts_cache_entry **entries, int *count)
+ts_status ts_cache_list_sized(const char *dir, ts_cache_entry **entries, size_t size, int *count)
 {
     const ts_cache_entry *found;
     ts_arena *a;
@@ -686,6 +635,8 @@ ts_status ts_cache_list(const char *dir, ts_cache_entry **entries, int *count)
     if (!s && *count)
         memcpy(out, found, sizeof(*found) * (size_t)*count);
     ts_arena_free(a);
+    if (!s)
+        s = ts_give_list(&out, *count, sizeof(*found), size);
     *entries = out;
     return s;
 }

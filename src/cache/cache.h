@@ -3,6 +3,7 @@
 #define TS_CACHE_H
 
 #include "run/run.h"
+#include "tessera/cache.h"
 
 typedef struct ts_cache ts_cache;
 /* What the code of `model` depends on; `cc` is the compiler's identity. */

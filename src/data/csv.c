@@ -210,7 +210,7 @@ static bool looks_like_header(const table *t)
     return false;
 }
 
-static ts_status read_first_row(table *t, const ts_data_options *opt)
+static ts_status read_first_row(table *t, const ts_dataset_options *opt)
 {
     bool more;
 
@@ -232,7 +232,7 @@ static ts_status read_first_row(table *t, const ts_data_options *opt)
     return TS_OK;
 }
 
-static ts_status read_rows(table *t, const ts_data_options *opt)
+static ts_status read_rows(table *t, const ts_dataset_options *opt)
 {
     bool more = true;
 
@@ -314,7 +314,7 @@ static ts_status set_labels(const table *t, ts_dataset *d)
 
 /* --- the whole --- */
 
-static ts_status parse(table *t, const ts_data_options *opt, ts_dataset **d)
+static ts_status parse(table *t, const ts_dataset_options *opt, ts_dataset **d)
 {
     ts_status s;
 
@@ -334,7 +334,7 @@ static ts_status parse(table *t, const ts_data_options *opt, ts_dataset **d)
     return s;
 }
 
-ts_status ts_csv_parse(const char *path, char *data, size_t len, const ts_data_options *opt,
+ts_status ts_csv_parse(const char *path, char *data, size_t len, const ts_dataset_options *opt,
                        ts_dataset **out)
 {
     table t = {.path = path, .at = data, .end = data + len, .line = 1};
@@ -347,7 +347,7 @@ ts_status ts_csv_parse(const char *path, char *data, size_t len, const ts_data_o
     return s;
 }
 
-ts_status ts_data_csv(const char *path, const ts_data_options *opt, ts_dataset **out)
+ts_status ts_data_csv(const char *path, const ts_dataset_options *opt, ts_dataset **out)
 {
     char *data;
     size_t len;

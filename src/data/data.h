@@ -15,6 +15,7 @@
 #define TS_DATA_H
 
 #include "base/base.h"
+#include "tessera/data.h"
 
 struct ts_dataset {
     ts_arena *arena; /* class names */
@@ -76,15 +77,15 @@ ts_status ts_jpeg_decode(const char *path, const void *data, size_t len, ts_imag
 ts_status ts_resize(const ts_image *in, int width, int height, ts_filter filter, ts_image *out);
 
 /* folder.c: a folder of classes */
-ts_status ts_folder_open(const char *path, const ts_data_options *opt, ts_dataset **out);
+ts_status ts_folder_open(const char *path, const ts_dataset_options *opt, ts_dataset **out);
 
 /* csv.c: parsing cuts the text up; data[len] must be 0 */
-ts_status ts_csv_parse(const char *path, char *data, size_t len, const ts_data_options *opt,
+ts_status ts_csv_parse(const char *path, char *data, size_t len, const ts_dataset_options *opt,
                        ts_dataset **out);
-ts_status ts_data_csv(const char *path, const ts_data_options *opt, ts_dataset **out);
+ts_status ts_data_csv(const char *path, const ts_dataset_options *opt, ts_dataset **out);
 
 /* numpy.c */
-ts_status ts_numpy_open(const ts_data_options *opt, ts_dataset **out);
+ts_status ts_numpy_open(const ts_dataset_options *opt, ts_dataset **out);
 
 /* find.c: the sets known by name */
 typedef struct ts_known_file {
@@ -101,10 +102,10 @@ typedef struct ts_known_set {
 } ts_known_set;
 /* download.c: one file of a set into a folder, resumed where an earlier try ended, and checked */
 ts_status ts_download(const char *url, const char *folder, const ts_known_file *file,
-                      const ts_data_options *opt);
+                      const ts_dataset_options *opt);
 
 const ts_known_set *ts_known(const char *name);
-ts_status ts_known_open(const ts_known_set *k, const ts_data_options *opt, ts_dataset **out);
+ts_status ts_known_open(const ts_known_set *k, const ts_dataset_options *opt, ts_dataset **out);
 
 /* scale.c: u8 or f32 samples -> f32 */
 typedef struct ts_scale {

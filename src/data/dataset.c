@@ -98,7 +98,7 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && !strcasecmp(s + n - m, end);
 }
 
-static ts_status read_file(const ts_data_options *opt, ts_dataset **out)
+static ts_status read_file(const ts_dataset_options *opt, ts_dataset **out)
 {
     if (ends_with(opt->name, ".csv"))
         return ts_data_csv(opt->name, opt, out);
@@ -110,7 +110,7 @@ static ts_status read_file(const ts_data_options *opt, ts_dataset **out)
 }
 
 /* Images that come from files of their own have the options applied one by one. */
-static ts_status open_any(const ts_data_options *opt, ts_dataset **out)
+static ts_status open_any(const ts_dataset_options *opt, ts_dataset **out)
 {
     const ts_known_set *k = ts_known(opt->name);
     struct stat st;
@@ -125,26 +125,32 @@ static ts_status open_any(const ts_data_options *opt, ts_dataset **out)
         TS_TRY(ts_idx_open(opt->name, opt->split, opt->limit, 0, out));
     else
         return ts_folder_open(opt->name, opt, out);
-    return ts_dataset_apply(&opt->image, out);
+    return ts_dataset_apply(opt->image, out);
 }
 
-static ts_status check_options(const ts_data_options *opt)
+static ts_status check_options(const ts_dataset_options *opt)
 {
-    if (!opt || !opt->name || !opt->name[0])
+    if (!opt->name || !opt->name[0])
         return ts_fail(TS_ERR_ARG, "a dataset needs a name or a path");
     if (opt->limit < 0)
         return ts_fail(TS_ERR_ARG, "the limit of samples cannot be %ld", (long)opt->limit);
     if (opt->split != TS_SPLIT_TRAIN && opt->split != TS_SPLIT_TEST)
         return ts_fail(TS_ERR_ARG, "there is no split %d", (int)opt->split);
-    return ts_image_options_check(&opt->image);
+    return ts_image_options_check(opt->image);
 }
 
-ts_status ts_data_open(const ts_data_options *opt, ts_dataset **out)
+ts_status ts_dataset_load_sized(const ts_dataset_options *given, size_t size, size_t image_size,
+                                ts_dataset **out)
 {
+    ts_dataset_options own, *opt = &own;
+    ts_image_options image;
     ts_dataset *d = NULL;
     ts_status s;
 
     *out = NULL;
+    TS_TRY(ts_take("ts_dataset_load", given, size, opt, sizeof(*opt)));
+    TS_TRY(ts_take("ts_dataset_load", opt->image, image_size, &image, sizeof(image)));
+    opt->image = &image;
     TS_TRY(check_options(opt));
     s = open_any(opt, &d);
     if (s) {

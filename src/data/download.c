@@ -29,7 +29,7 @@ enum {
 
 typedef struct transfer {
     const ts_known_file *file;
-    const ts_data_options *opt;
+    const ts_dataset_options *opt;
     char url[4096], path[PATH_MAX], part[PATH_MAX];
     char why[CURL_ERROR_SIZE];
     int fd;          /* of the part, locked */
@@ -258,7 +258,7 @@ static int open_locked(const char *path)
 }
 
 ts_status ts_download(const char *url, const char *folder, const ts_known_file *file,
-                      const ts_data_options *opt)
+                      const ts_dataset_options *opt)
 {
     transfer t = {.file = file,
                   .opt = opt,
@@ -283,7 +283,7 @@ ts_status ts_download(const char *url, const char *folder, const ts_known_file *
 #else
 
 ts_status ts_download(const char *url, const char *folder, const ts_known_file *file,
-                      const ts_data_options *opt)
+                      const ts_dataset_options *opt)
 {
     (void)folder, (void)opt;
     ts_fail(TS_ERR_UNSUPPORTED, "%s/%s cannot be downloaded: this build has no libcurl", url,

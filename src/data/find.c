@@ -53,7 +53,7 @@ const ts_known_set *ts_known(const char *name)
     return NULL;
 }
 
-const char *ts_data_builtin(int i)
+const char *ts_dataset_builtin(int i)
 {
     return i >= 0 && i < TS_COUNT(known) ? known[i].name : NULL;
 }
@@ -91,7 +91,7 @@ static bool under(const ts_known_set *k, const char *root, ts_split split, char 
            (ts_path_join(path, PATH_MAX, root, k->name) && has_both(path, split));
 }
 
-static bool find(const ts_known_set *k, const ts_data_options *opt, char *path)
+static bool find(const ts_known_set *k, const ts_dataset_options *opt, char *path)
 {
     char cache[PATH_MAX];
 
@@ -109,11 +109,15 @@ static bool find(const ts_known_set *k, const ts_data_options *opt, char *path)
     return k->installed && has_both(path, opt->split);
 }
 
-ts_status ts_data_find(const ts_data_options *opt, char *path, size_t size)
+ts_status ts_dataset_find_sized(const ts_dataset_options *given, size_t given_size, char *path,
+                                size_t size)
 {
-    const ts_known_set *k = opt && opt->name ? ts_known(opt->name) : NULL;
+    ts_dataset_options own, *opt = &own;
+    const ts_known_set *k;
     char folder[PATH_MAX];
 
+    TS_TRY(ts_take("ts_dataset_find", given, given_size, opt, sizeof(*opt)));
+    k = opt->name ? ts_known(opt->name) : NULL;
     if (!k || !path || !size || (unsigned)opt->split > TS_SPLIT_TEST)
         return ts_fail(TS_ERR_ARG,
                        "looking for a dataset needs a name that is known, a split and a "
@@ -126,7 +130,7 @@ ts_status ts_data_find(const ts_data_options *opt, char *path, size_t size)
                    folder);
 }
 
-static ts_status not_found(const ts_known_set *k, const ts_data_options *opt)
+static ts_status not_found(const ts_known_set *k, const ts_dataset_options *opt)
 {
     if (opt->dir)
         ts_fail(TS_ERR_FILE, "the files of %s are not in %s, %s/%s or %s/%s/raw", k->name, opt->dir,
@@ -149,7 +153,7 @@ static ts_status not_found(const ts_known_set *k, const ts_data_options *opt)
 }
 
 /* Where downloads go: under the folder named, $TESSERA_DATA_DIR or the cache folder. */
-static ts_status download(const ts_known_set *k, const ts_data_options *opt, const char *url,
+static ts_status download(const ts_known_set *k, const ts_dataset_options *opt, const char *url,
                           char *folder)
 {
     const ts_known_file *files = k->files + (opt->split == TS_SPLIT_TEST ? 2 : 0);
@@ -166,7 +170,7 @@ static ts_status download(const ts_known_set *k, const ts_data_options *opt, con
     return ts_download(url, folder, &files[1], opt);
 }
 
-ts_status ts_known_open(const ts_known_set *k, const ts_data_options *opt, ts_dataset **out)
+ts_status ts_known_open(const ts_known_set *k, const ts_dataset_options *opt, ts_dataset **out)
 {
     const char *url = opt->url && opt->url[0] ? opt->url : set(k->variable);
     char folder[PATH_MAX];

@@ -163,7 +163,7 @@ static void name_classes(const listing *l, ts_dataset *d)
         d->classes[i] = ts_arena_strdup(d->arena, l->classes[i]);
 }
 
-static ts_status open_folder(listing *l, const char *path, const ts_data_options *opt,
+static ts_status open_folder(listing *l, const char *path, const ts_dataset_options *opt,
                              ts_dataset **d)
 {
     int64_t count;
@@ -172,12 +172,12 @@ static ts_status open_folder(listing *l, const char *path, const ts_data_options
     TS_TRY(list_classes(l, path));
     count = opt->limit ? TS_MIN(opt->limit, l->npaths) : l->npaths;
     for (int64_t i = 0; i < count; i++)
-        TS_TRY(add(l, &opt->image, i, count, d));
+        TS_TRY(add(l, opt->image, i, count, d));
     name_classes(l, *d);
     return TS_OK;
 }
 
-ts_status ts_folder_open(const char *path, const ts_data_options *opt, ts_dataset **out)
+ts_status ts_folder_open(const char *path, const ts_dataset_options *opt, ts_dataset **out)
 {
     listing l = {.a = ts_arena_new()};
     ts_dataset *d = NULL;

@@ -101,7 +101,7 @@ ts_status ts_image_options_check(const ts_image_options *opt)
         opt->height > MOST_SIDE || opt->width > MOST_SIDE)
         return ts_fail(TS_ERR_ARG, "an image cannot be resized to %d x %d", opt->height,
                        opt->width);
-    if (opt->filter != TS_BILINEAR && opt->filter != TS_BICUBIC)
+    if (opt->filter != TS_FILTER_BILINEAR && opt->filter != TS_FILTER_BICUBIC)
         return ts_fail(TS_ERR_ARG, "there is no filter %d", (int)opt->filter);
     if (opt->channels != 0 && opt->channels != 1 && opt->channels != 3)
         return ts_fail(TS_ERR_ARG, "an image has 1 or 3 channels, not %d", opt->channels);
@@ -176,13 +176,15 @@ static ts_status load(const char *path, const ts_image_options *opt, ts_array *o
     return s;
 }
 
-ts_status ts_image_load(const char *path, const ts_image_options *opt, ts_array *out)
+ts_status ts_image_load_sized(const char *path, const ts_image_options *opt, size_t size,
+                              ts_array *out)
 {
-    static const ts_image_options none;
+    ts_image_options own;
     ts_status s;
 
     *out = (ts_array){0};
-    s = load(path, opt ? opt : &none, out);
+    TS_TRY(ts_take("ts_image_load", opt, size, &own, sizeof(own)));
+    s = load(path, &own, out);
     if (s)
         ts_error_doing("loading an image");
     return s;

@@ -191,8 +191,9 @@ static slot *wait_for(ts_loader *l)
     return s;
 }
 
-ts_status ts_loader_next(ts_loader *l, ts_batch *out)
+ts_status ts_loader_next_sized(ts_loader *l, ts_batch *out, size_t size)
 {
+    ts_batch b;
     const slot *s;
     ts_status status;
 
@@ -204,8 +205,8 @@ ts_status ts_loader_next(ts_loader *l, ts_batch *out)
     if (status) {
         ts_error_set(&s->error);
     } else {
-        *out =
-            (ts_batch){s->samples, s->labels, s->count, l->taken / l->steps, l->taken % l->steps};
+        b = (ts_batch){s->samples, s->labels, s->count, l->taken / l->steps, l->taken % l->steps};
+        ts_give(&b, sizeof(b), out, size);
         l->taken++;
         l->held = true;
     }
@@ -330,14 +331,15 @@ static ts_status start(ts_loader *l)
     return TS_OK;
 }
 
-ts_status ts_loader_new(const ts_dataset *d, const ts_loader_options *opt, ts_loader **out)
+ts_status ts_loader_new_sized(const ts_dataset *d, const ts_loader_options *given, size_t size,
+                              ts_loader **out)
 {
-    static const ts_loader_options defaults;
+    ts_loader_options own, *opt = &own;
     ts_loader *l;
     ts_status s;
 
     *out = NULL;
-    opt = opt ? opt : &defaults;
+    TS_TRY(ts_take("ts_loader_new", given, size, opt, sizeof(*opt)));
     TS_TRY(check(d, opt));
     TS_TRY(ts_alloc(sizeof(*l), "a loader", (void **)&l));
     l->d = d;

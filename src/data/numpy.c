@@ -9,6 +9,7 @@
  */
 #include "data/data.h"
 #include "graph/graph.h"
+#include "tessera/store.h"
 #include <limits.h>
 
 typedef struct pair {
@@ -115,7 +116,8 @@ static ts_status make(const char *path, const pair *p, int64_t limit, ts_dataset
 }
 
 /* An .npy file's labels are where the caller says. */
-static ts_status choose(const ts_object *o, const ts_data_options *opt, ts_object **labels, pair *p)
+static ts_status choose(const ts_object *o, const ts_dataset_options *opt, ts_object **labels,
+                        pair *p)
 {
     p->x = ts_object_array(o);
     p->y = NULL;
@@ -129,18 +131,18 @@ static ts_status choose(const ts_object *o, const ts_data_options *opt, ts_objec
     }
     if (!opt->label)
         return TS_OK;
-    TS_TRY(ts_load(opt->label, labels));
+    TS_TRY(ts_object_load(opt->label, labels));
     p->y = ts_object_array(*labels);
     return p->y ? TS_OK : ts_fail(TS_ERR_PARSE, "%s has more than one array", opt->label);
 }
 
-ts_status ts_numpy_open(const ts_data_options *opt, ts_dataset **out)
+ts_status ts_numpy_open(const ts_dataset_options *opt, ts_dataset **out)
 {
     ts_object *o, *labels = NULL;
     pair p;
     ts_status s;
 
-    TS_TRY(ts_load(opt->name, &o));
+    TS_TRY(ts_object_load(opt->name, &o));
     s = choose(o, opt, &labels, &p);
     if (!s)
         s = check_pair(opt->name, &p);

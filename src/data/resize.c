@@ -37,7 +37,7 @@ static double cubic(double x)
 static const struct {
     double (*at)(double x);
     double reach;
-} filters[] = {[TS_BILINEAR] = {triangle, 1}, [TS_BICUBIC] = {cubic, 2}};
+} filters[] = {[TS_FILTER_BILINEAR] = {triangle, 1}, [TS_FILTER_BICUBIC] = {cubic, 2}};
 
 static void weights_free(weights *k)
 {

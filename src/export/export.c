@@ -657,21 +657,25 @@ static ts_status make(ts_export *x, ts_c_files *out)
     return x->opt->no_example ? TS_OK : ts_export_example(x, out);
 }
 
-ts_status ts_export_c(const ts_graph *g, const ts_export_options *opt, ts_c_files *out)
+ts_status ts_export_c_sized(const ts_graph *g, const ts_export_options *opt, size_t size,
+                            ts_c_files *out, size_t out_size)
 {
-    static const ts_export_options defaults;
-    ts_export x = {.opt = opt ? opt : &defaults, .g = g};
+    ts_export_options own;
+    ts_c_files files = {0};
+    ts_export x = {.opt = &own, .g = g};
     ts_status s;
 
     if (!g || !out)
         return ts_fail(TS_ERR_ARG, "an export needs a graph and a place for the files");
-    *out = (ts_c_files){0};
+    ts_give(&files, sizeof(files), out, out_size);
+    TS_TRY(ts_take("ts_export_c", opt, size, &own, sizeof(own)));
     x.a = x.r.a = ts_arena_new();
-    s = make(&x, out);
+    s = make(&x, &files);
     if (s) {
         ts_error_doing("exporting the graph '%s'", g->name);
-        ts_c_files_free(out);
+        ts_c_files_free(&files);
     }
+    ts_give(&files, sizeof(files), out, out_size);
     ts_text_free(&x.r.body);
     ts_text_free(&x.code);
     ts_arena_free(x.a);
@@ -686,5 +690,5 @@ void ts_c_files_free(ts_c_files *f)
     free(f->source);
     free(f->example);
     free(f->expected);
-    *f = (ts_c_files){0};
+    f->header = f->source = f->example = f->expected = NULL;
 }

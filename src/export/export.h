@@ -4,6 +4,7 @@
 
 #include "render/render.h"
 #include "run/run.h"
+#include "tessera/export.h"
 
 /* An input or output as the caller passes it. */
 typedef struct ts_param {

@@ -9,6 +9,7 @@
 #define TS_FRONT_H
 
 #include "graph/graph.h"
+#include "tessera/model.h"
 
 enum {
     TS_LINE_ARGS = 8,    /* arguments of a layer   */

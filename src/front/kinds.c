@@ -470,7 +470,8 @@ static const ts_line_arg kl_div_args[] = {
 
 static ts_loss_options loss_options(const ts_line *l)
 {
-    return (ts_loss_options){.reduction = num(l, "reduction") ? TS_SUM : TS_MEAN,
+    return (ts_loss_options){.reduction =
+                                 num(l, "reduction") ? TS_REDUCTION_SUM : TS_REDUCTION_MEAN,
                              .beta = num(l, "beta"),
                              .label_smoothing = num(l, "label_smoothing"),
                              .log_target = num(l, "log_target") != 0};

@@ -118,15 +118,18 @@ ts_status ts_model_build(const ts_model *m, const ts_model_options *o, bool mark
     return check_classes(m, o, b->g);
 }
 
-ts_status ts_model_graph(const ts_model *m, const ts_model_options *o, ts_graph **out)
+ts_status ts_model_graph_sized(const ts_model *m, const ts_model_options *o, size_t size,
+                               ts_graph **out)
 {
+    ts_model_options own;
     ts_line_build b;
     ts_status s;
 
     if (!m || !out)
         return ts_fail(TS_ERR_ARG, "making a graph needs a model and a place for it");
     *out = NULL;
-    s = ts_model_build(m, o, false, &b);
+    TS_TRY(ts_take("ts_model_graph", o, size, &own, sizeof(own)));
+    s = ts_model_build(m, &own, false, &b);
     if (s) {
         ts_error_doing("making the model %s", m->name);
         ts_graph_free(b.g);

@@ -1,11 +1,13 @@
 /* optim.c - optimisers as values: PyTorch's defaults, the learning rate variable. */
-#include "tessera.h"
+#include "base/base.h"
 
-static ts_optimizer optimizer(ts_optimizer_kind kind, double lr)
+void ts_optimizer_init(ts_optimizer_kind kind, double lr, ts_optimizer *out, size_t size)
 {
-    return (ts_optimizer){
+    bool decays = kind == TS_OPTIMIZER_ADAMW || kind == TS_OPTIMIZER_LAMB;
+    ts_optimizer o = {
         .kind = kind,
         .hyper = {.lr = lr,
+                  .weight_decay = decays ? 1e-2 : 0,
                   .beta1 = 0.9,
                   .beta2 = 0.999,
                   .eps = 1e-8,
@@ -19,35 +21,6 @@ static ts_optimizer optimizer(ts_optimizer_kind kind, double lr)
         .first_type = TS_F32,
         .second_type = TS_F32,
     };
-}
 
-ts_optimizer ts_sgd(double lr)
-{
-    return optimizer(TS_SGD, lr);
-}
-
-ts_optimizer ts_adam(double lr)
-{
-    return optimizer(TS_ADAM, lr);
-}
-
-ts_optimizer ts_adamw(double lr)
-{
-    ts_optimizer o = optimizer(TS_ADAMW, lr);
-
-    o.hyper.weight_decay = 1e-2;
-    return o;
-}
-
-ts_optimizer ts_rmsprop(double lr)
-{
-    return optimizer(TS_RMSPROP, lr);
-}
-
-ts_optimizer ts_lamb(double lr)
-{
-    ts_optimizer o = optimizer(TS_LAMB, lr);
-
-    o.hyper.weight_decay = 1e-2;
-    return o;
+    ts_give(&o, sizeof(o), out, size);
 }

@@ -751,9 +751,10 @@ static const ts_loss_options plain_loss;
 /* NULL, and x's graph remembers, when there is none such. */
 static const char *reduction_name(ts_value *x, ts_reduction r)
 {
-    if ((unsigned)r <= TS_NONE)
+    if ((unsigned)r <= TS_REDUCTION_NONE)
         return reductions[r];
-    return ts_graph_refuse(x->graph, TS_ERR_ARG, "use TS_MEAN, TS_SUM or TS_NONE",
+    return ts_graph_refuse(x->graph, TS_ERR_ARG,
+                           "use TS_REDUCTION_MEAN, TS_REDUCTION_SUM or TS_REDUCTION_NONE",
                            "there is no reduction %d", (int)r);
 }
 

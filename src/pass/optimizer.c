@@ -140,8 +140,15 @@ static num sum_squares(num x)
 /* --- hyper-parameters --- */
 
 enum { LR, MOMENTUM, DAMPENING, DECAY, BETA1, BETA2, EPS, ALPHA, MAX_NORM, SCALING, NHYPERS };
-enum { SGD = 1 << TS_SGD, RMSPROP = 1 << TS_RMSPROP, LAMB = 1 << TS_LAMB };
-enum { ADAMS = 1 << TS_ADAM | 1 << TS_ADAMW | LAMB, ALL = SGD | ADAMS | RMSPROP };
+enum {
+    SGD = 1 << TS_OPTIMIZER_SGD,
+    RMSPROP = 1 << TS_OPTIMIZER_RMSPROP,
+    LAMB = 1 << TS_OPTIMIZER_LAMB
+};
+enum {
+    ADAMS = 1 << TS_OPTIMIZER_ADAM | 1 << TS_OPTIMIZER_ADAMW | LAMB,
+    ALL = SGD | ADAMS | RMSPROP
+};
 enum { FINITE, NOT_NEGATIVE, FRACTION, POSITIVE };
 
 static const struct {
@@ -176,7 +183,7 @@ static double hyper_value(const ts_hyper *h, int i)
 
 static bool combined(const ts_optimizer *o)
 {
-    return o->kind == TS_SGD && o->combined_accum;
+    return o->kind == TS_OPTIMIZER_SGD && o->combined_accum;
 }
 
 static bool uses(const ts_optimizer *o, int i)
@@ -263,7 +270,7 @@ static ts_status check_group(const ts_optimizer *o, int group)
     for (int i = 0; i < NHYPERS; i++)
         if (uses(o, i))
             TS_TRY(check_range(hypers[i].name, group, hyper_value(h, i), hypers[i].range));
-    if (o->kind != TS_SGD || !h->nesterov)
+    if (o->kind != TS_OPTIMIZER_SGD || !h->nesterov)
         return TS_OK;
     if (h->momentum <= 0 || h->dampening != 0)
         return ts_fail(TS_ERR_ARG,
@@ -328,7 +335,7 @@ ts_status ts_optimizer_check(const ts_options *opt)
 {
     const ts_optimizer *o = opt->optimizer;
 
-    if ((unsigned)o->kind > TS_LAMB)
+    if ((unsigned)o->kind > TS_OPTIMIZER_LAMB)
         return ts_fail(TS_ERR_ARG, "there is no optimizer of kind %d", (int)o->kind);
     TS_TRY(check_lists(o));
     for (int i = 0; i <= o->ngroups; i++)
@@ -343,7 +350,7 @@ ts_status ts_optimizer_check(const ts_options *opt)
     if (!(o->max_grad_value >= 0))
         return ts_fail(TS_ERR_ARG, "max_grad_value of the optimizer is %g; it must be at least 0",
                        o->max_grad_value);
-    if (opt->shard_optimizer && opt->replicas > 1 && o->kind == TS_LAMB)
+    if (opt->shard_optimizer && opt->replicas > 1 && o->kind == TS_OPTIMIZER_LAMB)
         return ts_fail(TS_ERR_UNSUPPORTED, "shard_optimizer is not supported with LAMB, whose step "
                                            "depends on all of a parameter");
     TS_TRY(check_storage("accum_type", o->accum_type));
@@ -526,8 +533,8 @@ static ts_value *share_of(context *c, ts_value *v)
 static bool sharded(const context *c, const param *p)
 {
     int64_t least = c->opt->shard_least ? c->opt->shard_least : 8192;
-    bool keeps =
-        c->o->kind != TS_SGD || variable(c->o, MOMENTUM) || hyper_of(c->o, p->group)->momentum != 0;
+    bool keeps = c->o->kind != TS_OPTIMIZER_SGD || variable(c->o, MOMENTUM) ||
+                 hyper_of(c->o, p->group)->momentum != 0;
 
     return c->opt->shard_optimizer && c->opt->replicas > 1 && keeps &&
            ts_type_count(&p->w->type) >= least && p->w->type.dtype == c->o->accum_type &&
@@ -855,8 +862,8 @@ static num rmsprop(context *c, param *p, const rates *r, num w)
 static void update(context *c, param *p)
 {
     static num (*const rules[])(context *, param *, const rates *, num) = {
-        [TS_SGD] = sgd,         [TS_ADAM] = adam, [TS_ADAMW] = adamw,
-        [TS_RMSPROP] = rmsprop, [TS_LAMB] = lamb,
+        [TS_OPTIMIZER_SGD] = sgd,         [TS_OPTIMIZER_ADAM] = adam, [TS_OPTIMIZER_ADAMW] = adamw,
+        [TS_OPTIMIZER_RMSPROP] = rmsprop, [TS_OPTIMIZER_LAMB] = lamb,
     };
     const rates *r = rates_of(c, p->group, p->math);
     ts_value *w = p->part ? p->part : p->w;

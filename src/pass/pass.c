@@ -40,6 +40,52 @@ bool ts_pass_skipped(const ts_options *opt, const char *name)
     return false;
 }
 
+static bool same_name(const char *name, const char *p, size_t len)
+{
+    return strlen(name) == len && !memcmp(p, name, len);
+}
+
+/* Every name in "fuse,layout" is a pass, or one of the plan's two choices. */
+static ts_status check_skip(const char *skip)
+{
+    for (const char *p = skip; p && *(p += strspn(p, ", ")); p += strcspn(p, ", ")) {
+        size_t len = strcspn(p, ", ");
+        bool known = same_name("fuse", p, len) || same_name("spread", p, len);
+        for (int i = 0; ts_pass_name(i); i++)
+            known = known || same_name(ts_pass_name(i), p, len);
+        if (known)
+            continue;
+        ts_fail(TS_ERR_ARG, "there is no pass '%.*s' to skip", (int)TS_MIN(len, 100), p);
+        ts_error_hint("doc/architecture.md lists the passes; the plan has fuse and spread");
+        return TS_ERR_ARG;
+    }
+    return TS_OK;
+}
+
+static ts_status check_results(const ts_graph *g, const ts_options *opt)
+{
+    if (opt->optimizer && !g->loss) {
+        ts_fail(TS_ERR_ARG, "there is an optimizer, and no loss for it to minimise");
+        ts_error_hint("mark the loss with ts_loss(), or compile without an optimizer");
+        return TS_ERR_ARG;
+    }
+    if (g->noutputs || g->loss || g->nupdates)
+        return TS_OK;
+    ts_fail(TS_ERR_ARG, "nothing comes out of the graph '%s': it has no output and no loss",
+            g->name);
+    ts_error_hint("mark what a run should return with ts_output(); a NULL value marks nothing");
+    return TS_ERR_ARG;
+}
+
+ts_status ts_pass_check(const ts_graph *g, const ts_options *opt)
+{
+    TS_TRY(check_skip(opt->skip));
+    TS_TRY(check_results(g, opt));
+    if (opt->optimizer)
+        TS_TRY(ts_optimizer_check(opt));
+    return ts_replica_groups_check(g, opt);
+}
+
 static ts_status dump(const ts_graph *g, const char *folder, int i, const char *name)
 {
     ts_text t = {0};

@@ -22,6 +22,8 @@ ts_status ts_pass_after(ts_arena *a, const char *name, const ts_graph *in, const
 ts_status ts_pass_step(ts_arena *a, const char *name, ts_pass_fn *fn, const ts_graph *in,
                        const ts_options *opt, const ts_graph **out);
 const char *ts_pass_name(int i); /* NULL past the last */
+/* Do the graph and the options go together, as far as the passes see to them? */
+ts_status ts_pass_check(const ts_graph *g, const ts_options *opt);
 /* Is this pass, or choice of the plan, in opt->skip ("fuse,layout")? */
 bool ts_pass_skipped(const ts_options *opt, const char *name);
 ts_status ts_pass_run(ts_arena *a, const char *name, const ts_graph *in, const ts_options *opt,

@@ -6,9 +6,9 @@
 
 int ts_replica_group_size(const ts_options *opt, const ts_replica_group *q)
 {
-    if (!q || q->grouping == TS_GROUP_ALL)
+    if (!q || q->grouping == TS_GROUPING_ALL)
         return TS_MAX(1, opt->replicas);
-    return q->grouping == TS_GROUP_NONE ? 1 : q->size;
+    return q->grouping == TS_GROUPING_NONE ? 1 : q->size;
 }
 
 const ts_replica_group *ts_replica_group_of(const ts_options *opt, const char *state,
@@ -19,7 +19,7 @@ const ts_replica_group *ts_replica_group_of(const ts_options *opt, const char *s
 
     for (int i = 0; i < opt->nreplica_groups; i++) {
         const ts_replica_group *q = &opt->replica_groups[i];
-        if (strlen(q->state) == n && !memcmp(q->state, state, n) && q->grouping != TS_GROUP_ALL)
+        if (strlen(q->state) == n && !memcmp(q->state, state, n) && q->grouping != TS_GROUPING_ALL)
             return q;
     }
     return NULL;
@@ -33,7 +33,7 @@ static ts_status check_group(const ts_graph *g, const ts_options *opt, const ts_
     if (!v)
         return ts_fail(TS_ERR_ARG, "replica_groups names '%s', which the graph does not have",
                        q->state ? q->state : "NULL");
-    if ((unsigned)q->grouping > TS_GROUP_NONE)
+    if ((unsigned)q->grouping > TS_GROUPING_NONE)
         return ts_fail(TS_ERR_ARG,
                        "the replicas of '%s' have the grouping %d, which does not exist", q->state,
                        q->grouping);
@@ -41,7 +41,7 @@ static ts_status check_group(const ts_graph *g, const ts_options *opt, const ts_
         return ts_fail(TS_ERR_ARG,
                        "'%s' has rank %d, so there is no dim left for its groups of replicas",
                        q->state, v->type.rank);
-    if ((q->grouping == TS_GROUP_CONSECUTIVE || q->grouping == TS_GROUP_ORTHOGONAL) &&
+    if ((q->grouping == TS_GROUPING_CONSECUTIVE || q->grouping == TS_GROUPING_ORTHOGONAL) &&
         (q->size < 1 || R % q->size))
         return ts_fail(TS_ERR_ARG, "%d replicas cannot be divided into groups of %d for '%s'", R,
                        q->size, q->state);

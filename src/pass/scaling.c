@@ -39,7 +39,7 @@ ts_status ts_scaling_check(const ts_options *opt)
     if (o->scaling_period < 0)
         return ts_fail(TS_ERR_ARG, "scaling_period of the optimizer is %d; it must not be negative",
                        o->scaling_period);
-    if (o->kind == TS_SGD && o->combined_accum && opt->gradient_accumulation > 1)
+    if (o->kind == TS_OPTIMIZER_SGD && o->combined_accum && opt->gradient_accumulation > 1)
         return ts_fail(TS_ERR_UNSUPPORTED, "a combined velocity has no gradients of its own that "
                                            "an automatic loss scale could be found by");
     if (opt->nreplica_groups && opt->replicas > 1)

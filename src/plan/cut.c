@@ -99,7 +99,7 @@ static ts_status measure(cut *c)
     for (int i = 0; i < c->groups; i++)
         begin[i] = i;
     opt.devices = TS_MAX(2, c->groups);
-    opt.schedule = TS_SHARDED;
+    opt.schedule = TS_SCHEDULE_SHARDED;
     opt.gradient_accumulation = TS_MIN(opt.gradient_accumulation, 2);
     opt.device_memory = INT64_MAX;
     opt.dump_dir = NULL;

@@ -78,7 +78,7 @@ static const ts_stage *stage_of(const ts_options *opt, const ts_node *n)
 
 static bool phased(const ts_options *opt)
 {
-    return opt->schedule == TS_PHASED;
+    return opt->schedule == TS_SCHEDULE_PHASED;
 }
 
 /* When a kernel of this phase of the model runs. */
@@ -484,7 +484,7 @@ static ts_status check_states(const devices *x)
     return TS_OK;
 }
 
-enum { MOST = 4096 }; /* devices, and phases */
+enum { MOST = TS_MOST_DEVICES }; /* devices, and phases */
 
 int ts_plan_phases(const ts_options *opt)
 {
@@ -566,7 +566,7 @@ ts_status ts_plan_devices(ts_arena *a, const ts_options *opt, ts_program *p)
     TS_TRY(check_stages(opt));
     TS_TRY(find_devices(&x));
     /* with an update after every micro-batch there is nothing to overlap */
-    p->pipe.sharded = opt->schedule != TS_PIPELINED || p->pipe.ndevices == 1 ||
+    p->pipe.sharded = opt->schedule != TS_SCHEDULE_PIPELINED || p->pipe.ndevices == 1 ||
                       (opt->optimizer && opt->gradient_accumulation <= 1);
     find_levels(&x);
     find_sections(&x);

@@ -50,7 +50,7 @@ static void find_groups(ts_slot *s, const ts_options *opt)
         return;
     s->grouped = true;
     s->groups = TS_MAX(1, opt->replicas) / ts_replica_group_size(opt, q);
-    s->orthogonal = q->grouping == TS_GROUP_ORTHOGONAL;
+    s->orthogonal = q->grouping == TS_GROUPING_ORTHOGONAL;
     s->read_all = q->read_all && s->use == TS_USE_OTHER;
 }
 
@@ -127,8 +127,8 @@ void ts_executable_describe(ts_executable *x, const ts_graph *g, const ts_progra
     x->processes = TS_MAX(1, opt->processes);
     x->training = opt->optimizer != NULL;
     x->mode = opt->output_mode;
-    if (x->mode == TS_OUT_DEFAULT)
-        x->mode = opt->optimizer ? TS_OUT_FINAL : TS_OUT_ALL;
+    if (x->mode == TS_OUTPUT_DEFAULT)
+        x->mode = opt->optimizer ? TS_OUTPUT_FINAL : TS_OUTPUT_ALL;
     if (!p)
         return;
     describe_pipeline(x, p);

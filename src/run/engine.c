@@ -173,11 +173,9 @@ static ts_status start_reference(ts_engine *e)
 
 static ts_status check_run(const ts_executable *x, const ts_run_options *opt)
 {
-    const ts_comm *c = opt ? opt->comm : NULL;
+    const ts_comm *c = opt->comm;
 
-    if (opt && (opt->threads < 0 || opt->threads > TS_MOST_THREADS))
-        return ts_fail(TS_ERR_ARG, "threads is %d; it must be from 0 to %d", opt->threads,
-                       TS_MOST_THREADS);
+    TS_TRY(ts_record_check(TS_RECORD_RUN_OPTIONS, opt));
     if (!x->training || (c ? c->size : 1) == x->processes)
         return TS_OK;
     ts_fail(TS_ERR_ARG, "the executable is one of %d processes, and the run of %d", x->processes,
@@ -213,26 +211,29 @@ static ts_status check_same(const ts_engine *e)
     return TS_ERR_PROCESS;
 }
 
-ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_engine **out)
+ts_status ts_engine_new_sized(const ts_executable *x, const ts_run_options *given, size_t size,
+                              ts_engine **out)
 {
+    ts_run_options own, *opt = &own;
     ts_engine *e;
     ts_status s = TS_OK;
 
     if (!x || !out)
         return ts_fail(TS_ERR_ARG, "an engine needs an executable and a place for the engine");
     *out = NULL;
+    TS_TRY(ts_take("ts_engine_new", given, size, opt, sizeof(*opt)));
     TS_TRY(check_run(x, opt));
     e = calloc(1, sizeof(*e));
     if (!e)
         return ts_fail(TS_ERR_MEMORY, "cannot allocate an engine");
     e->exe = ts_executable_share(x);
-    e->seed = opt ? opt->seed : 0;
-    e->comm = opt ? opt->comm : NULL;
-    e->host = opt ? opt->host : NULL;
-    e->host_arg = opt ? opt->host_arg : NULL;
+    e->seed = opt->seed;
+    e->comm = opt->comm;
+    e->host = opt->host;
+    e->host_arg = opt->host_arg;
     pthread_mutex_init(&e->host_lock, NULL);
-    e->threads = opt && opt->threads > 0 ? opt->threads : ts_team_default_size();
-    ts_pace_start(&e->pace, e->threads, opt && opt->threads > 0);
+    e->threads = opt->threads > 0 ? opt->threads : ts_team_default_size();
+    ts_pace_start(&e->pace, e->threads, opt->threads > 0);
     s = ts_alloc((size_t)(x->device_iterations * x->gradient_accumulation) * sizeof(*e->times),
                  "the times of the micro-batches", (void **)&e->times);
     if (!s)
@@ -242,7 +243,7 @@ ts_status ts_engine_new(const ts_executable *x, const ts_run_options *opt, ts_en
     if (!s)
         s = check_same(e);
     if (!s)
-        s = ts_monitor_enter(e, opt ? opt->devices : NULL);
+        s = ts_monitor_enter(e, opt->devices);
     if (s) {
         ts_engine_free(e);
         return s;

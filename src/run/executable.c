@@ -379,9 +379,11 @@ const char *ts_executable_source(const ts_executable *x)
     return x ? x->source : NULL;
 }
 
-ts_stats ts_executable_stats(const ts_executable *x)
+void ts_executable_stats_sized(const ts_executable *x, ts_stats *out, size_t size)
 {
-    return x ? x->stats : (ts_stats){0};
+    static const ts_stats none;
+
+    ts_give(x ? &x->stats : &none, sizeof(none), out, size);
 }
 
 const ts_tensor_info *ts_executable_tensor(const ts_executable *x, ts_role role, int i)

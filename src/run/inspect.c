@@ -117,7 +117,7 @@ static void facts(ts_text *t, const ts_executable *x)
                        : x->pipe.sharded ? "sharded"
                                          : "pipelined");
     ts_text_printf(t, "output_mode            %s\n", modes[x->mode]);
-    if (x->mode == TS_OUT_EVERY_N)
+    if (x->mode == TS_OUTPUT_EVERY_N)
         ts_text_printf(t, "output_period          %d\n", x->output_period);
     if (!x->object)
         return;

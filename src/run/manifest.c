@@ -15,10 +15,10 @@
 #include <sys/utsname.h>
 
 static const char *const modes[] = {
-    [TS_OUT_FINAL] = "final",
-    [TS_OUT_ALL] = "all",
-    [TS_OUT_SUM] = "sum",
-    [TS_OUT_EVERY_N] = "every_n",
+    [TS_OUTPUT_FINAL] = "final",
+    [TS_OUTPUT_ALL] = "all",
+    [TS_OUTPUT_SUM] = "sum",
+    [TS_OUTPUT_EVERY_N] = "every_n",
 };
 static const char *const inits[] = {
     [TS_INIT_FULL] = "full",
@@ -382,7 +382,7 @@ static ts_status read_options(reader *r, json_t *root)
         return bad(r, "the count of replicas is impossible");
     if (D < 1 || A < 1 || (int64_t)D * A > INT_MAX / x->replicas)
         return bad(r, "the counts of iterations are impossible");
-    if (x->output_period < 1 || (x->mode == TS_OUT_EVERY_N && D % x->output_period))
+    if (x->output_period < 1 || (x->mode == TS_OUTPUT_EVERY_N && D % x->output_period))
         return bad(r, "the output period does not divide the device iterations");
     return TS_OK;
 }

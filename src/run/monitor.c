@@ -552,13 +552,14 @@ static ts_status attach(const request *r, ts_attachment **out)
     return s;
 }
 
-ts_status ts_device_attach(const ts_attach_options *opt, ts_attachment **out)
+ts_status ts_device_attach_sized(const ts_attach_options *opt, size_t size, ts_attachment **out)
 {
-    request r = {.o = opt ? *opt : (ts_attach_options){0}};
+    request r = {0};
 
     if (!out)
         return ts_fail(TS_ERR_ARG, "attaching devices needs a place for the attachment");
     *out = NULL;
+    TS_TRY(ts_take("ts_device_attach", opt, size, &r.o, sizeof(r.o)));
     if (!r.o.count)
         r.o.count = 1;
     TS_TRY(check(&r.o));
@@ -730,7 +731,7 @@ static int by_process(const void *x, const void *y)
     return a->device - b->device;
 }
 
-ts_status ts_device_list(ts_device_use **uses, int *count)
+ts_status ts_device_list_sized(ts_device_use **uses, size_t size, int *count)
 {
     char path[PATH_MAX], names[4096];
     struct passwd who, *found = NULL;
@@ -757,6 +758,7 @@ ts_status ts_device_list(ts_device_use **uses, int *count)
     }
     if (l.n)
         qsort(l.uses, (size_t)l.n, sizeof(*l.uses), by_process);
+    TS_TRY(ts_give_list(&l.uses, l.n, sizeof(*l.uses), size));
     *uses = l.uses;
     *count = l.n;
     return TS_OK;

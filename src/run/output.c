@@ -7,9 +7,9 @@ int ts_engine_slots(const ts_engine *e)
 
     if (!x)
         return 0;
-    if (x->mode == TS_OUT_ALL)
+    if (x->mode == TS_OUTPUT_ALL)
         return x->device_iterations * x->gradient_accumulation * x->replicas;
-    return x->mode == TS_OUT_EVERY_N
+    return x->mode == TS_OUTPUT_EVERY_N
                ? x->device_iterations / x->output_period * x->gradient_accumulation * x->replicas
                : x->replicas;
 }
@@ -19,11 +19,11 @@ int ts_output_slot(const ts_executable *x, int m)
     int A = x->gradient_accumulation, d = m / A, a = m % A;
 
     switch (x->mode) {
-    case TS_OUT_ALL:
+    case TS_OUTPUT_ALL:
         return m;
-    case TS_OUT_EVERY_N:
+    case TS_OUTPUT_EVERY_N:
         return (d + 1) % x->output_period ? -1 : (d + 1) / x->output_period * A - A + a;
-    case TS_OUT_SUM:
+    case TS_OUTPUT_SUM:
         return 0;
     default:
         return m == x->device_iterations * A - 1 ? 0 : -1;
@@ -54,7 +54,7 @@ void ts_output_give(const ts_engine *e, int output, int replica, int m, const vo
     if (slot < 0 || !to)
         return;
     to += (size_t)(slot * x->replicas + replica) * s->info.bytes;
-    if (x->mode == TS_OUT_SUM && m)
+    if (x->mode == TS_OUTPUT_SUM && m)
         add(s->info.dtype, to, from, s->info.bytes);
     else
         memcpy(to, from, s->info.bytes);

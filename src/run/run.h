@@ -4,6 +4,7 @@
 
 #include "op/op.h"
 #include "plan/pipeline.h"
+#include "tessera/device.h"
 #include <stdatomic.h>
 
 /* init.c: the starting value of a state, from the seed and its name only */

@@ -133,7 +133,7 @@ static double mean_loss(const trainer *t)
 
     for (int i = 0; i < slots; i++)
         sum += ts_dtype_get(loss_of(t->x)->info.dtype, t->losses, i);
-    if (t->x->mode == TS_OUT_SUM)
+    if (t->x->mode == TS_OUTPUT_SUM)
         return sum / (double)micro_batches(t->x);
     return sum / slots;
 }
@@ -144,7 +144,7 @@ static ts_status train(const trainer *t, double *loss)
 
     for (int epoch = 0; epoch < epochs; epoch++) {
         if (t->order)
-            ts_random_order(t->opt->run.seed, (uint64_t)epoch, t->n, t->order);
+            ts_random_order(t->opt->seed, (uint64_t)epoch, t->n, t->order);
         for (int64_t step = 0; step < t->steps; step++) {
             if (t->order)
                 gather(t, step);
@@ -159,14 +159,15 @@ static ts_status train(const trainer *t, double *loss)
     return TS_OK;
 }
 
-ts_status ts_train(ts_engine *e, int64_t n, const void *const *data, const ts_train_options *opt,
-                   double *last_loss)
+ts_status ts_train_sized(ts_engine *e, int64_t n, const void *const *data,
+                         const ts_train_options *opt, size_t size, double *last_loss)
 {
-    static const ts_train_options defaults;
-    trainer t = {.e = e, .opt = opt ? opt : &defaults, .n = n, .data = data};
+    ts_train_options own;
+    trainer t = {.e = e, .opt = &own, .n = n, .data = data};
     double loss = 0;
     ts_status s;
 
+    TS_TRY(ts_take("ts_train", opt, size, &own, sizeof(own)));
     TS_TRY(ts_engine_executable(e, &t.x));
     s = check(&t);
     if (s) {

@@ -245,11 +245,13 @@ ts_bar *ts_bar_open_every(const ts_bar_options *opt, double interval)
     return b;
 }
 
-ts_bar *ts_bar_open(const ts_bar_options *opt)
+/* A bar is nothing to fail for: one that cannot be understood is not shown. */
+ts_bar *ts_bar_open_sized(const ts_bar_options *opt, size_t size)
 {
-    static const ts_bar_options defaults;
+    ts_bar_options own;
 
-    return ts_bar_open_every(opt ? opt : &defaults, INTERVAL);
+    return ts_take("ts_bar_open", opt, size, &own, sizeof(own)) ? NULL
+                                                                : ts_bar_open_every(&own, INTERVAL);
 }
 
 /* The first means are of few draws: both are as much too small, so their quotient is right. */

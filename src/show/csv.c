@@ -5,6 +5,7 @@
  * has it.
  */
 #include "base/base.h"
+#include "tessera/show.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

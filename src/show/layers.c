@@ -61,9 +61,10 @@ static ts_status fill(ts_arena *a, const ts_model *m, const ts_line_build *b, vo
     return count_flops(a, m, b->g, *out);
 }
 
-ts_status ts_model_layers(const ts_model *m, const ts_model_options *o, ts_model_layer **layers,
-                          int *count)
+ts_status ts_model_layers_sized(const ts_model *m, const ts_model_options *o, size_t size,
+                                ts_model_layer **layers, size_t layer_size, int *count)
 {
+    ts_model_options own;
     ts_line_build b;
     void *out = NULL;
     ts_arena *a;
@@ -71,12 +72,15 @@ ts_status ts_model_layers(const ts_model *m, const ts_model_options *o, ts_model
 
     if (!m || !layers || !count)
         return ts_fail(TS_ERR_ARG, "the layers of a model need the model and a place for them");
+    TS_TRY(ts_take("ts_model_layers", o, size, &own, sizeof(own)));
     a = ts_arena_new();
-    s = ts_model_build(m, o, true, &b);
+    s = ts_model_build(m, &own, true, &b);
     if (!s)
         s = fill(a, m, &b, &out);
     ts_graph_free(b.g);
     ts_arena_free(a);
+    if (!s)
+        s = ts_give_list(&out, m->nlines, sizeof(**layers), layer_size);
     if (s) {
         free(out);
         out = NULL;

@@ -46,7 +46,7 @@ static void find_compiler(char *out, size_t size)
     ts_arena_free(a);
 }
 
-void ts_machine(ts_machine_info *out)
+static void look(ts_machine_info *out)
 {
     ts_isa isa = {.name = ""};
     ts_error before = *ts_last_error();
@@ -67,4 +67,12 @@ void ts_machine(ts_machine_info *out)
     out->isa = isa.name;
     proc_value("/proc/cpuinfo", "model name", out->processor, sizeof(out->processor));
     find_compiler(out->compiler, sizeof(out->compiler));
+}
+
+void ts_machine_sized(ts_machine_info *out, size_t size)
+{
+    ts_machine_info own;
+
+    look(&own);
+    ts_give(&own, sizeof(own), out, size);
 }

@@ -8,6 +8,7 @@
  * before.
  */
 #include "plan/plan.h"
+#include "tessera/plan.h"
 
 /* --- layers --- */
 
@@ -427,9 +428,11 @@ typedef struct planned { /* what a ts_plan_info is the beginning of */
     ts_arena *arena;
 } planned;
 
-ts_status ts_plan_new(const ts_graph *g, const ts_options *opt, ts_plan_info **out)
+ts_status ts_plan_new_sized(const ts_graph *g, const ts_options *opt, size_t size,
+                            size_t optimizer_size, ts_plan_info **out)
 {
-    ts_options unlimited = opt ? *opt : (ts_options){0};
+    ts_options unlimited;
+    ts_optimizer optimizer;
     const ts_program *p;
     planned *x;
     ts_arena *a;
@@ -438,6 +441,7 @@ ts_status ts_plan_new(const ts_graph *g, const ts_options *opt, ts_plan_info **o
     if (!g || !out)
         return ts_fail(TS_ERR_ARG, "a plan needs a graph and a place for the plan");
     *out = NULL;
+    TS_TRY(ts_take_options("ts_plan_new", opt, size, optimizer_size, &unlimited, &optimizer));
     unlimited.device_memory = INT64_MAX;
     a = ts_arena_new();
     s = ts_compile_plan(a, g, &unlimited, &p);

@@ -145,12 +145,18 @@ ts_status ts_plot_confusion(const char *path, const char *title, const int64_t *
     return finish(check_confusion(&m), path, DRAW(ts_draw_confusion), &m);
 }
 
-ts_status ts_plot_curves(const char *path, const ts_curves *c)
+ts_status ts_plot_curves_sized(const char *path, const ts_curves *given, size_t size)
 {
+    ts_curves own, *c = given ? &own : NULL;
+
+    TS_TRY(ts_take("ts_plot_curves", given, size, &own, sizeof(own)));
     return finish(check_curves(c), path, DRAW(ts_draw_curves), c);
 }
 
-ts_status ts_plot_image(const char *path, const ts_prediction *p)
+ts_status ts_plot_image_sized(const char *path, const ts_prediction *given, size_t size)
 {
+    ts_prediction own, *p = given ? &own : NULL;
+
+    TS_TRY(ts_take("ts_plot_image", given, size, &own, sizeof(own)));
     return finish(check_prediction(p), path, DRAW(ts_draw_prediction), p);
 }

@@ -3,6 +3,7 @@
 #define TS_SHOW_H
 
 #include "base/base.h"
+#include "tessera/show.h"
 
 /* utf8.c: texts of users, made fit for a screen, a picture or a protocol */
 int ts_utf8_next(const char **s);                  /* code point; -1 and one byte on when invalid */

@@ -68,24 +68,24 @@ static ts_status load(const ts_input *in, ts_object **out)
     return TS_ERR_PARSE;
 }
 
-ts_status ts_load_memory(const void *data, size_t len, ts_object **out)
+ts_status ts_object_load_memory(const void *data, size_t len, ts_object **out)
 {
     ts_input in = {.mem = data, .size = len};
 
     if (!out || (!data && len))
-        return ts_fail(TS_ERR_ARG, "ts_load_memory needs bytes and a place for the result");
+        return ts_fail(TS_ERR_ARG, "ts_object_load_memory needs bytes and a place for the result");
     if (!data)
         in.mem = (const uint8_t *)"";
     return load(&in, out);
 }
 
-ts_status ts_load(const char *path, ts_object **out)
+ts_status ts_object_load(const char *path, ts_object **out)
 {
     ts_input in;
     ts_status s;
 
     if (!path || !out)
-        return ts_fail(TS_ERR_ARG, "ts_load needs a path and a place for the result");
+        return ts_fail(TS_ERR_ARG, "ts_object_load needs a path and a place for the result");
     *out = NULL;
     TS_TRY(ts_input_open(&in, path));
     s = load(&in, out);
@@ -140,12 +140,12 @@ static ts_status save(const ts_object *o, const char *path, ts_file_format forma
     return ts_file_end(&f, 0644, writers[format](o, &f));
 }
 
-ts_status ts_save(const ts_object *o, const char *path, ts_file_format format)
+ts_status ts_object_save(const ts_object *o, const char *path, ts_file_format format)
 {
     ts_status s;
 
     if (!o || !path)
-        return ts_fail(TS_ERR_ARG, "ts_save needs an object and a path");
+        return ts_fail(TS_ERR_ARG, "ts_object_save needs an object and a path");
     s = save(o, path, format);
     if (s)
         ts_error_doing("saving %s", path);

@@ -1,7 +1,7 @@
 /* store.h - what is kept on disk between runs: trees of plain data as files.
  *
- *   ts_load:  file -> ts_input -> one reader per format -> ts_object
- *   ts_save:  ts_object -> one writer per format -> ts_file_out
+ *   ts_object_load:  file -> ts_input -> one reader per format -> ts_object
+ *   ts_object_save:  ts_object -> one writer per format -> ts_file_out
  *
  * Readers trust nothing. A size is compared with the file's length before it is allocated, and
  * tensors take the file's length and little more (deflated entries: what deflate can do at best).
@@ -11,6 +11,7 @@
 #define TS_STORE_H
 
 #include "base/base.h"
+#include "tessera/store.h"
 
 #define TS_STORE_DEPTH  200               /* nesting of lists, tuples and dicts           */
 #define TS_METADATA     "__metadata__"    /* a dict of text in a dict of tensors          */

@@ -37,7 +37,7 @@ static int hits; /* in the cache */
 static char *compiled(const ts_graph *g, const char *cache_dir)
 {
     ts_optimizer sgd = ts_sgd(0.5);
-    ts_options opt = {.optimizer = &sgd, .executor = TS_EXEC_NATIVE, .cache_dir = cache_dir};
+    ts_options opt = {.optimizer = &sgd, .executor = TS_EXECUTOR_NATIVE, .cache_dir = cache_dir};
     ts_executable *exe;
     ts_engine *e;
     char *source;

@@ -80,7 +80,7 @@ static ts_options options(void)
 
     snprintf(cc, sizeof(cc), "'%s'", at("cc"));
     snprintf(cache, sizeof(cache), "%s", at("cache"));
-    return (ts_options){.cache_dir = cache, .cc = cc, .executor = TS_EXEC_NATIVE};
+    return (ts_options){.cache_dir = cache, .cc = cc, .executor = TS_EXECUTOR_NATIVE};
 }
 
 /* Compiles with what it logs in "log"; says whether it came from the cache. */
@@ -267,9 +267,9 @@ static void misses_say_why(void **state)
     assert_logged("cache miss: nothing of the model 'net'");
     opt.device_iterations = 1; /* what 0 means */
     assert_true(compile(&opt));
-    opt.output_mode = TS_OUT_FINAL;
+    opt.output_mode = TS_OUTPUT_FINAL;
     assert_false(compile(&opt));
-    assert_logged("cache miss: options changed from iterations=1");
+    assert_logged("cache miss: output_mode changed from the usual to final");
     opt.isa = "portable";
     assert_false(compile(&opt));
     assert_logged("cache miss: isa changed from ");
@@ -285,6 +285,27 @@ static void misses_say_why(void **state)
     assert_logged("cache miss: model changed from ");
     assert_null(strstr(log_text(), "compiler changed"));
     ts_graph_free(other);
+}
+
+/* On one device too: the kernels and the memory are others. */
+static void recompute_matters(void **state)
+{
+    ts_graph *g = ts_graph_new("net");
+    ts_value *x = ts_tanh(ts_linear(ts_input(g, "x", TS_F32, 2, 3), "a", 64));
+    ts_optimizer sgd = ts_sgd(0.5);
+    ts_options opt = options();
+
+    (void)state;
+    x = ts_linear(ts_tanh(ts_linear(ts_checkpoint(x), "b", 64)), "c", 2);
+    ts_loss(ts_sum(x, 0, NULL, false));
+    opt.optimizer = &sgd;
+    assert_false(compile_graph(g, &opt));
+    opt.recompute = true;
+    assert_false(compile_graph(g, &opt));
+    assert_logged("cache miss: recompute changed from the usual to yes");
+    opt.recompute = false;
+    assert_true(compile_graph(g, &opt));
+    ts_graph_free(g);
 }
 
 /* fc.bias after one step on ones, whose gradient is 2; the first one of all is 0. */
@@ -820,6 +841,7 @@ int main(void)
         CASE(lines_do_not_matter),
         CASE(constants_matter),
         CASE(misses_say_why),
+        CASE(recompute_matters),
         CASE(optimizers_matter),
         CASE(rates_that_may_change_do_not_matter),
         CASE(dumps_are_written),

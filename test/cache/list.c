@@ -49,7 +49,8 @@ static void compile(const char *name)
     ts_executable *x;
 
     ts_output(ts_relu(ts_input(g, "x", TS_F32, 2)), "y");
-    assert_ok(ts_compile(g, &(ts_options){.executor = TS_EXEC_NATIVE, .cache_dir = folder}, &x));
+    assert_ok(
+        ts_compile(g, &(ts_options){.executor = TS_EXECUTOR_NATIVE, .cache_dir = folder}, &x));
     ts_executable_free(x);
     ts_graph_free(g);
 }

@@ -2,7 +2,7 @@
 #include "data/data.h"
 #include "support.h"
 
-static ts_status parse(const char *text, ts_data_options o, ts_dataset **d)
+static ts_status parse(const char *text, ts_dataset_options o, ts_dataset **d)
 {
     char *copy = strdup(text);
     ts_status s = ts_csv_parse("t.csv", copy, strlen(copy), &o, d);
@@ -11,7 +11,7 @@ static ts_status parse(const char *text, ts_data_options o, ts_dataset **d)
     return s;
 }
 
-static ts_dataset *table(const char *text, ts_data_options o)
+static ts_dataset *table(const char *text, ts_dataset_options o)
 {
     ts_dataset *d = NULL;
 
@@ -19,7 +19,8 @@ static ts_dataset *table(const char *text, ts_data_options o)
     return d;
 }
 
-static void assert_refused(const char *text, ts_data_options o, ts_status code, const char *words)
+static void assert_refused(const char *text, ts_dataset_options o, ts_status code,
+                           const char *words)
 {
     ts_dataset *d = NULL;
 
@@ -60,7 +61,7 @@ static void rows_are_read_in_every_spelling(void **state)
         0, 1, 1                                                                                    \
     }
     for (int i = 0; i < TS_COUNT(texts); i++)
-        ASSERT_TABLE(table(texts[i], (ts_data_options){0}), 2, 1, 2, 3, 4.5f, -100, 0.25f);
+        ASSERT_TABLE(table(texts[i], (ts_dataset_options){0}), 2, 1, 2, 3, 4.5f, -100, 0.25f);
 #undef LABELS
 }
 
@@ -68,19 +69,20 @@ static void the_label_is_found(void **state)
 {
     (void)state;
 #define LABELS {2, 0}
-    ASSERT_TABLE(table("2,5,6\n0,7,8\n", (ts_data_options){.label = "0"}), 2, 5, 6, 7, 8);
-    ASSERT_TABLE(table("5,2,6\n7,0,8\n", (ts_data_options){.label = "-2"}), 2, 5, 6, 7, 8);
-    ASSERT_TABLE(table("a,y,b\n5,2,6\n7,0,8\n", (ts_data_options){.label = "y"}), 2, 5, 6, 7, 8);
-    ASSERT_TABLE(table("a,label,b\n5,2,6\n7,0,8\n", (ts_data_options){0}), 2, 5, 6, 7, 8);
-    ASSERT_TABLE(table("1,2,3\n5,6,2\n7,8,0\n9,9,9\n", (ts_data_options){.header = 1, .limit = 2}),
-                 2, 5, 6, 7, 8);
+    ASSERT_TABLE(table("2,5,6\n0,7,8\n", (ts_dataset_options){.label = "0"}), 2, 5, 6, 7, 8);
+    ASSERT_TABLE(table("5,2,6\n7,0,8\n", (ts_dataset_options){.label = "-2"}), 2, 5, 6, 7, 8);
+    ASSERT_TABLE(table("a,y,b\n5,2,6\n7,0,8\n", (ts_dataset_options){.label = "y"}), 2, 5, 6, 7, 8);
+    ASSERT_TABLE(table("a,label,b\n5,2,6\n7,0,8\n", (ts_dataset_options){0}), 2, 5, 6, 7, 8);
+    ASSERT_TABLE(
+        table("1,2,3\n5,6,2\n7,8,0\n9,9,9\n", (ts_dataset_options){.header = 1, .limit = 2}), 2, 5,
+        6, 7, 8);
 #undef LABELS
 }
 
 static void words_become_classes_in_sorted_order(void **state)
 {
     ts_dataset *d =
-        table("x,kind\n1,pear\n2,\"apple, \"\"red\"\"\"\n3,pear\n4,3\n", (ts_data_options){0});
+        table("x,kind\n1,pear\n2,\"apple, \"\"red\"\"\"\n3,pear\n4,3\n", (ts_dataset_options){0});
 
     (void)state;
     assert_int_equal(ts_dataset_classes(d), 3);
@@ -94,7 +96,7 @@ static void words_become_classes_in_sorted_order(void **state)
 
 static void errors_name_the_line_and_the_column(void **state)
 {
-    const ts_data_options none = {0};
+    const ts_dataset_options none = {0};
 
     (void)state;
     assert_refused("", none, TS_ERR_PARSE, "t.csv is empty");
@@ -112,19 +114,19 @@ static void errors_name_the_line_and_the_column(void **state)
                    "t.csv, line 2: 'nan' in column 0 is not a number");
     assert_refused("1,2\n1e99,2\n", none, TS_ERR_PARSE,
                    "t.csv, line 2: '1e99' in column 0 is not a number");
-    assert_refused("a,b\n1,2\n", (ts_data_options){.header = -1}, TS_ERR_PARSE,
+    assert_refused("a,b\n1,2\n", (ts_dataset_options){.header = -1}, TS_ERR_PARSE,
                    "t.csv, line 1: 'a' in column 0 is not a number");
     assert_refused("1,2\n\"3,4\n5,6\n", none, TS_ERR_PARSE,
                    "t.csv, line 2: a quote is never closed");
     assert_refused("1,2\n\"3\"\"", none, TS_ERR_PARSE, "t.csv, line 2: a quote is never closed");
     assert_refused("1,2\n\"3\"4,5\n", none, TS_ERR_PARSE,
                    "t.csv, line 2: a quoted field goes on after its quote");
-    assert_refused("a,b\n1,2\n", (ts_data_options){.label = "c"}, TS_ERR_ARG,
+    assert_refused("a,b\n1,2\n", (ts_dataset_options){.label = "c"}, TS_ERR_ARG,
                    "t.csv has no column called 'c'");
     assert_string_equal(ts_last_error()->hint, "its first line starts with 'a'");
-    assert_refused("1,2\n", (ts_data_options){.label = "2"}, TS_ERR_ARG,
+    assert_refused("1,2\n", (ts_dataset_options){.label = "2"}, TS_ERR_ARG,
                    "t.csv has no column 2: it has 2");
-    assert_refused("1,2\n", (ts_data_options){.label = "-3"}, TS_ERR_ARG,
+    assert_refused("1,2\n", (ts_dataset_options){.label = "-3"}, TS_ERR_ARG,
                    "t.csv has no column -3: it has 2");
 }
 
@@ -134,7 +136,7 @@ static void a_zero_byte_is_refused(void **state)
     ts_dataset *d = NULL;
 
     (void)state;
-    assert_fails(ts_csv_parse("t.csv", text, sizeof(text) - 1, &(ts_data_options){0}, &d),
+    assert_fails(ts_csv_parse("t.csv", text, sizeof(text) - 1, &(ts_dataset_options){0}, &d),
                  TS_ERR_PARSE, "t.csv is not text: it has a zero byte");
 }
 
@@ -147,7 +149,7 @@ static void every_failure_is_reported_and_leaks_nothing(void **state)
     (void)state;
     for (;; n++) {
         ts_fault_arm("alloc", n);
-        s = parse("a,b\n1,x\n2,y\n", (ts_data_options){0}, &d);
+        s = parse("a,b\n1,x\n2,y\n", (ts_dataset_options){0}, &d);
         ts_fault_arm(NULL, -1);
         if (!s)
             break;

@@ -8,20 +8,22 @@ static void what_is_no_dataset_is_refused(void **state)
     ts_dataset *d;
 
     (void)state;
-    assert_fails(ts_data_open(NULL, &d), TS_ERR_ARG, "a dataset needs a name or a path");
-    assert_fails(ts_data_open(&(ts_data_options){.name = ""}, &d), TS_ERR_ARG,
+    assert_fails(ts_dataset_load(NULL, &d), TS_ERR_ARG, "a dataset needs a name or a path");
+    assert_fails(ts_dataset_load(&(ts_dataset_options){.name = ""}, &d), TS_ERR_ARG,
                  "a dataset needs a name or a path");
-    assert_fails(ts_data_open(&(ts_data_options){.name = "cifar"}, &d), TS_ERR_FILE,
+    assert_fails(ts_dataset_load(&(ts_dataset_options){.name = "cifar"}, &d), TS_ERR_FILE,
                  "cannot open cifar: No such file or directory");
     assert_string_equal(ts_last_error()->hint,
                         "a dataset is mnist, fashion-mnist, or the path of a folder or file");
-    assert_fails(ts_data_open(&(ts_data_options){.name = "/dev/null"}, &d), TS_ERR_UNSUPPORTED,
-                 "/dev/null is not called like a dataset we can read");
-    assert_fails(ts_data_open(&(ts_data_options){.name = "mnist", .limit = -1}, &d), TS_ERR_ARG,
-                 "the limit of samples cannot be -1");
-    assert_fails(ts_data_open(&(ts_data_options){.name = "mnist", .split = 2}, &d), TS_ERR_ARG,
-                 "there is no split 2");
-    assert_fails(ts_data_open(&(ts_data_options){.name = "mnist", .image = {.channels = 5}}, &d),
+    assert_fails(ts_dataset_load(&(ts_dataset_options){.name = "/dev/null"}, &d),
+                 TS_ERR_UNSUPPORTED, "/dev/null is not called like a dataset we can read");
+    assert_fails(ts_dataset_load(&(ts_dataset_options){.name = "mnist", .limit = -1}, &d),
+                 TS_ERR_ARG, "the limit of samples cannot be -1");
+    assert_fails(ts_dataset_load(&(ts_dataset_options){.name = "mnist", .split = 2}, &d),
+                 TS_ERR_ARG, "there is no split 2");
+    assert_fails(ts_dataset_load(&(ts_dataset_options){.name = "mnist",
+                                                       .image = &(ts_image_options){.channels = 5}},
+                                 &d),
                  TS_ERR_ARG, "an image has 1 or 3 channels, not 5");
     assert_null(d);
     ts_dataset_free(NULL);
@@ -30,28 +32,29 @@ static void what_is_no_dataset_is_refused(void **state)
 static void named_sets_are_found(void **state)
 {
     char *folder = test_folder(), file[4096], path[4096];
-    ts_data_options o = {.name = "mnist", .split = TS_SPLIT_TEST, .dir = folder};
+    ts_dataset_options o = {.name = "mnist", .split = TS_SPLIT_TEST, .dir = folder};
 
     (void)state;
-    assert_string_equal(ts_data_builtin(0), "mnist");
-    assert_string_equal(ts_data_builtin(1), "fashion-mnist");
-    assert_null(ts_data_builtin(2));
-    assert_null(ts_data_builtin(-1));
-    assert_ok(ts_data_find(&o, path, sizeof(path)));
+    assert_string_equal(ts_dataset_builtin(0), "mnist");
+    assert_string_equal(ts_dataset_builtin(1), "fashion-mnist");
+    assert_null(ts_dataset_builtin(2));
+    assert_null(ts_dataset_builtin(-1));
+    assert_ok(ts_dataset_find(&o, path, sizeof(path)));
     assert_string_equal(path, "");
     snprintf(file, sizeof(file), "%s/t10k-images-idx3-ubyte", folder);
     assert_ok(ts_file_write(file, "x", 1));
     snprintf(file, sizeof(file), "%s/t10k-labels-idx1-ubyte.gz", folder);
     assert_ok(ts_file_write(file, "x", 1));
-    assert_ok(ts_data_find(&o, path, sizeof(path)));
+    assert_ok(ts_dataset_find(&o, path, sizeof(path)));
     assert_string_equal(path, folder);
-    assert_int_equal(ts_data_find(&o, path, 3), TS_ERR_ARG);
+    assert_int_equal(ts_dataset_find(&o, path, 3), TS_ERR_ARG);
     o.split = TS_SPLIT_TRAIN;
-    assert_ok(ts_data_find(&o, path, sizeof(path)));
+    assert_ok(ts_dataset_find(&o, path, sizeof(path)));
     assert_string_equal(path, "");
     o.split = 7;
-    assert_int_equal(ts_data_find(&o, path, sizeof(path)), TS_ERR_ARG);
-    assert_fails(ts_data_find(&(ts_data_options){.name = folder}, path, sizeof(path)), TS_ERR_ARG,
+    assert_int_equal(ts_dataset_find(&o, path, sizeof(path)), TS_ERR_ARG);
+    assert_fails(ts_dataset_find(&(ts_dataset_options){.name = folder}, path, sizeof(path)),
+                 TS_ERR_ARG,
                  "looking for a dataset needs a name that is known, a split and a place for the "
                  "path");
     test_folder_remove(folder);
@@ -81,13 +84,15 @@ static void numbers_cannot_be_resized(void **state)
     (void)state;
     snprintf(path, sizeof(path), "%s/t.csv", folder);
     assert_ok(ts_file_write(path, "1,2,0\n3,4,1\n", 12));
-    assert_ok(ts_data_open(&(ts_data_options){.name = path}, &d));
+    assert_ok(ts_dataset_load(&(ts_dataset_options){.name = path}, &d));
     assert_int_equal(ts_dataset_count(d), 2);
     ts_dataset_free(d);
-    assert_fails(ts_data_open(&(ts_data_options){.name = path, .image = {.channels = 1}}, &d),
-                 TS_ERR_TYPE,
-                 "only u8 images of 1 or 3 channels can be resized, made gray or inverted; the "
-                 "samples are f32 of rank 1");
+    assert_fails(
+        ts_dataset_load(
+            &(ts_dataset_options){.name = path, .image = &(ts_image_options){.channels = 1}}, &d),
+        TS_ERR_TYPE,
+        "only u8 images of 1 or 3 channels can be resized, made gray or inverted; the "
+        "samples are f32 of rank 1");
     test_folder_remove(folder);
     free(folder);
 }
@@ -137,7 +142,7 @@ static void fashion_mnist_is_the_real_one(void **state)
         print_message("needs Debian's package dataset-fashion-mnist, which is not there\n");
         skip();
     }
-    assert_ok(ts_data_open(&(ts_data_options){.name = "fashion-mnist"}, &d));
+    assert_ok(ts_dataset_load(&(ts_dataset_options){.name = "fashion-mnist"}, &d));
     assert_int_equal(ts_dataset_count(d), 60000);
     assert_int_equal(ts_dataset_classes(d), 10);
     assert_string_equal(ts_dataset_class_name(d, 9), "Ankle boot");
@@ -158,7 +163,7 @@ static void mnist_is_the_real_one(void **state)
         print_message("needs ../shared/data/mnist, which is not there\n");
         skip();
     }
-    assert_ok(ts_data_open(&(ts_data_options){.name = "mnist", .dir = folder}, &d));
+    assert_ok(ts_dataset_load(&(ts_dataset_options){.name = "mnist", .dir = folder}, &d));
     assert_int_equal(ts_dataset_count(d), 60000);
     assert_string_equal(ts_dataset_class_name(d, 9), "9");
     assert_int_equal(ts_dataset_labels(d)[0], 5);

@@ -41,12 +41,12 @@ static int teardown(void **state)
 
 static void classes_and_files_are_sorted(void **state)
 {
-    ts_data_options o = {.name = folder, .image = {.height = 6, .width = 8}};
+    ts_dataset_options o = {.name = folder, .image = &(ts_image_options){.height = 6, .width = 8}};
     ts_dataset *d;
 
     (void)state;
     needs_image_libraries();
-    assert_ok(ts_data_open(&o, &d));
+    assert_ok(ts_dataset_load(&o, &d));
     assert_int_equal(ts_dataset_count(d), 3);
     assert_string_equal(ts_dataset_class_name(d, 0), "a");
     assert_string_equal(ts_dataset_class_name(d, 1), "b");
@@ -59,20 +59,20 @@ static void classes_and_files_are_sorted(void **state)
 /* The name decides what is looked at, the content how: here a JPEG image is called .png. */
 static void the_content_decides(void **state)
 {
-    ts_data_options o = {.name = folder, .image = {.height = 6, .width = 8}};
+    ts_dataset_options o = {.name = folder, .image = &(ts_image_options){.height = 6, .width = 8}};
     ts_dataset *d;
 
     (void)state;
     needs_image_libraries();
     add("b", "4.png", "rgb.jpg");
-    assert_ok(ts_data_open(&o, &d));
+    assert_ok(ts_dataset_load(&o, &d));
     assert_memory_equal(ts_dataset_at(d, 0), ts_dataset_at(d, 3), d->sample.bytes);
     ts_dataset_free(d);
 }
 
 static void every_failure_is_reported_and_leaks_nothing(void **state)
 {
-    ts_data_options o = {.name = folder, .image = {.height = 6, .width = 8}};
+    ts_dataset_options o = {.name = folder, .image = &(ts_image_options){.height = 6, .width = 8}};
     ts_dataset *d;
     ts_status s;
     int n = 0;
@@ -81,7 +81,7 @@ static void every_failure_is_reported_and_leaks_nothing(void **state)
     needs_image_libraries();
     for (;; n++) {
         ts_fault_arm("", n);
-        s = ts_data_open(&o, &d);
+        s = ts_dataset_load(&o, &d);
         ts_fault_arm(NULL, -1);
         if (!s)
             break;

@@ -83,7 +83,7 @@ static void parse_csv(const uint8_t *data, size_t len)
 
     memcpy(text, data, len);
     text[len] = 0;
-    if (ts_csv_parse("fuzz", text, len, &(ts_data_options){.header = len % 3 ? 0 : 1}, &d))
+    if (ts_csv_parse("fuzz", text, len, &(ts_dataset_options){.header = len % 3 ? 0 : 1}, &d))
         assert_null(d);
     else
         assert_true(ts_dataset_count(d) > 0 && ts_dataset_classes(d) > 0);

@@ -99,7 +99,7 @@ static void save_both(const place *p)
 
 static ts_status open_set(const place *p, int64_t limit, ts_dataset **d)
 {
-    return ts_data_open(&(ts_data_options){.name = p->folder, .limit = limit}, d);
+    return ts_dataset_load(&(ts_dataset_options){.name = p->folder, .limit = limit}, d);
 }
 
 static void assert_refused(const place *p, ts_status code, const char *words)
@@ -148,12 +148,13 @@ static void images_and_labels_are_read(void **state)
 static void pixels_can_be_changed(void **state)
 {
     const place *p = *state;
-    ts_data_options o = {.name = p->folder, .image = {.height = 2, .width = 3, .channels = 3}};
+    ts_dataset_options o = {.name = p->folder,
+                            .image = &(ts_image_options){.height = 2, .width = 3, .channels = 3}};
     ts_dataset *d;
     ts_array one;
 
     save_both(p);
-    assert_ok(ts_data_open(&o, &d));
+    assert_ok(ts_dataset_load(&o, &d));
     assert_ok(ts_dataset_sample(d, COUNT - 1, &one));
     assert_int_equal(one.dims[0], 3);
     assert_int_equal(one.dims[1], 2);
@@ -213,7 +214,7 @@ static void a_label_outside_the_classes_is_refused(void **state)
 
     p->labels[8 + 3] = 10;
     save_both(p);
-    assert_int_equal(ts_data_open(&(ts_data_options){.name = "mnist", .dir = p->folder}, &d),
+    assert_int_equal(ts_dataset_load(&(ts_dataset_options){.name = "mnist", .dir = p->folder}, &d),
                      TS_ERR_CORRUPT);
     assert_non_null(strstr(ts_last_error()->message, "label 10 of sample 3 in "));
     assert_non_null(strstr(ts_last_error()->message, "is not one of 0..9"));
@@ -280,7 +281,8 @@ static void a_bomb_is_not_unpacked(void **state)
 static void every_failure_is_reported_and_leaks_nothing(void **state)
 {
     const place *p = *state;
-    ts_data_options o = {.name = p->folder, .image = {.height = 3, .width = 3}};
+    ts_dataset_options o = {.name = p->folder,
+                            .image = &(ts_image_options){.height = 3, .width = 3}};
     ts_dataset *d;
     ts_status s;
     int n = 0;
@@ -288,7 +290,7 @@ static void every_failure_is_reported_and_leaks_nothing(void **state)
     save_both(p);
     for (;; n++) {
         ts_fault_arm("", n);
-        s = ts_data_open(&o, &d);
+        s = ts_dataset_load(&o, &d);
         ts_fault_arm(NULL, -1);
         if (!s)
             break;

@@ -70,7 +70,7 @@ static void one_colour_stays_when_resized(void **state)
         int colour = (int)test_between(&r, 0, 255);
         ts_image_options o = {.width = (int)test_between(&r, 1, 40),
                               .height = (int)test_between(&r, 1, 40),
-                              .filter = n % 2 ? TS_BICUBIC : TS_BILINEAR};
+                              .filter = n % 2 ? TS_FILTER_BICUBIC : TS_FILTER_BILINEAR};
         ts_image im;
         memset(pixels, colour, sizeof(pixels));
         im = image(11, 5, 3, pixels);

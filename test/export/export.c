@@ -266,7 +266,7 @@ static bool halves(const ts_graph *g)
 
 static int check_random(void *library, const char *name, const trial *t)
 {
-    const ts_options opt = {.executor = TS_EXEC_REFERENCE};
+    const ts_options opt = {.executor = TS_EXECUTOR_REFERENCE};
     call_fn *call = (call_fn *)dlsym(library, ts_arena_printf(arena, "%s_call", name));
     const ts_tensor_info *info;
     void *in[256], *out[256];
@@ -425,7 +425,7 @@ static void weights_from_anywhere(void **state)
     ts_c_files f[3];
 
     (void)state;
-    assert_ok(ts_compile(g, &(ts_options){.executor = TS_EXEC_REFERENCE}, &x));
+    assert_ok(ts_compile(g, &(ts_options){.executor = TS_EXECUTOR_REFERENCE}, &x));
     assert_ok(ts_engine_new(x, NULL, &e));
     for (int i = 0; i < 2; i++) {
         const ts_tensor_info *t = ts_executable_tensor(x, TS_ROLE_STATE, i);

@@ -145,7 +145,7 @@ static void every_loss_compiles(void **state)
         g = graph(m, (ts_model_options){.batch = 2, .training = true});
         assert_non_null(g->loss);
         assert_ok(
-            ts_compile(g, &(ts_options){.optimizer = &sgd, .executor = TS_EXEC_REFERENCE}, &x));
+            ts_compile(g, &(ts_options){.optimizer = &sgd, .executor = TS_EXECUTOR_REFERENCE}, &x));
         ts_executable_free(x);
         ts_graph_free(g);
         ts_model_free(m);
@@ -323,7 +323,7 @@ static void layers_say_what_they_make(void **state)
 static void estimates_are_what_is_compiled(void **state)
 {
     ts_optimizer adam = ts_adam(0.01);
-    ts_options opt = {.optimizer = &adam, .executor = TS_EXEC_NATIVE};
+    ts_options opt = {.optimizer = &adam, .executor = TS_EXECUTOR_NATIVE};
     ts_stats estimate, compiled;
     ts_executable *x;
     ts_model *m;

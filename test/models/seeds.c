@@ -56,7 +56,7 @@ static void test_parameters(void **state)
 {
     (void)state;
     for (int i = 0; i < TS_COUNT(models); i++) {
-        ts_executable *x = compile(&models[i], NULL, TS_EXEC_REFERENCE);
+        ts_executable *x = compile(&models[i], NULL, TS_EXECUTOR_REFERENCE);
         const ts_tensor_info *t;
         int64_t total = 0;
         bool found = false;
@@ -102,8 +102,8 @@ static void test_native_and_reference_agree(void **state)
     (void)state;
     o.hyper.momentum = 0.9;
     for (int i = 0; i < TS_COUNT(models); i++) {
-        ts_executable *native = compile(&models[i], &o, TS_EXEC_NATIVE);
-        ts_executable *ref = compile(&models[i], &o, TS_EXEC_REFERENCE);
+        ts_executable *native = compile(&models[i], &o, TS_EXECUTOR_NATIVE);
+        ts_executable *ref = compile(&models[i], &o, TS_EXECUTOR_REFERENCE);
         double a = train(native), b = train(ref);
         if (!(fabs(a - b) <= 1e-4 * fabs(b)))
             fail_msg("%s: native %.9g, reference %.9g", models[i].name, a, b);

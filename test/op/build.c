@@ -102,7 +102,7 @@ static void null_goes_through(void **state)
     assert_null(ts_embedding_layer(NULL, "e", 3, 4));
     assert_null(ts_cross_entropy(NULL, i, 0));
     assert_null(ts_mse_loss(NULL, x, 0));
-    assert_null(ts_identity_loss(NULL, TS_MEAN));
+    assert_null(ts_identity_loss(NULL, TS_REDUCTION_MEAN));
     assert_null(ts_result(NULL, 0));
     assert_int_equal(ts_rank(NULL), 0);
     assert_int_equal(ts_dim(NULL, 0), 0);

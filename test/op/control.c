@@ -91,7 +91,7 @@ static void same_as_by_hand(bool loop, bool c)
 {
     ts_graph *node = net(loop, false), *hand = net(loop, true);
 
-    for (ts_executor e = TS_EXEC_NATIVE; e <= TS_EXEC_REFERENCE; e++) {
+    for (ts_executor e = TS_EXECUTOR_NATIVE; e <= TS_EXECUTOR_REFERENCE; e++) {
         float y[2][N], w[2][N];
         train(node, e, c, y[0], w[0]);
         train(hand, e, c, y[1], w[1]);

@@ -63,7 +63,7 @@ static void in_the_middle(void **state)
     assert_int_equal(ts_host_call(1, 2, (ts_value *[]){two, ts_neg(a)}, "f32[4] f32[4]", out), 2);
     ts_output(ts_add_scalar(ts_mul(out[0], a), 1), "y");
     ts_output(ts_sum(ts_tap(out[1], 2, -1), 0, NULL, false), "s");
-    for (ts_executor x_ = TS_EXEC_NATIVE; x_ <= TS_EXEC_REFERENCE; x_++) {
+    for (ts_executor x_ = TS_EXECUTOR_NATIVE; x_ <= TS_EXECUTOR_REFERENCE; x_++) {
         host h = {.fail_at = -1};
         ts_engine *e = start(g, (ts_options){.executor = x_, .device_iterations = 2}, &h);
         float y[2][N], s[2];
@@ -87,7 +87,7 @@ static void gradients(void **state)
     float w[2][N], loss;
 
     (void)state;
-    for (ts_executor executor = TS_EXEC_NATIVE; executor <= TS_EXEC_REFERENCE; executor++) {
+    for (ts_executor executor = TS_EXECUTOR_NATIVE; executor <= TS_EXECUTOR_REFERENCE; executor++) {
         for (int tapped = 0; tapped < 2; tapped++) {
             ts_graph *g = ts_graph_new("g");
             ts_value *a = ts_input(g, "a", TS_F32, N);
@@ -168,7 +168,7 @@ static void failures(void **state)
 
     (void)state;
     ts_output(ts_neg(ts_tap(ts_tap(a, 2, -1), 5, -1)), "y");
-    for (ts_executor x_ = TS_EXEC_NATIVE; x_ <= TS_EXEC_REFERENCE; x_++) {
+    for (ts_executor x_ = TS_EXECUTOR_NATIVE; x_ <= TS_EXECUTOR_REFERENCE; x_++) {
         host h = {.fail_at = 2};
         ts_engine *e = start(g, (ts_options){.executor = x_}, &h);
         assert_int_equal(ts_engine_run(e, (const void *[]){x}, (void *[]){y}), TS_ERR_ARG);

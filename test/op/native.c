@@ -98,7 +98,8 @@ static ts_status run_parts(ts_arena *a, ts_engine *e, int n, const part *parts, 
 
 static ts_status compile_and_run(ts_arena *a, const char *isa, int n, const part *parts, void **got)
 {
-    ts_options opt = {.executor = TS_EXEC_NATIVE, .cache_dir = "", .isa = isa, .no_winograd = true};
+    ts_options opt = {
+        .executor = TS_EXECUTOR_NATIVE, .cache_dir = "", .isa = isa, .no_winograd = true};
     ts_graph *all = ts_graph_in(a, "cases");
     ts_executable *x = NULL;
     ts_engine *e = NULL;

@@ -74,8 +74,9 @@ static const struct {
 static void set_optimizer(settings *s, const char *name)
 {
     static const char *const kinds[] = {
-        [TS_SGD] = "sgd",         [TS_ADAM] = "adam", [TS_ADAMW] = "adamw",
-        [TS_RMSPROP] = "rmsprop", [TS_LAMB] = "lamb",
+        [TS_OPTIMIZER_SGD] = "sgd",     [TS_OPTIMIZER_ADAM] = "adam",
+        [TS_OPTIMIZER_ADAMW] = "adamw", [TS_OPTIMIZER_RMSPROP] = "rmsprop",
+        [TS_OPTIMIZER_LAMB] = "lamb",
     };
 
     for (int i = 0; i < TS_COUNT(kinds); i++)

@@ -45,8 +45,8 @@ static sim *sim_new(const rig *r)
     for (int i = 0; i < N; i++)
         s->w[i] = first_weight(i);
     for (int i = 0; i < N; i++) {
-        s->v[i] = r->o.kind == TS_RMSPROP && r->o.tf_variant;
-        if (r->o.kind == TS_SGD && r->o.combined_accum) /* as if a step had ended here */
+        s->v[i] = r->o.kind == TS_OPTIMIZER_RMSPROP && r->o.tf_variant;
+        if (r->o.kind == TS_OPTIMIZER_SGD && r->o.combined_accum) /* as if a step had ended here */
             s->v[i] =
                 (1 - s->h[0].dampening) * s->h[0].weight_decay * s->h[0].velocity_scaling * s->w[i];
     }
@@ -146,13 +146,13 @@ static void sim_element(sim *s, const ts_hyper *h, int i)
     double decay = h->weight_decay * s->w[i];
 
     switch (s->r->o.kind) {
-    case TS_SGD:
+    case TS_OPTIMIZER_SGD:
         sim_sgd(s, h, i);
         return;
-    case TS_RMSPROP:
+    case TS_OPTIMIZER_RMSPROP:
         sim_rmsprop(s, h, i);
         return;
-    case TS_ADAM:
+    case TS_OPTIMIZER_ADAM:
         s->w[i] -= h->lr * sim_adam(s, h, i, s->g[i] + decay);
         return;
     default:
@@ -172,7 +172,7 @@ static void sim_update(sim *s)
     sim_clip(s);
     s->t++;
     for (int k = 0; k < TENSORS; k++) {
-        if (s->r->o.kind == TS_LAMB)
+        if (s->r->o.kind == TS_OPTIMIZER_LAMB)
             sim_lamb(s, &s->h[k], k);
         else
             for (int i = start[k]; i < start[k + 1]; i++)

@@ -97,7 +97,7 @@ static void draw(rig r, const float *x, drawn to)
 static void right_on_average(void **state)
 {
     static drawn want, got;
-    ts_options opt = {.stochastic_rounding = true, .executor = TS_EXEC_REFERENCE};
+    ts_options opt = {.stochastic_rounding = true, .executor = TS_EXECUTOR_REFERENCE};
     static float x[VALUES * DRAWS];
     rig r = rig_of(draws(), opt, (ts_run_options){0});
 
@@ -112,7 +112,7 @@ static void right_on_average(void **state)
     draw(r, x, got); /* another step, other numbers */
     assert_memory_not_equal(got, want, sizeof(want));
     rig_free(r);
-    opt.executor = TS_EXEC_NATIVE;
+    opt.executor = TS_EXECUTOR_NATIVE;
     r = rig_of(draws(), opt, (ts_run_options){.threads = 1});
     draw(r, x, got);
     assert_memory_equal(got, want, sizeof(want));
@@ -201,7 +201,7 @@ static void small_updates_are_kept(void **state)
            error = sqrt(STEPS * 7. / 64 / WEIGHTS) * step;
 
     (void)state;
-    train((ts_options){.executor = TS_EXEC_REFERENCE}, NULL, SEED, lost);
+    train((ts_options){.executor = TS_EXECUTOR_REFERENCE}, NULL, SEED, lost);
     assert_true(mean(lost) == 1);
     for (int k = 0; k < TS_COUNT(how); k++) {
         ts_options opt = {.stochastic_rounding = true,
@@ -211,14 +211,14 @@ static void small_updates_are_kept(void **state)
         for (int native = 0; native < 2; native++)
             for (int rank = 0; rank < how[k].processes; rank++) {
                 ts_comm c = {.rank = rank, .size = 2, .sum = twice, .copy = alone};
-                opt.executor = native ? TS_EXEC_NATIVE : TS_EXEC_REFERENCE;
+                opt.executor = native ? TS_EXECUTOR_NATIVE : TS_EXECUTOR_REFERENCE;
                 train(opt, how[k].processes > 1 ? &c : NULL, SEED, w[native][rank]);
                 assert_memory_equal(w[native][rank], w[0][0], sizeof(w[0][0]));
             }
         if (fabs(mean(w[0][0]) - want) > 5 * error)
             fail_msg("way %d: the weights' mean is %.9g, not %.9g +- %.2g", k, mean(w[0][0]), want,
                      error);
-        opt.executor = TS_EXEC_REFERENCE;
+        opt.executor = TS_EXECUTOR_REFERENCE;
         if (how[k].processes == 1) {
             train(opt, NULL, SEED + 1, other);
             assert_memory_not_equal(other, w[0][0], sizeof(other));

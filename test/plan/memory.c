@@ -472,9 +472,9 @@ static void phases(void **state)
         ts_graph *g = i == 0 ? net_pipeline(8) : i == 1 ? four_layers(8) : four_layers(64);
         for (int A = 1; A < 3; A++) {
             ts_arena *a = ts_arena_new();
-            ts_options sharded = {.gradient_accumulation = A, .schedule = TS_SHARDED},
+            ts_options sharded = {.gradient_accumulation = A, .schedule = TS_SCHEDULE_SHARDED},
                        all = {.gradient_accumulation = A,
-                              .schedule = TS_PHASED,
+                              .schedule = TS_SCHEDULE_PHASED,
                               .offload = TS_OFFLOAD_ALL},
                        separate = all, pass = all, some = all;
             const ts_program *plain, *serial, *parallel;

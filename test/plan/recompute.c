@@ -80,7 +80,7 @@ static ts_options complete(ts_options opt, const ts_optimizer *how)
 {
     opt.optimizer = how;
     opt.device_iterations = MB / opt.gradient_accumulation;
-    opt.output_mode = TS_OUT_ALL;
+    opt.output_mode = TS_OUTPUT_ALL;
     opt.cache_dir = "";
     opt.skip = "spread";
     return opt;
@@ -131,13 +131,13 @@ static void same_bits_in_less_memory(void **state)
         {1, A, 1, {0}, 0.8},
         {1, A, 2, {.stages = two_stages, .nstages = 2}, 0.85},
         {0, 1, 2, {0}, 0.9},
-        {0, 1, 3, {.stages = two_stages, .nstages = 2, .schedule = TS_SHARDED}, 0.95},
+        {0, 1, 3, {.stages = two_stages, .nstages = 2, .schedule = TS_SCHEDULE_SHARDED}, 0.95},
         {0,
          1,
          2,
          {.stages = two_phases,
           .nstages = 2,
-          .schedule = TS_PHASED,
+          .schedule = TS_SCHEDULE_PHASED,
           .offload = TS_OFFLOAD_WEIGHTS | TS_OFFLOAD_OPTIMIZER},
          1},
     };
@@ -269,7 +269,7 @@ static void nothing_to_start_from(void **state)
 {
     ts_arena *a = ts_arena_new();
     ts_graph *g = deep_mlp((form){12, 0}), *infer = deep_mlp((form){12, 3});
-    ts_options sharded = {.stages = two_stages, .nstages = 2, .schedule = TS_SHARDED},
+    ts_options sharded = {.stages = two_stages, .nstages = 2, .schedule = TS_SCHEDULE_SHARDED},
                none = {.recompute = true, .cache_dir = ""};
     ts_stats s;
 
@@ -277,7 +277,7 @@ static void nothing_to_start_from(void **state)
     sharded.recompute = true;
     assert_int_equal(count_again(plan(a, g, (ts_options){.recompute = true})), 0);
     assert_int_equal(count_again(plan(a, g, sharded)), 0);
-    sharded.schedule = TS_PIPELINED;
+    sharded.schedule = TS_SCHEDULE_PIPELINED;
     assert_true(count_again(plan(a, g, sharded)) > 0);
     assert_ok(ts_estimate(infer, &none, &s)); /* without a backward pass */
     ts_graph_free(g);

@@ -1,8 +1,10 @@
-"""tessera.h compiles without a warning, as strict C and as C++, with the program that the README shows."""
+"""The public headers compile without a warning, each alone, as strict C and as C++, with the program that the README
+shows."""
 
 import re
 import subprocess
 
+import api
 import pytest
 
 # Every macro that takes sizes or options: with none, with one, with several.
@@ -34,7 +36,7 @@ ts_value *net(ts_value *x, ts_value *t)
     x = ts_conv2d(x, "a", 4, 3, .stride = 2, .padding = 1, .no_bias = true);
     x = ts_max_pool2d(ts_conv_transpose2d(x, "b", 4, 2, .stride = 2), 2, .ceil_mode = true);
     x = ts_batch_norm(ts_group_norm(x, "n", 2, .no_affine = true), "m", .eps = 1e-6);
-    return ts_add(ts_cross_entropy(x, t, .label_smoothing = 0.1), ts_mse_loss(x, t, .reduction = TS_SUM));
+    return ts_add(ts_cross_entropy(x, t, .label_smoothing = 0.1), ts_mse_loss(x, t, .reduction = TS_REDUCTION_SUM));
 }
 """
 
@@ -53,11 +55,14 @@ def compile_text(root, text, compiler, language, *flags):
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_strict_c(root, compiler):
-    for text in (MACROS, OPTIONS, program_of_the_readme(root)):
+    alone = [f"#include <{h}>\n#include <{h}>\n" for h in api.headers(root)]
+    for text in (MACROS, OPTIONS, program_of_the_readme(root), *alone):
         compile_text(root, text, compiler, "c", "-std=c11", "-Wextra", "-pedantic")
 
 
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])
 def test_cpp(root, compiler):
-    compile_text(root, MACROS, compiler, "c++", "-std=c++11", "-Wextra", "-pedantic")
+    alone = [f"#include <{h}>\n" for h in api.headers(root)]
+    for text in (MACROS, "".join(alone), *alone):
+        compile_text(root, text, compiler, "c++", "-std=c++11", "-Wextra", "-pedantic")
     compile_text(root, OPTIONS, compiler, "c++", "-std=c++20", "-pedantic")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-VERSION = re.search(r"version: '(.+?)'", (ROOT / "meson.build").read_text())[1]
+VERSION = re.search(r'TS_VERSION +"(.+?)"', (ROOT / "include/tessera.h").read_text())[1]
 
 # The environment of a user: none of the paths that tests add, and no network.
 ENV = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP_", "TESSERA_", "LD_"))}

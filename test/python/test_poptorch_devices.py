@@ -116,9 +116,9 @@ def compiled(monkeypatch):
     """What the compiler was asked for: one dictionary for each time."""
     made, compile = [], _core.compile
 
-    def spy(*args, **kwargs):
-        made.append(kwargs)
-        made[-1] = {**kwargs, "executable": compile(*args, **kwargs)}
+    def spy(graph, options):
+        made.append(options)
+        made[-1] = {**options, "executable": compile(graph, options)}
         return made[-1]["executable"]
     monkeypatch.setattr(_core, "compile", spy)
     return made
@@ -287,9 +287,9 @@ def test_sharding_changes_no_number(compiled):
         return loss, *net.state_dict().values(), *optimizer.state_dict()["ipu_state"].values()
     for a, b in zip(train(lambda opts: None), train(sharded())):
         assert a.shape == b.shape and torch.equal(a, b)
-    assert [c["shard"] for c in compiled[-2:]] == [-1, 16]
+    assert [c.get("shard_least") for c in compiled[-2:]] == [None, 16]
     run(Tied, one_device(), sharded())    # one replica has all of it
-    assert compiled[-1]["shard"] == -1
+    assert "shard_optimizer" not in compiled[-1]
 
 
 class WithLoss(nn.Module):
@@ -673,3 +673,21 @@ def test_waiting_for_a_device(held, monkeypatch):
     started = time.monotonic()
     run(Tied, two(), lambda opts: opts.useIpuId(5))
     assert time.monotonic() - started > 0.4
+
+
+def test_options_go_by_name():
+    graph = _core.Graph("net")
+    graph.output(graph.full("f32", (), 1.0), "y")
+    with pytest.raises(Exception, match="ts_options has no option 'recompte'"):
+        _core.compile(graph, {"recompte": True})
+    with pytest.raises(Exception, match="ts_optimizer has no option 'learning_rate'"):
+        _core.compile(graph, {"optimizer": {"learning_rate": 1.0}})
+    with pytest.raises(Exception, match="ts_hyper has no option 'betas'"):
+        _core.compile(graph, {"optimizer": {"hyper": {"betas": 1.0}}})
+    with pytest.raises(Exception, match="replicas is 1025; it can be at most 1024"):
+        _core.compile(graph, {"replicas": 1025})
+    with pytest.raises(TypeError):
+        _core.compile(graph, {"replicas": 1.5j})
+    with pytest.raises(TypeError):
+        _core.compile(graph, {"stages": 3})
+    assert _core.compile(graph, {"cache_dir": "", "device_iterations": 2, "isa": None}).tensors(1)

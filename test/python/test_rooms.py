@@ -70,4 +70,5 @@ def test_headers_keep_to_the_order(folder):
     place = {name: i for i, name in enumerate(order())}
     for path in sorted((SOURCE / "src" / folder).glob("*.[ch]")):
         for other in re.findall(r'^#include "(\w+)/', path.read_text(), re.M):
-            assert other not in place or place[other] <= place[folder], f"{path.name} includes {other}/"
+            if other != FILE:    # a public header: include/tessera/
+                assert other not in place or place[other] <= place[folder], f"{path.name} includes {other}/"

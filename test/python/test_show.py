@@ -37,7 +37,7 @@ class Prediction(C.Structure):
 
 
 class Show:
-    """The section "seeing" of tessera.h."""
+    """tessera/show.h."""
 
     def __init__(self, library):
         self.c = C.CDLL(str(library))
@@ -81,13 +81,13 @@ class Show:
     def curves(self, path, series, title="", x="epoch", y="loss", right=None, linear=False):
         c = Curves(title.encode(), x.encode(), y.encode(), right and right.encode(),
                    (Series * max(1, len(series)))(*series), len(series), linear)
-        self.check(self.c.ts_plot_curves(str(path).encode(), C.byref(c)))
+        self.check(self.c.ts_plot_curves_sized(str(path).encode(), C.byref(c), C.sizeof(c)))
 
     def image(self, path, original, seen, classes, scores, title=None):
         scores = self.keep(np.ascontiguousarray(scores, np.float32))
         p = Prediction(title, original or Picture(), seen or Picture(), C.addressof(self.names(classes)),
                        scores.ctypes.data, len(classes))
-        self.check(self.c.ts_plot_image(str(path).encode(), C.byref(p)))
+        self.check(self.c.ts_plot_image_sized(str(path).encode(), C.byref(p), C.sizeof(p)))
 
 
 @pytest.fixture

@@ -122,6 +122,22 @@ def test_wrong_command_lines(tool, args, words):
     assert done.stdout == ""
 
 
+def test_options_of_the_compiler_are_the_librarys(tool, root):
+    """What doc/options.md, which is the library's table, says of an option is what the command says."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]]
+            for line in (root / "doc/options.md").read_text().split("## ts_")[1].splitlines() if line.startswith("| `")]
+    table = {name.strip("`"): (values, usual, about) for name, values, usual, _, about in rows}
+    words = " ".join(tool("help", "plan").stdout.split())
+    for name in ("devices", "replicas", "queue_depth", "recompute", "separate_backward", "shard_optimizer",
+                 "device_iterations", "gradient_accumulation"):
+        values, usual, about = table[name]
+        value = " N" if values != "yes, no" else ""
+        default = f" (default {usual})" if usual and name != "device_iterations" else ""
+        assert f"--{name.replace('_', '-')}{value} {about}{default}" in words
+    for name in ("schedule", "offload"):
+        assert all(word in words for word in table[name][0].split(": ")[1].split())
+
+
 def test_options_stand_anywhere(tool, tmp_path):
     expect(tool("compile", "--batch-size=2", "--output", "a.tsx", "mlp", "--quiet"), OK)
     expect(tool("compile", "--quiet", "--", "mlp"), OK)

@@ -34,7 +34,7 @@ static ts_executable *compile(const net *n)
     ts_optimizer optimizer = n->optimizer(0.001);
     ts_options opt = {.optimizer = &optimizer,
                       .gradient_accumulation = n->accumulation,
-                      .executor = TS_EXEC_NATIVE,
+                      .executor = TS_EXECUTOR_NATIVE,
                       .cache_dir = ""};
     ts_graph *g = n->make();
     ts_executable *x;

@@ -41,10 +41,10 @@ static void check_with(ts_graph *g, ts_options opt)
     results want = {0}, got = {0};
 
     opt.cache_dir = "";
-    opt.executor = TS_EXEC_REFERENCE;
+    opt.executor = TS_EXECUTOR_REFERENCE;
     if (ts_compile(g, &opt, &ref) || run_all(ref, &opt, 1, CALLS, 7, 0, &want))
         fail_msg("%s", ts_error_text());
-    opt.executor = TS_EXEC_NATIVE;
+    opt.executor = TS_EXECUTOR_NATIVE;
     for (int i = 0; i < TS_COUNT(ways); i++) {
         opt.skip = ways[i].skip;
         opt.isa = ways[i].isa;
@@ -90,7 +90,7 @@ static int tiles(const ts_graph *g)
     ts_executable *x;
     int n = 0;
 
-    if (ts_compile(g, &(ts_options){.cache_dir = "", .executor = TS_EXEC_NATIVE}, &x))
+    if (ts_compile(g, &(ts_options){.cache_dir = "", .executor = TS_EXECUTOR_NATIVE}, &x))
         fail_msg("%s", ts_error_text());
     for (const char *p = ts_executable_source(x); (p = strstr(p, "/* lanes ")); p++)
         n++;
@@ -320,10 +320,10 @@ static void every_n(void **state)
     ts_options opt = {.optimizer = &sgd,
                       .device_iterations = 4,
                       .gradient_accumulation = 2,
-                      .output_mode = TS_OUT_EVERY_N,
+                      .output_mode = TS_OUTPUT_EVERY_N,
                       .output_period = 2,
                       .cache_dir = "",
-                      .executor = TS_EXEC_REFERENCE};
+                      .executor = TS_EXECUTOR_REFERENCE};
     ts_executable *exe;
     ts_engine *e;
 

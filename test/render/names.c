@@ -66,7 +66,7 @@ static void names_of_steps(void **state)
     (void)state;
     for (int i = 0; i < TS_COUNT(hostile); i++) {
         ts_graph *g = net(hostile[i]);
-        ts_options opt = {.optimizer = &sgd, .cache_dir = "", .executor = TS_EXEC_NATIVE};
+        ts_options opt = {.optimizer = &sgd, .cache_dir = "", .executor = TS_EXECUTOR_NATIVE};
         assert_ok(ts_graph_check(g));
         runs(g, &opt);
         opt.offload = TS_OFFLOAD_ALL;
@@ -79,7 +79,7 @@ static void names_of_steps(void **state)
 static void names_of_texts(void **state)
 {
     ts_optimizer sgd = ts_sgd(0.1);
-    ts_options opt = {.optimizer = &sgd, .cache_dir = "", .executor = TS_EXEC_NATIVE};
+    ts_options opt = {.optimizer = &sgd, .cache_dir = "", .executor = TS_EXECUTOR_NATIVE};
 
     (void)state;
     for (int i = 0; i < TS_COUNT(lines); i++) {

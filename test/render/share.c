@@ -28,10 +28,10 @@ static int shared(ts_graph *g, ts_options opt)
     int n;
 
     opt.cache_dir = "";
-    opt.executor = TS_EXEC_REFERENCE;
+    opt.executor = TS_EXECUTOR_REFERENCE;
     if (ts_compile(g, &opt, &ref) || run_all(ref, &opt, 1, 2, 7, 0, &want))
         fail_msg("%s", ts_error_text());
-    opt.executor = TS_EXEC_NATIVE;
+    opt.executor = TS_EXECUTOR_NATIVE;
     if (ts_compile(g, &opt, &exe) || run_all(exe, &opt, 2, 2, 7, 0, &got))
         fail_msg("%s", ts_error_text());
     for (int i = 0; i < want.n; i++) {

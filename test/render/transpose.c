@@ -27,7 +27,7 @@ static ts_executable *compile_text(const shape *s, const char *format, ...)
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     if (ts_graph_parse(text, &g) || ts_compile(g,
-                                               &(ts_options){.executor = TS_EXEC_NATIVE,
+                                               &(ts_options){.executor = TS_EXECUTOR_NATIVE,
                                                              .isa = s->isa,
                                                              .skip = "simplify,layout,order,fuse",
                                                              .cache_dir = ""},

@@ -38,10 +38,10 @@ static void run(const shape *s, ts_options opt, int threads, bool wanted, result
 
     opt.optimizer = &sgd;
     opt.cache_dir = "";
-    opt.executor = opt.executor ? opt.executor : TS_EXEC_NATIVE;
+    opt.executor = opt.executor ? opt.executor : TS_EXECUTOR_NATIVE;
     if (ts_compile(g, &opt, &x) || run_all(x, &opt, threads, 2, 5, 0, r))
         fail_msg("%s", ts_error_text());
-    if (opt.executor == TS_EXEC_NATIVE)
+    if (opt.executor == TS_EXECUTOR_NATIVE)
         assert_int_equal(uses_winograd(x), wanted);
     ts_executable_free(x);
     ts_graph_free(g);
@@ -68,7 +68,7 @@ static void check(const shape *s, double error, bool ways, bool reference)
     same(s, &want, &got, error, "and directly");
     results_free(&want);
     if (reference) {
-        run(s, (ts_options){.executor = TS_EXEC_REFERENCE}, 1, true, &want);
+        run(s, (ts_options){.executor = TS_EXECUTOR_REFERENCE}, 1, true, &want);
         same(s, &want, &got, 1e-5, "and by the reference");
         results_free(&want);
     }

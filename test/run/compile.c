@@ -101,12 +101,12 @@ static void options_that_make_no_sense(void **state)
         {{.gradient_accumulation = -3}, "gradient_accumulation is -3; it must not be negative"},
         {{.output_period = -1}, "output_period is -1; it must not be negative"},
         {{.cache_limit = -1}, "cache_limit is -1; it must not be negative"},
-        {{.output_mode = TS_OUT_EVERY_N, .output_period = 4, .device_iterations = 10},
+        {{.output_mode = TS_OUTPUT_EVERY_N, .output_period = 4, .device_iterations = 10},
          "an output every 4 device iterations does not divide 10 of them"},
-        {{.output_mode = TS_OUT_EVERY_N, .output_period = 2},
+        {{.output_mode = TS_OUTPUT_EVERY_N, .output_period = 2},
          "an output every 2 device iterations does not divide 1 of them"},
-        {{.output_mode = 77}, "there is no output mode 77"},
-        {{.executor = 5}, "there is no executor 5"},
+        {{.output_mode = 77}, "output_mode is 77; it can be one of: default final all sum every_n"},
+        {{.executor = 5}, "executor is 5; it can be one of: auto native reference"},
         {{.isa = "z80"}, "the instruction set 'z80' is not known"},
         {{.device_iterations = INT_MAX, .gradient_accumulation = 2},
          "2147483647 device iterations of 2 micro-batches are too many"},
@@ -147,10 +147,10 @@ static void a_period_that_divides(void **state)
 
     (void)state;
     assert_ok(ts_compile(g,
-                         &(ts_options){.output_mode = TS_OUT_EVERY_N,
+                         &(ts_options){.output_mode = TS_OUTPUT_EVERY_N,
                                        .output_period = 5,
                                        .device_iterations = 10,
-                                       .executor = TS_EXEC_REFERENCE},
+                                       .executor = TS_EXECUTOR_REFERENCE},
                          &x));
     assert_ok(ts_engine_new(x, NULL, &e));
     assert_int_equal(ts_engine_slots(e), 2);
@@ -194,7 +194,7 @@ static void progress_only_grows(void **state)
 
     (void)state;
     snprintf(cache, sizeof(cache), "%s", at("cache"));
-    check_progress(&(ts_options){.executor = TS_EXEC_REFERENCE});
+    check_progress(&(ts_options){.executor = TS_EXECUTOR_REFERENCE});
     check_progress(&(ts_options){.cache_dir = cache});
     check_progress(&(ts_options){.cache_dir = cache}); /* a hit */
 }
@@ -238,7 +238,8 @@ static void a_failed_compile_closes_the_bar(void **state)
     setenv("TESSERA_CC", at("nowhere"), 1);
     log_begin();
     assert_int_equal(
-        ts_compile(g, &(ts_options){.executor = TS_EXEC_NATIVE, .progress = ts_progress_bar}, &x),
+        ts_compile(g, &(ts_options){.executor = TS_EXECUTOR_NATIVE, .progress = ts_progress_bar},
+                   &x),
         TS_ERR_COMPILER);
     log = log_end();
     assert_non_null(strstr(log, "Graph compilation:   0%|"));
@@ -258,7 +259,8 @@ static void no_compiler(void **state)
 
     (void)state;
     setenv("TESSERA_CC", at("nowhere"), 1);
-    assert_int_equal(ts_compile(g, &(ts_options){.executor = TS_EXEC_NATIVE}, &x), TS_ERR_COMPILER);
+    assert_int_equal(ts_compile(g, &(ts_options){.executor = TS_EXECUTOR_NATIVE}, &x),
+                     TS_ERR_COMPILER);
     assert_non_null(strstr(ts_last_error()->message, "cannot run the C compiler"));
     log_begin();
     assert_ok(ts_compile(g, NULL, &x));
@@ -288,7 +290,7 @@ static void nothing_is_left(void **state)
 static void outlives_its_graph(void **state)
 {
     (void)state;
-    for (ts_executor executor = TS_EXEC_NATIVE; executor <= TS_EXEC_REFERENCE; executor++) {
+    for (ts_executor executor = TS_EXECUTOR_NATIVE; executor <= TS_EXECUTOR_REFERENCE; executor++) {
         ts_graph *g = net();
         float in[6] = {1, 2, 3, 4, 5, 6}, y[4], loss;
         ts_executable *x;
@@ -350,7 +352,7 @@ static void sweep(ts_executor executor, bool warm)
             assert_int_equal(ts_last_error()->code, s);
             assert_true(ts_last_error()->message[0] != 0);
         } else
-            assert_true(loss == want || executor == TS_EXEC_AUTO);
+            assert_true(loss == want || executor == TS_EXECUTOR_AUTO);
         assert_int_equal(test_folder_count(at("tmp")), 0);
         assert_int_equal(test_folder_count(folder),
                          access(cache, F_OK) ? 2 : 3); /* tmp, cc, cache */
@@ -367,7 +369,7 @@ static void every_fault_cold(void **state)
 {
     (void)state;
     setenv("TESSERA_LOG", "error", 1);
-    sweep(TS_EXEC_NATIVE, false);
+    sweep(TS_EXECUTOR_NATIVE, false);
     unsetenv("TESSERA_LOG");
 }
 
@@ -375,7 +377,7 @@ static void every_fault_warm(void **state)
 {
     (void)state;
     setenv("TESSERA_LOG", "error", 1);
-    sweep(TS_EXEC_NATIVE, true);
+    sweep(TS_EXECUTOR_NATIVE, true);
     unsetenv("TESSERA_LOG");
 }
 
@@ -383,7 +385,7 @@ static void every_fault_reference(void **state)
 {
     (void)state;
     setenv("TESSERA_LOG", "error", 1);
-    sweep(TS_EXEC_REFERENCE, true);
+    sweep(TS_EXECUTOR_REFERENCE, true);
     unsetenv("TESSERA_LOG");
 }
 

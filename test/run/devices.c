@@ -111,7 +111,7 @@ static results run(const net *n, ts_options opt, int threads)
     if (!opt.gradient_accumulation)
         opt.gradient_accumulation = A / R;
     opt.device_iterations = MB / R / opt.gradient_accumulation;
-    opt.output_mode = TS_OUT_ALL;
+    opt.output_mode = TS_OUTPUT_ALL;
     opt.cache_dir = "";
     assert_ok(ts_compile(g, &opt, &exe));
     assert_ok(ts_engine_new(exe, &(ts_run_options){.threads = threads, .seed = 5}, &e));
@@ -161,7 +161,8 @@ static void stages_give_the_same_bits(void **state)
     for (int k = 0; k < TS_COUNT(nets); k++)
         for (int n = test_brief() ? 4 : 2; n <= 5; n++) {
             ts_stage stages[4];
-            ts_options opt = {.stages = stages, .schedule = n == 5 ? TS_SHARDED : TS_PIPELINED};
+            ts_options opt = {.stages = stages,
+                              .schedule = n == 5 ? TS_SCHEDULE_SHARDED : TS_SCHEDULE_PIPELINED};
             opt.nstages = cut(n < 5 ? n : 4, stages, n == 3);
             assert_same(&one_device[k], run(&nets[k], opt, n));
         }
@@ -219,7 +220,8 @@ static void offloaded(void **state)
 static void offloaded_in_turns(void **state)
 {
     ts_stage stages[4];
-    ts_options opt = {.stages = stages, .nstages = cut(4, stages, false), .schedule = TS_SHARDED};
+    ts_options opt = {
+        .stages = stages, .nstages = cut(4, stages, false), .schedule = TS_SCHEDULE_SHARDED};
     results here = run(&nets[2], opt, 2);
 
     (void)state;
@@ -252,7 +254,7 @@ static void phased(void **state)
         results here = own ? run(n, plain, 2) : one_device[cases[i].net];
         opt.stages = stages;
         opt.nstages = cut(4, stages, false);
-        opt.schedule = TS_PHASED;
+        opt.schedule = TS_SCHEDULE_PHASED;
         for (int k = 0; k < 4; k++) {
             stages[k].phase = k / cases[i].stages;
             stages[k].device = k % cases[i].devices;
@@ -328,8 +330,9 @@ static void replicas_by_the_reference(void **state)
 {
     ts_optimizer sgd = ts_sgd(0.05);
     results native = run(&nets[2], (ts_options){.optimizer = &sgd, .replicas = 7}, 2);
-    results plain = run(
-        &nets[2], (ts_options){.optimizer = &sgd, .replicas = 7, .executor = TS_EXEC_REFERENCE}, 1);
+    results plain =
+        run(&nets[2],
+            (ts_options){.optimizer = &sgd, .replicas = 7, .executor = TS_EXECUTOR_REFERENCE}, 1);
 
     (void)state;
     for (int i = 0; i < MB; i++)
@@ -348,10 +351,10 @@ static void outputs_of_replicas(void **state)
         int slots;
         float want[R * ITERATIONS];
     } cases[] = {
-        {TS_OUT_ALL, 8, {0, 1, 2, 3, 4, 5, 6, 7}},
-        {TS_OUT_FINAL, 2, {6, 7}},
-        {TS_OUT_SUM, 2, {12, 16}},
-        {TS_OUT_EVERY_N, 4, {2, 3, 6, 7}},
+        {TS_OUTPUT_ALL, 8, {0, 1, 2, 3, 4, 5, 6, 7}},
+        {TS_OUTPUT_FINAL, 2, {6, 7}},
+        {TS_OUTPUT_SUM, 2, {12, 16}},
+        {TS_OUTPUT_EVERY_N, 4, {2, 3, 6, 7}},
     };
     float in[R * ITERATIONS], out[R * ITERATIONS];
 
@@ -686,7 +689,7 @@ static void what_cannot_be(void **state)
     static const char *const unknown[] = {"B1", "B2", "B7"}, *const twice[] = {"B1", "B1"};
     ts_graph *g = tied(BATCH);
     ts_stage stages[4];
-    ts_options opt = {.stages = stages, .schedule = TS_PHASED};
+    ts_options opt = {.stages = stages, .schedule = TS_SCHEDULE_PHASED};
     ts_executable *exe;
 
     (void)state;
@@ -707,9 +710,9 @@ static void what_cannot_be(void **state)
     assert_fails(ts_compile(g, &(ts_options){.replicas = -1}, &exe), TS_ERR_ARG,
                  "replicas is -1; it must not be negative");
     assert_fails(ts_compile(g, &(ts_options){.device_kind = (ts_device_kind)3}, &exe), TS_ERR_ARG,
-                 "there is no kind of device 3");
+                 "device_kind is 3; it can be one of: cpu mk2 mk1");
     opt.nstages = cut(4, stages, false);
-    assert_fails(ts_compile(g, &(ts_options){.schedule = TS_PHASED}, &exe), TS_ERR_ARG,
+    assert_fails(ts_compile(g, &(ts_options){.schedule = TS_SCHEDULE_PHASED}, &exe), TS_ERR_ARG,
                  "phased execution needs stages that say their phases");
     stages[1].phase = 2; /* and the others are of phase 0 */
     assert_fails(ts_compile(g, &opt, &exe), TS_ERR_ARG,

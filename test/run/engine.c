@@ -154,14 +154,21 @@ typedef struct example {
 } example;
 
 static const example examples[] = {
-    {1, true, 16, 1, 1, TS_OUT_FINAL, 0, 1},      {2, true, 8, 50, 1, TS_OUT_ALL, 0, 50},
-    {3, true, 8, 50, 1, TS_OUT_FINAL, 0, 1},      {4, true, 40, 10, 10, TS_OUT_ALL, 0, 100},
-    {5, true, 40, 10, 10, TS_OUT_FINAL, 0, 1},    {6, true, 40, 10, 10, TS_OUT_SUM, 0, 1},
-    {7, true, 40, 10, 10, TS_OUT_EVERY_N, 5, 20}, {8, false, 8, 100, 1, TS_OUT_ALL, 0, 100},
-    {11, true, 1, 1000, 1, TS_OUT_ALL, 0, 1000},  {11, true, 1, 1000, 1, TS_OUT_EVERY_N, 20, 50},
-    {11, true, 1, 1000, 1, TS_OUT_FINAL, 0, 1},   {12, false, 1, 10, 1, TS_OUT_EVERY_N, 5, 2},
-    {0, true, 4, 6, 2, TS_OUT_DEFAULT, 0, 1},     {0, false, 4, 6, 1, TS_OUT_DEFAULT, 0, 6},
-    {0, false, 4, 6, 1, TS_OUT_SUM, 0, 1},
+    {1, true, 16, 1, 1, TS_OUTPUT_FINAL, 0, 1},
+    {2, true, 8, 50, 1, TS_OUTPUT_ALL, 0, 50},
+    {3, true, 8, 50, 1, TS_OUTPUT_FINAL, 0, 1},
+    {4, true, 40, 10, 10, TS_OUTPUT_ALL, 0, 100},
+    {5, true, 40, 10, 10, TS_OUTPUT_FINAL, 0, 1},
+    {6, true, 40, 10, 10, TS_OUTPUT_SUM, 0, 1},
+    {7, true, 40, 10, 10, TS_OUTPUT_EVERY_N, 5, 20},
+    {8, false, 8, 100, 1, TS_OUTPUT_ALL, 0, 100},
+    {11, true, 1, 1000, 1, TS_OUTPUT_ALL, 0, 1000},
+    {11, true, 1, 1000, 1, TS_OUTPUT_EVERY_N, 20, 50},
+    {11, true, 1, 1000, 1, TS_OUTPUT_FINAL, 0, 1},
+    {12, false, 1, 10, 1, TS_OUTPUT_EVERY_N, 5, 2},
+    {0, true, 4, 6, 2, TS_OUTPUT_DEFAULT, 0, 1},
+    {0, false, 4, 6, 1, TS_OUTPUT_DEFAULT, 0, 6},
+    {0, false, 4, 6, 1, TS_OUTPUT_SUM, 0, 1},
 };
 
 /* Every micro-batch's result with the weights it had: one weight update a call, and inference with
@@ -179,7 +186,7 @@ static void one_by_one(const example *c, ts_executor executor, rows in, float *y
         train = rig_of(network(c->B, false),
                        (ts_options){.optimizer = adam(),
                                     .gradient_accumulation = c->A,
-                                    .output_mode = TS_OUT_ALL,
+                                    .output_mode = TS_OUTPUT_ALL,
                                     .executor = executor},
                        1);
     for (int d = 0; d < c->D; d++) {
@@ -215,19 +222,20 @@ static void pick(const example *c, const float *all, int n, float *out)
     ts_output_mode mode = c->mode;
     int slot = 0;
 
-    if (mode == TS_OUT_DEFAULT)
-        mode = c->training ? TS_OUT_FINAL : TS_OUT_ALL;
+    if (mode == TS_OUTPUT_DEFAULT)
+        mode = c->training ? TS_OUTPUT_FINAL : TS_OUTPUT_ALL;
     for (int d = 0; d < c->D; d++)
         for (int a = 0; a < c->A; a++) {
             const float *from = all + (d * c->A + a) * n;
-            if (mode == TS_OUT_SUM)
+            if (mode == TS_OUTPUT_SUM)
                 for (int i = 0; i < n; i++)
                     out[i] = from[i] + (d || a ? out[i] : 0);
-            else if (mode == TS_OUT_ALL || (mode == TS_OUT_EVERY_N && (d + 1) % c->period == 0) ||
-                     (mode == TS_OUT_FINAL && d == c->D - 1 && a == c->A - 1))
+            else if (mode == TS_OUTPUT_ALL ||
+                     (mode == TS_OUTPUT_EVERY_N && (d + 1) % c->period == 0) ||
+                     (mode == TS_OUTPUT_FINAL && d == c->D - 1 && a == c->A - 1))
                 memcpy(out + slot++ * n, from, sizeof(float) * (size_t)n);
         }
-    assert_int_equal(mode == TS_OUT_SUM ? 1 : slot, c->slots);
+    assert_int_equal(mode == TS_OUTPUT_SUM ? 1 : slot, c->slots);
 }
 
 static void same(const example *c, const char *what, const float *got, const float *want, int n)
@@ -277,7 +285,7 @@ static void test_output_modes(void **state)
     (void)state;
     setenv("TESSERA_CACHE_DIR", cache, 1);
     for (int i = 0; i < TS_COUNT(examples); i++)
-        check_example(&examples[i], TS_EXEC_NATIVE, 2);
+        check_example(&examples[i], TS_EXECUTOR_NATIVE, 2);
     setenv("TESSERA_CACHE_DIR", "", 1);
     test_folder_remove(cache);
     free(cache);
@@ -287,7 +295,7 @@ static void test_output_modes_reference(void **state)
 {
     (void)state;
     for (int i = 0; i < TS_COUNT(examples); i++)
-        check_example(&examples[i], TS_EXEC_REFERENCE, 1);
+        check_example(&examples[i], TS_EXECUTOR_REFERENCE, 1);
 }
 
 static void test_unwanted_outputs(void **state)
@@ -486,9 +494,9 @@ static void check_period(int D, int period, bool good)
 {
     ts_graph *g = network(2, false);
     ts_options opt = {.device_iterations = D,
-                      .output_mode = TS_OUT_EVERY_N,
+                      .output_mode = TS_OUTPUT_EVERY_N,
                       .output_period = period,
-                      .executor = TS_EXEC_REFERENCE};
+                      .executor = TS_EXECUTOR_REFERENCE};
     ts_executable *x = NULL;
     ts_status s = ts_compile(g, &opt, &x);
 
@@ -578,7 +586,7 @@ static int threads_by_default(const ts_executable *x)
 static void test_how_many_threads_by_default(void **state)
 {
     rig r = rig_of(network(2, false), (ts_options){0}, 1);
-    rig ref = rig_of(network(2, false), (ts_options){.executor = TS_EXEC_REFERENCE}, 4);
+    rig ref = rig_of(network(2, false), (ts_options){.executor = TS_EXECUTOR_REFERENCE}, 4);
     cpu_set_t all, one;
 
     (void)state;
@@ -608,7 +616,7 @@ static void test_a_run_allocates_nothing(void **state)
                    (ts_options){.optimizer = adam(),
                                 .device_iterations = 3,
                                 .gradient_accumulation = 2,
-                                .output_mode = TS_OUT_SUM},
+                                .output_mode = TS_OUTPUT_SUM},
                    3);
     rows in = rows_of(8 * 6);
     float y[8 * CLASSES], loss;
@@ -649,7 +657,7 @@ static void test_memory_is_the_plan(void **state)
 static void test_times(void **state)
 {
     (void)state;
-    for (ts_executor x = TS_EXEC_NATIVE; x <= TS_EXEC_REFERENCE; x++) {
+    for (ts_executor x = TS_EXECUTOR_NATIVE; x <= TS_EXECUTOR_REFERENCE; x++) {
         rig r = rig_of(network(2, false),
                        (ts_options){.optimizer = adam(),
                                     .device_iterations = 2,
@@ -680,7 +688,7 @@ static void test_no_memory(void **state)
 {
     rig native = rig_of(network(2, false), (ts_options){.optimizer = adam()}, 2);
     rig ref = rig_of(network(2, false),
-                     (ts_options){.optimizer = adam(), .executor = TS_EXEC_REFERENCE}, 1);
+                     (ts_options){.optimizer = adam(), .executor = TS_EXECUTOR_REFERENCE}, 1);
     rig all[] = {native, ref};
 
     (void)state;

@@ -171,7 +171,7 @@ static void constants_are_looked_at(void **unused)
 {
     ts_graph *g = ts_graph_new("known");
     ts_value *x = ts_input(g, "x", TS_F32, N);
-    ts_options opt = {.exceptions = true, .executor = TS_EXEC_REFERENCE, .cache_dir = ""};
+    ts_options opt = {.exceptions = true, .executor = TS_EXECUTOR_REFERENCE, .cache_dir = ""};
     ts_executable *exe = NULL;
     ts_engine *e = NULL;
     float in[N] = {0}, out[N];
@@ -232,7 +232,7 @@ static outcome train(bool bad, bool exceptions, ts_options opt)
     opt.optimizer = &o;
     opt.exceptions = exceptions;
     opt.cache_dir = "";
-    opt.output_mode = TS_OUT_ALL;
+    opt.output_mode = TS_OUTPUT_ALL;
     if (opt.devices == 2) {
         opt.devices = 0;
         opt.stages = stages;
@@ -254,7 +254,7 @@ static const ts_options ways[] = {
     {.device_iterations = 2},
     {.devices = 2, .gradient_accumulation = 4, .recompute = true},
     {.replicas = 2, .gradient_accumulation = 2, .shard_optimizer = true, .shard_least = 1},
-    {.replicas = 2, .gradient_accumulation = 2, .executor = TS_EXEC_REFERENCE},
+    {.replicas = 2, .gradient_accumulation = 2, .executor = TS_EXECUTOR_REFERENCE},
 };
 
 static void the_bits_are_the_same(void **unused)
@@ -292,7 +292,7 @@ static void training_is_stopped_on_all_ways(void **unused)
 
 int main(void)
 {
-    static ts_executor executors[] = {TS_EXEC_NATIVE, TS_EXEC_REFERENCE};
+    static ts_executor executors[] = {TS_EXECUTOR_NATIVE, TS_EXECUTOR_REFERENCE};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(each_is_found_and_named, &executors[0]),
         cmocka_unit_test_prestate(each_is_found_and_named, &executors[1]),

@@ -122,9 +122,9 @@ static void round_trip(ts_executor executor)
     check_same_tensors(x, y);
     check_same_run(x, y);
     assert_string_equal(ts_executable_inspect(x), ts_executable_inspect(y));
-    assert_int_equal(ts_executable_stats(y).native, executor == TS_EXEC_NATIVE);
+    assert_int_equal(ts_executable_stats(y).native, executor == TS_EXECUTOR_NATIVE);
     assert_int_equal(ts_executable_stats(x).kernels, ts_executable_stats(y).kernels);
-    if (executor == TS_EXEC_NATIVE)
+    if (executor == TS_EXECUTOR_NATIVE)
         assert_string_equal(ts_executable_source(x), ts_executable_source(y));
     else
         assert_null(ts_executable_source(y));
@@ -136,13 +136,13 @@ static void round_trip(ts_executor executor)
 static void saved_and_loaded(void **state)
 {
     (void)state;
-    round_trip(TS_EXEC_NATIVE);
+    round_trip(TS_EXECUTOR_NATIVE);
 }
 
 static void saved_and_loaded_reference(void **state)
 {
     (void)state;
-    round_trip(TS_EXEC_REFERENCE);
+    round_trip(TS_EXECUTOR_REFERENCE);
 }
 
 static void inspect_has_the_facts(void **state)
@@ -160,7 +160,7 @@ static void inspect_has_the_facts(void **state)
                                         "\nkernels\n",
                                         "fc matmul",
                                         "\nkey "};
-    ts_executable *x = compile(1, TS_EXEC_NATIVE);
+    ts_executable *x = compile(1, TS_EXECUTOR_NATIVE);
 
     (void)state;
     for (int i = 0; i < TS_COUNT(words); i++)
@@ -179,7 +179,7 @@ static void many_at_once(void **state)
     for (int i = 0; i < N; i++) {
         char name[32];
         snprintf(name, sizeof(name), "net%d.tse", i);
-        x[i] = compile(1 + i, TS_EXEC_NATIVE);
+        x[i] = compile(1 + i, TS_EXECUTOR_NATIVE);
         assert_ok(ts_executable_save(x[i], in_folder(name)));
         assert_ok(ts_executable_load(in_folder(name), &y[i]));
     }
@@ -198,7 +198,7 @@ static void without_anonymous_files(void **state)
     ts_executable *x, *y;
 
     (void)state;
-    x = compile(1, TS_EXEC_NATIVE);
+    x = compile(1, TS_EXECUTOR_NATIVE);
     assert_ok(ts_executable_save(x, in_folder("net.tse")));
     ts_fault_arm("memfd", 0);
     assert_ok(ts_executable_load(in_folder("net.tse"), &y));
@@ -238,7 +238,7 @@ static ts_status unpack(const char *file, size_t len)
 
 static void every_byte_counts(void **state)
 {
-    ts_text t = packed(TS_EXEC_NATIVE);
+    ts_text t = packed(TS_EXECUTOR_NATIVE);
 
     (void)state;
     assert_ok(unpack(t.s, t.len));
@@ -253,7 +253,7 @@ static void every_byte_counts(void **state)
 
 static void every_length_counts(void **state)
 {
-    ts_text t = packed(TS_EXEC_REFERENCE);
+    ts_text t = packed(TS_EXECUTOR_REFERENCE);
 
     (void)state;
     for (size_t n = 0; n < t.len; n++) {
@@ -268,7 +268,7 @@ static void every_length_counts(void **state)
 
 static void another_format_version(void **state)
 {
-    ts_text t = packed(TS_EXEC_REFERENCE);
+    ts_text t = packed(TS_EXECUTOR_REFERENCE);
 
     (void)state;
     t.s[8] = 9;
@@ -279,7 +279,7 @@ static void another_format_version(void **state)
 
 static void words_name_the_part(void **state)
 {
-    ts_text t = packed(TS_EXEC_NATIVE);
+    ts_text t = packed(TS_EXECUTOR_NATIVE);
     ts_executable *x;
 
     (void)state;
@@ -388,7 +388,7 @@ static void made_up_manifests(void **state)
         {"\"machine\":\"", "\"machine\":\"pdp-11, not ", TS_ERR_UNSUPPORTED, "pdp-11"},
         {"\"executor\":\"native\"", "\"executor\":\"reference\"", TS_ERR_CORRUPT, "no graph"},
     };
-    ts_text file = packed(TS_EXEC_NATIVE), t;
+    ts_text file = packed(TS_EXECUTOR_NATIVE), t;
 
     (void)state;
     t = forged(&file, "\"name\":\"net\"", "\"name\":\"net\""); /* the forgery itself is sound */
@@ -411,11 +411,13 @@ static void lies_found_at_the_start(void **state)
         ts_status code;
         const char *word;
     } cases[] = {
-        {TS_EXEC_NATIVE, "\"kernels\":", "\"kernels\":1", TS_ERR_CORRUPT, "kernels"},
-        {TS_EXEC_NATIVE, "\"isa\":\"", "\"isa\":\"x86-64-v9 and ", TS_ERR_UNSUPPORTED,
+        {TS_EXECUTOR_NATIVE, "\"kernels\":", "\"kernels\":1", TS_ERR_CORRUPT, "kernels"},
+        {TS_EXECUTOR_NATIVE, "\"isa\":\"", "\"isa\":\"x86-64-v9 and ", TS_ERR_UNSUPPORTED,
          "compiled for x86-64-v9"},
-        {TS_EXEC_REFERENCE, "\"shape\":[4,3]", "\"shape\":[4,4]", TS_ERR_CORRUPT, "another type"},
-        {TS_EXEC_REFERENCE, "\"inputs\":[", "\"inputs\":[],\"x\":[", TS_ERR_CORRUPT, "2 inputs"},
+        {TS_EXECUTOR_REFERENCE, "\"shape\":[4,3]", "\"shape\":[4,4]", TS_ERR_CORRUPT,
+         "another type"},
+        {TS_EXECUTOR_REFERENCE, "\"inputs\":[", "\"inputs\":[],\"x\":[", TS_ERR_CORRUPT,
+         "2 inputs"},
     };
     ts_executable *x;
 
@@ -435,7 +437,7 @@ static void not_a_step(void **state)
 {
     static const char *const objects[] = {"no ELF at all", "\x7f"
                                                            "ELF\2\1\1"};
-    ts_executable *x = compile(1, TS_EXEC_NATIVE), *y;
+    ts_executable *x = compile(1, TS_EXECUTOR_NATIVE), *y;
     ts_executable fake = *x;
 
     (void)state;
@@ -455,7 +457,7 @@ static void not_a_step(void **state)
 static void numbers_json_does_not_have(void **state)
 {
     static const double starts[] = {INFINITY, -INFINITY, NAN, 0.1, -0.0, 5e-324};
-    ts_executable *x = compile(1, TS_EXEC_REFERENCE), *y = ts_executable_new();
+    ts_executable *x = compile(1, TS_EXECUTOR_REFERENCE), *y = ts_executable_new();
     char *json;
 
     (void)state;
@@ -478,7 +480,7 @@ static void numbers_json_does_not_have(void **state)
 
 static void names_must_be_utf8(void **state)
 {
-    ts_executable *x = compile(1, TS_EXEC_REFERENCE);
+    ts_executable *x = compile(1, TS_EXECUTOR_REFERENCE);
 
     (void)state;
     x->inputs[0].info.name = "\xff\xfe";

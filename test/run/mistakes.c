@@ -19,7 +19,8 @@ static ts_graph *net(bool output, bool loss)
     if (output)
         ts_output(y, "y");
     if (loss)
-        ts_loss(ts_cross_entropy(y, ts_input(g, "labels", TS_I32, ROWS), .reduction = TS_SUM));
+        ts_loss(ts_cross_entropy(y, ts_input(g, "labels", TS_I32, ROWS),
+                                 .reduction = TS_REDUCTION_SUM));
     return g;
 }
 
@@ -80,7 +81,7 @@ static void options_that_are_not_there(void **state)
 
 static void null_where_something_belongs(void **state)
 {
-    ts_executable *x = compile(TS_EXEC_AUTO);
+    ts_executable *x = compile(TS_EXECUTOR_AUTO);
     uint64_t seed = 1, step = 1;
     ts_graph *g;
     ts_engine *e;
@@ -113,15 +114,15 @@ static void null_where_something_belongs(void **state)
 
 static void wrong_calls_of_an_engine(void **state)
 {
-    ts_executable *x = compile(TS_EXEC_AUTO);
+    ts_executable *x = compile(TS_EXECUTOR_AUTO);
     float bias[CLASSES];
     ts_engine *e;
 
     (void)state;
     assert_fails(ts_engine_new(x, &(ts_run_options){.threads = -1}, &e), TS_ERR_ARG,
-                 "threads is -1; it must be from 0 to 1024");
+                 "threads is -1; it must not be negative");
     assert_fails(ts_engine_new(x, &(ts_run_options){.threads = 1025}, &e), TS_ERR_ARG,
-                 "threads is 1025; it must be from 0 to 1024");
+                 "threads is 1025; it can be at most 1024");
     assert_ok(ts_engine_new(x, &(ts_run_options){.threads = 2}, &e));
     assert_fails(ts_engine_run(e, NULL, NULL), TS_ERR_ARG, "input 0 (x) is NULL");
     assert_fails(ts_engine_run(e, (const void *[]){images, NULL}, NULL), TS_ERR_ARG,
@@ -204,7 +205,7 @@ static void labels_that_are_no_class(void **state)
 
 int main(void)
 {
-    static ts_executor native = TS_EXEC_NATIVE, reference = TS_EXEC_REFERENCE;
+    static ts_executor native = TS_EXECUTOR_NATIVE, reference = TS_EXECUTOR_REFERENCE;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_to_return),
         cmocka_unit_test(options_that_are_not_there),

@@ -157,7 +157,7 @@ static void check(const trial *t, verdict *v)
     trial r = *t;
     ts_executable *ref = NULL, *exe = NULL;
 
-    r.opt.executor = TS_EXEC_REFERENCE;
+    r.opt.executor = TS_EXECUTOR_REFERENCE;
     if (r.opt.optimizer)
         r.opt.optimizer = &r.optimizer;
     if (ts_compile(r.g, &r.opt, &ref) == TS_ERR_GRAD) { /* nothing to train: infer */
@@ -165,7 +165,7 @@ static void check(const trial *t, verdict *v)
         r.opt.gradient_accumulation = 0;
         ts_compile(r.g, &r.opt, &ref);
     }
-    r.opt.executor = TS_EXEC_NATIVE;
+    r.opt.executor = TS_EXECUTOR_NATIVE;
     if (!ref || ts_compile(r.g, &r.opt, &exe))
         blame(v, "compile: %s", ts_error_text());
     else
@@ -359,7 +359,7 @@ static void minimise(trial *t, const verdict *first)
     trial s = *t;
 
     s.opt.gradient_accumulation = s.opt.device_iterations = 0;
-    s.opt.output_mode = TS_OUT_DEFAULT;
+    s.opt.output_mode = TS_OUTPUT_DEFAULT;
     s.opt.optimizer = NULL;
     if (still(&s, first))
         *t = s;

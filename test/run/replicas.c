@@ -13,9 +13,9 @@ static const struct {
     int size, groups;
     int of[R];
 } kinds[] = {
-    {TS_GROUP_ALL, 0, 1, {0, 0, 0, 0}},         {TS_GROUP_CONSECUTIVE, 2, 2, {0, 0, 1, 1}},
-    {TS_GROUP_ORTHOGONAL, 2, 2, {0, 1, 0, 1}},  {TS_GROUP_NONE, 0, 4, {0, 1, 2, 3}},
-    {TS_GROUP_CONSECUTIVE, 4, 1, {0, 0, 0, 0}}, {TS_GROUP_ORTHOGONAL, 1, 4, {0, 1, 2, 3}},
+    {TS_GROUPING_ALL, 0, 1, {0, 0, 0, 0}},         {TS_GROUPING_CONSECUTIVE, 2, 2, {0, 0, 1, 1}},
+    {TS_GROUPING_ORTHOGONAL, 2, 2, {0, 1, 0, 1}},  {TS_GROUPING_NONE, 0, 4, {0, 1, 2, 3}},
+    {TS_GROUPING_CONSECUTIVE, 4, 1, {0, 0, 0, 0}}, {TS_GROUPING_ORTHOGONAL, 1, 4, {0, 1, 2, 3}},
 };
 static const char *const params[] = {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"};
 
@@ -149,19 +149,20 @@ static void groups_are_runs_of_their_own(void **state)
 static void the_rest_is_shared(void **state)
 {
     ts_replica_group some[] = {
-        {.state = "fc1.weight", .grouping = TS_GROUP_ORTHOGONAL, .size = 2, .read_all = true}};
+        {.state = "fc1.weight", .grouping = TS_GROUPING_ORTHOGONAL, .size = 2, .read_all = true}};
     ts_optimizer sgd = ts_sgd(0.05);
     float w[2][R][40 * IN], shared[2][OUT * 40];
 
     (void)state;
     sgd.hyper.momentum = 0.9;
     for (int k = 0; k < 2; k++) {
-        trainer t = train_with((ts_options){.replicas = R,
-                                            .replica_groups = some,
-                                            .nreplica_groups = 1,
-                                            .accumulate_sum = true,
-                                            .executor = k ? TS_EXEC_REFERENCE : TS_EXEC_NATIVE},
-                               &sgd);
+        trainer t =
+            train_with((ts_options){.replicas = R,
+                                    .replica_groups = some,
+                                    .nreplica_groups = 1,
+                                    .accumulate_sum = true,
+                                    .executor = k ? TS_EXECUTOR_REFERENCE : TS_EXECUTOR_NATIVE},
+                       &sgd);
         step(t, NULL, 0);
         for (int i = 0; i < t.x->nstates; i++) {
             const ts_slot *s = &t.x->states[i];
@@ -199,7 +200,7 @@ static void values_of_groups(void **state)
         ts_options opt = {.replicas = R,
                           .replica_groups = &q,
                           .nreplica_groups = 1,
-                          .executor = k % 3 ? TS_EXEC_REFERENCE : TS_EXEC_AUTO,
+                          .executor = k % 3 ? TS_EXECUTOR_REFERENCE : TS_EXECUTOR_AUTO,
                           .cache_dir = ""};
         ts_graph *g = ts_graph_new("add");
         ts_value *x = ts_input(g, "x", TS_F32, 1);
@@ -247,7 +248,7 @@ static void groups_are_kept(void **state)
     trainer t, other, loaded;
 
     (void)state;
-    group_all(TS_GROUP_ORTHOGONAL, 2, groups);
+    group_all(TS_GROUPING_ORTHOGONAL, 2, groups);
     t = train_with(opt, &adam);
     groups[3].read_all = true;
     other = train_with(opt, &adam);
@@ -279,7 +280,7 @@ static void groups_that_cannot_be(void **state)
     ts_optimizer adam = ts_adamw(0.01);
     ts_graph *g = net();
     ts_value *deep = ts_param(g, "deep", TS_F32, ((ts_init){0}), 1, 1, 1, 1, 1, 1, 1, 1);
-    ts_replica_group q[2] = {{.state = "fc1.bias", .grouping = TS_GROUP_CONSECUTIVE, .size = 3}};
+    ts_replica_group q[2] = {{.state = "fc1.bias", .grouping = TS_GROUPING_CONSECUTIVE, .size = 3}};
     ts_options opt = {.optimizer = &adam,
                       .replicas = R,
                       .replica_groups = q,
@@ -297,13 +298,13 @@ static void groups_that_cannot_be(void **state)
     q[0].state = "fc9";
     assert_fails(ts_compile(g, &opt, &x), TS_ERR_ARG,
                  "replica_groups names 'fc9', which the graph does not have");
-    q[0] = (ts_replica_group){.state = "deep", .grouping = TS_GROUP_NONE};
+    q[0] = (ts_replica_group){.state = "deep", .grouping = TS_GROUPING_NONE};
     assert_fails(ts_compile(g, &opt, &x), TS_ERR_ARG,
                  "'deep' has rank 8, so there is no dim left for its groups of replicas");
     q[0] = (ts_replica_group){.state = "fc1.bias", .grouping = 4};
     assert_fails(ts_compile(g, &opt, &x), TS_ERR_ARG,
                  "the replicas of 'fc1.bias' have the grouping 4, which does not exist");
-    q[0].grouping = TS_GROUP_NONE;
+    q[0].grouping = TS_GROUPING_NONE;
     q[1] = q[0];
     opt.nreplica_groups = 2;
     assert_fails(ts_compile(g, &opt, &x), TS_ERR_ARG, "replica_groups names 'fc1.bias' twice");
@@ -362,7 +363,7 @@ static float *train_pictures(ts_options opt, int64_t batch, size_t *count, ts_st
     opt.replicas = R;
     opt.device_iterations = D;
     opt.gradient_accumulation = A;
-    opt.output_mode = TS_OUT_ALL;
+    opt.output_mode = TS_OUTPUT_ALL;
     opt.cache_dir = "";
     assert_ok(ts_compile(g, &opt, &t.x));
     assert_ok(ts_engine_new(t.x, &(ts_run_options){.threads = 3, .seed = 3}, &t.e));
@@ -409,11 +410,11 @@ static void shards_give_the_same_bits(void **state)
         {2, {.optimizer = &rms, .offload = 7, .accumulate_sum = true}},
         {2,
          {.optimizer = &adam,
-          .schedule = TS_PHASED,
+          .schedule = TS_SCHEDULE_PHASED,
           .nstages = 2,
           .stages = phases,
           .offload = TS_OFFLOAD_ALL}},
-        {2, {.optimizer = &rms, .executor = TS_EXEC_REFERENCE}},
+        {2, {.optimizer = &rms, .executor = TS_EXECUTOR_REFERENCE}},
     };
 
     (void)state;
@@ -518,7 +519,7 @@ static void shards_are_kept(void **state)
     from = train_with(opt, &adam);
     step(from, NULL, 0);
     step(whole, NULL, 0);
-    opt.executor = TS_EXEC_REFERENCE;
+    opt.executor = TS_EXECUTOR_REFERENCE;
     to[0] = train_with(opt, &adam);
     snprintf(path, sizeof(path), "%s/reference.tse", folder);
     assert_ok(ts_executable_save(to[0].x, path));

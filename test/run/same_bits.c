@@ -37,7 +37,7 @@ static ts_executable *compile(const net *n)
     ts_optimizer momentum = ts_sgd(0.01), sgd = ts_sgd(0.03), adamw = ts_adamw(0.001);
     ts_options opt = {.device_iterations = n->D,
                       .gradient_accumulation = n->A,
-                      .output_mode = TS_OUT_ALL,
+                      .output_mode = TS_OUTPUT_ALL,
                       .cache_dir = ""};
     ts_executable *x;
     ts_graph *g;

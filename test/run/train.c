@@ -20,7 +20,7 @@ static ts_engine *engine(int64_t batch, ts_options opt, ts_executable **x)
     ts_output(same, "same");
     ts_loss(ts_mul(w, ts_mean(v, 0, NULL, false)));
     opt.optimizer = &sgd;
-    opt.executor = TS_EXEC_REFERENCE;
+    opt.executor = TS_EXECUTOR_REFERENCE;
     if (ts_compile(g, &opt, x) || ts_engine_new(*x, NULL, &e))
         fail_msg("%s", ts_error_text());
     ts_graph_free(g);
@@ -75,7 +75,7 @@ static seen train(int64_t batch, ts_options opt, ts_train_options how, double *l
 
 static void test_every_sample_once_an_epoch(void **state)
 {
-    seen s = train(1, (ts_options){0}, (ts_train_options){.epochs = 3, .run.seed = 7}, NULL);
+    seen s = train(1, (ts_options){0}, (ts_train_options){.epochs = 3, .seed = 7}, NULL);
     int moved = 0, changed = 0;
 
     (void)state;
@@ -97,9 +97,9 @@ static void test_every_sample_once_an_epoch(void **state)
 
 static void test_the_seed_decides(void **state)
 {
-    seen a = train(1, (ts_options){0}, (ts_train_options){.epochs = 2, .run.seed = 7}, NULL);
-    seen b = train(1, (ts_options){0}, (ts_train_options){.epochs = 2, .run.seed = 7}, NULL);
-    seen c = train(1, (ts_options){0}, (ts_train_options){.epochs = 2, .run.seed = 8}, NULL);
+    seen a = train(1, (ts_options){0}, (ts_train_options){.epochs = 2, .seed = 7}, NULL);
+    seen b = train(1, (ts_options){0}, (ts_train_options){.epochs = 2, .seed = 7}, NULL);
+    seen c = train(1, (ts_options){0}, (ts_train_options){.epochs = 2, .seed = 8}, NULL);
 
     (void)state;
     assert_memory_equal(a.loss, b.loss, sizeof(a.loss));
@@ -109,11 +109,11 @@ static void test_the_seed_decides(void **state)
 /* The same samples in the same order, whatever the batching. */
 static void test_batches_are_gathered_in_order(void **state)
 {
-    seen one = train(1, (ts_options){0}, (ts_train_options){.run.seed = 5}, NULL);
+    seen one = train(1, (ts_options){0}, (ts_train_options){.seed = 5}, NULL);
     ts_options opt = {
-        .device_iterations = 2, .gradient_accumulation = 2, .output_mode = TS_OUT_ALL};
+        .device_iterations = 2, .gradient_accumulation = 2, .output_mode = TS_OUTPUT_ALL};
     double last;
-    seen four = train(2, opt, (ts_train_options){.run.seed = 5}, &last);
+    seen four = train(2, opt, (ts_train_options){.seed = 5}, &last);
 
     (void)state;
     assert_int_equal(four.steps, N / 8); /* the tail is dropped */
@@ -132,11 +132,11 @@ static void test_the_loss_in_every_mode(void **state)
         ts_output_mode mode;
         int period;
         double first; /* the micro-batches of the first call are 0.5, 2.5, 4.5, 6.5 */
-    } cases[] = {{TS_OUT_FINAL, 0, 6.5},
-                 {TS_OUT_DEFAULT, 0, 6.5},
-                 {TS_OUT_ALL, 0, 3.5},
-                 {TS_OUT_SUM, 0, 3.5},
-                 {TS_OUT_EVERY_N, 2, 4.5}};
+    } cases[] = {{TS_OUTPUT_FINAL, 0, 6.5},
+                 {TS_OUTPUT_DEFAULT, 0, 6.5},
+                 {TS_OUTPUT_ALL, 0, 3.5},
+                 {TS_OUTPUT_SUM, 0, 3.5},
+                 {TS_OUTPUT_EVERY_N, 2, 4.5}};
 
     (void)state;
     for (int i = 0; i < TS_COUNT(cases); i++) {
@@ -189,7 +189,7 @@ static void test_networks_it_cannot_train(void **state)
     ts_engine *e;
     ts_graph *g = ts_graph_new("no loss");
     ts_value *v;
-    ts_options opt = {.executor = TS_EXEC_REFERENCE};
+    ts_options opt = {.executor = TS_EXECUTOR_REFERENCE};
 
     (void)state;
     ts_output(ts_relu(ts_input(g, "x", TS_F32, 4, 2)), "y");

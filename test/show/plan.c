@@ -75,13 +75,13 @@ static void the_schedule_is_drawn(void **state)
     ts_plan_info *p;
 
     (void)state;
-    opt.schedule = TS_SHARDED;
+    opt.schedule = TS_SCHEDULE_SHARDED;
     assert_ok(ts_plan_new(g, &opt, &p));
     assert_string_equal(p->schedule, "device 0    F0 .  B0 F1 .  B1 F2 .  B2 U\n"
                                      "device 1    .  X0 .  .  X1 .  .  X2 .  U\n");
     assert_true(p->sharded && p->bubble > 0.4);
     ts_plan_free(p);
-    opt.schedule = TS_PIPELINED;
+    opt.schedule = TS_SCHEDULE_PIPELINED;
     assert_ok(ts_plan_new(g, &opt, &p));
     for (int m = 0; m < 3; m++)
         for (const char *k = "FBX"; *k; k++) {
@@ -111,7 +111,7 @@ static void phases_and_moves(void **state)
                       .gradient_accumulation = 2,
                       .stages = phases,
                       .nstages = 4,
-                      .schedule = TS_PHASED,
+                      .schedule = TS_SCHEDULE_PHASED,
                       .offload = TS_OFFLOAD_ALL,
                       .cache_dir = ""};
     int64_t weights = 0, moments = 0, stored = 0;

@@ -117,14 +117,14 @@ static UNUSED bytes read_bytes(const char *path)
     return b;
 }
 
-/* What ts_save writes. */
+/* What ts_object_save writes. */
 static UNUSED bytes saved(const ts_object *o, ts_file_format format)
 {
     char *folder = test_folder(), *path;
     bytes b;
 
     assert_true(asprintf(&path, "%s/file", folder) > 0);
-    assert_ok(ts_save(o, path, format));
+    assert_ok(ts_object_save(o, path, format));
     assert_int_equal(test_folder_count(folder), 1);
     b = read_bytes(path);
     test_folder_remove(folder);

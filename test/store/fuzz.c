@@ -8,7 +8,7 @@ static void load_and_free(const uint8_t *data, size_t len)
 {
     ts_object *o;
 
-    if (ts_load_memory(data, len, &o))
+    if (ts_object_load_memory(data, len, &o))
         assert_null(o);
     ts_object_free(o);
 }

@@ -12,7 +12,7 @@ static ts_status load_version(int version, const char *header, size_t data, ts_o
     add(&b, header, strlen(header));
     for (size_t i = 0; i < data; i++)
         add_number(&b, i, 1);
-    s = ts_load_memory(b.data, b.len, o);
+    s = ts_object_load_memory(b.data, b.len, o);
     free(b.data);
     return s;
 }
@@ -124,7 +124,7 @@ static void other_versions(void **state)
     (void)state;
     assert_fails(load_version(4, "{}", 0, &o), TS_ERR_UNSUPPORTED,
                  "version 4 of the .npy format; 1 to 3 are read");
-    assert_fails(ts_load_memory("\x93NUMPY\2\0\xff\xff\xff\xff", 12, &o), TS_ERR_CORRUPT,
+    assert_fails(ts_object_load_memory("\x93NUMPY\2\0\xff\xff\xff\xff", 12, &o), TS_ERR_CORRUPT,
                  "a .npy header of 4294967295 bytes");
 }
 
@@ -135,19 +135,20 @@ static void what_cannot_be_written(void **state)
 
     (void)state;
     assert_true(asprintf(&path, "%s/x", folder) > 0);
-    assert_fails(ts_save(d, path, TS_FILE_NPY), TS_ERR_TYPE,
+    assert_fails(ts_object_save(d, path, TS_FILE_NPY), TS_ERR_TYPE,
                  "a .npy file holds one tensor, not a dict");
-    assert_fails(ts_save(b, path, TS_FILE_NPY), TS_ERR_UNSUPPORTED, "NumPy has no type for bf16");
-    assert_fails(ts_save(b, path, TS_FILE_NPZ), TS_ERR_TYPE,
+    assert_fails(ts_object_save(b, path, TS_FILE_NPY), TS_ERR_UNSUPPORTED,
+                 "NumPy has no type for bf16");
+    assert_fails(ts_object_save(b, path, TS_FILE_NPZ), TS_ERR_TYPE,
                  "a .npz file holds a dict of tensors, not a tensor");
     assert_ok(ts_object_set(d, "epoch", ts_object_new_int(1)));
-    assert_fails(ts_save(d, path, TS_FILE_NPZ), TS_ERR_TYPE,
+    assert_fails(ts_object_save(d, path, TS_FILE_NPZ), TS_ERR_TYPE,
                  "a .npz file holds tensors by name only; 'epoch' is none");
     assert_int_equal(test_folder_count(folder), 0);
     ts_object_free(d);
     d = ts_object_new_dict();
     assert_ok(ts_object_set_int(d, 5, ts_object_share(b)));
-    assert_fails(ts_save(d, path, TS_FILE_NPZ), TS_ERR_TYPE,
+    assert_fails(ts_object_save(d, path, TS_FILE_NPZ), TS_ERR_TYPE,
                  "a .npz file holds tensors by name only; 5 is none");
     ts_object_free(d);
     ts_object_free(b);

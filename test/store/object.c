@@ -199,7 +199,7 @@ static void deep_trees_go(void **state)
         assert_ok(ts_object_append(outer, o));
         o = outer;
     }
-    assert_int_equal(ts_save(o, "/nowhere/x.pth", TS_FILE_AUTO), TS_ERR_FILE);
+    assert_int_equal(ts_object_save(o, "/nowhere/x.pth", TS_FILE_AUTO), TS_ERR_FILE);
     ts_object_free(o);
 }
 

@@ -10,7 +10,7 @@ static ts_status load(const char *header, size_t data, ts_object **o)
     add(&b, header, strlen(header));
     for (size_t i = 0; i < data; i++)
         add_number(&b, i, 1);
-    s = ts_load_memory(b.data, b.len, o);
+    s = ts_object_load_memory(b.data, b.len, o);
     free(b.data);
     return s;
 }
@@ -119,7 +119,7 @@ static void written_aligned(void **state)
     (void)state;
     assert_int_equal(ts_little(b.data, 8) % 8, 0);
     assert_int_equal(b.data[8], '{');
-    assert_ok(ts_load_memory(b.data, b.len, &back));
+    assert_ok(ts_object_load_memory(b.data, b.len, &back));
     for (int64_t i = 0; i < ts_object_size(o); i++) {
         const char *key = ts_object_text(ts_object_key(o, i));
         assert_same(ts_object_at(o, i), ts_object_get(back, key));
@@ -137,14 +137,14 @@ static void what_cannot_be_written(void **state)
 
     (void)state;
     assert_true(asprintf(&path, "%s/x.safetensors", folder) > 0);
-    assert_fails(ts_save(l, path, TS_FILE_AUTO), TS_ERR_TYPE,
+    assert_fails(ts_object_save(l, path, TS_FILE_AUTO), TS_ERR_TYPE,
                  "a safetensors file holds a dict of tensors, not a list");
     assert_ok(ts_object_set_int(m, 0, ts_object_new_text("x")));
     assert_ok(ts_object_set(d, "__metadata__", m));
-    assert_fails(ts_save(d, path, TS_FILE_AUTO), TS_ERR_TYPE,
+    assert_fails(ts_object_save(d, path, TS_FILE_AUTO), TS_ERR_TYPE,
                  "the metadata of a safetensors file is text by name only");
     assert_ok(ts_object_set(d, "list", l));
-    assert_fails(ts_save(d, path, TS_FILE_AUTO), TS_ERR_TYPE,
+    assert_fails(ts_object_save(d, path, TS_FILE_AUTO), TS_ERR_TYPE,
                  "a safetensors file holds tensors by name only; 'list' is none");
     assert_int_equal(test_folder_count(folder), 0);
     ts_object_free(d);

@@ -39,14 +39,14 @@ static void check_round_trip(const char *path, ts_object *o, ts_file_format form
     ts_object *back;
     bytes first, second;
 
-    assert_ok(ts_save(o, path, format));
+    assert_ok(ts_object_save(o, path, format));
     first = read_bytes(path);
-    assert_ok(ts_load(path, &back));
+    assert_ok(ts_object_load(path, &back));
     if (format == TS_FILE_SAFETENSORS) /* which has an order of its own */
         assert_int_equal(ts_object_size(o), ts_object_size(back));
     else
         assert_same(o, back);
-    assert_ok(ts_save(back, path, format));
+    assert_ok(ts_object_save(back, path, format));
     second = read_bytes(path);
     assert_int_equal(first.len, second.len);
     assert_memory_equal(first.data, second.data, first.len);
@@ -84,7 +84,7 @@ static void metadata_beside_the_tree(void **state)
     assert_ok(ts_object_set(m, "tessera.model", ts_object_new_text("input 4\nf: linear 2\n")));
     assert_ok(ts_object_set(m, "a/b n\xc3\xa4t", ts_object_new_text("")));
     assert_ok(ts_object_set(o, TS_METADATA, m));
-    assert_ok(ts_save(o, p->path, TS_FILE_PTH));
+    assert_ok(ts_object_save(o, p->path, TS_FILE_PTH));
     b = read_bytes(p->path);
     assert_null(memmem(b.data, b.len, TS_METADATA, strlen(TS_METADATA)));
     assert_non_null(memmem(b.data, b.len, "archive/extra/tessera.model", 27));
@@ -120,11 +120,11 @@ static void legacy_reads(void **state)
     bytes b = legacy(o);
     const place *p = *state;
 
-    assert_ok(ts_load_memory(b.data, b.len, &back));
+    assert_ok(ts_object_load_memory(b.data, b.len, &back));
     assert_same(o, back);
     ts_object_free(back);
     assert_ok(ts_file_write(p->path, b.data, b.len));
-    assert_ok(ts_load(p->path, &back));
+    assert_ok(ts_object_load(p->path, &back));
     assert_same(o, back);
     ts_object_free(back);
     ts_object_free(o);
@@ -161,7 +161,7 @@ static void legacy_refused(void **state)
     (void)state;
     for (int i = 0; i < TS_COUNT(cases); i++) {
         ts_object *o;
-        assert_true(ts_load_memory(cases[i].data, cases[i].len, &o) != TS_OK);
+        assert_true(ts_object_load_memory(cases[i].data, cases[i].len, &o) != TS_OK);
         assert_string_equal(ts_last_error()->message, cases[i].words);
         assert_null(o);
     }
@@ -176,10 +176,10 @@ static void tied_once(void **state)
 
     assert_ok(ts_object_set(d, "a", ts_object_share(w)));
     assert_ok(ts_object_set(d, "b", w));
-    assert_ok(ts_save(d, p->path, TS_FILE_AUTO));
+    assert_ok(ts_object_save(d, p->path, TS_FILE_AUTO));
     b = read_bytes(p->path);
     assert_true(b.len < 2 * 4000);
-    assert_ok(ts_load(p->path, &o));
+    assert_ok(ts_object_load(p->path, &o));
     assert_same(d, o);
     assert_ptr_equal(ts_object_array(ts_object_at(o, 0))->data,
                      ts_object_array(ts_object_at(o, 1))->data);
@@ -216,7 +216,7 @@ static void check_truncated(bytes b)
         uint8_t *exact = malloc(n ? n : 1);
         ts_object *o;
         memcpy(exact, b.data, n);
-        assert_true(ts_load_memory(exact, n, &o) != TS_OK);
+        assert_true(ts_object_load_memory(exact, n, &o) != TS_OK);
         assert_null(o);
         free(exact);
     }
@@ -243,24 +243,24 @@ static void not_a_checkpoint(void **state)
     const place *p = *state;
     ts_object *o = (ts_object *)&o;
 
-    assert_fails(ts_load_memory("", 0, &o), TS_ERR_PARSE, "the file is empty");
-    assert_fails(ts_load_memory(NULL, 0, &o), TS_ERR_PARSE, "the file is empty");
-    assert_fails(ts_load_memory("hello, world", 12, &o), TS_ERR_PARSE,
+    assert_fails(ts_object_load_memory("", 0, &o), TS_ERR_PARSE, "the file is empty");
+    assert_fails(ts_object_load_memory(NULL, 0, &o), TS_ERR_PARSE, "the file is empty");
+    assert_fails(ts_object_load_memory("hello, world", 12, &o), TS_ERR_PARSE,
                  "12 bytes that are no checkpoint and no array");
     assert_string_equal(ts_last_error()->hint,
                         "PyTorch's .pth, safetensors, and NumPy's .npy and .npz are read");
-    assert_fails(ts_load_memory("\x80\x02N.", 4, &o), TS_ERR_PARSE,
+    assert_fails(ts_object_load_memory("\x80\x02N.", 4, &o), TS_ERR_PARSE,
                  "4 bytes that are no checkpoint and no array");
-    assert_int_equal(ts_load_memory(NULL, 5, &o), TS_ERR_ARG);
-    assert_int_equal(ts_load(NULL, &o), TS_ERR_ARG);
-    assert_int_equal(ts_load(p->path, NULL), TS_ERR_ARG);
-    assert_int_equal(ts_load(p->path, &o), TS_ERR_FILE);
+    assert_int_equal(ts_object_load_memory(NULL, 5, &o), TS_ERR_ARG);
+    assert_int_equal(ts_object_load(NULL, &o), TS_ERR_ARG);
+    assert_int_equal(ts_object_load(p->path, NULL), TS_ERR_ARG);
+    assert_int_equal(ts_object_load(p->path, &o), TS_ERR_FILE);
     assert_non_null(strstr(ts_last_error()->message, "No such file"));
     assert_null(o);
-    assert_int_equal(ts_load(p->folder, &o), TS_ERR_FILE);
+    assert_int_equal(ts_object_load(p->folder, &o), TS_ERR_FILE);
     assert_non_null(strstr(ts_last_error()->message, "is not a regular file"));
     assert_int_equal(mkfifo(p->path, 0600), 0);
-    assert_int_equal(ts_load(p->path, &o), TS_ERR_FILE); /* and does not wait for a writer */
+    assert_int_equal(ts_object_load(p->path, &o), TS_ERR_FILE); /* and does not wait for a writer */
 }
 
 static void errors_name_the_file(void **state)
@@ -270,7 +270,7 @@ static void errors_name_the_file(void **state)
     char words[5000];
 
     assert_ok(ts_file_write(p->path, "hello", 5));
-    assert_int_equal(ts_load(p->path, &o), TS_ERR_PARSE);
+    assert_int_equal(ts_object_load(p->path, &o), TS_ERR_PARSE);
     snprintf(words, sizeof(words), "reading %s", p->path);
     assert_string_equal(ts_last_error()->doing, words);
 }
@@ -284,7 +284,7 @@ static void check_failing_loads(const char *path)
     for (n = 0;; n++) {
         ts_object *o;
         ts_fault_arm(NULL, n);
-        ts_status s = ts_load(path, &o);
+        ts_status s = ts_object_load(path, &o);
         ts_fault_arm(NULL, -1);
         if (!s) {
             ts_object_free(o);
@@ -302,15 +302,15 @@ static void failing_loads(void **state)
     ts_object *o = checkpoint(), *t = tensors(true), *a = TENSOR(TS_F32, 3);
     bytes b = legacy(o);
 
-    assert_ok(ts_save(o, p->path, TS_FILE_PTH));
+    assert_ok(ts_object_save(o, p->path, TS_FILE_PTH));
     check_failing_loads(p->path);
     assert_ok(ts_file_write(p->path, b.data, b.len));
     check_failing_loads(p->path);
-    assert_ok(ts_save(t, p->path, TS_FILE_SAFETENSORS));
+    assert_ok(ts_object_save(t, p->path, TS_FILE_SAFETENSORS));
     check_failing_loads(p->path);
-    assert_ok(ts_save(t, p->path, TS_FILE_NPZ));
+    assert_ok(ts_object_save(t, p->path, TS_FILE_NPZ));
     check_failing_loads(p->path);
-    assert_ok(ts_save(a, p->path, TS_FILE_NPY));
+    assert_ok(ts_object_save(a, p->path, TS_FILE_NPY));
     check_failing_loads(p->path);
     ts_object_free(o);
     ts_object_free(t);
@@ -324,7 +324,7 @@ static void check_old(const place *p)
     ts_object *o;
 
     assert_int_equal(test_folder_count(p->folder), 1);
-    assert_ok(ts_load(p->path, &o));
+    assert_ok(ts_object_load(p->path, &o));
     assert_int_equal(ts_object_int(o, 0), 42);
     ts_object_free(o);
 }
@@ -333,7 +333,7 @@ static void save_old(const place *p)
 {
     ts_object *o = ts_object_new_int(42);
 
-    assert_ok(ts_save(o, p->path, TS_FILE_PTH));
+    assert_ok(ts_object_save(o, p->path, TS_FILE_PTH));
     ts_object_free(o);
 }
 
@@ -344,7 +344,7 @@ static void check_failing_saves(const place *p, const ts_object *o, ts_file_form
     save_old(p);
     for (n = 0;; n++) {
         ts_fault_arm(NULL, n);
-        ts_status s = ts_save(o, p->path, format);
+        ts_status s = ts_object_save(o, p->path, format);
         ts_fault_arm(NULL, -1);
         if (!s)
             break;
@@ -382,7 +382,7 @@ static void no_room(void **state)
     small.rlim_cur = 100000;
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    ts_status s = ts_save(o, p->path, TS_FILE_PTH);
+    ts_status s = ts_object_save(o, p->path, TS_FILE_PTH);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, SIG_DFL);
     assert_int_equal(s, TS_ERR_FILE);
@@ -399,12 +399,12 @@ static void unwritable_folder(void **state)
     const place *p = *state;
     ts_object *o = ts_object_new_int(1);
 
-    assert_int_equal(ts_save(o, "/proc/file.pth", TS_FILE_AUTO), TS_ERR_FILE);
+    assert_int_equal(ts_object_save(o, "/proc/file.pth", TS_FILE_AUTO), TS_ERR_FILE);
     assert_non_null(strstr(ts_last_error()->message, "cannot create a file beside /proc/file.pth"));
     save_old(p);
     assert_int_equal(chmod(p->folder, 0500), 0);
     if (geteuid()) { /* root may write anywhere */
-        assert_int_equal(ts_save(o, p->path, TS_FILE_PTH), TS_ERR_FILE);
+        assert_int_equal(ts_object_save(o, p->path, TS_FILE_PTH), TS_ERR_FILE);
         assert_non_null(strstr(ts_last_error()->message, "Permission denied"));
         check_old(p);
     }
@@ -420,16 +420,16 @@ static void endings(void **state)
 
     for (int i = 0; i < TS_COUNT(names); i++) {
         snprintf(path, sizeof(path), "%s/%s", p->folder, names[i]);
-        assert_ok(ts_save(o, path, TS_FILE_AUTO));
-        assert_ok(ts_load(path, &back));
+        assert_ok(ts_object_save(o, path, TS_FILE_AUTO));
+        assert_ok(ts_object_load(path, &back));
         assert_int_equal(ts_object_size(back), ts_object_size(o));
         ts_object_free(back);
     }
-    assert_fails(ts_save(o, "weights", TS_FILE_AUTO), TS_ERR_ARG,
+    assert_fails(ts_object_save(o, "weights", TS_FILE_AUTO), TS_ERR_ARG,
                  "the ending of weights says no format");
-    assert_fails(ts_save(o, p->path, (ts_file_format)9), TS_ERR_ARG, "9 is no file format");
-    assert_int_equal(ts_save(NULL, p->path, TS_FILE_PTH), TS_ERR_ARG);
-    assert_int_equal(ts_save(o, NULL, TS_FILE_PTH), TS_ERR_ARG);
+    assert_fails(ts_object_save(o, p->path, (ts_file_format)9), TS_ERR_ARG, "9 is no file format");
+    assert_int_equal(ts_object_save(NULL, p->path, TS_FILE_PTH), TS_ERR_ARG);
+    assert_int_equal(ts_object_save(o, NULL, TS_FILE_PTH), TS_ERR_ARG);
     assert_int_equal(test_folder_count(p->folder), TS_COUNT(names));
     ts_object_free(o);
 }
@@ -444,7 +444,7 @@ static void too_deep_to_save(void **state)
         assert_ok(ts_object_append(outer, o));
         o = outer;
     }
-    assert_fails(ts_save(o, p->path, TS_FILE_PTH), TS_ERR_UNSUPPORTED,
+    assert_fails(ts_object_save(o, p->path, TS_FILE_PTH), TS_ERR_UNSUPPORTED,
                  "lists, tuples and dicts nested deeper than 200");
     assert_int_equal(test_folder_count(p->folder), 0);
     ts_object_free(o);

@@ -89,7 +89,7 @@ static member deflated(const char *name, bytes data)
 
 static ts_status load(bytes b, ts_object **o)
 {
-    ts_status s = ts_load_memory(b.data, b.len, o);
+    ts_status s = ts_object_load_memory(b.data, b.len, o);
 
     free(b.data);
     return s;

@@ -8,14 +8,16 @@
  *
  * An error is printed on stderr, as it is; the status is then 1.
  */
-#include "tessera.h"
+#include "tessera/data.h"
+#include "tessera/show.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static struct {
-    ts_data_options data;
+    ts_dataset_options data;
+    ts_image_options image;
     ts_loader_options load;
     int64_t steps;
     const char *out;
@@ -44,7 +46,7 @@ static bool show(void *arg, const char *file, int64_t done, int64_t total)
 static void set(const char *key, const char *value)
 {
     static int64_t stop = -1;
-    ts_data_options *d = &args.data;
+    ts_dataset_options *d = &args.data;
     ts_loader_options *l = &args.load;
     long n = strtol(value, NULL, 10);
 
@@ -65,15 +67,15 @@ static void set(const char *key, const char *value)
     else if (!strcmp(key, "stop"))
         stop = n;
     else if (!strcmp(key, "height"))
-        d->image.height = (int)n;
+        args.image.height = (int)n;
     else if (!strcmp(key, "width"))
-        d->image.width = (int)n;
+        args.image.width = (int)n;
     else if (!strcmp(key, "channels"))
-        d->image.channels = (int)n;
+        args.image.channels = (int)n;
     else if (!strcmp(key, "filter"))
-        d->image.filter = !strcmp(value, "bicubic") ? TS_BICUBIC : TS_BILINEAR;
+        args.image.filter = !strcmp(value, "bicubic") ? TS_FILTER_BICUBIC : TS_FILTER_BILINEAR;
     else if (!strcmp(key, "invert"))
-        d->image.invert_light = n != 0;
+        args.image.invert_light = n != 0;
     else if (!strcmp(key, "batch"))
         l->batch = n;
     else if (!strcmp(key, "seed"))
@@ -122,7 +124,8 @@ static ts_status open_set(const char *name)
     ts_status s;
 
     args.data.name = name;
-    s = ts_data_open(&args.data, &d);
+    args.data.image = &args.image;
+    s = ts_dataset_load(&args.data, &d);
     if (s)
         return s;
     all = ts_dataset_samples(d);
@@ -138,7 +141,7 @@ static ts_status open_set(const char *name)
 static ts_status image(const char *path)
 {
     ts_array a;
-    ts_status s = ts_image_load(path, &args.data.image, &a);
+    ts_status s = ts_image_load(path, &args.image, &a);
 
     if (s)
         return s;
@@ -177,7 +180,8 @@ static ts_status batches(const char *name)
     ts_status s;
 
     args.data.name = name;
-    s = ts_data_open(&args.data, &d);
+    args.data.image = &args.image;
+    s = ts_dataset_load(&args.data, &d);
     if (s)
         return s;
     args.load.normalize.mean = mean;

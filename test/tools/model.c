@@ -5,7 +5,7 @@
  *   model NAME BATCH SIZE... < IN > OUT        with MODEL_RUN set: IN has the states in that order
  *                                              and the batch, OUT takes the scores; all f32
  */
-#include "tessera.h"
+#include "tessera/model.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -75,7 +75,8 @@ int main(int argc, char **argv)
     must(ts_model_graph(
         m, &(ts_model_options){.batch = atoi(argv[2]), .rank = argc - 3, .dims = dims}, &g));
     must(ts_compile(
-        g, &(ts_options){.executor = getenv("MODEL_RUN") ? TS_EXEC_NATIVE : TS_EXEC_REFERENCE},
+        g,
+        &(ts_options){.executor = getenv("MODEL_RUN") ? TS_EXECUTOR_NATIVE : TS_EXECUTOR_REFERENCE},
         &x));
     getenv("MODEL_RUN") ? run(x) : list(x);
     ts_executable_free(x);

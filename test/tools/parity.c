@@ -77,7 +77,7 @@ static ts_executable *compile(const char *net, int64_t batch, int D, int A, bool
     ts_options opt = {.optimizer = &o,
                       .device_iterations = D,
                       .gradient_accumulation = A,
-                      .output_mode = TS_OUT_ALL,
+                      .output_mode = TS_OUTPUT_ALL,
                       .cache_dir = ""};
     ts_graph *g;
     ts_executable *x;

@@ -3,7 +3,7 @@
  *
  *   store_convert IN OUT
  */
-#include "tessera.h"
+#include "tessera/store.h"
 #include <stdio.h>
 
 int main(int argc, char **argv)
@@ -15,9 +15,9 @@ int main(int argc, char **argv)
         fputs("usage: store_convert IN OUT\n", stderr);
         return 2;
     }
-    s = ts_load(argv[1], &o);
+    s = ts_object_load(argv[1], &o);
     if (!s)
-        s = ts_save(o, argv[2], TS_FILE_AUTO);
+        s = ts_object_save(o, argv[2], TS_FILE_AUTO);
     if (s)
         fputs(ts_error_text(), stderr);
     ts_object_free(o);

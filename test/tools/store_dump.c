@@ -3,7 +3,7 @@
  *   store_dump FILE    {'epoch': 3, 'w': Tensor('f32', [2], '0000803f00000040'),
  *                       'lr': Float('0x1p-3')}
  */
-#include "tessera.h"
+#include "tessera/store.h"
 #include <stdio.h>
 
 static void dump_text(const char *s)
@@ -87,7 +87,7 @@ int main(int argc, char **argv)
         fputs("usage: store_dump FILE\n", stderr);
         return 2;
     }
-    if (ts_load(argv[1], &o)) {
+    if (ts_object_load(argv[1], &o)) {
         fputs(ts_error_text(), stderr);
         return 1;
     }
