@@ -52,8 +52,8 @@ static void both_executors(void **state)
 
     (void)state;
     for (int train = 0; train < 2; train++) {
-        run(TS_EXEC_NATIVE, train, native[train]);
-        run(TS_EXEC_REFERENCE, train, reference[train]);
+        run(TS_EXECUTOR_NATIVE, train, native[train]);
+        run(TS_EXECUTOR_REFERENCE, train, reference[train]);
         for (int i = 0; i < 8; i++)
             assert_float_equal(native[train][i], reference[train][i], 1e-6);
     }
