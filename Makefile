@@ -57,7 +57,7 @@ format-check:
 	@tools/format --check
 
 clean:
-	@rm -rf build build-asan build-tsan build-clang build-wheel
+	@rm -rf build build-asan build-tsan build-clang build-wheel build-ci
 
 help:
 	@echo 'make                build the command, the library and the examples in build/'
