@@ -3,6 +3,8 @@
 In a tree of its own whose only phase is a made-up `tools/format`.
 """
 
+import importlib.machinery
+import importlib.util
 import os
 import pty
 import re
@@ -113,3 +115,28 @@ def test_stopped(tree, sig, times):
     assert run.returncode == 130 and time.monotonic() - began < 15
     assert out[-2:] == ["interrupted in format", "0 passed, 0 failed"]
     assert not alive(tree)
+
+
+def test_counts_of_the_tools():
+    """Lines as ninja, meson and pytest print them."""
+    loader = importlib.machinery.SourceFileLoader("run_tests", str(ROOT / "tools/run-tests"))
+    tests = importlib.util.module_from_spec(importlib.util.spec_from_loader("run_tests", loader))
+    sys.dont_write_bytecode = True
+    loader.exec_module(tests)
+
+    def counted(read, *lines):
+        tests.progress.part("tests")
+        for line in lines:
+            read(line + "\n")
+        return tests.progress.count
+
+    assert counted(tests.ninja_line, "[3/40] Compiling C object a.o") == (3, 40, 0)
+    assert counted(tests.meson_line, " 1/79 c / base/arena          OK              0.05s   5 subtests passed",
+                   "12/79 tessera:c+threads / run/engine    FAIL           10.05s   exit status 2",
+                   "13/79 c / base/file           TIMEOUT        600.05s   killed by signal 9 SIGKILL",
+                   "Ok:                 77  ") == (13, 79, 2)
+    assert counted(tests.pytest_line, "\rgw0 [7] / gw1 [7]", "test/python/test_man.py::test_version ",
+                   "[gw0] [ 14%] PASSED test/python/test_man.py::test_version ",
+                   "[gw1] [ 28%] FAILED test/python/test_a.py::test_b[x y] ",
+                   "[gw1] [ 42%] SKIPPED test/python/test_a.py::test_c ") == (3, 7, 1)
+    assert counted(tests.pytest_line, "2 workers [19 items]", "[gw1] [100%] ERROR test/a.py::b ") == (1, 19, 1)
