@@ -2,11 +2,12 @@
 PYTHON  = /usr/bin/python3
 PREFIX ?= /usr/local
 SOAK_MINUTES ?= 60
+BUILD ?= build
 
 # Command lines set these too; tools/configure reads them.
 export PREFIX
 
-.PHONY: all python demo test check bench soak install golden format format-check clean help
+.PHONY: all python demo test check bench soak replay install golden format format-check clean help
 
 all:
 	@tools/configure build
@@ -46,6 +47,15 @@ install:
 	@meson install -C build --quiet --no-rebuild $(if $(DESTDIR),--destdir '$(abspath $(DESTDIR))')
 	@if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
+# One random graph of test/run/random_graphs.c, in every way to compile it.
+replay:
+	@[ -n '$(SEED)' ] || { echo 'make replay SEED=17 [BUILD=build-asan] [BACKEND=portable]' >&2; exit 2; }
+	@tools/install-packages build test
+	@tools/configure $(BUILD)
+	@ninja -C $(BUILD) --quiet test/run_random_graphs
+	@FUZZ_SEED='$(SEED)' FUZZ_REPLAY='$(BACKEND)' TS_BUILD_ROOT='$(abspath $(BUILD))' \
+		TESSERA_CACHE_DIR= $(BUILD)/test/run_random_graphs
+
 golden:
 	@TS_GOLDEN_UPDATE=1 $(PYTHON) tools/run-tests build python
 	@git --no-pager diff --stat
@@ -57,7 +67,7 @@ format-check:
 	@tools/format --check
 
 clean:
-	@rm -rf build build-asan build-tsan build-clang build-wheel
+	@rm -rf build build-asan build-tsan build-clang build-wheel build-ci
 
 help:
 	@echo 'make                build the command, the library and the examples in build/'
@@ -67,6 +77,7 @@ help:
 	@echo 'make test           everything: format, both compilers, sanitizers, Python'
 	@echo 'make bench          measure against PyTorch'
 	@echo 'make soak           repeat the tests with other inputs, sanitizers included, for SOAK_MINUTES (60)'
+	@echo 'make replay SEED=n  one random graph, in every way to compile it: which differ, and how; takes BUILD and BACKEND'
 	@echo 'make install        command, library, header, manual pages, completions, Python package; takes PREFIX and DESTDIR'
 	@echo 'make golden         rewrite the golden files from what the code does now; review the diff'
 	@echo 'make format         lay out all C files; format-check only looks'

@@ -56,7 +56,7 @@ template <class T> const T *ts_address_of_(const T &options)
 extern "C" {
 #endif
 
-#define TS_VERSION  "0.1.0"
+#define TS_VERSION  "0.5.0"
 #define TS_API      __attribute__((visibility("default")))
 #define TS_MAX_RANK 8
 

@@ -3,9 +3,12 @@
  * A seed decides everything: the graph, the options (passes left out, instruction set, compiler,
  * optimizer, iterations), the data. Each graph runs in a process of its own, two at a time, so
  * generated code that crashes or hangs is a failure like any other. A failing graph is made smaller
- * while it still fails and written to fuzz-<seed>.ir in the build folder.
+ * while it still fails and written to fuzz-<seed>.ir in the build folder. `make replay SEED=17` shows
+ * one graph and what each way to compile it makes of it.
  *
  *   FUZZ_SEED=17          only this one
+ *   FUZZ_REPLAY=          that one in all ways, for `make replay`; =isa only those with "isa" in
+ *                         their name
  *   FUZZ_COUNT=5000       how many; 300, fewer with sanitizers
  *   FUZZ_SECONDS=3600     as many as fit
  *   TS_ROUND=3            the third repetition of a soak: other seeds
@@ -16,6 +19,7 @@
  */
 #include "compare.h"
 #include "random_graph.h"
+#include "render/render.h"
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -73,16 +77,24 @@ typedef struct verdict {
     char why[2048];
 } verdict;
 
+static bool every; /* tell every difference, not only the first: make replay */
+
 static void TS_PRINTF(2, 3) blame(verdict *v, const char *fmt, ...)
 {
     va_list ap;
+    char why[sizeof(v->why)];
 
+    va_start(ap, fmt);
+    vsnprintf(why, sizeof(why), fmt, ap);
+    va_end(ap);
+    if (every) {
+        printf("\n    %s", why);
+        fflush(stdout); /* the process that asks ends without */
+    }
     if (v->failed)
         return;
     v->failed = true;
-    va_start(ap, fmt);
-    vsnprintf(v->why, sizeof(v->why), fmt, ap);
-    va_end(ap);
+    memcpy(v->why, why, sizeof(why));
 }
 
 /* Does the reference itself move this much when its inputs are shaken by a rounding or two? */
@@ -108,7 +120,7 @@ static void compare(const trial *t, const ts_executable *ref, const results *wan
     const ts_graph *g = t->g;
     ts_dtype all = coarsest(g, NULL, NULL);
 
-    for (int i = 0; i < want->n && !v->failed; i++) {
+    for (int i = 0; i < want->n && (every || !v->failed); i++) {
         int o = i % TS_MAX(1, want->outputs);
         bool output = i < CALLS * want->outputs && o < g->noutputs,
              *seen = calloc((size_t)g->nvalues + 1, 1);
@@ -125,8 +137,9 @@ static void compare(const trial *t, const ts_executable *ref, const results *wan
                         want->info[i].name, d);
             continue;
         }
-        blame(v, "%s %s, element %ld: %.9g, reference %.9g (relative error %.3g)",
-              i < CALLS * want->outputs ? "output" : "state", want->info[i].name, (long)at,
+        blame(v, "%s %s of call %d, element %ld: %.9g, reference %.9g (relative error %.3g)",
+              i < CALLS * want->outputs ? "output" : "state", want->info[i].name,
+              i < CALLS * want->outputs ? i / want->outputs + 1 : CALLS, (long)at,
               ts_dtype_get(got->info[i].dtype, got->data[i], at),
               ts_dtype_get(want->info[i].dtype, want->data[i], at), d);
     }
@@ -143,7 +156,7 @@ static void check_native(const trial *t, const ts_executable *ref, const ts_exec
         blame(v, "run: %s", ts_error_text());
     if (!v->failed)
         compare(t, ref, &want, &one, v);
-    for (int i = 0; i < one.n && !v->failed; i++)
+    for (int i = 0; i < one.n && i < three.n && (every || !v->failed); i++)
         if (memcmp(one.data[i], three.data[i],
                    (size_t)one.count[i] * ts_dtype_size(one.info[i].dtype)))
             blame(v, "%s has other bits with 3 threads than with 1", one.info[i].name);
@@ -384,19 +397,39 @@ static void minimise(trial *t, const verdict *first)
     }
 }
 
+/* The command that shows this graph again, in the build folder that we are from. */
+static const char *replay_command(uint64_t seed)
+{
+    static char text[128];
+    const char *root = getenv("TS_BUILD_ROOT"), *name = root ? strrchr(root, '/') : NULL;
+
+    snprintf(text, sizeof(text), "make replay SEED=%lu", (unsigned long)seed);
+    if (name && strcmp(name, "/build"))
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), " BUILD=%s", name + 1);
+    return text;
+}
+
+static void describe(const trial *t, char *text, size_t size)
+{
+    const ts_options *o = &t->opt;
+
+    snprintf(text, size,
+             "# skip %s, isa %s, cc %s, iterations %d, accumulation %d, output mode %d, optimizer "
+             "%d\n",
+             o->skip ? o->skip : "nothing", o->isa ? o->isa : "native", o->cc ? o->cc : "default",
+             o->device_iterations, o->gradient_accumulation, o->output_mode,
+             o->optimizer ? (int)t->optimizer.kind : -1);
+}
+
 static void report(const trial *t, const verdict *v)
 {
     const char *root = getenv("TS_BUILD_ROOT");
-    char *text = ts_graph_text(t->g), path[512], head[4096];
-    const ts_options *o = &t->opt;
+    char *text = ts_graph_text(t->g), path[512], options[512], head[4096];
     FILE *f;
 
-    snprintf(head, sizeof(head),
-             "# seed %lu: %s\n# skip %s, isa %s, cc %s, iterations %d, accumulation %d, output "
-             "mode %d, optimizer %d\n",
-             (unsigned long)t->seed, v->why, o->skip ? o->skip : "nothing",
-             o->isa ? o->isa : "native", o->cc ? o->cc : "default", o->device_iterations,
-             o->gradient_accumulation, o->output_mode, o->optimizer ? (int)t->optimizer.kind : -1);
+    describe(t, options, sizeof(options));
+    snprintf(head, sizeof(head), "# seed %lu: %s\n# %s\n%s", (unsigned long)t->seed, v->why,
+             replay_command(t->seed), options);
     snprintf(path, sizeof(path), "%s/fuzz-%lu.ir", root ? root : ".", (unsigned long)t->seed);
     fprintf(stderr, "%s%s", head, text);
     f = fopen(path, "w");
@@ -433,6 +466,101 @@ static int one_seed(uint64_t seed)
         t.opt.optimizer = &t.optimizer;
     report(&t, last.failed ? &last : &v);
     return 1;
+}
+
+/* --- one graph, in all ways --- */
+
+/* A way to compile it. ASIS leaves what the seed chose. */
+#define ASIS "="
+typedef struct way {
+    const char *name, *skip, *isa, *cc;
+} way;
+
+static const way ways[] = {
+    {"as the seed says", ASIS, ASIS, ASIS},
+    {"isa native", ASIS, NULL, ASIS},
+    {"isa x86-64-v3", ASIS, "x86-64-v3", ASIS},
+    {"isa portable", ASIS, "portable", ASIS},
+    {"cc gcc", ASIS, ASIS, "gcc"},
+    {"cc clang", ASIS, ASIS, "clang"},
+    {"all passes", NULL, ASIS, ASIS},
+    {"without simplify", "simplify", ASIS, ASIS},
+    {"without crop", "crop", ASIS, ASIS},
+    {"without layout", "layout", ASIS, ASIS},
+    {"without winograd", "winograd", ASIS, ASIS},
+    {"without split", "split", ASIS, ASIS},
+    {"without fuse", "fuse", ASIS, ASIS},
+    {"without spread", "spread", ASIS, ASIS},
+    {"plainest", "simplify,crop,layout,winograd,split,fuse,spread", "portable", ASIS},
+};
+
+static const char *chosen(const char *way, const char *seed)
+{
+    return way && !strcmp(way, ASIS) ? seed : way;
+}
+
+/* NULL when this machine can try it, else why not. */
+static const char *cannot(const trial *t)
+{
+    ts_isa isa;
+    ts_arena *a = ts_arena_new();
+    bool wide = t->opt.isa && !strcmp(t->opt.isa, "x86-64-v3"),
+         has_isa = !wide || (!ts_isa_find(NULL, &isa) && isa.width >= 8),
+         has_cc = ts_cc_identity(a, &t->opt) != NULL;
+
+    ts_arena_free(a);
+    return !has_isa ? "not on this machine" : !has_cc ? "no such compiler" : NULL;
+}
+
+static bool try_way(const trial *first, const way *w)
+{
+    trial t = *first;
+    verdict v;
+    const char *why_not;
+
+    t.opt.skip = chosen(w->skip, t.opt.skip);
+    t.opt.isa = chosen(w->isa, t.opt.isa);
+    t.opt.cc = chosen(w->cc, t.opt.cc);
+    why_not = cannot(&t);
+    if (why_not) {
+        printf("%-18s %s\n", w->name, why_not);
+        return true;
+    }
+    printf("%-18s ", w->name);
+    fflush(stdout);
+    every = true;
+    check_apart(&t, &v);
+    every = false;
+    printf("%s\n", v.failed ? "" : "same as the reference; same bits with 1 and 3 threads");
+    return !v.failed;
+}
+
+/* Prints the graph, tries the ways whose name has `which` in it, and prints the smallest graph that
+ * still fails. The exit status: 0 when nothing differs. */
+static int replay(uint64_t seed, const char *which)
+{
+    trial t;
+    char *text, options[512];
+    int tried = 0, bad = 0;
+
+    test_random_graph(seed, &t);
+    text = ts_graph_text(t.g);
+    describe(&t, options, sizeof(options));
+    printf("# seed %lu\n%s%s\n", (unsigned long)seed, options, text);
+    free(text);
+    for (int i = 0; i < TS_COUNT(ways); i++)
+        if (strstr(ways[i].name, which)) {
+            bad += !try_way(&t, &ways[i]);
+            tried++;
+        }
+    ts_graph_free(t.g);
+    if (!tried)
+        fprintf(stderr, "no way to compile it has '%s' in its name\n", which);
+    printf("%d of %d differ\n", bad, tried);
+    if (bad && !strstr(ways[0].name, which))
+        return 1;
+    fflush(stdout);
+    return bad ? one_seed(seed) | 1 : tried == 0;
 }
 
 /* --- running them --- */
@@ -498,6 +626,8 @@ static void random_graphs(void **state)
                  (unsigned long)failed[i]);
     if (seconds > 0)
         fprintf(stderr, "%ld graphs\n", begun);
+    for (int i = 0; i < bad; i++)
+        fprintf(stderr, "%s\n", replay_command(failed[i]));
     if (bad)
         fail_msg("%d of %ld graphs differ from the reference; seeds%s", bad, begun, list);
 }
@@ -505,6 +635,9 @@ static void random_graphs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_graphs)};
+    const char *which = getenv("FUZZ_REPLAY");
 
+    if (which)
+        return replay((uint64_t)number("FUZZ_SEED", 0), which);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
