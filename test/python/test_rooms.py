@@ -72,3 +72,12 @@ def test_headers_keep_to_the_order(folder):
         for other in re.findall(r'^#include "(\w+)/', path.read_text(), re.M):
             if other != FILE:    # a public header: include/tessera/
                 assert other not in place or place[other] <= place[folder], f"{path.name} includes {other}/"
+
+
+def test_ops_are_asked_not_recognised():
+    """Passes, plan and renderers compare flags and rows of the table (graph/row.h), never names."""
+    found = []
+    for folder in ("pass", "plan", "render", "gpu"):
+        for path in sorted((SOURCE / "src" / folder).glob("*.c")):
+            found += re.findall(r"^.*\bstr(?:n?cmp|str)\([^;]*op->(?:name|formula).*$", path.read_text(), re.M)
+    assert not found
