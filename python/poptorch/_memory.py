@@ -41,6 +41,7 @@ class Tensor:
         self.which = 0
         self.make: Optional[Callable[[], Any]] = None    # of a leaf that nobody has read yet
         self.start: Any = None                           # of a leaf: the state itself
+        self.written = False                             # by an op that was given this very tensor
         self.trained = False                             # of a leaf: a parameter that the loss has a gradient of
         memory.tensors.append(self)
 
@@ -215,12 +216,20 @@ class Memories(Record):
             if up is not None:
                 args = (self._valueOf(node.parent),) + node.args
                 up = self._tracked(self.graph.put(node.op, *node.spec, args, up, node.which), (args, up))
+                if node.op.startswith("aten::detach") and node.parent.tensor.grad_fn is not None:
+                    up = self._changed(node.parent, up)
             node = node.parent
         if node.make is not None:
             self._valueOf(node)
         t.memory.version += 1
         node.value, node.version = up, t.memory.version
-        t.value, t.version = value, t.memory.version
+        t.value, t.version, t.written = value, t.memory.version, True
+
+    def _changed(self, t: Tensor, value: Any) -> Any:
+        """Another value for t, with the gradient of its old one: of a write that autograd does not see."""
+        old = self._valueOf(t)
+        nothing = self._lower("aten::sub.Tensor", t.spec, (old, self.graph.detach(old), 1))[0]
+        return self._lower("aten::add.Tensor", t.spec, (self.graph.detach(value), nothing, 1))[0]
 
     def _constant(self, t: torch.Tensor) -> Any:
         key = (id(t), t._version)

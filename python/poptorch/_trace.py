@@ -192,7 +192,7 @@ class Tracer(Memories, TorchDispatchMode):
             if known is not None and known.trained and not value.requires_grad:    # for the time being
                 return self._tracked(self.graph.detach(self._valueOf(known)), self._valueOf(known))
             if known is not None:
-                return self._valueOf(known)
+                return self._valueOf(_attached(value, known))
             self._checkMade(value)
             return self._constant(value)
         if isinstance(value, (list, tuple)):
@@ -308,9 +308,7 @@ class Tracer(Memories, TorchDispatchMode):
         if self.training and t.dtype.is_floating_point and not torch.is_grad_enabled():
             if written is None or t.grad_fn is None:
                 return self._tracked(self.graph.detach(value), value)
-            old, spec = self._valueOf(written), written.spec
-            change = self._lower("aten::sub.Tensor", spec, (value, old, 1))[0]
-            value = self._lower("aten::add.Tensor", spec, (old, self.graph.detach(change), 1))[0]
+            value = self._changed(written, value)
         return value
 
     def _noteOffset(self, name: str, bound: List[Any], out: torch.Tensor) -> None:
@@ -430,6 +428,19 @@ class Tracer(Memories, TorchDispatchMode):
         finally:
             _tracer = None
             _record.excluded = ()
+
+
+def _attached(t: torch.Tensor, known: Tensor) -> Tensor:
+    """What an op needs of its own result for its gradient PyTorch keeps as a detached copy, to which it attaches the op
+    again when a backward formula reads it: then it is the result itself, whose gradient goes on. A detached tensor that
+    the program made has a grad_fn only when it was written to."""
+    above = known
+    while t.grad_fn is not None and above.parent is not None and not above.written and \
+            above.op.startswith(("aten::detach", "aten::alias")):
+        above = above.parent
+        if above.tensor.is_leaf and above.tensor.requires_grad:    # cut on purpose, to begin a graph of its own
+            return known
+    return above
 
 
 def _as(value: Any, old: torch.dtype, new: torch.dtype) -> Any:
