@@ -44,6 +44,7 @@ _DROPOUT_NAMES = ("dropout", "dropout1d", "dropout2d", "dropout3d")
 _UNTRAINED = frozenset((F.alpha_dropout, F.feature_alpha_dropout, *(getattr(torch, n) for n in (
     "alpha_dropout alpha_dropout_ dropout_ feature_dropout feature_dropout_ feature_alpha_dropout "
     "feature_alpha_dropout_").split())))
+_RRELUS: Dict[Any, Dict[str, bool]] = {F.rrelu: {}, torch.rrelu: {}, torch.rrelu_: {"inplace": True}}
 _ATTENTION = getattr(F, "scaled_dot_product_attention", None)
 _RECURRENT = frozenset((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu))
 
@@ -100,6 +101,8 @@ class _Functions(TorchFunctionMode):
         args, kwargs = _dtypes.weightsCast(func, args, kwargs)
         if func in _DROPOUTS:
             return _dropout(t, _DROPOUTS[func], *args, **_dropoutArguments(kwargs))
+        if func in _RRELUS:
+            return _rrelu(*args, **{{"input": "x"}.get(k, k): v for k, v in kwargs.items()}, **_RRELUS[func])
         if func in _UNTRAINED and not t.training:
             return first if first is not None else kwargs["input"]
         if func in _RECURRENT and not t.training:
@@ -148,7 +151,7 @@ def _dropout(tracer: "Tracer", op: str, x: torch.Tensor, p: float = 0.5, trainin
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or not tracer.training or p == 0.0:
         return x
-    y = tracer.emit(op, (p,), x.clone)
+    y = x * tracer.emit(op, (p,), x.new_ones(x.shape).clone)    # so that autograd, when forward() asks it, knows too
     return x.copy_(y) if inplace else y
 
 
@@ -156,11 +159,32 @@ def _smoothed(t: "Tracer", input: torch.Tensor, target: torch.Tensor, weight: Op
               size_average: Any = None, ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
               label_smoothing: float = 0.0) -> Optional[torch.Tensor]:
     """cross_entropy with smoothed labels, which PyTorch makes of ops that choose elements by their values;
-    None for the other kinds."""
+    None for the other kinds. What autograd sees is written out, what the device computes is one op."""
     if not label_smoothing or not t.isTraced(input) or target.is_floating_point():
         return None
-    compute = (lambda: input.sum(0 if input.dim() == 1 else 1)) if reduction == "none" else input.sum
-    return t.emit("poptorch::cross_entropy", (target, weight, reduction, ignore_index, label_smoothing), compute)
+    dim = 0 if input.dim() == 1 else 1
+    classes = input.shape[dim]
+    logs = F.log_softmax(input, dim)
+    counts = target != ignore_index
+    share = counts.to(logs.dtype)
+    every = -logs
+    if weight is not None:
+        share = torch.where(counts, weight[torch.where(counts, target, 0)], 0.0)
+        every = every * weight.view(-1, *[1] * (input.dim() - dim - 1))
+    every = torch.where(counts, every.sum(dim), 0.0)
+    if reduction != "none":
+        every = every.sum() / share.sum() if reduction == "mean" else every.sum()
+    loss = F.nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
+    loss = loss * (1 - label_smoothing) + every * (label_smoothing / classes)
+    return t.instead(loss, "poptorch::cross_entropy", (input, target, weight, reduction, ignore_index, label_smoothing))
+
+
+def _rrelu(x: torch.Tensor, lower: float = 1. / 8, upper: float = 1. / 3, training: bool = False,
+           inplace: bool = False) -> torch.Tensor:
+    """PyTorch's own draws the slopes behind autograd's back."""
+    slope = torch.empty_like(x).uniform_(lower, upper) if training else (lower + upper) / 2
+    y = torch.where(x > 0, x, x * slope)
+    return x.copy_(y) if inplace else y
 
 
 def _gaussianLoss(input: torch.Tensor, target: torch.Tensor, var: torch.Tensor, full: bool = False, eps: float = 1e-6,

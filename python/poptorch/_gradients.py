@@ -1,14 +1,16 @@
 """Gradients that forward() itself asks for, with torch.autograd.grad(), backward() or x.grad.
 
 PyTorch then calls the backward operations of what it has seen. They are written down as the ordinary operations
-they consist of: as PyTorch itself decomposes them, or as below where it does not. As in PyTorch, nothing
-differentiates them again.
+they consist of: as PyTorch itself decomposes them, or as below where it does not. Those can be differentiated again:
+by PyTorch with create_graph=True, and by the engine when the loss depends on them.
 """
 
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
+
+from .errors import createPoptorchError
 
 
 def _grown(grad: torch.Tensor, weight: torch.Tensor, stride: Sequence[int], padding: Sequence[int],
@@ -311,7 +313,21 @@ def _gridSample(grad: torch.Tensor, x: torch.Tensor, grid: torch.Tensor, mode: i
     return dx.view(x.shape) if mask[0] else None, moved if mask[1] else None
 
 
+def _shrunk(grad: torch.Tensor, x: torch.Tensor, least: float) -> torch.Tensor:
+    return torch.where((x >= -least) & (x <= least), 0.0, grad)
+
+
+def _embedding(grad: torch.Tensor, at: torch.Tensor, rows: int, padding: int, by_frequency: bool) -> torch.Tensor:
+    if by_frequency:
+        raise createPoptorchError("The gradient of an embedding with scale_grad_by_freq is not supported in forward()")
+    grad = torch.where((at == padding).unsqueeze(-1), 0.0, grad).reshape(at.numel(), -1)
+    return torch.zeros(rows, grad.shape[1], dtype=grad.dtype).index_add(0, at.flatten(), grad)
+
+
 _OURS: Dict[str, Callable] = {
+    "aten::hardshrink_backward": _shrunk, "aten::softshrink_backward": _shrunk,
+    "aten::log_sigmoid_backward": lambda grad, x, buffer: grad * torch.sigmoid(-x),
+    "aten::embedding_dense_backward": _embedding,
     "aten::nll_loss_backward": _nll, "aten::nll_loss2d_backward": _nll,
     "aten::convolution_backward": _convolution, "aten::max_pool2d_with_indices_backward": _maxPool,
     "aten::max_pool3d_with_indices_backward": _maxPool3d, "aten::avg_pool2d_backward": _avgPool,

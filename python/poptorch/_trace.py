@@ -339,6 +339,16 @@ class Tracer(Memories, TorchDispatchMode):
         finally:
             self._override = None
 
+    def instead(self, t: torch.Tensor, op: str, args: Sequence[Any]) -> torch.Tensor:
+        """t, computed as `op` of these arguments. Autograd goes on to see how it was computed."""
+        known = self._find(t)
+        try:
+            given = tuple(self._encode(v) for v in args)
+            known.value = self._checked(op, t, self._lower(op, known.spec, given)[0])    # type: ignore[union-attr]
+        except Missing:
+            pass
+        return t
+
     def markLoss(self, t: Any) -> None:
         """A loss: the last one standing is minimised."""
         known = self._find(t) if isinstance(t, torch.Tensor) else None

@@ -702,7 +702,7 @@ ts_value *lower_reduce(ts_call *c)
 
     if (x && ts_dtype_of(x) != c->dtype)
         x = ts_cast(x, c->dtype);
-    return lower_fold(c, c->row->op, x, n, dims, n > 0 && lower_flag(c, 2));
+    return lower_fold(c, c->row->op, x, n, dims, x && c->rank == ts_rank(x));
 }
 
 ts_value *lower_logsumexp(ts_call *c)
@@ -856,7 +856,7 @@ ts_value *lower_nansum(ts_call *c)
     int n = lower_ints(c, 1, dims);
 
     x = ts_where(lower_op1("isnan", c, x), lower_scalar(c, 0), x);
-    return lower_fold(c, "sum", x, n, dims, n > 0 && lower_flag(c, 2));
+    return lower_fold(c, "sum", x, n, dims, x && c->rank == ts_rank(x));
 }
 
 /* count_nonzero(x, dims) */
