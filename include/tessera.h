@@ -566,8 +566,8 @@ TS_API int64_t ts_device_memory(ts_device_kind kind);
  * Its tensor is read and written with one dim more in front, the groups (of the replicas when
  * `read_all`; such a tensor can be written with a row for each group too), and so are the
  * optimiser's states of it. All groups start with the same value. The gradients of a group's
- * replicas are reduced among them only: their mean is that of its A * size micro-batches, so
- * replicas without groups in common train as runs of their own would. */
+ * replicas are added up among them only; as for every parameter, a mean divides by the A * R
+ * micro-batches of all replicas, which the loss is the mean of. */
 typedef enum ts_grouping {
     TS_GROUPING_ALL,         /* one value for all, as without                           */
     TS_GROUPING_CONSECUTIVE, /* of 4 replicas in groups of 2: {0, 1}, {2, 3}            */

@@ -395,7 +395,6 @@ typedef struct param {
     ts_value *part, *accum_part; /* sharded: the replica's part of w and of accum. Else NULL */
     ts_dtype math;               /* f32 or f64 */
     int group;                   /* 0: in none */
-    int sums;                    /* gradients that are added up: A of each replica that shares it */
     ts_node like;                /* its nodes come from the gradient's layer and line */
     num g;                       /* the gradient to apply: reduced, unscaled, clipped */
 } param;
@@ -457,9 +456,10 @@ static num bias_fix(num beta, num t)
 }
 
 /* Undoes the loss scale, and makes the sum of the micro-batches a mean. */
-static num unscale(context *c, ts_dtype math, double sums)
+static num unscale(context *c, ts_dtype math)
 {
     num scale = constant(c->o->loss_scaling);
+    double sums = c->sums;
 
     if (ts_scaling_varies(c->o))
         scale = tensor(ts_cast(ts_graph_find_state(c->g, "loss_scaling"), math));
@@ -483,7 +483,7 @@ static const rates *rates_of(context *c, int group, ts_dtype math)
             state ? tensor(ts_cast(state, math)) : constant(hyper_value(hyper_of(c->o, group), i));
     }
     r->keep = minus(constant(1), r->h[DAMPENING]);
-    r->unscale = unscale(c, math, c->sums);
+    r->unscale = unscale(c, math);
     r->fix1 = r->fix2 = constant(1);
     if (c->next_t && c->o->bias_correction) {
         num t = tensor(ts_cast(c->next_t, math));
@@ -674,12 +674,10 @@ static num gradient(context *c, const param *p, ts_value *from)
 {
     const rates *r = rates_of(c, p->group, p->math);
     double limit = c->o->max_grad_value;
-    num factor = r->unscale, g;
+    num g;
 
     c->g->like = &p->like;
-    if (p->sums != c->sums)
-        factor = unscale(c, p->math, p->sums);
-    g = times(load(p, from), factor);
+    g = times(load(p, from), r->unscale);
     if (limit > 0 && isfinite(limit))
         g = at_least(at_most(g, constant(limit)), constant(-limit));
     return g;
@@ -925,14 +923,6 @@ static ts_status find_group(const ts_optimizer *o, const char *name, int *group)
 
 /* --- the pass --- */
 
-/* A of each replica that shares the parameter. */
-static int sums_of(const context *c, const char *name)
-{
-    const ts_replica_group *q = ts_replica_group_of(c->opt, name, false);
-
-    return q ? c->accumulation * ts_replica_group_size(c->opt, q) : c->sums;
-}
-
 static ts_status find_params(context *c, param *p)
 {
     ts_graph *g = c->g;
@@ -943,7 +933,6 @@ static ts_status find_params(context *c, param *p)
         p[i] = (param){.w = d->param, .dw = d->grad, .like = place_of(d->grad->node)};
         p[i].math = d->param->type.dtype == TS_F64 ? TS_F64 : TS_F32;
         TS_TRY(find_group(c->o, p[i].w->name, &p[i].group));
-        p[i].sums = sums_of(c, p[i].w->name);
         for (int k = 0; k < g->nupdates; k++)
             if (g->updates[k].state == p[i].w)
                 return ts_fail(TS_ERR_ARG, "parameter '%s' is both trained and assigned to",

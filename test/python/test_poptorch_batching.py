@@ -262,7 +262,7 @@ class Grouped(nn.Module):
 @pytest.mark.parametrize("mode", [ONE, ALL_OF_THEM])
 @pytest.mark.parametrize("kind, shards, of", LAYOUTS)
 def test_groups_of_parameters(kind, shards, of, mode):
-    """Each group trains with the mean gradient of its own replicas; what all share with that of all."""
+    """Each group adds up the gradients of its own replicas; the mean is over all, as for what all share."""
     groups = max(of) + 1
     net = Grouped(*([] if kind == GROUPS.All else [groups]))
     opts = setting(1, 2, 4)
@@ -278,7 +278,7 @@ def test_groups_of_parameters(kind, shards, of, mode):
         gb = sum(d[a][r].sum(0) for a in range(2) for r in range(4)) / 8
         for g in range(groups):
             mine = [x[a, r].T @ d[a][r] for a in range(2) for r in range(4) if of[r] == g]
-            vs[g] = 0.9 * vs[g] + sum(mine) / len(mine)
+            vs[g] = 0.9 * vs[g] + sum(mine) / 8
             ws[g] = ws[g] - 0.01 * vs[g]
         vb = 0.9 * vb + gb
         b = b - 0.01 * vb

@@ -115,7 +115,36 @@ static void compare(trainer all, trainer alone, int groups, int group)
     }
 }
 
-/* With all its parameters grouped, a group trains as a run with its replicas and rows alone. */
+/* The groups of a run with all its parameters grouped, each beside a run with its replicas and rows
+ * alone. */
+static void compare_groups(int k, bool sum, const ts_optimizer *o, const ts_optimizer *o_alone,
+                           const char *folder)
+{
+    ts_replica_group groups[TS_COUNT(params)];
+    trainer all;
+
+    group_all(kinds[k].grouping, kinds[k].size, groups);
+    all = train_with((ts_options){.replicas = R,
+                                  .accumulate_sum = sum,
+                                  .replica_groups = groups,
+                                  .nreplica_groups = TS_COUNT(params),
+                                  .cache_dir = folder},
+                     o);
+    step(all, NULL, 0);
+    for (int i = 0; i < kinds[k].groups; i++) {
+        trainer alone = train_with((ts_options){.replicas = R / kinds[k].groups,
+                                                .accumulate_sum = sum,
+                                                .cache_dir = folder},
+                                   o_alone);
+        step(alone, kinds[k].of, i);
+        compare(all, alone, kinds[k].groups, i);
+        end(alone);
+    }
+    end(all);
+}
+
+/* Added up, a group's gradients are those of the run alone. A mean is over all replicas, so it is
+ * a part of that run's: a step as far as one with a part of the learning rate. */
 static void groups_are_runs_of_their_own(void **state)
 {
     ts_optimizer adam = ts_adamw(0.01);
@@ -123,23 +152,10 @@ static void groups_are_runs_of_their_own(void **state)
 
     (void)state;
     for (int k = 0; k < 4; k++) {
-        ts_replica_group groups[TS_COUNT(params)];
-        trainer all;
-        group_all(kinds[k].grouping, kinds[k].size, groups);
-        all = train_with((ts_options){.replicas = R,
-                                      .replica_groups = groups,
-                                      .nreplica_groups = TS_COUNT(params),
-                                      .cache_dir = folder},
-                         &adam);
-        step(all, NULL, 0);
-        for (int i = 0; i < kinds[k].groups; i++) {
-            trainer alone = train_with(
-                (ts_options){.replicas = R / kinds[k].groups, .cache_dir = folder}, &adam);
-            step(alone, kinds[k].of, i);
-            compare(all, alone, kinds[k].groups, i);
-            end(alone);
-        }
-        end(all);
+        ts_optimizer sgd = ts_sgd(0.25), part = ts_sgd(0.25 / kinds[k].groups);
+        sgd.variable = part.variable = 0; /* else it is a state, and differs */
+        compare_groups(k, true, &adam, &adam, folder);
+        compare_groups(k, false, &sgd, &part, folder);
     }
     test_folder_remove(folder);
     free(folder);
