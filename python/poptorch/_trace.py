@@ -212,8 +212,12 @@ class Tracer(Memories, TorchDispatchMode):
             return given
         indices: List[Any] = []
         for i in given[1]:
-            isMask = isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8) and not self.isTraced(i)
-            indices.extend(i.nonzero(as_tuple=True) if isMask else [i])
+            isMask = isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8)
+            if isMask and self.isTraced(i):
+                with self:
+                    indices.append(i != 0 if i.dtype == torch.uint8 else i)    # bytes are a mask too
+            else:
+                indices.extend(i.nonzero(as_tuple=True) if isMask else [i])
         return [given[0], indices, *given[2:]]
 
     def _results(self, op: str, spec: Tuple, encoded: Optional[Tuple]) -> List[Any]:
@@ -390,6 +394,15 @@ class Tracer(Memories, TorchDispatchMode):
         for t, v in zip(results, self.graph.host_call(which, values, types)):
             self._add(Tensor(t, self._newMemory(t), self.named("host_call:0", self._tracked(v, values))))
         return results
+
+    @contextlib.contextmanager
+    def unwritten(self, who: str) -> Iterator[None]:
+        """An Error when something is written that was there before."""
+        before = [(t.memory, t.memory.version) for t in self._tensors.values()]
+        yield
+        if any(memory.version != version for memory, version in before):
+            raise createPoptorchError(f"{who} must not write to a tensor of the model that is not an argument "
+                                      "(%s:%d)" % userLine())
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

@@ -22,13 +22,20 @@ static ts_value *times(ts_value *x, double by)
     return by == 1 ? x : ts_mul_scalar(x, by);
 }
 
+/* alpha times a product, of the result's shape. With 0 it is not looked at, so no NaN comes through,
+ * as in BLAS. */
+static ts_value *product_times(ts_call *c, ts_value *xy, double alpha)
+{
+    return alpha == 0 ? ts_full_n(c->g, c->dtype, 0, c->rank, c->dims) : times(xy, alpha);
+}
+
 /* addmm(b, x, y, beta, alpha) = beta b + alpha x y */
 ts_value *lower_addmm(ts_call *c)
 {
     double beta = lower_number(c, 3, 1), alpha = lower_number(c, 4, 1);
     ts_value *xy = ts_matmul(lower_as(c, 1, c->dtype), lower_as(c, 2, c->dtype));
 
-    xy = times(xy, alpha);
+    xy = product_times(c, xy, alpha);
     return beta == 0 ? xy : ts_add(xy, times(lower_as(c, 0, c->dtype), beta));
 }
 
@@ -38,7 +45,7 @@ ts_value *lower_addbmm(ts_call *c)
     ts_value *xy = ts_matmul(lower_as(c, 1, c->dtype), lower_as(c, 2, c->dtype));
     double beta = lower_number(c, 3, 1);
 
-    xy = times(ts_sum(xy, 1, (int64_t[]){0}, false), lower_number(c, 4, 1));
+    xy = product_times(c, ts_sum(xy, 1, (int64_t[]){0}, false), lower_number(c, 4, 1));
     return beta == 0 ? xy : ts_add(xy, times(lower_as(c, 0, c->dtype), beta));
 }
 

@@ -632,10 +632,11 @@ ts_value *lower_uniform(ts_call *c)
     return ts_cast(ts_add_scalar(ts_mul_scalar(uniform(c), to - from), from), c->dtype);
 }
 
-/* normal_(x, mean, std) is normal(x, mean, std) here; normal.Tensor_* have tensors instead. */
+/* normal_(x, mean, std) is normal(nothing, mean, std) here; normal.Tensor_* and normal.float_float
+ * have (mean, std, ..), tensors or numbers. */
 ts_value *lower_normal(ts_call *c)
 {
-    if (lower_has(c, 2) && !lower_tensor(c, 1) && !lower_tensor(c, 2))
+    if (!lower_has(c, 0))
         return ts_add_scalar(ts_mul_scalar(gaussian(c), lower_number(c, 2, 1)),
                              lower_number(c, 1, 0));
     return ts_add(lower_as(c, 0, c->dtype), ts_mul(lower_as(c, 1, c->dtype), gaussian(c)));

@@ -219,15 +219,21 @@ class Attribute:
 
 
 def for_loop(count: int, body: Any, inputs: List[torch.Tensor]) -> List[torch.Tensor]:
-    """body(*inputs) again and again, `count` times. On the device the loop is written out."""
+    """body(*inputs) again and again, `count` times. On the device the loop is written out. What the body writes to its
+    arguments stays in the loop."""
     if not isinstance(inputs, list) or any(not isinstance(t, torch.Tensor) for t in inputs):
         raise ValueError("for_loop takes a list of tensors")
     for _ in range(count):
-        out = _listOf(body(*inputs))
+        out = _copied(body, inputs)
         if [(t.dtype, t.shape) for t in out] != [(t.dtype, t.shape) for t in inputs]:
             raise createPoptorchError("The body of a for_loop must return tensors like those it takes")
         inputs = out
     return inputs
+
+
+def _copied(body: Any, inputs: List[torch.Tensor]) -> List[torch.Tensor]:
+    """What the body makes of copies, which it may write to."""
+    return _listOf(body(*(t.clone() for t in inputs)))
 
 
 def _listOf(out: Any) -> List[torch.Tensor]:
@@ -237,13 +243,15 @@ def _listOf(out: Any) -> List[torch.Tensor]:
 def cond(condition: torch.Tensor, then_body: Any, then_inps: List[torch.Tensor], else_body: Any,
          else_inps: List[torch.Tensor]) -> List[torch.Tensor]:
     """then_body(*then_inps) where the condition holds, else else_body(*else_inps). On the device both are
-    computed."""
+    computed, so they may write to their arguments, which nobody else sees, and to nothing else."""
     if not isinstance(condition, torch.Tensor) or not isinstance(then_inps, list) or \
             not isinstance(else_inps, list):
         raise ValueError("cond takes a tensor, and lists of tensors")
-    if not isRunningOnIpu():
-        return _listOf(then_body(*then_inps) if bool(condition) else else_body(*else_inps))
-    yes, no = _listOf(then_body(*then_inps)), _listOf(else_body(*else_inps))
+    tracer = _trace.tracer()
+    if tracer is None:
+        return _copied(then_body, then_inps) if bool(condition) else _copied(else_body, else_inps)
+    with tracer.unwritten("The body of a cond"):
+        yes, no = _copied(then_body, then_inps), _copied(else_body, else_inps)
     if [(t.dtype, t.shape) for t in yes] != [(t.dtype, t.shape) for t in no]:
         raise createPoptorchError("Both bodies of a cond must return tensors of the same types and shapes")
     return [torch.where(condition.reshape(()), a, b) for a, b in zip(yes, no)]
