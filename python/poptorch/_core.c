@@ -830,6 +830,9 @@ static PyMethodDef functions[] = {
         "one, and groups: [([names], hyper)]; stages: [(device, phase, [blocks])],\n"
         "replica_groups: [(name, type, size, read_all)], progress: called with a percentage"),
     CORE_METHOD("load", core_load, METH_O, "load(path) -> Executable"),
+    CORE_METHOD("subscript", core_subscript, METH_VARARGS,
+                "subscript(type, function): x[i:j] of the type and those derived from it is\n"
+                "function(x, index) when i or j is no int; None: as it was"),
     CORE_METHOD("supported", core_supported, METH_O, "supported(op): is there a row for it?"),
     CORE_METHOD("ops", core_ops, METH_NOARGS, "ops() -> the names of all rows"),
     {NULL, NULL, 0, NULL},

@@ -18,7 +18,7 @@ import torch.utils.hooks
 from torch.nn.modules import transformer
 from torch.overrides import TorchFunctionMode
 
-from . import _dtypes
+from . import _core, _dtypes
 from ._memory import tensorsIn
 from ._record import needsValue
 from .errors import createPoptorchError
@@ -242,12 +242,10 @@ def _patched(tracer: "Tracer") -> Iterator[None]:
     saved = {name: getattr(F, name) for name in _DROPOUT_NAMES if hasattr(F, name)}
     checkpoint = torch.utils.checkpoint.checkpoint
     torch.utils.checkpoint.checkpoint = _checkpoint
-    getitem = _T.__getitem__
 
     def read(x: torch.Tensor, index: Any) -> Any:    # PyTorch asks a slice's bounds for numbers before any mode
-        return _sliced(tracer, x, index) if _hasTensorBounds(tracer, index) else getitem(x, index)
-    own = _T.__dict__.get("__getitem__")
-    _T.__getitem__ = read    # type: ignore[assignment]
+        return _sliced(tracer, x, index) if _hasTensorBounds(tracer, index) else _T.__getitem__(x, index)
+    _core.subscript(_T, read)
 
     def patch(original: Callable) -> Callable:
         op = _DROPOUTS[original]
@@ -267,10 +265,7 @@ def _patched(tracer: "Tracer") -> Iterator[None]:
         torch.utils.checkpoint.checkpoint = checkpoint
         if _ATTENTION is not None:
             F.scaled_dot_product_attention = _ATTENTION
-        if own is None:
-            del _T.__getitem__    # it is a base class's
-        else:
-            _T.__getitem__ = own
+        _core.subscript(_T, None)
         for name, original in saved.items():
             setattr(F, name, original)
 

@@ -2,6 +2,7 @@
  *
  *   _core.c       the module; executables and engines
  *   core_graph.c  graphs and values
+ *   core_subscript.c  x[i:j] of tensors
  *   core_table.c  datasets in memory
  *   lower*.c      ATen calls into a graph
  */
@@ -28,6 +29,9 @@ PyObject *core_dims_tuple(int rank, const int64_t *dims);
 
 /* core_graph.c */
 extern PyTypeObject core_graph_type, core_value_type;
+
+/* core_subscript.c: subscript(type, function or None) */
+PyObject *core_subscript(PyObject *module, PyObject *args);
 
 /* core_table.c */
 extern PyTypeObject core_table_type;

@@ -22,8 +22,8 @@ static ts_value *times(ts_value *x, double by)
     return by == 1 ? x : ts_mul_scalar(x, by);
 }
 
-/* alpha times a product, of the result's shape. With 0 it is not looked at, so no NaN comes through,
- * as in BLAS. */
+/* alpha times a product, of the result's shape. With 0 it is not looked at, so no NaN comes
+ * through, as in BLAS. */
 static ts_value *product_times(ts_call *c, ts_value *xy, double alpha)
 {
     return alpha == 0 ? ts_full_n(c->g, c->dtype, 0, c->rank, c->dims) : times(xy, alpha);

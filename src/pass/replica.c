@@ -1,8 +1,8 @@
 /* replica.c - parameters that have a value for each group of replicas (ts_options.replica_groups):
- * whether that can be, and which group size each has. Nothing in the graph changes: the engine keeps
- * the values and the sums apart. A group adds up its own gradients, and the mean divides them by the
- * micro-batches of all replicas, grouped or not: each replica's loss is one of R that the step is
- * the mean of, so a parameter moves as far as its part of that mean says.
+ * whether that can be, and which group size each has. Nothing in the graph changes: the engine
+ * keeps the values and the sums apart. A group adds up its own gradients, and the mean divides them
+ * by the micro-batches of all replicas, grouped or not: each replica's loss is one of R that the
+ * step is the mean of, so a parameter moves as far as its part of that mean says.
  */
 #include "pass/pass.h"
 
