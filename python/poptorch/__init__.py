@@ -23,7 +23,7 @@ except ImportError as _e:
     raise ImportError(f"poptorch's extension module cannot be loaded ({_e}); install the package with "
                       "`pip install .`, or build it with `make python` and put build/python on PYTHONPATH") from _e
 
-from . import autocasting, enums, ops, optim, options, profiling  # noqa: E402
+from . import autocasting, enums, ops, optim, options, poptorch_core, profiling  # noqa: E402
 from ._executor import (PoplarExecutor, inferenceModel, load, registerPostCompileHook,  # noqa: E402
                         registerPreCompileHook, trainingModel)
 from ._logging import installExceptHook as _installExceptHook, setLogLevel  # noqa: E402

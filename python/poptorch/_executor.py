@@ -1,22 +1,27 @@
 """PoplarExecutor: a module that runs on the device. trainingModel() and inferenceModel() make one.
 
-The first call traces and compiles (see _compile.py). A later call checks the arguments, allocates the
-results and gives addresses to the engine; no operation of PyTorch computes anything in it.
+The first call traces and compiles (see _compile.py). A later call checks the arguments, allocates the results and
+gives addresses to the engine, which computes all of the model. What is left to PyTorch is around that: it copies
+arguments that are not contiguous or that several replicas share, and where a call returns more than the engine does (anchored tensors in another mode than the model's, arguments that forward() writes
+to) it picks micro-batches, and adds up those of OutputMode.Sum and of anchored gradient sums.
 """
 
 from __future__ import annotations    # the class has a method called float
 
+import contextlib
 import copy
 import datetime
+import functools
 import os
 import time
+import types
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import torch
 
-from . import _args, _compile, _core, _file, _groups, _native, _profile, _state, _times, _wrap, blocks, optim, \
-    profiling
+from . import _args, _compile, _core, _eager, _file, _groups, _native, _profile, _state, _times, _trace, _wrap, blocks, \
+    optim, profiling
 from ._batching import Batching
 from ._logging import logger
 from .enums import ConnectionType, OutputMode
@@ -75,6 +80,7 @@ class PoplarExecutor:
         self._stale = False
         self._wrapped = False
         self._ours: Optional[optim.Optimizer] = None
+        self._told: Set[str] = set()    # what was said once
         if not isinstance(model, torch.nn.Module):
             model = blocks._CallableModule(model)
         if training and _wrap.isWrapped(model):
@@ -167,7 +173,28 @@ class PoplarExecutor:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_user_model" not in self.__dict__:
             raise AttributeError(name)
-        return self._given(getattr(self._user_model, name))
+        value = getattr(self._user_model, name)
+        ofModel = isinstance(value, types.MethodType) and value.__self__ is self._user_model
+        return self._method(name, value) if ofModel else self._given(value)
+
+    def _method(self, name: str, method: Any) -> Callable:
+        """A method of the module: what returns the module returns this, and what computes with its weights is told of,
+        for it is not compiled."""
+        own = getattr(torch.nn.Module, name, None) is not method.__func__
+
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with _eager.Watch(self, f"{name}()") if own and name not in self._told else contextlib.nullcontext():
+                out = method(*args, **kwargs)
+            return self if out is self._user_model else out
+        return call
+
+    def tellOnce(self, what: str) -> None:
+        """Log that something runs on the host, in PyTorch, and not on the device."""
+        if what not in self._told and _trace.tracer() is None:
+            self._told.add(what)
+            logger.warning("%s of %s computes on the host, in PyTorch: only calls of what poptorch.%sModel() returned run on "
+                           "the device", what, type(self._model).__name__, "training" if self._training else "inference")
 
     def _given(self, value: Any) -> Any:
         """Parameters come with replicaGrouping(); those that are trained have it already."""
@@ -194,27 +221,11 @@ class PoplarExecutor:
     def train(self, mode: bool = True) -> "PoplarExecutor":
         """Set the training flag of the module; it matters until the model is compiled."""
         self._user_model.train(mode)
-        self._model.training = mode
         return self
 
     def eval(self) -> "PoplarExecutor":
         """train(False)."""
         return self.train(False)
-
-    def to(self, *args: Any, **kwargs: Any) -> "PoplarExecutor":
-        """The module's to(); the types of weights matter until the model is compiled."""
-        self._user_model.to(*args, **kwargs)
-        return self
-
-    def half(self) -> "PoplarExecutor":
-        """Weights in half precision; before the model is compiled."""
-        self._user_model.half()
-        return self
-
-    def float(self) -> "PoplarExecutor":
-        """Weights in single precision; before the model is compiled."""
-        self._user_model.float()
-        return self
 
     # --- compiling ---
 
@@ -238,6 +249,7 @@ class PoplarExecutor:
         """Trace and compile, or with an executable, trace only."""
         self._options._Popart.checkKeys()
         with _native.nativeErrors(), self._channel.tracepoint("graphPreprocessing"):
+            self._model.training = self._user_model.training    # the copy has a flag of its own
             function = isinstance(self._model, blocks._CallableModule)    # whose signature is its own
             forward = self._model._function if function else self._model.forward
             arguments = _args.Arguments(forward, args, kwargs)

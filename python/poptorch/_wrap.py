@@ -170,6 +170,13 @@ def _moduleClass(original: type) -> type:
                     link.sync()
             return super().__getattribute__(name)
 
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            link = object.__getattribute__(self, "__dict__").get(_LINK)
+            executor = link.executor() if link is not None else None
+            if executor is not None:
+                executor.tellOnce("A direct call")
+            return super().__call__(*args, **kwargs)
+
         def copyWeightsToHostIfNeeded(self) -> bool:
             """Fetch the trained weights if they changed; True if they did."""
             link = linkOf(self)
