@@ -74,6 +74,10 @@ class Batching:
         """Micro-batch results in what a call returns."""
         return self.replicas * len(self._chosen(self.mode, self.period))
 
+    def returned(self, dims: Tuple[int, ...]) -> Tuple[int, ...]:
+        """The shape in which a call returns an output that has these dims in a micro-batch."""
+        return _stacked(self.slots(), dims)
+
     def engineShape(self, dims: Tuple[int, ...]) -> Tuple[int, ...]:
         """The shape of what the engine returns of an output that has these dims in a micro-batch."""
         return _stacked(self.total if self.all_results else self.slots(), dims)
@@ -112,8 +116,6 @@ class Batching:
 
     def microBatch(self, name: str, t: torch.Tensor) -> torch.Tensor:
         """The first micro-batch of an argument, a copy."""
-        if t.numel() == 0:
-            raise createPoptorchError(f"{name} has no elements: its shape is {tuple(t.shape)}")
         if self.passed == 1:
             return t.detach().clone(memory_format=torch.contiguous_format)
         replicas = f"replicationFactor ({self.replicas})"

@@ -60,6 +60,7 @@ class Program:
         self.groups: Dict[str, _groups.Grouping] = {}   # of parameters that not all replicas share
         self.own_buffers: List[str] = []                # that each replica has for itself
         self.written: List[Tuple[int, int]] = []        # (input, output): written back after a run
+        self.fed: Optional[List[int]] = None            # of the inputs, those that have elements; None: all
         self.host: Any = None                           # what the graph calls
         self.names: List[str] = []                      # of the graph's tensors
         self.anchors: Dict[str, Anchor] = {}
@@ -163,6 +164,10 @@ def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: A
             result = _forward(model, arguments, tensors, tracer, hooks)
         tracer.checkMissing()
         _finish(program, tracer, result, tensors, dict(states), training)
+        for i, t in program.constants.items():
+            if not t.numel():    # as many micro-batches of nothing as of anything
+                program.constants[i] = t.new_empty(batching.returned(tuple(t.shape)))
+        program.fed = [i for i, t in enumerate(tensors) if t.numel()] if not all(t.numel() for t in tensors) else None
         program.groups = {name: group for name, group in groups.items() if name in program.states}
         program.host = tracer.host
         program.ipus = 1 + max((p.ipu for p in tracer.placements), default=0)
@@ -267,7 +272,8 @@ def _finish(program: Program, tracer: _trace.Tracer, result: Any, inputs: List[t
     values: Dict[int, int] = {}
     for i, t in enumerate(leaves):
         if not tracer.isTraced(t):
-            warnings.warn("Output expected to be on the IPU but is on cpu", stacklevel=2)
+            if t.numel():
+                warnings.warn("Output expected to be on the IPU but is on cpu", stacklevel=2)
             program.constants[i] = t.detach()
             program.returned.append(-1)
             continue

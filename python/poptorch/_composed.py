@@ -22,6 +22,8 @@ _T = torch.Tensor
 def _indices(a: _T) -> Tuple[int, _T, _T]:
     """A square matrix's size, and the indices of its rows and columns."""
     n = a.shape[-1]
+    if n != a.shape[-2]:
+        raise createPoptorchError(f"Factors of a matrix of {a.shape[-2]} rows and {n} columns are not supported")
     if n > _ROWS:
         raise createPoptorchError(f"Factors and inverses of matrices of {n} rows are not supported: {_ROWS} at most")
     return n, torch.arange(n).view(n, 1), torch.arange(n).view(1, n)
@@ -166,7 +168,7 @@ def _qr(a: _T, mode: str = "reduced") -> Tuple[_T, _T]:
 
 def _matrixExponential(a: _T) -> _T:
     """The series of a / 32, 18 terms, squared five times: enough up to norms of about 100."""
-    one = torch.eye(a.shape[-1], dtype=a.dtype)
+    one = torch.eye(a.shape[-1]).to(a.dtype)
     a, y = a / 32, one
     for k in range(18, 0, -1):
         y = one + a @ y / k

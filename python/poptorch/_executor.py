@@ -654,7 +654,8 @@ class PoplarExecutor:
         if self._synthetic is not None:
             tensors = self._synthetic
         given = []
-        for t in tensors:
+        fed = program.fed    # type: ignore[union-attr]
+        for t in tensors if fed is None else [tensors[i] for i in fed]:
             if not t.is_contiguous():
                 t = self._contiguous(t)
             given.append(t if self._direct else _native.engineTensor(self._batching.forReplicas(t)))

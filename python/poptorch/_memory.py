@@ -95,7 +95,9 @@ class Memories(Record):
         self.gradients: Dict[str, Series] = {}    # of parameters, for anchors
         self.leaves: Dict[str, Tensor] = {}      # parameters and buffers by name
         self.frozen: Dict[str, Tensor] = {}      # those that are constants
-        self.inputs: List[Tensor] = []
+        self.inputs: List[Tensor] = []           # those that have elements
+        self._given = 0                         # inputs so far
+        self._places: List[int] = []            # of `inputs` among all
         self._made: Set[int] = set()            # memory that the trace itself made
         self._tensors: Dict[int, Tensor] = {}
         self._memories: Dict[int, Memory] = {}
@@ -112,15 +114,21 @@ class Memories(Record):
         return memory
 
     def addInput(self, name: str, t: torch.Tensor) -> None:
-        """An input of a run, in the order of these calls."""
+        """An input of a run, in the order of these calls. One without elements is the same in every run."""
+        self._given += 1
+        if not t.numel():
+            return
         if t.dtype not in DTYPES:
             raise createPoptorchError(f"{name} has type {t.dtype}, which is not supported; there are "
                                       f"{', '.join(str(d) for d in DTYPES)}")
         value = self.named("input", self.graph.input(name, DTYPES[t.dtype], t.shape))
         self.inputs.append(self._add(Tensor(t, self._newMemory(t), value)))
+        self._places.append(self._given - 1)
 
     def addState(self, name: str, t: torch.Tensor, trained: bool) -> None:
         """A parameter or buffer; it joins the graph when it is read."""
+        if not t.numel():
+            return
         known = self._find(t)
         if known is not None:
             self._add(known if known.tensor is t else self._alias(t, known))
@@ -235,7 +243,9 @@ class Memories(Record):
         key = (id(t), t._version)
         if key in self._constants:
             return self._constants[key][1]
-        if t.dtype not in DTYPES or t.numel() == 0:
+        if not t.numel():
+            raise Missing(f"a tensor of shape {tuple(t.shape)}, without elements")
+        if t.dtype not in DTYPES:
             raise createPoptorchError(f"A tensor of type {t.dtype} and shape {tuple(t.shape)} cannot be part "
                                       "of a model")
         kept = engineTensor(t)
@@ -249,7 +259,7 @@ class Memories(Record):
 
     def _checkMade(self, t: torch.Tensor) -> None:
         """A tensor from outside of the trace would be the same in every run, whatever becomes of it."""
-        if t.dim() and storage(t) not in self._made:
+        if t.dim() and t.numel() and storage(t) not in self._made:
             file, line = userLine()
             raise createPoptorchError(f"Expected an IPU tensor but got one of shape {tuple(t.shape)} that was made "
                                       f"on the CPU, outside of forward() ({file}:{line}): make it in forward(), "
@@ -299,7 +309,7 @@ class Memories(Record):
 
     def writtenInputs(self) -> Iterator[Tuple[int, Any]]:
         """(index, value) of the inputs that forward wrote to."""
-        for i, t in enumerate(self.inputs):
+        for i, t in zip(self._places, self.inputs):
             if t.memory.version > 0:
                 yield i, self._valueOf(t)
 

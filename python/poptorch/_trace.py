@@ -122,7 +122,7 @@ class Tracer(Memories, TorchDispatchMode):
     def _claim(self, name: str, args: Any, out: Any) -> Any:
         """Remember what was made in the trace, and not of tensors from outside of it."""
         inside = name in _SHAPE_ONLY or name == "aten::lift_fresh" or all(
-            not t.dim() or storage(t) in self._made or self._find(t) is not None for t in tensorsIn(args))
+            not t.dim() or not t.numel() or storage(t) in self._made or self._find(t) is not None for t in tensorsIn(args))
         if inside:
             self._made.update(storage(t) for t in tensorsIn(out))
         return out
@@ -150,19 +150,22 @@ class Tracer(Memories, TorchDispatchMode):
         op, given = self._named(func, name, bound, bool(written))
         given = self._unmasked(op, given)
         encoded: Optional[Tuple] = None
+        trouble = ""
         try:
             encoded = tuple(self._encode(v) for v in given)
         except Missing as e:
             if not _core.supported(op):
-                self._note(op)
+                trouble = op
             elif not self.missing and name not in _BOOKKEEPING:
-                self._note(f"{e}: the result that is read here is not supported")
+                trouble = f"{e}: the result that is read here is not supported"
         except NotImplementedError as e:    # a view that cannot be made again
-            self._note(str(e))
+            trouble = str(e)
         for i in written:    # the constant it was, before PyTorch writes to it
             if self._find(bound[i]) is None:
                 self._adopt(bound[i], name in _OVERWRITES)
         out = _execute(func, _dtypes.forPyTorch(name, args), kwargs)
+        if trouble and any(t.numel() for t in tensorsIn(out)):
+            self._note(trouble)
         if written:
             self._finishWrite(op, [bound[i] for i in written], encoded)
         else:
@@ -202,7 +205,10 @@ class Tracer(Memories, TorchDispatchMode):
         return None    # a dtype, device, layout, memory format or generator: the result's type says it
 
     def _unmasked(self, op: str, given: List[Any]) -> List[Any]:
-        """A mask that is a constant picks a known number of elements: it becomes their indices."""
+        """A mask that is a constant picks a known number of elements: it becomes their indices. What has no elements
+        adds none."""
+        if op.startswith("aten::cat."):
+            return [[t for t in given[0] if t.numel()], *given[1:]]
         if op == "aten::masked_select.default" and not self.isTraced(given[1]):
             x, mask = torch.broadcast_tensors(given[0], given[1])
             if x.shape != given[0].shape:
@@ -255,6 +261,8 @@ class Tracer(Memories, TorchDispatchMode):
         tensors = [o for o in outs if isinstance(o, torch.Tensor)]
         if not tensors:
             self._note(op)
+            return
+        if not any(t.numel() for t in tensors):    # the same in every run
             return
         first = tensors[0]
         if first.dtype not in DTYPES or first.numel() == 0:

@@ -22,6 +22,14 @@ static ts_value *times(ts_value *x, double by)
     return by == 1 ? x : ts_mul_scalar(x, by);
 }
 
+/* A factor; of whole numbers it is one. */
+static double factor(const ts_call *c, int i)
+{
+    double v = lower_number(c, i, 1);
+
+    return lower_is_float(c->dtype) ? v : trunc(v);
+}
+
 /* alpha times a product, of the result's shape. With 0 it is not looked at, so no NaN comes
  * through, as in BLAS. */
 static ts_value *product_times(ts_call *c, ts_value *xy, double alpha)
@@ -32,7 +40,7 @@ static ts_value *product_times(ts_call *c, ts_value *xy, double alpha)
 /* addmm(b, x, y, beta, alpha) = beta b + alpha x y */
 ts_value *lower_addmm(ts_call *c)
 {
-    double beta = lower_number(c, 3, 1), alpha = lower_number(c, 4, 1);
+    double beta = factor(c, 3), alpha = factor(c, 4);
     ts_value *xy = ts_matmul(lower_as(c, 1, c->dtype), lower_as(c, 2, c->dtype));
 
     xy = product_times(c, xy, alpha);
@@ -43,9 +51,9 @@ ts_value *lower_addmm(ts_call *c)
 ts_value *lower_addbmm(ts_call *c)
 {
     ts_value *xy = ts_matmul(lower_as(c, 1, c->dtype), lower_as(c, 2, c->dtype));
-    double beta = lower_number(c, 3, 1);
+    double beta = factor(c, 3);
 
-    xy = product_times(c, ts_sum(xy, 1, (int64_t[]){0}, false), lower_number(c, 4, 1));
+    xy = product_times(c, ts_sum(xy, 1, (int64_t[]){0}, false), factor(c, 4));
     return beta == 0 ? xy : ts_add(xy, times(lower_as(c, 0, c->dtype), beta));
 }
 
@@ -54,9 +62,9 @@ ts_value *lower_addr(ts_call *c)
 {
     ts_value *x = ts_reshape_n(lower_as(c, 1, c->dtype), 2, (int64_t[]){-1, 1});
     ts_value *y = ts_reshape_n(lower_as(c, 2, c->dtype), 2, (int64_t[]){1, -1});
-    double beta = lower_number(c, 3, 1);
+    double beta = factor(c, 3);
 
-    x = times(ts_mul(x, y), lower_number(c, 4, 1));
+    x = times(ts_mul(x, y), factor(c, 4));
     return beta == 0 ? x : ts_add(x, times(lower_as(c, 0, c->dtype), beta));
 }
 

@@ -54,7 +54,9 @@ static ts_value *scaled(ts_call *c, ts_value *y, int alpha)
 ts_value *lower_add(ts_call *c)
 {
     if (c->dtype == TS_BOOL)
-        return lower_op2("logical_or", c, x_of(c), lower_as(c, 1, TS_BOOL));
+        return lower_flag(c, 2) || !lower_has(c, 2)
+                   ? lower_op2("logical_or", c, x_of(c), lower_as(c, 1, TS_BOOL))
+                   : ts_expand_n(x_of(c), c->rank, c->dims);
     return lower_op2("add", c, x_of(c), scaled(c, lower_as(c, 1, c->dtype), 2));
 }
 
@@ -81,10 +83,24 @@ ts_value *lower_div(ts_call *c)
     return !strcmp(mode, "trunc") ? lower_op1("trunc", c, x) : x;
 }
 
+/* Of whole numbers: 1 / x^n is 0, but of 1 and -1. */
+static ts_value *whole_power(ts_call *c, ts_value *x, ts_value *y)
+{
+    ts_value *p = x && y ? lower_op2("pow", c, x, ts_abs(y)) : NULL;
+    ts_value *none = y ? ts_lt(y, lower_scalar(c, 0)) : NULL;
+
+    if (!p || !none)
+        return NULL;
+    none = lower_op2("logical_and", c, none, lower_op2("ne", c, ts_abs(x), lower_scalar(c, 1)));
+    return ts_where(none, lower_scalar(c, 0), p);
+}
+
 ts_value *lower_pow(ts_call *c)
 {
     if (!lower_tensor(c, 1) && lower_number(c, 1, 0) == 2)
         return ts_square(x_of(c));
+    if (!lower_is_float(c->dtype))
+        return whole_power(c, x_of(c), lower_as(c, 1, c->dtype));
     return lower_op2("pow", c, x_of(c), lower_as(c, 1, c->dtype));
 }
 
@@ -368,13 +384,24 @@ ts_value *lower_tan(ts_call *c)
     return ts_div(lower_op1("sin", c, x), lower_op1("cos", c, x));
 }
 
-/* sinh and cosh by expm1, which is exact near 0: with e = exp(x) - 1, sinh = (e + e/(e+1)) / 2 */
+/* By expm1, which is exact near 0: with e = exp(|x|) - 1, sinh = (e + e/(e+1)) / 2. Of a large e
+ * that last part is 1, and of an infinite one too. */
+static ts_value *sinh_of(ts_call *c, ts_value *x)
+{
+    ts_value *below = ts_lt(x, lower_scalar(c, 0)), *e, *part;
+
+    e = lower_op1("expm1", c, ts_where(below, ts_neg(x), x));
+    part = lower_op2("minimum", c, e, lower_scalar(c, c->dtype == TS_F16 ? 6e4 : 1e18));
+    e = ts_mul_scalar(ts_add(e, ts_div(part, ts_add_scalar(part, 1))), 0.5);
+    return ts_where(below, ts_neg(e), e);
+}
+
 ts_value *lower_hyperbolic(ts_call *c)
 {
-    ts_value *x = x_of(c), *e = lower_op1("expm1", c, x);
+    ts_value *x = x_of(c);
 
     if (!strcmp(c->row->op, "sinh"))
-        return ts_mul_scalar(ts_add(e, ts_div(e, ts_add_scalar(e, 1))), 0.5);
+        return sinh_of(c, x);
     return ts_mul_scalar(ts_add(ts_exp(x), ts_exp(ts_neg(x))), 0.5);
 }
 

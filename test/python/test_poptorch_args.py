@@ -148,10 +148,31 @@ def test_int16_everywhere():
 
 
 def test_what_cannot_be_an_argument():
-    with pytest.raises(poptorch.Error, match="no elements"):
-        inference(lambda x: x)(torch.ones(0, 2))
     with pytest.raises(poptorch.Error, match="complex64.*not supported"):
         inference(lambda x: x)(torch.ones(1, dtype=torch.complex64))
+
+
+@pytest.mark.filterwarnings("error")
+def test_tensors_without_elements():
+    """As arguments, weights, results and in between: they are the same in every run, and not the engine's business."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.nothing, self.w = nn.Parameter(torch.zeros(0, 3)), nn.Parameter(torch.ones(3))
+
+        def forward(self, none, x):
+            rows = torch.cat([none, x[2:2], self.nothing, x * self.w])
+            return rows, x[:, :0], none.sum() + x, x[0:0].sum(0) + x[0], poptorch.identity_loss(rows.sum(), "none")
+    x = torch.arange(6.0).view(2, 3)
+    model = inference(Net())
+    for a, b in zip(model(torch.zeros(0, 3), x), Net()(torch.zeros(0, 3), x)):
+        assert a.shape == b.shape and torch.equal(a, b.detach())
+    out = inference(Net(), options().deviceIterations(2))(torch.zeros(0, 3), torch.cat([x, x]))
+    assert [t.shape for t in out] == [(4, 3), (4, 0), (4, 3), (6,), (2,)]
+    net = Net()
+    trained = poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=1.0))
+    trained(torch.zeros(0, 3), x)
+    assert net.w.tolist() == [-2, -4, -6] and net.nothing.shape == (0, 3)
 
 
 def test_inputs_that_are_not_contiguous(log):
