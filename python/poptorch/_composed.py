@@ -244,6 +244,8 @@ def _histogram(x: _T, bins: int = 100, low: Any = 0, high: Any = 0) -> _T:
     x = x.flatten()
     if low == high:
         low, high = x.min(), x.max()
+        same = low == high
+        low, high = torch.where(same, low - 1, low), torch.where(same, high + 1, high)
     at = ((x - low) * (bins / (high - low))).floor().clamp(0, bins - 1).long()
     counts = ((x >= low) & (x <= high)).to(x.dtype)
     return torch.zeros(bins, dtype=x.dtype).index_add(0, at, counts)

@@ -64,6 +64,11 @@ _ON_DEMAND = {
     for pool in ("max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d")
 }
 
+#: Ops along a dim. Of a tensor without dims they are what they are of one with one element.
+_ALONG_A_DIM = frozenset(f"aten::{n}" for n in (
+    "argmax argmin var std var_mean std_mean logsumexp flip max min cummax cummin index_select index_add index_copy "
+    "index_fill index_reduce gather scatter scatter_add scatter_reduce mode kthvalue sort topk").split())
+
 #: Writes that the schema does not tell: {op: ((argument, result), ...)}, done when argument 5 is true.
 _STATISTICS = {
     "aten::native_batch_norm": ((3, 3), (4, 4)),
@@ -112,6 +117,9 @@ class Tracer(Memories, TorchDispatchMode):
                 return decomposed(*args, **kwargs)
         if name == "aten::_local_scalar_dense":
             raise needsValue("The value of a tensor")
+        if name in _ALONG_A_DIM and isinstance(args[0], torch.Tensor) and not args[0].dim():
+            with self:
+                return _withoutDims(func(*_asOne(args), **{k: _asOne(v) for k, v in kwargs.items()}))
         bound = [args[i] if i < len(args) else kwargs.get(a.name, a.default_value)
                  for i, a in enumerate(schema.arguments)]
         if name == "aten::as_strided_" and sameElements(*bound[:4]):
@@ -166,6 +174,8 @@ class Tracer(Memories, TorchDispatchMode):
         out = _execute(func, _dtypes.forPyTorch(name, args), kwargs)
         if trouble and any(t.numel() for t in tensorsIn(out)):
             self._note(trouble)
+        if trouble == "" and _sizeIsValue(func, given, self.isTraced) and not any(t.numel() for t in tensorsIn(out)):
+            self._note(f"{op}: a result whose size depends on values is not supported")    # none by chance
         if written:
             self._finishWrite(op, [bound[i] for i in written], encoded)
         else:
@@ -472,6 +482,26 @@ def _attached(t: torch.Tensor, known: Tensor) -> Tensor:
         if above.tensor.is_leaf and above.tensor.requires_grad:    # cut on purpose, to begin a graph of its own
             return known
     return above
+
+
+def _asOne(value: Any) -> Any:
+    """Tensors without dims as such with one element."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_asOne, value))
+    return value.reshape(1) if isinstance(value, torch.Tensor) and not value.dim() else value
+
+
+def _withoutDims(out: Any) -> Any:
+    return out.reshape(()) if isinstance(out, torch.Tensor) else tuple(t.reshape(()) for t in out)
+
+
+def _sizeIsValue(func: Any, given: List[Any], isTraced: Callable[[Any], bool]) -> bool:
+    """Does the size of the result depend on values? Of an index, only that of a mask does."""
+    if not any(tag.name == "dynamic_output_shape" for tag in func.tags):
+        return False
+    if func._schema.name != "aten::index":
+        return True
+    return any(t.dtype in (torch.bool, torch.uint8) and isTraced(t) for t in tensorsIn(given[1]))
 
 
 def _as(value: Any, old: torch.dtype, new: torch.dtype) -> Any:

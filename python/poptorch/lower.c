@@ -508,6 +508,8 @@ ts_value *lower_as(ts_call *c, int i, ts_dtype t)
 {
     ts_value *v = lower_tensor(c, i);
 
+    if (v && (t == TS_U8 || t == TS_I8) && lower_is_float(ts_dtype_of(v)))
+        v = ts_cast(v, TS_I32); /* -1.0 becomes 255: the low byte */
     if (v)
         return ts_dtype_of(v) == t ? v : ts_cast(v, t);
     if (!PyLong_Check(argument(c, i)) && !PyFloat_Check(argument(c, i)))

@@ -781,6 +781,8 @@ static ts_value *root(ts_call *c, ts_value *x)
 
 ts_value *lower_p_norm(ts_call *c, ts_value *x, double p, int n, const int64_t *dims, bool keep)
 {
+    ts_value *none;
+
     if (p == 2)
         return root(c, lower_fold(c, "sum", ts_square(x), n, dims, keep));
     if (p == 1)
@@ -790,7 +792,8 @@ ts_value *lower_p_norm(ts_call *c, ts_value *x, double p, int n, const int64_t *
     if (isinf(p))
         return lower_fold(c, p > 0 ? "amax" : "amin", ts_abs(x), n, dims, keep);
     x = lower_fold(c, "sum", ts_pow(ts_abs(x), lower_scalar(c, p)), n, dims, keep);
-    return ts_pow(x, lower_scalar(c, 1 / p));
+    none = ts_eq(x, lower_scalar(c, 0)); /* where the slope of the root is not finite */
+    return ts_where(none, x, ts_pow(ts_where(none, lower_scalar(c, 1), x), lower_scalar(c, 1 / p)));
 }
 
 /* norm(x, p, dims, keepdim) */
@@ -875,9 +878,9 @@ ts_value *lower_aminmax(ts_call *c)
     int64_t dims[TS_MAX_RANK];
     int n = lower_ints(c, 1, dims);
 
-    c->out[1] = lower_fold(c, "amax", x, n, dims, lower_flag(c, 2));
+    c->out[1] = lower_fold(c, "amax", x, n, dims, x && c->rank == ts_rank(x));
     c->nout = 2;
-    return lower_fold(c, "amin", x, n, dims, lower_flag(c, 2));
+    return lower_fold(c, "amin", x, n, dims, x && c->rank == ts_rank(x));
 }
 
 ts_value *lower_softmax(ts_call *c)
