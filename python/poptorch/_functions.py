@@ -55,6 +55,9 @@ _NEED_VALUES: Dict[Any, str] = {
     _T.cpu: ".cpu()",
 }
 
+#: PyTorch looks at a tensor of places itself, and no mode sees it.
+_READ_AT_ONCE = (torch.tensor_split, _T.tensor_split)
+
 # A TransformerEncoder asks it of its mask, and leaves the padding out where the answer is yes: the answer is in the
 # mask's values, and the sums are the same either way.
 _LEFT_ALIGNED = getattr(torch, "_nested_tensor_from_mask_left_aligned", None)
@@ -94,6 +97,8 @@ class _Functions(TorchFunctionMode):
             if t.training:
                 t.markLoss(out)
             return out
+        if func in _READ_AT_ONCE and t.isTraced(args[1] if len(args) > 1 else kwargs.get("tensor_indices_or_sections")):
+            raise needsValue("Where tensor_split() splits")
         if func is torch.cdist:
             return _cdist(*args, **kwargs)
         if not t.isTraced(first if first is not None else kwargs.get("input")):

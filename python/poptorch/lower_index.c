@@ -300,6 +300,8 @@ ts_value *lower_scatter_reduce(ts_call *c)
 {
     scatter s;
 
+    if (c->dtype == TS_BOOL && !strcmp(lower_text(c, 4, ""), "amax"))
+        return lower_refuse(c, "the largest of bools");
     if (!scatter_of(c, lower_as(c, 0, c->dtype), lower_tensor(c, 2), lower_as(c, 3, c->dtype), &s))
         return NULL;
     return scatter_reduced(c, &s, lower_text(c, 4, ""), !lower_has(c, 5) || lower_flag(c, 5));

@@ -791,8 +791,12 @@ ts_value *lower_p_norm(ts_call *c, ts_value *x, double p, int n, const int64_t *
         return lower_fold(c, "sum", ts_cast(ts_ne(x, lower_scalar(c, 0)), c->dtype), n, dims, keep);
     if (isinf(p))
         return lower_fold(c, p > 0 ? "amax" : "amin", ts_abs(x), n, dims, keep);
-    x = lower_fold(c, "sum", ts_pow(ts_abs(x), lower_scalar(c, p)), n, dims, keep);
-    none = ts_eq(x, lower_scalar(c, 0)); /* where the slope of the root is not finite */
+    none =
+        ts_eq(x, lower_scalar(c, 0)); /* where the slope of a power is not finite, or of a root */
+    x = ts_pow(ts_where(none, lower_scalar(c, 1), ts_abs(x)), lower_scalar(c, p));
+    x = lower_fold(c, "sum", ts_where(none, lower_scalar(c, p > 0 ? 0 : INFINITY), x), n, dims,
+                   keep);
+    none = ts_eq(x, lower_scalar(c, 0));
     return ts_where(none, x, ts_pow(ts_where(none, lower_scalar(c, 1), x), lower_scalar(c, 1 / p)));
 }
 
