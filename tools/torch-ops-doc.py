@@ -25,7 +25,7 @@ What a model's `forward()` may call: these ATen ops, and every function of PyTor
 as the op. Names of PyTorch 1.13 and of 2.x both have rows.
 
 - Each op is compared with PyTorch, values and gradients, in `test/python/test_poptorch_ops.py`, which also states a
-  call of PyTorch for every op of the engine (`doc/ops.md`).
+  call of PyTorch for every op of the engine (`doc/ops.md`). `doc/torch-samples.md` has the ops by PyTorch's own samples.
 - What does not depend on inputs, weights or buffers is computed by PyTorch while the model is traced, so it needs no
   row: any op may make a mask, a position or a table.
 - An op without a row, and a call that a row refuses, are reported together, each with the line of the model.

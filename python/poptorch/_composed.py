@@ -258,13 +258,13 @@ def _sampled3d(x: _T, grid: _T, mode: int, padding: int, corners: bool) -> _T:
     first = [a.round() if mode == 1 else a.floor() for a in at]
     flat, out = x.flatten(2), None
     for corner in range(1 if mode == 1 else 8):
-        weight, place = torch.ones_like(at[0]), torch.zeros_like(at[0])
+        weight, place = torch.ones_like(at[0]), torch.zeros_like(at[0], dtype=torch.int64)
         for d, size in enumerate(sizes):
             c = first[d] + (corner >> d & 1)
             near = 1.0 if mode == 1 else 1 - (at[d] - c).abs()
             weight = weight * torch.where((c >= 0) & (c < size), near, 0.0)
-            place = place * size + c.clamp(0, size - 1)
-        part = flat.gather(2, place.long().expand(n, channels, place.shape[2])) * weight
+            place = place * size + c.clamp(0, size - 1).long()    # whole: half precision has no place 2049
+        part = flat.gather(2, place.expand(n, channels, place.shape[2])) * weight
         out = part if out is None else out + part
     return out.view(n, channels, *grid.shape[1:4])    # type: ignore[union-attr]
 

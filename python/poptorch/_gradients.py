@@ -304,7 +304,7 @@ def _gridSample(grad: torch.Tensor, x: torch.Tensor, grid: torch.Tensor, mode: i
         cx, cy = left + i, top + j
         wx, wy = (torch.ones_like(px), torch.ones_like(py)) if mode == 1 else (1 - (px - cx).abs(), 1 - (py - cy).abs())
         inside = ((cx >= 0) & (cx < width) & (cy >= 0) & (cy < height)).to(grad.dtype)
-        at = (cy.clamp(0, height - 1) * width + cx.clamp(0, width - 1)).long().expand(n, channels, px.shape[2])
+        at = (cy.clamp(0, height - 1).long() * width + cx.clamp(0, width - 1).long()).expand(n, channels, px.shape[2])
         dx = dx.scatter_add(2, at, grad * (wx * wy * inside))
         pull = (grad * flat.gather(2, at)).sum(1, keepdim=True) * inside
         if mode == 0:

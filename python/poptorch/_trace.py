@@ -64,6 +64,9 @@ _ON_DEMAND = {
     for pool in ("max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d")
 }
 
+#: What is added to a product, which may be one of nothing.
+_WITH_PRODUCTS = frozenset(f"aten::{n}" for n in "addmm addmv baddbmm addbmm".split())
+
 #: Ops along a dim. Of a tensor without dims they are what they are of one with one element.
 _ALONG_A_DIM = frozenset(f"aten::{n}" for n in (
     "argmax argmin var std var_mean std_mean logsumexp flip max min cummax cummin index_select index_add index_copy "
@@ -117,9 +120,17 @@ class Tracer(Memories, TorchDispatchMode):
                 return decomposed(*args, **kwargs)
         if name == "aten::_local_scalar_dense":
             raise needsValue("The value of a tensor")
-        if name in _ALONG_A_DIM and isinstance(args[0], torch.Tensor) and not args[0].dim():
+        if name in _WITH_PRODUCTS and not args[1].numel():
+            nothing = func(*args, **kwargs)
+            beta = kwargs.get("beta", 1)
             with self:
-                return _withoutDims(func(*_asOne(args), **{k: _asOne(v) for k, v in kwargs.items()}))
+                return (args[0] * beta).expand(nothing.shape).clone() if beta else torch.zeros_like(nothing)
+        if name in _ALONG_A_DIM and isinstance(args[0], torch.Tensor) and not args[0].dim() and "out" not in kwargs \
+                and not (isinstance(args[-1], list) and not args[-1]):    # along none
+            shapes = [t.shape for t in tensorsIn([func(*args, **kwargs)])]
+            lifted = [v if s.name == "value" else _asOne(v) for v, s in zip(args, schema.arguments)]
+            with self:
+                return _shaped(func(*lifted, **{k: _asOne(v) for k, v in kwargs.items()}), shapes)
         bound = [args[i] if i < len(args) else kwargs.get(a.name, a.default_value)
                  for i, a in enumerate(schema.arguments)]
         if name == "aten::as_strided_" and sameElements(*bound[:4]):
@@ -491,8 +502,8 @@ def _asOne(value: Any) -> Any:
     return value.reshape(1) if isinstance(value, torch.Tensor) and not value.dim() else value
 
 
-def _withoutDims(out: Any) -> Any:
-    return out.reshape(()) if isinstance(out, torch.Tensor) else tuple(t.reshape(()) for t in out)
+def _shaped(out: Any, shapes: List[Any]) -> Any:
+    return out.reshape(shapes[0]) if isinstance(out, torch.Tensor) else tuple(t.reshape(s) for t, s in zip(out, shapes))
 
 
 def _sizeIsValue(func: Any, given: List[Any], isTraced: Callable[[Any], bool]) -> bool:

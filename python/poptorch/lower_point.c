@@ -503,8 +503,9 @@ ts_value *lower_logit(ts_call *c)
     ts_value *x = x_of(c);
     double eps = lower_number(c, 1, -1);
 
-    if (eps >= 0)
-        x = ts_clamp(x, eps, 1 - eps);
+    if (eps >= 0) /* below comes first, also of bounds that have changed places */
+        x = ts_where(ts_lt(x, lower_scalar(c, eps)), lower_scalar(c, eps),
+                     lower_op2("minimum", c, x, lower_scalar(c, 1 - eps)));
     return ts_log(ts_div(x, ts_sub(lower_scalar(c, 1), x)));
 }
 
@@ -517,9 +518,20 @@ ts_value *lower_fmax(ts_call *c)
     return ts_where(lower_op2("logical_or", c, first, lower_op1("isnan", c, y)), x, y);
 }
 
+/* Of both divided by the larger one: the squares of large numbers are not finite, least in f16. With
+ * an infinite side it is infinite, whatever the other is. */
 ts_value *lower_hypot(ts_call *c)
 {
-    return ts_sqrt(ts_add(ts_square(x_of(c)), ts_square(lower_as(c, 1, c->dtype))));
+    ts_value *x = x_of(c), *y = lower_as(c, 1, c->dtype), *s, *never;
+
+    if (!x || !y)
+        return NULL;
+    never = lower_scalar(c, INFINITY);
+    never = lower_op2("logical_or", c, ts_eq(ts_abs(x), never), ts_eq(ts_abs(y), never));
+    s = ts_detach(lower_op2("maximum", c, ts_abs(x), ts_abs(y)));
+    s = ts_where(ts_eq(s, lower_scalar(c, 0)), lower_scalar(c, 1), s);
+    x = ts_add(ts_square(ts_div(x, s)), ts_square(ts_div(y, s)));
+    return ts_where(never, lower_scalar(c, INFINITY), ts_mul(s, ts_sqrt(x)));
 }
 
 /* logaddexp, logaddexp2 */

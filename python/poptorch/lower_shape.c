@@ -710,7 +710,7 @@ ts_value *lower_logsumexp(ts_call *c)
     int64_t dims[TS_MAX_RANK];
     int n = lower_ints(c, 1, dims);
 
-    return ts_logsumexp(lower_tensor(c, 0), n, dims, lower_flag(c, 2));
+    return ts_logsumexp(lower_as(c, 0, c->dtype), n, dims, lower_flag(c, 2));
 }
 
 /* max(x); max(x, dim, keepdim) with the places; max(x, y) */
@@ -779,7 +779,7 @@ static ts_value *root(ts_call *c, ts_value *x)
     return ts_where(none, zero, ts_sqrt(ts_where(none, lower_scalar(c, 1), x)));
 }
 
-ts_value *lower_p_norm(ts_call *c, ts_value *x, double p, int n, const int64_t *dims, bool keep)
+static ts_value *p_norm(ts_call *c, ts_value *x, double p, int n, const int64_t *dims, bool keep)
 {
     ts_value *none;
 
@@ -798,6 +798,19 @@ ts_value *lower_p_norm(ts_call *c, ts_value *x, double p, int n, const int64_t *
                    keep);
     none = ts_eq(x, lower_scalar(c, 0));
     return ts_where(none, x, ts_pow(ts_where(none, lower_scalar(c, 1), x), lower_scalar(c, 1 / p)));
+}
+
+/* Of half precision in f32: the powers of its elements are larger than its largest number. */
+ts_value *lower_p_norm(ts_call *c, ts_value *x, double p, int n, const int64_t *dims, bool keep)
+{
+    ts_dtype t = c->dtype;
+
+    if (!x || (t != TS_F16 && t != TS_BF16))
+        return x ? p_norm(c, x, p, n, dims, keep) : NULL;
+    c->dtype = TS_F32;
+    x = p_norm(c, ts_cast(x, TS_F32), p, n, dims, keep);
+    c->dtype = t;
+    return x ? ts_cast(x, t) : NULL;
 }
 
 /* norm(x, p, dims, keepdim) */
