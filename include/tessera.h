@@ -204,6 +204,48 @@ TS_API void ts_steps_end(ts_graph *g, int begin, int nresults, ts_value *const *
  * PyTorch's; pointwise ops broadcast and promote like PyTorch's. */
 TS_API ts_value *ts_apply(ts_graph *g, const char *op, int nin, ts_value *const *in,
                           const char *attrs, ...);
+/* A word is what a user calls: "hardswish", "aten::hardswish", "conv2d"; it becomes one op or many.
+ * Its arguments are ts_arg in the order of PyTorch's schema; those left out at the end are none. */
+typedef enum ts_arg_kind {
+    TS_ARG_NONE,
+    TS_ARG_INT, /* and bool */
+    TS_ARG_NUMBER,
+    TS_ARG_TEXT, /* and dtypes, by name */
+    TS_ARG_TENSOR,
+    TS_ARG_INTS,
+    TS_ARG_NUMBERS,
+    TS_ARG_TENSORS /* NULL: none */
+} ts_arg_kind;
+typedef struct ts_arg {
+    ts_arg_kind kind;
+    int n; /* of a list */
+    union {
+        int64_t i;
+        double f;
+        const char *s;
+        ts_value *v;
+        const int64_t *ints;
+        const double *numbers;
+        ts_value *const *tensors;
+    } as;
+} ts_arg;
+/* The type of a word's first result, as PyTorch has it. */
+typedef struct ts_answer {
+    ts_dtype dtype;
+    int rank;
+    int64_t dims[TS_MAX_RANK];
+} ts_answer;
+/* Writes at most `room` results and their number; NULL for one that the word does not give. What
+ * cannot be is TS_ERR_UNSUPPORTED, and g is as it was. */
+TS_API ts_status ts_word(ts_graph *g, const char *word, const ts_answer *answer, int nargs,
+                         const ts_arg *args, int room, ts_value **out, int *nout);
+/* Writing through a view: the word's first argument, with the elements that result `which` shows
+ * replaced by y's. */
+TS_API ts_status ts_word_put(ts_graph *g, const char *word, const ts_answer *answer, int nargs,
+                             const ts_arg *args, int which, ts_value *y, ts_value **out);
+TS_API bool ts_word_known(const char *word);
+TS_API const char *ts_word_name(int i); /* of the i-th row; NULL past the last */
+
 /* Output i of the node that made v (max_pool has 2: values and indices). */
 TS_API ts_value *ts_result(ts_value *v, int i);
 

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Write doc/torch-ops.md: the ATen ops that poptorch takes, from the tables in python/poptorch/lower.c and _composed.py.
+"""Write doc/torch-ops.md: the ATen ops that poptorch takes, from the tables in src/front/words.c and _composed.py.
 
     tools/torch-ops-doc.py            write it
     tools/torch-ops-doc.py --check    exit 1 when it is not what this would write
 
-What a row refuses is found in its function: the words of lower_refuse.
+What a row refuses is found in its function: the words of ts_call_refuse.
 """
 
 import re
@@ -18,7 +18,7 @@ OUT = ROOT / "doc" / "torch-ops.md"
 HEAD = """\
 # PyTorch ops
 
-Written by `tools/torch-ops-doc.py` from the tables in `python/poptorch/lower.c` and `_composed.py`.
+Written by `tools/torch-ops-doc.py` from the tables in `src/front/words.c` and `_composed.py`.
 
 What a model's `forward()` may call: these ATen ops, and every function of PyTorch that is made of them (`einsum`,
 `F.normalize`, `chunk`, `nn.LSTM`, ...). A name without an overload stands for all of them; `op_` and `out=` count
@@ -41,11 +41,11 @@ as the op. Names of PyTorch 1.13 and of 2.x both have rows.
 def functions():
     """function -> what it refuses, itself or through the functions of its file that it calls"""
     found = {}
-    for file in sorted((ROOT / "python/poptorch").glob("lower*.c")):
+    for file in sorted((ROOT / "src/front").glob("words*.c")):
         bodies = dict(re.findall(r"^(?:static )?[\w *]+?(\w+)\([^;{]*?\)\n\{\n(.*?)^\}", file.read_text(), re.M | re.S))
 
         def words(name, seen):
-            out = re.findall(r'lower_refuse\(\s*c,\s*((?:"[^"]*"\s*)+)', bodies[name])
+            out = re.findall(r'ts_call_refuse\(\s*c,\s*((?:"[^"]*"\s*)+)', bodies[name])
             for called in dict.fromkeys(re.findall(r"\b(\w+)\(", bodies[name])):
                 if called in bodies and called not in seen:
                     seen.add(called)
@@ -59,7 +59,7 @@ def functions():
 
 def families():
     """[(family, [(op, function)])]"""
-    text = (ROOT / "python/poptorch/lower.c").read_text()
+    text = (ROOT / "src/front/words.c").read_text()
     table = text[text.index("rows[] = {"):]
     table = table[:table.index("\n};")]
     out = []
@@ -68,7 +68,7 @@ def families():
         row = re.match(r'    \{"(\w+)::([\w.]+)", (\w+),', line)
         if comment:
             out.append((comment[1], []))
-        elif row and row[1] == "aten" and row[3] != "lower_dynamic":    # that one only says why not
+        elif row and row[1] == "aten" and row[3] != "ts_word_dynamic":    # that one only says why not
             out[-1][1].append((row[2], row[3]))
     return out
 

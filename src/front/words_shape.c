@@ -1,4 +1,4 @@
-/* lower_shape.c - views and their inverses, joining and reductions.
+/* ts_word_shape.c - views and their inverses, joining and reductions.
  *
  * PyTorch writes through views; a graph has values only. So a view that can be written through has
  * an inverse: `put` gives the viewed tensor with the new elements in it, and the tracer applies the
@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lower.h"
+#include "front/words.h"
 
 static int64_t size_of(const ts_value *v, int i)
 {
     return v ? ts_dim(v, i) : 1;
 }
 
-int lower_shape_of(const ts_value *v, int64_t dims[TS_MAX_RANK])
+int ts_call_shape_of(const ts_value *v, int64_t dims[TS_MAX_RANK])
 {
     int rank = ts_rank(v);
 
@@ -26,23 +26,23 @@ int lower_shape_of(const ts_value *v, int64_t dims[TS_MAX_RANK])
 
 /* --- views ------------------------------------------------------------------------------------ */
 
-ts_value *lower_reshape(ts_call *c)
+ts_value *ts_word_reshape(ts_call *c)
 {
-    return ts_reshape_n(lower_tensor(c, 0), c->rank, c->dims);
+    return ts_reshape_n(ts_call_tensor(c, 0), c->rank, c->dims);
 }
 
-ts_value *lower_put_reshape(ts_call *c, ts_value *x, ts_value *y)
+ts_value *ts_word_put_reshape(ts_call *c, ts_value *x, ts_value *y)
 {
     int64_t dims[TS_MAX_RANK];
-    int rank = lower_shape_of(x, dims);
+    int rank = ts_call_shape_of(x, dims);
 
     (void)c;
     return ts_reshape_n(y, rank, dims);
 }
 
-ts_value *lower_detach(ts_call *c)
+ts_value *ts_word_detach(ts_call *c)
 {
-    return ts_detach(lower_tensor(c, 0));
+    return ts_detach(ts_call_tensor(c, 0));
 }
 
 /* permute(x, dims), transpose(x, a, b) and t(x) as one list */
@@ -51,7 +51,7 @@ static void order(const ts_call *c, int rank, int64_t dims[TS_MAX_RANK])
     int a = 0, b = rank - 1;
 
     if (!strcmp(c->row->op, "permute")) {
-        lower_ints(c, 1, dims);
+        ts_call_ints(c, 1, dims);
         for (int i = 0; i < rank; i++)
             dims[i] += dims[i] < 0 ? rank : 0;
         return;
@@ -61,16 +61,16 @@ static void order(const ts_call *c, int rank, int64_t dims[TS_MAX_RANK])
     if (rank < 2)
         return;
     if (!strcmp(c->row->op, "transpose")) {
-        a = lower_dim(c, 1, rank);
-        b = lower_dim(c, 2, rank);
+        a = ts_call_dim(c, 1, rank);
+        b = ts_call_dim(c, 2, rank);
     }
     dims[a] = b;
     dims[b] = a;
 }
 
-ts_value *lower_permute(ts_call *c)
+ts_value *ts_word_permute(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
     int64_t dims[TS_MAX_RANK];
     int rank = x ? ts_rank(x) : 0;
 
@@ -78,7 +78,7 @@ ts_value *lower_permute(ts_call *c)
     return rank < 2 ? x : ts_permute_n(x, rank, dims);
 }
 
-ts_value *lower_put_permute(ts_call *c, ts_value *x, ts_value *y)
+ts_value *ts_word_put_permute(ts_call *c, ts_value *x, ts_value *y)
 {
     int64_t dims[TS_MAX_RANK], inverse[TS_MAX_RANK];
     int rank = ts_rank(x);
@@ -89,9 +89,9 @@ ts_value *lower_put_permute(ts_call *c, ts_value *x, ts_value *y)
     return rank < 2 ? y : ts_permute_n(y, rank, inverse);
 }
 
-ts_value *lower_expand(ts_call *c)
+ts_value *ts_word_expand(ts_call *c)
 {
-    return ts_expand_n(lower_tensor(c, 0), c->rank, c->dims);
+    return ts_expand_n(ts_call_tensor(c, 0), c->rank, c->dims);
 }
 
 typedef struct piece {
@@ -104,7 +104,7 @@ static ts_value *cut(ts_value *x, piece p)
     return ts_slice(x, p.dim, p.start, p.end, p.step);
 }
 
-ts_value *lower_counted(ts_graph *g, int64_t n, int64_t start, int64_t step)
+ts_value *ts_call_counted(ts_graph *g, int64_t n, int64_t start, int64_t step)
 {
     int64_t *at = malloc((size_t)n * sizeof(*at));
     ts_value *v = NULL;
@@ -121,7 +121,7 @@ ts_value *lower_counted(ts_graph *g, int64_t n, int64_t start, int64_t step)
 static ts_value *paste_stepped(ts_graph *g, ts_value *x, piece p, ts_value *y)
 {
     int64_t size = ts_dim(x, p.dim), dims[TS_MAX_RANK];
-    ts_value *at = lower_counted(g, size_of(y, p.dim), p.start, p.step), *spread, *mask;
+    ts_value *at = ts_call_counted(g, size_of(y, p.dim), p.start, p.step), *spread, *mask;
     int rank = ts_rank(x);
 
     if (!y || !at)
@@ -153,26 +153,26 @@ static ts_value *paste(ts_graph *g, ts_value *x, piece p, ts_value *y)
 
 static piece select_piece(const ts_call *c, const ts_value *x)
 {
-    piece p = {.dim = lower_dim(c, 1, ts_rank(x)), .step = 1};
+    piece p = {.dim = ts_call_dim(c, 1, ts_rank(x)), .step = 1};
 
-    p.start = lower_int(c, 2, 0);
+    p.start = ts_call_int(c, 2, 0);
     p.start += p.start < 0 ? ts_dim(x, p.dim) : 0;
     p.end = p.start + 1;
     return p;
 }
 
-ts_value *lower_select(ts_call *c)
+ts_value *ts_word_select(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
 
     return x ? ts_reshape_n(cut(x, select_piece(c, x)), c->rank, c->dims) : NULL;
 }
 
-ts_value *lower_put_select(ts_call *c, ts_value *x, ts_value *y)
+ts_value *ts_word_put_select(ts_call *c, ts_value *x, ts_value *y)
 {
     piece p = select_piece(c, x);
     int64_t dims[TS_MAX_RANK];
-    int rank = lower_shape_of(x, dims);
+    int rank = ts_call_shape_of(x, dims);
 
     dims[p.dim] = 1;
     return paste(c->g, x, p, ts_reshape_n(y, rank, dims));
@@ -186,17 +186,17 @@ static int64_t clamp(int64_t v, int64_t size)
 
 static piece slice_piece(const ts_call *c, const ts_value *x)
 {
-    piece p = {.dim = lower_dim(c, 1, ts_rank(x)), .step = lower_int(c, 4, 1)};
+    piece p = {.dim = ts_call_dim(c, 1, ts_rank(x)), .step = ts_call_int(c, 4, 1)};
     int64_t size = ts_dim(x, p.dim);
 
-    p.start = clamp(lower_int(c, 2, 0), size);
-    p.end = clamp(lower_int(c, 3, size), size);
+    p.start = clamp(ts_call_int(c, 2, 0), size);
+    p.end = clamp(ts_call_int(c, 3, size), size);
     return p;
 }
 
-ts_value *lower_slice(ts_call *c)
+ts_value *ts_word_slice(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
     piece p = {0};
 
     if (!x)
@@ -207,7 +207,7 @@ ts_value *lower_slice(ts_call *c)
     return cut(x, p);
 }
 
-ts_value *lower_put_slice(ts_call *c, ts_value *x, ts_value *y)
+ts_value *ts_word_put_slice(ts_call *c, ts_value *x, ts_value *y)
 {
     return paste(c->g, x, slice_piece(c, x), y);
 }
@@ -216,18 +216,17 @@ ts_value *lower_put_slice(ts_call *c, ts_value *x, ts_value *y)
 static piece split_piece(const ts_call *c, const ts_value *x, int i)
 {
     bool unbind = !strcmp(c->row->op, "unbind"), sizes = !strcmp(c->row->op, "sizes");
-    piece p = {.dim = lower_dim(c, unbind ? 1 : 2, ts_rank(x)), .step = 1};
-    int64_t size = ts_dim(x, p.dim), each = unbind ? 1 : lower_int(c, 1, size);
-    PyObject *list = sizes ? PyTuple_GET_ITEM(c->args, 1) : NULL;
+    piece p = {.dim = ts_call_dim(c, unbind ? 1 : 2, ts_rank(x)), .step = 1};
+    int64_t size = ts_dim(x, p.dim), each = unbind ? 1 : ts_call_int(c, 1, size);
 
     if (!sizes) {
         p.start = i * each;
         p.end = p.start + each < size ? p.start + each : size;
         return p;
     }
-    for (int k = 0; k <= i && k < PySequence_Fast_GET_SIZE(list); k++) {
+    for (int k = 0; k <= i && k < ts_call_count(c, 1); k++) {
         p.start = p.end;
-        p.end += PyLong_AsLongLong(PySequence_Fast_GET_ITEM(list, k));
+        p.end += (int64_t)ts_call_item(c, 1, k);
     }
     return p;
 }
@@ -235,7 +234,7 @@ static piece split_piece(const ts_call *c, const ts_value *x, int i)
 static ts_value *split_one(ts_call *c, ts_value *x, int i)
 {
     piece p = split_piece(c, x, i);
-    ts_value *y = p.end > p.start ? cut(x, p) : lower_refuse(c, "a piece without elements");
+    ts_value *y = p.end > p.start ? cut(x, p) : ts_call_refuse(c, "a piece without elements");
 
     if (y && !strcmp(c->row->op, "unbind"))
         y = ts_reshape_n(y, c->rank, c->dims);
@@ -247,18 +246,18 @@ static int64_t split_count(const ts_call *c, const ts_value *x)
     piece p;
 
     if (!strcmp(c->row->op, "sizes"))
-        return PySequence_Fast_GET_SIZE(PyTuple_GET_ITEM(c->args, 1));
+        return ts_call_count(c, 1);
     p = split_piece(c, x, 0);
     return (ts_dim(x, p.dim) + p.end - 1) / p.end;
 }
 
-ts_value *lower_split(ts_call *c)
+ts_value *ts_word_split(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
     int64_t n = x ? split_count(c, x) : 0;
 
-    if (n > LOWER_RESULTS)
-        return lower_refuse(c, "more than %d pieces", LOWER_RESULTS);
+    if (n > TS_WORD_RESULTS)
+        return ts_call_refuse(c, "more than %d pieces", TS_WORD_RESULTS);
     for (int i = 0; i < n; i++)
         if (!(c->out[i] = split_one(c, x, i)))
             return NULL;
@@ -266,28 +265,28 @@ ts_value *lower_split(ts_call *c)
     return c->out[0];
 }
 
-ts_value *lower_put_split(ts_call *c, ts_value *x, ts_value *y)
+ts_value *ts_word_put_split(ts_call *c, ts_value *x, ts_value *y)
 {
     piece p = split_piece(c, x, c->which);
     int64_t dims[TS_MAX_RANK];
-    int rank = lower_shape_of(x, dims);
+    int rank = ts_call_shape_of(x, dims);
 
     dims[p.dim] = p.end - p.start;
     return paste(c->g, x, p, ts_reshape_n(y, rank, dims));
 }
 
 /* unfold(x, dim, size, step): the windows take dim's place, their elements come last. */
-ts_value *lower_unfold(ts_call *c)
+ts_value *ts_word_unfold(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0), *at;
-    int rank = x ? ts_rank(x) : 0, dim = lower_dim(c, 1, rank);
-    int64_t size = lower_int(c, 2, 1), step = lower_int(c, 3, 1), dims[TS_MAX_RANK], n;
+    ts_value *x = ts_call_tensor(c, 0), *at;
+    int rank = x ? ts_rank(x) : 0, dim = ts_call_dim(c, 1, rank);
+    int64_t size = ts_call_int(c, 2, 1), step = ts_call_int(c, 3, 1), dims[TS_MAX_RANK], n;
 
     if (!rank || rank == TS_MAX_RANK || size < 1)
-        return lower_refuse(c, "rank %d", rank);
+        return ts_call_refuse(c, "rank %d", rank);
     n = c->dims[dim];
-    at = ts_add(ts_reshape_n(lower_counted(c->g, n, 0, step), 2, (int64_t[]){n, 1}),
-                ts_reshape_n(lower_counted(c->g, size, 0, 1), 2, (int64_t[]){1, size}));
+    at = ts_add(ts_reshape_n(ts_call_counted(c->g, n, 0, step), 2, (int64_t[]){n, 1}),
+                ts_reshape_n(ts_call_counted(c->g, size, 0, 1), 2, (int64_t[]){1, size}));
     x = ts_apply(c->g, "index_select", 2, (ts_value *[]){x, at}, "dim:i", (int64_t)dim);
     for (int i = 0; i < rank; i++)
         dims[i] = i <= dim ? i : i + 1;
@@ -297,10 +296,10 @@ ts_value *lower_unfold(ts_call *c)
 
 /* The elements of x, flattened, that a constant index names. Slow and always right: for views that
  * have no better name. */
-ts_value *lower_places(ts_call *c)
+ts_value *ts_word_places(ts_call *c)
 {
-    ts_value *flat = ts_reshape_n(lower_tensor(c, 0), 1, (int64_t[]){-1});
-    ts_value *at = lower_tensor(c, 1);
+    ts_value *flat = ts_reshape_n(ts_call_tensor(c, 0), 1, (int64_t[]){-1});
+    ts_value *at = ts_call_tensor(c, 1);
 
     if (!flat || !at)
         return NULL;
@@ -308,11 +307,11 @@ ts_value *lower_places(ts_call *c)
     return ts_reshape_n(flat, c->rank, c->dims);
 }
 
-ts_value *lower_put_places(ts_call *c, ts_value *x, ts_value *y)
+ts_value *ts_word_put_places(ts_call *c, ts_value *x, ts_value *y)
 {
-    ts_value *flat = ts_reshape_n(x, 1, (int64_t[]){-1}), *at = lower_tensor(c, 1), *new, *one;
+    ts_value *flat = ts_reshape_n(x, 1, (int64_t[]){-1}), *at = ts_call_tensor(c, 1), *new, *one;
     int64_t dims[TS_MAX_RANK], size, n;
-    int rank = lower_shape_of(x, dims);
+    int rank = ts_call_shape_of(x, dims);
 
     if (!flat || !at)
         return NULL;
@@ -327,11 +326,11 @@ ts_value *lower_put_places(ts_call *c, ts_value *x, ts_value *y)
 
 /* --- shapes ----------------------------------------------------------------------------------- */
 
-ts_value *lower_flip(ts_call *c)
+ts_value *ts_word_flip(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
     int64_t dims[TS_MAX_RANK];
-    int n = lower_ints(c, 1, dims);
+    int n = ts_call_ints(c, 1, dims);
 
     if (!x || !n)
         return x;
@@ -348,11 +347,11 @@ static ts_value *roll(ts_value *x, int dim, int64_t by)
                      dim);
 }
 
-ts_value *lower_roll(ts_call *c)
+ts_value *ts_word_roll(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
     int64_t by[TS_MAX_RANK], dims[TS_MAX_RANK];
-    int n = lower_ints(c, 1, by), m = lower_ints(c, 2, dims);
+    int n = ts_call_ints(c, 1, by), m = ts_call_ints(c, 2, dims);
 
     if (x && !m)
         return ts_reshape_n(roll(ts_reshape_n(x, 1, (int64_t[]){-1}), 0, by[0]), c->rank, c->dims);
@@ -362,11 +361,11 @@ ts_value *lower_roll(ts_call *c)
 }
 
 /* [a, b] -> [1, a, 1, b] -> [r, a, s, b] -> [r a, s b], a dim at a time: ranks end at 8 */
-ts_value *lower_repeat(ts_call *c)
+ts_value *ts_word_repeat(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
     int64_t times[TS_MAX_RANK], dims[TS_MAX_RANK];
-    int n = lower_ints(c, 1, times), rank = x ? ts_rank(x) : 0;
+    int n = ts_call_ints(c, 1, times), rank = x ? ts_rank(x) : 0;
 
     for (int i = 0; i < n; i++)
         dims[i] = i < n - rank ? 1 : ts_dim(x, i - (n - rank));
@@ -388,23 +387,23 @@ ts_value *lower_repeat(ts_call *c)
 
 static ts_value *join(ts_call *c, ts_value *(*how)(int n, ts_value *const *xs, int dim))
 {
-    ts_value *in[LOWER_RESULTS];
-    int n = lower_tensors(c, 0, LOWER_RESULTS, in);
+    ts_value *in[TS_WORD_RESULTS];
+    int n = ts_call_tensors(c, 0, TS_WORD_RESULTS, in);
 
-    if (n > LOWER_RESULTS)
-        return lower_refuse(c, "more than %d tensors", LOWER_RESULTS);
+    if (n > TS_WORD_RESULTS)
+        return ts_call_refuse(c, "more than %d tensors", TS_WORD_RESULTS);
     for (int i = 0; i < n; i++)
         if (in[i] && ts_dtype_of(in[i]) != c->dtype)
             in[i] = ts_cast(in[i], c->dtype);
-    return how(n, in, lower_dim(c, 1, c->rank));
+    return how(n, in, ts_call_dim(c, 1, c->rank));
 }
 
-ts_value *lower_cat(ts_call *c)
+ts_value *ts_word_cat(ts_call *c)
 {
     return join(c, ts_concat);
 }
 
-ts_value *lower_stack(ts_call *c)
+ts_value *ts_word_stack(ts_call *c)
 {
     return join(c, ts_stack);
 }
@@ -457,25 +456,27 @@ static ts_value *put_diagonal(ts_call *c, ts_value *x, int64_t offset, int a, in
     return ts_permute_n(ts_reshape_n(x, d.rank, d.moved), d.rank, d.inverse);
 }
 
-ts_value *lower_diagonal(ts_call *c)
+ts_value *ts_word_diagonal(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
     int rank = x ? ts_rank(x) : 0;
 
-    return x ? take_diagonal(x, lower_int(c, 1, 0), lower_dim(c, 2, rank), lower_dim(c, 3, rank))
+    return x ? take_diagonal(x, ts_call_int(c, 1, 0), ts_call_dim(c, 2, rank),
+                             ts_call_dim(c, 3, rank))
              : NULL;
 }
 
-ts_value *lower_put_diagonal(ts_call *c, ts_value *x, ts_value *y)
+ts_value *ts_word_put_diagonal(ts_call *c, ts_value *x, ts_value *y)
 {
     int rank = ts_rank(x);
 
-    return put_diagonal(c, x, lower_int(c, 1, 0), lower_dim(c, 2, rank), lower_dim(c, 3, rank), y);
+    return put_diagonal(c, x, ts_call_int(c, 1, 0), ts_call_dim(c, 2, rank),
+                        ts_call_dim(c, 3, rank), y);
 }
 
-ts_value *lower_trace(ts_call *c)
+ts_value *ts_word_trace(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
 
     return x ? ts_sum(take_diagonal(x, 0, 0, 1), 0, NULL, false) : NULL;
 }
@@ -484,51 +485,51 @@ ts_value *lower_trace(ts_call *c)
 static ts_value *embed_diagonal(ts_call *c, ts_value *x, int64_t offset, int a, int b)
 {
     int64_t lo[TS_MAX_RANK] = {0}, hi[TS_MAX_RANK] = {0}, dims[TS_MAX_RANK], order[TS_MAX_RANK];
-    int rank = lower_shape_of(x, dims), k = 0;
+    int rank = ts_call_shape_of(x, dims), k = 0;
     int64_t more = offset < 0 ? -offset : offset, n = dims[rank - 1] + more;
-    ts_value *row = ts_reshape_n(lower_counted(c->g, n, offset, 1), 2, (int64_t[]){n, 1});
-    ts_value *column = ts_reshape_n(lower_counted(c->g, n, 0, 1), 2, (int64_t[]){1, n});
+    ts_value *row = ts_reshape_n(ts_call_counted(c->g, n, offset, 1), 2, (int64_t[]){n, 1});
+    ts_value *column = ts_reshape_n(ts_call_counted(c->g, n, 0, 1), 2, (int64_t[]){1, n});
 
     hi[rank - 1] = more;
     x = ts_pad(x, rank, lo, hi, 0);
     dims[rank - 1] = offset < 0 ? 1 : n;
     dims[rank] = offset < 0 ? n : 1;
-    x = ts_where(ts_eq(row, column), ts_reshape_n(x, rank + 1, dims), lower_scalar(c, 0));
+    x = ts_where(ts_eq(row, column), ts_reshape_n(x, rank + 1, dims), ts_call_scalar(c, 0));
     for (int i = 0; i <= rank; i++)
         order[i] = i == a ? rank - 1 : i == b ? rank : k++;
     return ts_permute_n(x, rank + 1, order);
 }
 
 /* diag_embed(x, offset, dim1, dim2) */
-ts_value *lower_diag_embed(ts_call *c)
+ts_value *ts_word_diag_embed(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
 
-    return x ? embed_diagonal(c, x, lower_int(c, 1, 0), lower_dim(c, 2, c->rank),
-                              lower_dim(c, 3, c->rank))
+    return x ? embed_diagonal(c, x, ts_call_int(c, 1, 0), ts_call_dim(c, 2, c->rank),
+                              ts_call_dim(c, 3, c->rank))
              : NULL;
 }
 
 /* diag(x, offset): of a vector the matrix, of a matrix the vector */
-ts_value *lower_diag(ts_call *c)
+ts_value *ts_word_diag(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
 
     if (!x)
         return NULL;
-    return ts_rank(x) == 1 ? embed_diagonal(c, x, lower_int(c, 1, 0), 0, 1)
-                           : take_diagonal(x, lower_int(c, 1, 0), 0, 1);
+    return ts_rank(x) == 1 ? embed_diagonal(c, x, ts_call_int(c, 1, 0), 0, 1)
+                           : take_diagonal(x, ts_call_int(c, 1, 0), 0, 1);
 }
 
 /* block_diag([x, y, ..]) */
-ts_value *lower_block_diag(ts_call *c)
+ts_value *ts_word_block_diag(ts_call *c)
 {
     ts_value *in[64], *all[64];
-    int n = lower_tensors(c, 0, 64, in);
+    int n = ts_call_tensors(c, 0, 64, in);
     int64_t before = 0;
 
     if (n > 64)
-        return lower_refuse(c, "more than 64 tensors");
+        return ts_call_refuse(c, "more than 64 tensors");
     for (int i = 0; i < n; i++) {
         int64_t h = ts_rank(in[i]) > 1 ? ts_dim(in[i], 0) : 1, w;
 
@@ -541,12 +542,12 @@ ts_value *lower_block_diag(ts_call *c)
 }
 
 /* rot90(x, k, dims) */
-ts_value *lower_rot90(ts_call *c)
+ts_value *ts_word_rot90(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
-    int64_t k = ((lower_int(c, 1, 1) % 4) + 4) % 4, d[TS_MAX_RANK] = {0, 1};
+    ts_value *x = ts_call_tensor(c, 0);
+    int64_t k = ((ts_call_int(c, 1, 1) % 4) + 4) % 4, d[TS_MAX_RANK] = {0, 1};
 
-    lower_ints(c, 2, d);
+    ts_call_ints(c, 2, d);
     for (int i = 0; x && i < 2; i++)
         d[i] += d[i] < 0 ? ts_rank(x) : 0;
     if (!x || !k)
@@ -559,45 +560,44 @@ ts_value *lower_rot90(ts_call *c)
 
 /* select_scatter(x, source, dim, index), slice_scatter(x, source, dim, start, end, step),
  * diagonal_scatter(x, source, offset, dim1, dim2): writing through a view, without the view */
-ts_value *lower_view_scatter(ts_call *c)
+ts_value *ts_word_view_scatter(ts_call *c)
 {
-    ts_value *x = lower_as(c, 0, c->dtype), *y = lower_as(c, 1, c->dtype);
-    piece p = {.dim = lower_dim(c, 2, c->rank)};
+    ts_value *x = ts_call_as(c, 0, c->dtype), *y = ts_call_as(c, 1, c->dtype);
+    piece p = {.dim = ts_call_dim(c, 2, c->rank)};
     int64_t size = c->dims[p.dim < 0 || p.dim >= c->rank ? 0 : p.dim], dims[TS_MAX_RANK];
 
     if (!x || !y)
         return NULL;
     if (!strcmp(c->row->op, "diagonal"))
-        return put_diagonal(c, x, lower_int(c, 2, 0), lower_dim(c, 3, c->rank),
-                            lower_dim(c, 4, c->rank), y);
+        return put_diagonal(c, x, ts_call_int(c, 2, 0), ts_call_dim(c, 3, c->rank),
+                            ts_call_dim(c, 4, c->rank), y);
     memcpy(dims, c->dims, sizeof(dims));
-    p.start = clamp(lower_int(c, 3, 0), size);
-    p.end = !strcmp(c->row->op, "select") ? p.start + 1 : clamp(lower_int(c, 4, size), size);
-    p.step = !strcmp(c->row->op, "select") ? 1 : lower_int(c, 5, 1);
+    p.start = clamp(ts_call_int(c, 3, 0), size);
+    p.end = !strcmp(c->row->op, "select") ? p.start + 1 : clamp(ts_call_int(c, 4, size), size);
+    p.step = !strcmp(c->row->op, "select") ? 1 : ts_call_int(c, 5, 1);
     dims[p.dim] = (p.end - p.start + p.step - 1) / p.step;
     return paste(c->g, x, p, ts_reshape_n(y, c->rank, dims));
 }
 
 /* channel_shuffle(x, groups): [N, g, C / g, ..] turned */
-ts_value *lower_channel_shuffle(ts_call *c)
+ts_value *ts_word_channel_shuffle(ts_call *c)
 {
-    int64_t g = lower_int(c, 1, 1), n = c->dims[0], ch = c->dims[1];
-    ts_value *x = ts_reshape_n(lower_tensor(c, 0), 4, (int64_t[]){n, g, ch / g, -1});
+    int64_t g = ts_call_int(c, 1, 1), n = c->dims[0], ch = c->dims[1];
+    ts_value *x = ts_reshape_n(ts_call_tensor(c, 0), 4, (int64_t[]){n, g, ch / g, -1});
 
     return ts_reshape_n(ts_transpose(x, 1, 2), c->rank, c->dims);
 }
 
 /* F.pad's list has the last dim first; a negative number cuts. */
-ts_value *lower_pad(ts_call *c)
+ts_value *ts_word_pad(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
-    PyObject *list = PyTuple_GET_ITEM(c->args, 1);
-    int rank = x ? ts_rank(x) : 0, n = (int)PySequence_Fast_GET_SIZE(list) / 2;
+    ts_value *x = ts_call_tensor(c, 0);
+    int rank = x ? ts_rank(x) : 0, n = ts_call_count(c, 1) / 2;
     int64_t lo[TS_MAX_RANK] = {0}, hi[TS_MAX_RANK] = {0};
 
     for (int i = 0; i < n && i < rank; i++) {
-        lo[rank - 1 - i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(list, 2 * i));
-        hi[rank - 1 - i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(list, 2 * i + 1));
+        lo[rank - 1 - i] = (int64_t)ts_call_item(c, 1, 2 * i);
+        hi[rank - 1 - i] = (int64_t)ts_call_item(c, 1, 2 * i + 1);
     }
     for (int i = 0; i < rank && x; i++) {
         int64_t size = ts_dim(x, i), from = lo[i] < 0 ? -lo[i] : 0, to = hi[i] < 0 ? -hi[i] : 0;
@@ -607,7 +607,7 @@ ts_value *lower_pad(ts_call *c)
         lo[i] += from;
         hi[i] += to;
     }
-    return ts_pad(x, rank, lo, hi, lower_number(c, 2, 0));
+    return ts_pad(x, rank, lo, hi, ts_call_number(c, 2, 0));
 }
 
 /* Reflection and replication choose rows by a constant index. */
@@ -618,7 +618,7 @@ static ts_value *pad_by_index(ts_call *c, ts_value *x, int dim, int64_t lo, int6
     ts_value *v;
 
     if (!at)
-        return lower_refuse(c, "padding %lld", (long long)lo);
+        return ts_call_refuse(c, "padding %lld", (long long)lo);
     for (int64_t i = 0; i < n; i++) {
         int64_t k = i - lo;
 
@@ -631,11 +631,11 @@ static ts_value *pad_by_index(ts_call *c, ts_value *x, int dim, int64_t lo, int6
     return ts_apply(c->g, "index_select", 2, (ts_value *[]){x, v}, "dim:i", (int64_t)dim);
 }
 
-ts_value *lower_reflection_pad(ts_call *c)
+ts_value *ts_word_reflection_pad(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
     int64_t by[TS_MAX_RANK];
-    int n = lower_ints(c, 1, by) / 2, rank = x ? ts_rank(x) : 0;
+    int n = ts_call_ints(c, 1, by) / 2, rank = x ? ts_rank(x) : 0;
 
     for (int i = 0; i < n && x; i++)
         if (by[2 * i] || by[2 * i + 1])
@@ -645,11 +645,11 @@ ts_value *lower_reflection_pad(ts_call *c)
 
 /* [N, C r r, H, W] -> [N, C, r, r, H, W] -> [N, C, H, r, W, r] -> [N, C, H r, W r], N being all
  * dims before the last three; unshuffle goes the other way. */
-ts_value *lower_pixel_shuffle(ts_call *c)
+ts_value *ts_word_pixel_shuffle(ts_call *c)
 {
     bool up = !strcmp(c->row->op, "shuffle");
-    ts_value *x = lower_tensor(c, 0);
-    int64_t r = lower_int(c, 1, 1), ch = c->dims[c->rank - 3], h = c->dims[c->rank - 2],
+    ts_value *x = ts_call_tensor(c, 0);
+    int64_t r = ts_call_int(c, 1, 1), ch = c->dims[c->rank - 3], h = c->dims[c->rank - 2],
             w = c->dims[c->rank - 1];
 
     if (up) {
@@ -663,25 +663,25 @@ ts_value *lower_pixel_shuffle(ts_call *c)
 }
 
 /* A mask of rows and columns times x. */
-ts_value *lower_tri(ts_call *c)
+ts_value *ts_word_tri(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0), *row, *column, *keep;
-    int64_t d = lower_int(c, 1, 0), h, w;
+    ts_value *x = ts_call_tensor(c, 0), *row, *column, *keep;
+    int64_t d = ts_call_int(c, 1, 0), h, w;
 
     if (!x)
         return NULL;
     h = ts_dim(x, -2);
     w = ts_dim(x, -1);
-    row = ts_reshape_n(lower_counted(c->g, h, d, 1), 2, (int64_t[]){h, 1});
-    column = ts_reshape_n(lower_counted(c->g, w, 0, 1), 2, (int64_t[]){1, w});
+    row = ts_reshape_n(ts_call_counted(c->g, h, d, 1), 2, (int64_t[]){h, 1});
+    column = ts_reshape_n(ts_call_counted(c->g, w, 0, 1), 2, (int64_t[]){1, w});
     keep = !strcmp(c->row->op, "triu") ? ts_ge(column, row) : ts_le(column, row);
-    return ts_where(keep, x, lower_scalar(c, 0));
+    return ts_where(keep, x, ts_call_scalar(c, 0));
 }
 
 /* --- reductions ------------------------------------------------------------------------------- */
 
-ts_value *lower_fold(ts_call *c, const char *op, ts_value *x, int n, const int64_t *dims,
-                     bool keepdim)
+ts_value *ts_call_fold(ts_call *c, const char *op, ts_value *x, int n, const int64_t *dims,
+                       bool keepdim)
 {
     if (!x)
         return NULL;
@@ -694,68 +694,68 @@ ts_value *lower_fold(ts_call *c, const char *op, ts_value *x, int n, const int64
 
 /* sum(x, dtype) and sum(x, dims, keepdim, dtype), told apart by the type of the second argument;
  * a dtype comes as text. The result has PyTorch's dtype, so x is cast before. */
-ts_value *lower_reduce(ts_call *c)
+ts_value *ts_word_reduce(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
     int64_t dims[TS_MAX_RANK];
-    int n = lower_ints(c, 1, dims);
+    int n = ts_call_ints(c, 1, dims);
 
     if (x && ts_dtype_of(x) != c->dtype)
         x = ts_cast(x, c->dtype);
-    return lower_fold(c, c->row->op, x, n, dims, n > 0 && lower_flag(c, 2));
+    return ts_call_fold(c, c->row->op, x, n, dims, n > 0 && ts_call_flag(c, 2));
 }
 
-ts_value *lower_logsumexp(ts_call *c)
+ts_value *ts_word_logsumexp(ts_call *c)
 {
     int64_t dims[TS_MAX_RANK];
-    int n = lower_ints(c, 1, dims);
+    int n = ts_call_ints(c, 1, dims);
 
-    return ts_logsumexp(lower_tensor(c, 0), n, dims, lower_flag(c, 2));
+    return ts_logsumexp(ts_call_tensor(c, 0), n, dims, ts_call_flag(c, 2));
 }
 
 /* max(x); max(x, dim, keepdim) with the places; max(x, y) */
-ts_value *lower_extreme(ts_call *c)
+ts_value *ts_word_extreme(ts_call *c)
 {
     bool max = !strcmp(c->row->op, "max");
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
     int64_t dims[TS_MAX_RANK];
-    int n = lower_ints(c, 1, dims);
+    int n = ts_call_ints(c, 1, dims);
 
-    if (lower_tensor(c, 1))
-        return lower_op2(max ? "maximum" : "minimum", c, lower_as(c, 0, c->dtype),
-                         lower_as(c, 1, c->dtype));
+    if (ts_call_tensor(c, 1))
+        return ts_call_op2(max ? "maximum" : "minimum", c, ts_call_as(c, 0, c->dtype),
+                           ts_call_as(c, 1, c->dtype));
     if (x && n && ts_rank(x)) {
         c->out[1] = ts_apply(c->g, max ? "argmax" : "argmin", 1, &x, "dims:l keepdim:i", n, dims,
-                             (int64_t)lower_flag(c, 2));
+                             (int64_t)ts_call_flag(c, 2));
         c->nout = 2;
     }
-    return lower_fold(c, max ? "amax" : "amin", x, n, dims, n > 0 && lower_flag(c, 2));
+    return ts_call_fold(c, max ? "amax" : "amin", x, n, dims, n > 0 && ts_call_flag(c, 2));
 }
 
-ts_value *lower_argument(ts_call *c)
+ts_value *ts_word_argument(ts_call *c)
 {
     int64_t dims[TS_MAX_RANK];
-    int n = lower_ints(c, 1, dims);
+    int n = ts_call_ints(c, 1, dims);
 
-    return lower_fold(c, c->row->op, lower_tensor(c, 0), n, dims, n > 0 && lower_flag(c, 2));
+    return ts_call_fold(c, c->row->op, ts_call_tensor(c, 0), n, dims, n > 0 && ts_call_flag(c, 2));
 }
 
-ts_value *lower_any(ts_call *c)
+ts_value *ts_word_any(ts_call *c)
 {
     int64_t dims[TS_MAX_RANK];
-    int n = lower_ints(c, 1, dims);
-    ts_value *x = ts_cast(lower_as(c, 0, TS_BOOL), TS_I32);
+    int n = ts_call_ints(c, 1, dims);
+    ts_value *x = ts_cast(ts_call_as(c, 0, TS_BOOL), TS_I32);
 
-    return ts_cast(lower_fold(c, c->row->op, x, n, dims, n > 0 && lower_flag(c, 2)), TS_BOOL);
+    return ts_cast(ts_call_fold(c, c->row->op, x, n, dims, n > 0 && ts_call_flag(c, 2)), TS_BOOL);
 }
 
 /* var(x, dims, correction, keepdim): the mean of squares around the mean, in two passes */
-ts_value *lower_variance(ts_call *c)
+ts_value *ts_word_variance(ts_call *c)
 {
-    ts_value *x = lower_as(c, 0, c->dtype), *mean, *v;
+    ts_value *x = ts_call_as(c, 0, c->dtype), *mean, *v;
     int64_t dims[TS_MAX_RANK], count = 1;
-    int n = lower_ints(c, 1, dims);
-    double correction = lower_number(c, 2, 1);
+    int n = ts_call_ints(c, 1, dims);
+    double correction = ts_call_number(c, 2, 1);
 
     if (!x)
         return NULL;
@@ -763,8 +763,8 @@ ts_value *lower_variance(ts_call *c)
         count *= ts_dim(x, i);
     for (int i = 0; i < n; i++)
         count *= ts_dim(x, (int)dims[i]);
-    mean = lower_fold(c, "mean", x, n, dims, true);
-    v = lower_fold(c, "sum", ts_square(ts_sub(x, mean)), n, dims, lower_flag(c, 3));
+    mean = ts_call_fold(c, "mean", x, n, dims, true);
+    v = ts_call_fold(c, "sum", ts_square(ts_sub(x, mean)), n, dims, ts_call_flag(c, 3));
     v = ts_mul_scalar(v, 1 / ((double)count - correction));
     c->out[1] = ts_reshape_n(mean, c->rank, c->dims);
     c->nout = 2;
@@ -774,41 +774,42 @@ ts_value *lower_variance(ts_call *c)
 /* The square root whose slope at 0 is 0: PyTorch has it so for norms. */
 static ts_value *root(ts_call *c, ts_value *x)
 {
-    ts_value *zero = lower_scalar(c, 0), *none = ts_eq(x, zero);
+    ts_value *zero = ts_call_scalar(c, 0), *none = ts_eq(x, zero);
 
-    return ts_where(none, zero, ts_sqrt(ts_where(none, lower_scalar(c, 1), x)));
+    return ts_where(none, zero, ts_sqrt(ts_where(none, ts_call_scalar(c, 1), x)));
 }
 
-ts_value *lower_p_norm(ts_call *c, ts_value *x, double p, int n, const int64_t *dims, bool keep)
+ts_value *ts_call_p_norm(ts_call *c, ts_value *x, double p, int n, const int64_t *dims, bool keep)
 {
     if (p == 2)
-        return root(c, lower_fold(c, "sum", ts_square(x), n, dims, keep));
+        return root(c, ts_call_fold(c, "sum", ts_square(x), n, dims, keep));
     if (p == 1)
-        return lower_fold(c, "sum", ts_abs(x), n, dims, keep);
+        return ts_call_fold(c, "sum", ts_abs(x), n, dims, keep);
     if (p == 0)
-        return lower_fold(c, "sum", ts_cast(ts_ne(x, lower_scalar(c, 0)), c->dtype), n, dims, keep);
+        return ts_call_fold(c, "sum", ts_cast(ts_ne(x, ts_call_scalar(c, 0)), c->dtype), n, dims,
+                            keep);
     if (isinf(p))
-        return lower_fold(c, p > 0 ? "amax" : "amin", ts_abs(x), n, dims, keep);
-    x = lower_fold(c, "sum", ts_pow(ts_abs(x), lower_scalar(c, p)), n, dims, keep);
-    return ts_pow(x, lower_scalar(c, 1 / p));
+        return ts_call_fold(c, p > 0 ? "amax" : "amin", ts_abs(x), n, dims, keep);
+    x = ts_call_fold(c, "sum", ts_pow(ts_abs(x), ts_call_scalar(c, p)), n, dims, keep);
+    return ts_pow(x, ts_call_scalar(c, 1 / p));
 }
 
 /* norm(x, p, dims, keepdim) */
-ts_value *lower_norm(ts_call *c)
+ts_value *ts_word_norm(ts_call *c)
 {
     int64_t dims[TS_MAX_RANK];
-    int n = lower_ints(c, 2, dims);
+    int n = ts_call_ints(c, 2, dims);
 
-    return lower_p_norm(c, lower_as(c, 0, c->dtype), lower_number(c, 1, 2), n, dims,
-                        lower_flag(c, 3));
+    return ts_call_p_norm(c, ts_call_as(c, 0, c->dtype), ts_call_number(c, 1, 2), n, dims,
+                          ts_call_flag(c, 3));
 }
 
 /* dist(x, y, p) */
-ts_value *lower_dist(ts_call *c)
+ts_value *ts_word_dist(ts_call *c)
 {
-    ts_value *d = ts_sub(lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype));
+    ts_value *d = ts_sub(ts_call_as(c, 0, c->dtype), ts_call_as(c, 1, c->dtype));
 
-    return lower_p_norm(c, d, lower_number(c, 2, 2), 0, NULL, false);
+    return ts_call_p_norm(c, d, ts_call_number(c, 2, 2), 0, NULL, false);
 }
 
 /* All dims of x but one; keeps them as 1. */
@@ -820,69 +821,69 @@ static ts_value *norm_but(ts_call *c, ts_value *x, double p, int dim)
     for (int i = 0; i < ts_rank(x); i++)
         if (i != dim)
             dims[n++] = i;
-    return n ? lower_p_norm(c, x, p, n, dims, true) : ts_abs(x);
+    return n ? ts_call_p_norm(c, x, p, n, dims, true) : ts_abs(x);
 }
 
 /* renorm(x, p, dim, maxnorm) */
-ts_value *lower_renorm(ts_call *c)
+ts_value *ts_word_renorm(ts_call *c)
 {
-    ts_value *x = lower_as(c, 0, c->dtype), *norm, *most = lower_as(c, 3, c->dtype);
+    ts_value *x = ts_call_as(c, 0, c->dtype), *norm, *most = ts_call_as(c, 3, c->dtype);
 
     if (!x || !most)
         return NULL;
-    norm = norm_but(c, x, lower_number(c, 1, 2), lower_dim(c, 2, ts_rank(x)));
+    norm = norm_but(c, x, ts_call_number(c, 1, 2), ts_call_dim(c, 2, ts_rank(x)));
     return ts_mul(x, ts_where(ts_gt(norm, most), ts_div(most, ts_add_scalar(norm, 1e-7)),
-                              lower_scalar(c, 1)));
+                              ts_call_scalar(c, 1)));
 }
 
 /* _weight_norm_interface(v, g, dim): v g / |v|, and the norms */
-ts_value *lower_weight_norm(ts_call *c)
+ts_value *ts_word_weight_norm(ts_call *c)
 {
-    ts_value *v = lower_as(c, 0, c->dtype), *g = lower_as(c, 1, c->dtype), *norm;
+    ts_value *v = ts_call_as(c, 0, c->dtype), *g = ts_call_as(c, 1, c->dtype), *norm;
 
     if (!v || !g)
         return NULL;
-    norm = norm_but(c, v, 2, lower_dim(c, 2, ts_rank(v)));
+    norm = norm_but(c, v, 2, ts_call_dim(c, 2, ts_rank(v)));
     c->out[1] = norm;
     c->nout = 2;
     return ts_mul(v, ts_div(g, norm));
 }
 
 /* nansum(x, dims, keepdim) */
-ts_value *lower_nansum(ts_call *c)
+ts_value *ts_word_nansum(ts_call *c)
 {
-    ts_value *x = lower_as(c, 0, c->dtype);
+    ts_value *x = ts_call_as(c, 0, c->dtype);
     int64_t dims[TS_MAX_RANK];
-    int n = lower_ints(c, 1, dims);
+    int n = ts_call_ints(c, 1, dims);
 
-    x = ts_where(lower_op1("isnan", c, x), lower_scalar(c, 0), x);
-    return lower_fold(c, "sum", x, n, dims, n > 0 && lower_flag(c, 2));
+    x = ts_where(ts_call_op1("isnan", c, x), ts_call_scalar(c, 0), x);
+    return ts_call_fold(c, "sum", x, n, dims, n > 0 && ts_call_flag(c, 2));
 }
 
 /* count_nonzero(x, dims) */
-ts_value *lower_count_nonzero(ts_call *c)
+ts_value *ts_word_count_nonzero(ts_call *c)
 {
     int64_t dims[TS_MAX_RANK];
-    int n = lower_ints(c, 1, dims);
+    int n = ts_call_ints(c, 1, dims);
 
-    return lower_fold(c, "sum", ts_cast(lower_as(c, 0, TS_BOOL), TS_I64), n, dims, false);
+    return ts_call_fold(c, "sum", ts_cast(ts_call_as(c, 0, TS_BOOL), TS_I64), n, dims, false);
 }
 
 /* aminmax(x, dim, keepdim) */
-ts_value *lower_aminmax(ts_call *c)
+ts_value *ts_word_aminmax(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
     int64_t dims[TS_MAX_RANK];
-    int n = lower_ints(c, 1, dims);
+    int n = ts_call_ints(c, 1, dims);
 
-    c->out[1] = lower_fold(c, "amax", x, n, dims, lower_flag(c, 2));
+    c->out[1] = ts_call_fold(c, "amax", x, n, dims, ts_call_flag(c, 2));
     c->nout = 2;
-    return lower_fold(c, "amin", x, n, dims, lower_flag(c, 2));
+    return ts_call_fold(c, "amin", x, n, dims, ts_call_flag(c, 2));
 }
 
-ts_value *lower_softmax(ts_call *c)
+ts_value *ts_word_softmax(ts_call *c)
 {
-    ts_value *x = lower_as(c, 0, c->dtype);
+    ts_value *x = ts_call_as(c, 0, c->dtype);
 
-    return x ? ts_apply(c->g, c->row->op, 1, &x, "dim:i", lower_int(c, 1, -1)) : NULL;
+    return x ? ts_apply(c->g, c->row->op, 1, &x, "dim:i", ts_call_int(c, 1, -1)) : NULL;
 }

@@ -1,20 +1,20 @@
-/* lower_layer.c - products, convolutions, pools, norms and losses. */
+/* ts_word_layer.c - products, convolutions, pools, norms and losses. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "lower.h"
+#include "front/words.h"
 
 /* --- products --------------------------------------------------------------------------------- */
 
-ts_value *lower_matmul(ts_call *c)
+ts_value *ts_word_matmul(ts_call *c)
 {
-    return ts_matmul(lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype));
+    return ts_matmul(ts_call_as(c, 0, c->dtype), ts_call_as(c, 1, c->dtype));
 }
 
-ts_value *lower_dot(ts_call *c)
+ts_value *ts_word_dot(ts_call *c)
 {
-    return ts_sum(ts_mul(lower_tensor(c, 0), lower_tensor(c, 1)), 0, NULL, false);
+    return ts_sum(ts_mul(ts_call_tensor(c, 0), ts_call_tensor(c, 1)), 0, NULL, false);
 }
 
 static ts_value *times(ts_value *x, double by)
@@ -23,34 +23,34 @@ static ts_value *times(ts_value *x, double by)
 }
 
 /* addmm(b, x, y, beta, alpha) = beta b + alpha x y */
-ts_value *lower_addmm(ts_call *c)
+ts_value *ts_word_addmm(ts_call *c)
 {
-    double beta = lower_number(c, 3, 1), alpha = lower_number(c, 4, 1);
-    ts_value *xy = ts_matmul(lower_as(c, 1, c->dtype), lower_as(c, 2, c->dtype));
+    double beta = ts_call_number(c, 3, 1), alpha = ts_call_number(c, 4, 1);
+    ts_value *xy = ts_matmul(ts_call_as(c, 1, c->dtype), ts_call_as(c, 2, c->dtype));
 
     xy = times(xy, alpha);
-    return beta == 0 ? xy : ts_add(xy, times(lower_as(c, 0, c->dtype), beta));
+    return beta == 0 ? xy : ts_add(xy, times(ts_call_as(c, 0, c->dtype), beta));
 }
 
 /* addbmm(b, x, y, beta, alpha): the products are added up */
-ts_value *lower_addbmm(ts_call *c)
+ts_value *ts_word_addbmm(ts_call *c)
 {
-    ts_value *xy = ts_matmul(lower_as(c, 1, c->dtype), lower_as(c, 2, c->dtype));
-    double beta = lower_number(c, 3, 1);
+    ts_value *xy = ts_matmul(ts_call_as(c, 1, c->dtype), ts_call_as(c, 2, c->dtype));
+    double beta = ts_call_number(c, 3, 1);
 
-    xy = times(ts_sum(xy, 1, (int64_t[]){0}, false), lower_number(c, 4, 1));
-    return beta == 0 ? xy : ts_add(xy, times(lower_as(c, 0, c->dtype), beta));
+    xy = times(ts_sum(xy, 1, (int64_t[]){0}, false), ts_call_number(c, 4, 1));
+    return beta == 0 ? xy : ts_add(xy, times(ts_call_as(c, 0, c->dtype), beta));
 }
 
 /* addr(b, x, y, beta, alpha): x as a column times y as a row */
-ts_value *lower_addr(ts_call *c)
+ts_value *ts_word_addr(ts_call *c)
 {
-    ts_value *x = ts_reshape_n(lower_as(c, 1, c->dtype), 2, (int64_t[]){-1, 1});
-    ts_value *y = ts_reshape_n(lower_as(c, 2, c->dtype), 2, (int64_t[]){1, -1});
-    double beta = lower_number(c, 3, 1);
+    ts_value *x = ts_reshape_n(ts_call_as(c, 1, c->dtype), 2, (int64_t[]){-1, 1});
+    ts_value *y = ts_reshape_n(ts_call_as(c, 2, c->dtype), 2, (int64_t[]){1, -1});
+    double beta = ts_call_number(c, 3, 1);
 
-    x = times(ts_mul(x, y), lower_number(c, 4, 1));
-    return beta == 0 ? x : ts_add(x, times(lower_as(c, 0, c->dtype), beta));
+    x = times(ts_mul(x, y), ts_call_number(c, 4, 1));
+    return beta == 0 ? x : ts_add(x, times(ts_call_as(c, 0, c->dtype), beta));
 }
 
 /* x turned by one element along dim, of size 3 */
@@ -61,13 +61,13 @@ static ts_value *turned(ts_value *x, int dim, int by)
 }
 
 /* linalg_cross(x, y, dim), cross(x, y, dim): without a dim the first of size 3 */
-ts_value *lower_cross(ts_call *c)
+ts_value *ts_word_cross(ts_call *c)
 {
-    ts_value *x = ts_expand_n(lower_as(c, 0, c->dtype), c->rank, c->dims);
-    ts_value *y = ts_expand_n(lower_as(c, 1, c->dtype), c->rank, c->dims);
-    int dim = lower_has(c, 2) ? lower_dim(c, 2, c->rank) : 0;
+    ts_value *x = ts_expand_n(ts_call_as(c, 0, c->dtype), c->rank, c->dims);
+    ts_value *y = ts_expand_n(ts_call_as(c, 1, c->dtype), c->rank, c->dims);
+    int dim = ts_call_has(c, 2) ? ts_call_dim(c, 2, c->rank) : 0;
 
-    while (!lower_has(c, 2) && dim < c->rank - 1 && c->dims[dim] != 3)
+    while (!ts_call_has(c, 2) && dim < c->rank - 1 && c->dims[dim] != 3)
         dim++;
     if (!x || !y)
         return NULL;
@@ -77,16 +77,16 @@ ts_value *lower_cross(ts_call *c)
 
 /* _trilinear(x, y, z, expand1, expand2, expand3, sumdim, unroll): each with dims of size 1 where
  * its list says, multiplied, and summed */
-ts_value *lower_trilinear(ts_call *c)
+ts_value *ts_word_trilinear(ts_call *c)
 {
     ts_value *all = NULL;
     int64_t over[TS_MAX_RANK];
-    int n = lower_ints(c, 6, over);
+    int n = ts_call_ints(c, 6, over);
 
     for (int k = 0; k < 3; k++) {
-        ts_value *x = lower_as(c, k, c->dtype);
+        ts_value *x = ts_call_as(c, k, c->dtype);
         int64_t at[TS_MAX_RANK], dims[TS_MAX_RANK], own[TS_MAX_RANK];
-        int extra = lower_ints(c, 3 + k, at), rank = x ? lower_shape_of(x, own) : 0, from = 0;
+        int extra = ts_call_ints(c, 3 + k, at), rank = x ? ts_call_shape_of(x, own) : 0, from = 0;
 
         for (int i = 0; i < rank + extra; i++) {
             bool one = false;
@@ -104,7 +104,7 @@ ts_value *lower_trilinear(ts_call *c)
 static ts_value *distances(ts_call *c, ts_value *x, ts_value *y, double p)
 {
     int64_t a[TS_MAX_RANK], b[TS_MAX_RANK], last;
-    int rank = x ? lower_shape_of(x, a) : 0, other = y ? lower_shape_of(y, b) : 0;
+    int rank = x ? ts_call_shape_of(x, a) : 0, other = y ? ts_call_shape_of(y, b) : 0;
 
     if (!rank || !other)
         return NULL;
@@ -115,19 +115,20 @@ static ts_value *distances(ts_call *c, ts_value *x, ts_value *y, double p)
     b[other - 2] = 1;
     last = (rank > other ? rank : other);
     x = ts_sub(ts_reshape_n(x, rank + 1, a), ts_reshape_n(y, other + 1, b));
-    return lower_p_norm(c, x, p, 1, &last, false);
+    return ts_call_p_norm(c, x, p, 1, &last, false);
 }
 
 /* _cdist_forward(x, y, p, mode) */
-ts_value *lower_cdist(ts_call *c)
+ts_value *ts_word_cdist(ts_call *c)
 {
-    return distances(c, lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype), lower_number(c, 2, 2));
+    return distances(c, ts_call_as(c, 0, c->dtype), ts_call_as(c, 1, c->dtype),
+                     ts_call_number(c, 2, 2));
 }
 
 /* _pdist_forward(x, p): the pairs above the diagonal */
-ts_value *lower_pdist(ts_call *c)
+ts_value *ts_word_pdist(ts_call *c)
 {
-    ts_value *x = lower_as(c, 0, c->dtype), *at = NULL;
+    ts_value *x = ts_call_as(c, 0, c->dtype), *at = NULL;
     int64_t n = x ? ts_dim(x, 0) : 0, *pairs = malloc(sizeof(*pairs) * (size_t)(n * n + 1)), k = 0;
 
     for (int64_t i = 0; pairs && i < n; i++)
@@ -136,14 +137,14 @@ ts_value *lower_pdist(ts_call *c)
     if (pairs && k)
         at = ts_const_n(c->g, TS_I64, pairs, 1, &k);
     free(pairs);
-    x = ts_reshape_n(distances(c, x, x, lower_number(c, 1, 2)), 1, (int64_t[]){-1});
+    x = ts_reshape_n(distances(c, x, x, ts_call_number(c, 1, 2)), 1, (int64_t[]){-1});
     return x && at ? ts_apply(c->g, "index_select", 2, (ts_value *[]){x, at}, "dim:i", (int64_t)0)
                    : NULL;
 }
 
-ts_value *lower_linear(ts_call *c)
+ts_value *ts_word_linear(ts_call *c)
 {
-    ts_value *in[] = {lower_tensor(c, 0), lower_tensor(c, 1), lower_tensor(c, 2)};
+    ts_value *in[] = {ts_call_tensor(c, 0), ts_call_tensor(c, 1), ts_call_tensor(c, 2)};
 
     if (!in[0] || !in[1])
         return NULL;
@@ -151,20 +152,20 @@ ts_value *lower_linear(ts_call *c)
 }
 
 /* convolution(x, w, b, stride, padding, dilation, transposed, output_padding, groups) */
-ts_value *lower_convolution(ts_call *c)
+ts_value *ts_word_convolution(ts_call *c)
 {
-    ts_value *in[] = {lower_tensor(c, 0), lower_tensor(c, 1), lower_tensor(c, 2)};
+    ts_value *in[] = {ts_call_tensor(c, 0), ts_call_tensor(c, 1), ts_call_tensor(c, 2)};
     int n = in[0] ? ts_rank(in[0]) - 2 : 0, nin = in[2] ? 3 : 2;
     int64_t stride[TS_MAX_RANK], padding[TS_MAX_RANK], dilation[TS_MAX_RANK], more[TS_MAX_RANK];
-    int64_t groups = lower_int(c, 8, 1);
+    int64_t groups = ts_call_int(c, 8, 1);
 
     if (!in[0] || !in[1])
         return NULL;
-    lower_ints_n(c, 3, n, 1, stride);
-    lower_ints_n(c, 4, n, 0, padding);
-    lower_ints_n(c, 5, n, 1, dilation);
-    lower_ints_n(c, 7, n, 0, more);
-    if (lower_flag(c, 6))
+    ts_call_ints_n(c, 3, n, 1, stride);
+    ts_call_ints_n(c, 4, n, 0, padding);
+    ts_call_ints_n(c, 5, n, 1, dilation);
+    ts_call_ints_n(c, 7, n, 0, more);
+    if (ts_call_flag(c, 6))
         return ts_apply(c->g, "conv_transpose", nin, in,
                         "stride:l padding:l dilation:l groups:i output_padding:l", n, stride, n,
                         padding, n, dilation, groups, n, more);
@@ -175,29 +176,29 @@ ts_value *lower_convolution(ts_call *c)
 /* [T, S]: 0 up to the diagonal, -inf above it */
 static ts_value *causal(ts_call *c, int64_t t, int64_t s)
 {
-    ts_value *row = ts_reshape_n(lower_counted(c->g, t, 0, 1), 2, (int64_t[]){t, 1});
-    ts_value *column = ts_reshape_n(lower_counted(c->g, s, 0, 1), 2, (int64_t[]){1, s});
+    ts_value *row = ts_reshape_n(ts_call_counted(c->g, t, 0, 1), 2, (int64_t[]){t, 1});
+    ts_value *column = ts_reshape_n(ts_call_counted(c->g, s, 0, 1), 2, (int64_t[]){1, s});
 
-    return ts_where(ts_le(column, row), lower_scalar(c, 0), lower_scalar(c, -INFINITY));
+    return ts_where(ts_le(column, row), ts_call_scalar(c, 0), ts_call_scalar(c, -INFINITY));
 }
 
 /* q, k, v, dropout_p, is_causal, attn_mask, scale */
-ts_value *lower_attention(ts_call *c)
+ts_value *ts_word_attention(ts_call *c)
 {
-    ts_value *in[] = {lower_tensor(c, 0), lower_tensor(c, 1), lower_tensor(c, 2),
-                      lower_tensor(c, 5)};
+    ts_value *in[] = {ts_call_tensor(c, 0), ts_call_tensor(c, 1), ts_call_tensor(c, 2),
+                      ts_call_tensor(c, 5)};
 
-    if (lower_number(c, 3, 0) != 0)
-        return lower_refuse(c, "dropout");
+    if (ts_call_number(c, 3, 0) != 0)
+        return ts_call_refuse(c, "dropout");
     if (!in[0] || !in[1] || !in[2])
         return NULL;
     if (in[3] && ts_dtype_of(in[3]) == TS_BOOL)
-        in[3] = ts_where(in[3], lower_scalar(c, 0), lower_scalar(c, -INFINITY));
-    if (lower_flag(c, 4))
+        in[3] = ts_where(in[3], ts_call_scalar(c, 0), ts_call_scalar(c, -INFINITY));
+    if (ts_call_flag(c, 4))
         in[3] = causal(c, ts_dim(in[0], -2), ts_dim(in[1], -2));
     c->nout = 1;
-    if (lower_has(c, 6))
-        return ts_apply(c->g, "attention", in[3] ? 4 : 3, in, "scale:f", lower_number(c, 6, 1));
+    if (ts_call_has(c, 6))
+        return ts_apply(c->g, "attention", in[3] ? 4 : 3, in, "scale:f", ts_call_number(c, 6, 1));
     return ts_attention(in[0], in[1], in[2], in[3]);
 }
 
@@ -225,56 +226,56 @@ static int spatial_dims(const ts_call *c)
 }
 
 /* max_poolNd_with_indices(x, kernel, stride, padding, dilation, ceil_mode) */
-ts_value *lower_max_pool(ts_call *c)
+ts_value *ts_word_max_pool(ts_call *c)
 {
     int n = spatial_dims(c);
-    ts_value *x = batched(lower_tensor(c, 0), n);
+    ts_value *x = batched(ts_call_tensor(c, 0), n);
     int64_t kernel[3], stride[3], padding[3], dilation[3], none[TS_MAX_RANK];
-    bool own_stride = lower_ints(c, 2, none) > 0;
+    bool own_stride = ts_call_ints(c, 2, none) > 0;
 
-    lower_ints_n(c, 1, n, 1, kernel);
-    lower_ints_n(c, 2, n, 1, stride);
-    lower_ints_n(c, 3, n, 0, padding);
-    lower_ints_n(c, 4, n, 1, dilation);
+    ts_call_ints_n(c, 1, n, 1, kernel);
+    ts_call_ints_n(c, 2, n, 1, stride);
+    ts_call_ints_n(c, 3, n, 0, padding);
+    ts_call_ints_n(c, 4, n, 1, dilation);
     for (int i = 0; i < n; i++)
         if (dilation[i] != 1)
-            return lower_window_max(c);
+            return ts_word_window_max(c);
     c->nout = 1;
     if (!x)
         return NULL;
     x = ts_apply(c->g, "max_pool", 1, &x, "kernel:l stride:l padding:l ceil_mode:i", n, kernel, n,
-                 own_stride ? stride : kernel, n, padding, (int64_t)lower_flag(c, 5));
+                 own_stride ? stride : kernel, n, padding, (int64_t)ts_call_flag(c, 5));
     return ts_reshape_n(x, c->rank, c->dims);
 }
 
 /* avg_poolNd(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override) */
-ts_value *lower_avg_pool(ts_call *c)
+ts_value *ts_word_avg_pool(ts_call *c)
 {
     int n = spatial_dims(c);
-    ts_value *x = batched(lower_tensor(c, 0), n);
+    ts_value *x = batched(ts_call_tensor(c, 0), n);
     int64_t kernel[3], stride[3], padding[3], none[TS_MAX_RANK];
-    bool own_stride = lower_ints(c, 2, none) > 0;
+    bool own_stride = ts_call_ints(c, 2, none) > 0;
 
-    lower_ints_n(c, 1, n, 1, kernel);
-    lower_ints_n(c, 2, n, 1, stride);
-    lower_ints_n(c, 3, n, 0, padding);
+    ts_call_ints_n(c, 1, n, 1, kernel);
+    ts_call_ints_n(c, 2, n, 1, stride);
+    ts_call_ints_n(c, 3, n, 0, padding);
     if (!x)
         return NULL;
-    if (lower_has(c, 6)) {
+    if (ts_call_has(c, 6)) {
         x = ts_apply(c->g, "sum_pool", 1, &x, "kernel:l stride:l padding:l ceil_mode:i", n, kernel,
-                     n, own_stride ? stride : kernel, n, padding, (int64_t)lower_flag(c, 4));
-        return ts_reshape_n(ts_mul_scalar(x, 1 / lower_number(c, 6, 1)), c->rank, c->dims);
+                     n, own_stride ? stride : kernel, n, padding, (int64_t)ts_call_flag(c, 4));
+        return ts_reshape_n(ts_mul_scalar(x, 1 / ts_call_number(c, 6, 1)), c->rank, c->dims);
     }
     x = ts_apply(c->g, "avg_pool", 1, &x, "kernel:l stride:l padding:l ceil_mode:i exclude_pad:i",
-                 n, kernel, n, own_stride ? stride : kernel, n, padding, (int64_t)lower_flag(c, 4),
-                 (int64_t)(lower_has(c, 5) && !lower_flag(c, 5)));
+                 n, kernel, n, own_stride ? stride : kernel, n, padding,
+                 (int64_t)ts_call_flag(c, 4), (int64_t)(ts_call_has(c, 5) && !ts_call_flag(c, 5)));
     return ts_reshape_n(x, c->rank, c->dims);
 }
 
-ts_value *lower_adaptive_avg_pool(ts_call *c)
+ts_value *ts_word_adaptive_avg_pool(ts_call *c)
 {
     int n = spatial_dims(c);
-    ts_value *x = batched(lower_tensor(c, 0), n);
+    ts_value *x = batched(ts_call_tensor(c, 0), n);
 
     if (!x)
         return NULL;
@@ -288,10 +289,12 @@ ts_value *lower_adaptive_avg_pool(ts_call *c)
 static int affine(ts_call *c, ts_value **in, int at, int weight, int bias, int n,
                   const int64_t *dims)
 {
-    if (!lower_has(c, weight) && !lower_has(c, bias))
+    if (!ts_call_has(c, weight) && !ts_call_has(c, bias))
         return at;
-    in[at] = lower_has(c, weight) ? lower_tensor(c, weight) : ts_full_n(c->g, c->dtype, 1, n, dims);
-    in[at + 1] = lower_has(c, bias) ? lower_tensor(c, bias) : ts_full_n(c->g, c->dtype, 0, n, dims);
+    in[at] =
+        ts_call_has(c, weight) ? ts_call_tensor(c, weight) : ts_full_n(c->g, c->dtype, 1, n, dims);
+    in[at + 1] =
+        ts_call_has(c, bias) ? ts_call_tensor(c, bias) : ts_full_n(c->g, c->dtype, 0, n, dims);
     return at + 2;
 }
 
@@ -299,14 +302,15 @@ static int affine(ts_call *c, ts_value **in, int at, int weight, int bias, int n
 static ts_value *batch_norm(ts_call *c, int mean, int var, bool training, double momentum,
                             double eps)
 {
-    ts_value *in[5] = {lower_tensor(c, 0)}, *y;
+    ts_value *in[5] = {ts_call_tensor(c, 0)}, *y;
     int64_t channels = in[0] ? ts_dim(in[0], 1) : 1;
     int n;
 
     if (!in[0])
         return NULL;
-    in[1] = lower_has(c, mean) ? lower_tensor(c, mean) : ts_full_n(c->g, TS_F32, 0, 1, &channels);
-    in[2] = lower_has(c, var) ? lower_tensor(c, var) : ts_full_n(c->g, TS_F32, 1, 1, &channels);
+    in[1] =
+        ts_call_has(c, mean) ? ts_call_tensor(c, mean) : ts_full_n(c->g, TS_F32, 0, 1, &channels);
+    in[2] = ts_call_has(c, var) ? ts_call_tensor(c, var) : ts_full_n(c->g, TS_F32, 1, 1, &channels);
     n = affine(c, in, 3, 1, 2, 1, &channels);
     y = ts_apply(c->g, "batch_norm", n, in, "eps:f momentum:f training:i", eps, momentum,
                  (int64_t)training);
@@ -318,51 +322,52 @@ static ts_value *batch_norm(ts_call *c, int mean, int var, bool training, double
 }
 
 /* (x, w, b, running_mean, running_var, training, momentum, eps) */
-ts_value *lower_batch_norm(ts_call *c)
+ts_value *ts_word_batch_norm(ts_call *c)
 {
-    return batch_norm(c, 3, 4, lower_flag(c, 5), lower_number(c, 6, 0.1), lower_number(c, 7, 1e-5));
+    return batch_norm(c, 3, 4, ts_call_flag(c, 5), ts_call_number(c, 6, 0.1),
+                      ts_call_number(c, 7, 1e-5));
 }
 
 /* (x, w, b, running_mean, running_var, momentum, eps) */
-ts_value *lower_batch_norm_eval(ts_call *c)
+ts_value *ts_word_batch_norm_eval(ts_call *c)
 {
-    return batch_norm(c, 3, 4, false, lower_number(c, 5, 0.1), lower_number(c, 6, 1e-5));
+    return batch_norm(c, 3, 4, false, ts_call_number(c, 5, 0.1), ts_call_number(c, 6, 1e-5));
 }
 
 enum { ABSENT = 99 }; /* an argument that no call has */
 
 /* (x, w, b, training, momentum, eps) */
-ts_value *lower_batch_norm_no_stats(ts_call *c)
+ts_value *ts_word_batch_norm_no_stats(ts_call *c)
 {
-    return batch_norm(c, ABSENT, ABSENT, true, 0, lower_number(c, 5, 1e-5));
+    return batch_norm(c, ABSENT, ABSENT, true, 0, ts_call_number(c, 5, 1e-5));
 }
 
 /* (x, w, b, N, C, HxW, groups, eps) */
-ts_value *lower_group_norm(ts_call *c)
+ts_value *ts_word_group_norm(ts_call *c)
 {
-    ts_value *in[3] = {lower_tensor(c, 0)};
+    ts_value *in[3] = {ts_call_tensor(c, 0)};
     int64_t channels = in[0] ? ts_dim(in[0], 1) : 1;
     int n = affine(c, in, 1, 1, 2, 1, &channels);
 
     c->nout = 1;
     if (!in[0])
         return NULL;
-    return ts_apply(c->g, "group_norm", n, in, "groups:i eps:f", lower_int(c, 6, 1),
-                    lower_number(c, 7, 1e-5));
+    return ts_apply(c->g, "group_norm", n, in, "groups:i eps:f", ts_call_int(c, 6, 1),
+                    ts_call_number(c, 7, 1e-5));
 }
 
 /* (x, shape, w, b, eps) */
-ts_value *lower_layer_norm(ts_call *c)
+ts_value *ts_word_layer_norm(ts_call *c)
 {
-    ts_value *in[3] = {lower_tensor(c, 0)};
+    ts_value *in[3] = {ts_call_tensor(c, 0)};
     int64_t dims[TS_MAX_RANK];
-    int ndims = lower_ints(c, 1, dims), n = affine(c, in, 1, 2, 3, ndims, dims);
+    int ndims = ts_call_ints(c, 1, dims), n = affine(c, in, 1, 2, 3, ndims, dims);
 
     c->nout = 1;
     if (!in[0])
         return NULL;
     return ts_apply(c->g, "layer_norm", n, in, "ndims:i eps:f", (int64_t)ndims,
-                    lower_number(c, 4, 1e-5));
+                    ts_call_number(c, 4, 1e-5));
 }
 
 /* --- losses ----------------------------------------------------------------------------------- */
@@ -370,43 +375,43 @@ ts_value *lower_layer_norm(ts_call *c)
 static const char *reduction(const ts_call *c, int i)
 {
     static const char *const names[] = {"none", "mean", "sum"};
-    int64_t r = lower_int(c, i, 1);
+    int64_t r = ts_call_int(c, i, 1);
 
     return names[r >= 0 && r <= 2 ? r : 1];
 }
 
 /* (x, target, weight, reduction, ignore_index) */
-ts_value *lower_nll_loss(ts_call *c)
+ts_value *ts_word_nll_loss(ts_call *c)
 {
-    ts_value *in[] = {lower_tensor(c, 0), lower_tensor(c, 1), lower_tensor(c, 2)};
+    ts_value *in[] = {ts_call_tensor(c, 0), ts_call_tensor(c, 1), ts_call_tensor(c, 2)};
 
     c->nout = 1;
     if (!in[0] || !in[1])
         return NULL;
     return ts_apply(c->g, "nll_loss", in[2] ? 3 : 2, in, "reduction:s ignore_index:i",
-                    reduction(c, 3), lower_int(c, 4, -100));
+                    reduction(c, 3), ts_call_int(c, 4, -100));
 }
 
 /* (x, target, reduction) and smooth_l1's beta */
-ts_value *lower_loss(ts_call *c)
+ts_value *ts_word_loss(ts_call *c)
 {
-    ts_value *in[] = {lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype)};
+    ts_value *in[] = {ts_call_as(c, 0, c->dtype), ts_call_as(c, 1, c->dtype)};
 
     if (!in[0] || !in[1])
         return NULL;
     if (strcmp(c->row->op, "smooth_l1_loss"))
         return ts_apply(c->g, c->row->op, 2, in, "reduction:s", reduction(c, 2));
-    if (lower_number(c, 3, 1) == 0)
+    if (ts_call_number(c, 3, 1) == 0)
         return ts_apply(c->g, "l1_loss", 2, in, "reduction:s", reduction(c, 2));
     return ts_apply(c->g, c->row->op, 2, in, "reduction:s beta:f", reduction(c, 2),
-                    lower_number(c, 3, 1));
+                    ts_call_number(c, 3, 1));
 }
 
 /* delta times smooth_l1 with that beta */
-ts_value *lower_huber(ts_call *c)
+ts_value *ts_word_huber(ts_call *c)
 {
-    ts_value *in[] = {lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype)};
-    double delta = lower_number(c, 3, 1);
+    ts_value *in[] = {ts_call_as(c, 0, c->dtype), ts_call_as(c, 1, c->dtype)};
+    double delta = ts_call_number(c, 3, 1);
 
     if (!in[0] || !in[1])
         return NULL;
@@ -421,29 +426,29 @@ static ts_value *reduced(ts_call *c, ts_value *x, const char *how)
 }
 
 /* log(1 + exp(-x target)) */
-ts_value *lower_soft_margin(ts_call *c)
+ts_value *ts_word_soft_margin(ts_call *c)
 {
-    ts_value *x = ts_mul(lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype));
+    ts_value *x = ts_mul(ts_call_as(c, 0, c->dtype), ts_call_as(c, 1, c->dtype));
 
     return reduced(c, ts_softplus(ts_neg(x)), reduction(c, 2));
 }
 
 /* (x, target, weight, reduction as text, ignore_index, label_smoothing) */
-ts_value *lower_cross_entropy(ts_call *c)
+ts_value *ts_word_cross_entropy(ts_call *c)
 {
-    ts_value *in[] = {lower_tensor(c, 0), lower_tensor(c, 1), lower_tensor(c, 2)};
+    ts_value *in[] = {ts_call_tensor(c, 0), ts_call_tensor(c, 1), ts_call_tensor(c, 2)};
 
     if (!in[0] || !in[1])
         return NULL;
     return ts_apply(c->g, "cross_entropy", in[2] ? 3 : 2, in,
-                    "reduction:s ignore_index:i label_smoothing:f", lower_text(c, 3, "mean"),
-                    lower_int(c, 4, -100), lower_number(c, 5, 0));
+                    "reduction:s ignore_index:i label_smoothing:f", ts_call_text(c, 3, "mean"),
+                    ts_call_int(c, 4, -100), ts_call_number(c, 5, 0));
 }
 
 /* (x, target, weight, reduction) */
-ts_value *lower_bce(ts_call *c)
+ts_value *ts_word_bce(ts_call *c)
 {
-    ts_value *in[] = {lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype), lower_tensor(c, 2)};
+    ts_value *in[] = {ts_call_as(c, 0, c->dtype), ts_call_as(c, 1, c->dtype), ts_call_tensor(c, 2)};
 
     if (!in[0] || !in[1])
         return NULL;
@@ -452,10 +457,10 @@ ts_value *lower_bce(ts_call *c)
 }
 
 /* (x, target, weight, pos_weight, reduction) */
-ts_value *lower_bce_logits(ts_call *c)
+ts_value *ts_word_bce_logits(ts_call *c)
 {
-    ts_value *w = lower_tensor(c, 2), *pos = lower_tensor(c, 3);
-    ts_value *in[4] = {lower_as(c, 0, c->dtype), lower_as(c, 1, c->dtype), w ? w : pos, pos};
+    ts_value *w = ts_call_tensor(c, 2), *pos = ts_call_tensor(c, 3);
+    ts_value *in[4] = {ts_call_as(c, 0, c->dtype), ts_call_as(c, 1, c->dtype), w ? w : pos, pos};
     int n = 2 + (w != NULL) + (pos != NULL);
 
     if (!in[0] || !in[1])
@@ -464,22 +469,22 @@ ts_value *lower_bce_logits(ts_call *c)
                     reduction(c, 4), (int64_t)(w != NULL));
 }
 
-ts_value *lower_identity_loss(ts_call *c)
+ts_value *ts_word_identity_loss(ts_call *c)
 {
-    return reduced(c, lower_tensor(c, 0), lower_text(c, 1, "mean"));
+    return reduced(c, ts_call_tensor(c, 0), ts_call_text(c, 1, "mean"));
 }
 
 /* _safe_softmax(x, dim, dtype): the softmax of attention, 0 in rows of -inf only. Their largest is
  * taken for 0, so no exp is NaN and neither is a gradient. */
-ts_value *lower_safe_softmax(ts_call *c)
+ts_value *ts_word_safe_softmax(ts_call *c)
 {
-    ts_value *x = lower_as(c, 0, c->dtype), *most, *none, *e;
-    int64_t dim = lower_int(c, 1, -1);
+    ts_value *x = ts_call_as(c, 0, c->dtype), *most, *none, *e;
+    int64_t dim = ts_call_int(c, 1, -1);
 
     if (!x || !c->rank)
-        return lower_refuse(c, "a scalar");
+        return ts_call_refuse(c, "a scalar");
     most = ts_detach(ts_amax(x, 1, &dim, true));
-    none = ts_eq(most, lower_scalar(c, -INFINITY));
-    e = ts_exp(ts_sub(x, ts_where(none, lower_scalar(c, 0), most)));
-    return ts_div(e, ts_where(none, lower_scalar(c, 1), ts_sum(e, 1, &dim, true)));
+    none = ts_eq(most, ts_call_scalar(c, -INFINITY));
+    e = ts_exp(ts_sub(x, ts_where(none, ts_call_scalar(c, 0), most)));
+    return ts_div(e, ts_where(none, ts_call_scalar(c, 1), ts_sum(e, 1, &dim, true)));
 }
