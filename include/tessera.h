@@ -196,16 +196,12 @@ TS_API void ts_steps_end(ts_graph *g, int begin, int nresults, ts_value *const *
 #define ts_buffer(g, name, t, init, ...) ts_buffer_n(g, name, t, init, TS_DIMS_(__VA_ARGS__))
 
 /* --- ops --------------------------------------------------------------------------------------
- * Every op of doc/ops.md can be made by name: the inputs, then attributes as "key", value pairs
- * described by a format, one letter each: i int64_t, f double, s const char *, l a list (int count,
- * const int64_t *):
- *     ts_apply(g, "sum", 1, (ts_value *[]){x}, "dims:l keepdim:i", 2, (int64_t[]){2, 3},
- * (int64_t)1) The rest of this section is the same ops with C signatures. Names and meaning are
- * PyTorch's; pointwise ops broadcast and promote like PyTorch's. */
-TS_API ts_value *ts_apply(ts_graph *g, const char *op, int nin, ts_value *const *in,
-                          const char *attrs, ...);
-/* A word is what a user calls: "hardswish", "aten::hardswish", "conv2d"; it becomes one op or many.
- * Its arguments are ts_arg in the order of PyTorch's schema; those left out at the end are none. */
+ * Names and meaning are PyTorch's; pointwise ops broadcast and promote like PyTorch's. An op is
+ * what a graph is made of (doc/ops.md), a word what a user calls (doc/words.md), and becomes one op
+ * or many. Both can be made by name; every word and op also has a C function, in tessera/ops.h. */
+
+/* An argument: first those without a name, in the order of doc/words.md, then any by name. One that
+ * is left out has its default. */
 typedef enum ts_arg_kind {
     TS_ARG_NONE,
     TS_ARG_INT, /* and bool */
@@ -217,6 +213,7 @@ typedef enum ts_arg_kind {
     TS_ARG_TENSORS /* NULL: none */
 } ts_arg_kind;
 typedef struct ts_arg {
+    const char *name; /* NULL: by its place */
     ts_arg_kind kind;
     int n; /* of a list */
     union {
@@ -229,14 +226,91 @@ typedef struct ts_arg {
         ts_value *const *tensors;
     } as;
 } ts_arg;
-/* The type of a word's first result, as PyTorch has it. */
+/* What they point at must live as long as the call that takes them; a NULL tensor is none. */
+static inline ts_arg ts_arg_none(const char *name)
+{
+    ts_arg a;
+
+    a.name = name;
+    a.kind = TS_ARG_NONE;
+    a.n = 0;
+    a.as.i = 0;
+    return a;
+}
+static inline ts_arg ts_arg_int(const char *name, int64_t i)
+{
+    ts_arg a = ts_arg_none(name);
+
+    a.kind = TS_ARG_INT;
+    a.as.i = i;
+    return a;
+}
+static inline ts_arg ts_arg_number(const char *name, double f)
+{
+    ts_arg a = ts_arg_none(name);
+
+    a.kind = TS_ARG_NUMBER;
+    a.as.f = f;
+    return a;
+}
+static inline ts_arg ts_arg_text(const char *name, const char *s)
+{
+    ts_arg a = ts_arg_none(name);
+
+    a.kind = s ? TS_ARG_TEXT : TS_ARG_NONE;
+    a.as.s = s;
+    return a;
+}
+static inline ts_arg ts_arg_tensor(const char *name, ts_value *v)
+{
+    ts_arg a = ts_arg_none(name);
+
+    a.kind = v ? TS_ARG_TENSOR : TS_ARG_NONE;
+    a.as.v = v;
+    return a;
+}
+static inline ts_arg ts_arg_ints(const char *name, int n, const int64_t *ints)
+{
+    ts_arg a = ts_arg_none(name);
+
+    a.kind = TS_ARG_INTS;
+    a.n = n;
+    a.as.ints = ints;
+    return a;
+}
+static inline ts_arg ts_arg_numbers(const char *name, int n, const double *numbers)
+{
+    ts_arg a = ts_arg_none(name);
+
+    a.kind = TS_ARG_NUMBERS;
+    a.n = n;
+    a.as.numbers = numbers;
+    return a;
+}
+static inline ts_arg ts_arg_tensors(const char *name, int n, ts_value *const *tensors)
+{
+    ts_arg a = ts_arg_none(name);
+
+    a.kind = TS_ARG_TENSORS;
+    a.n = n;
+    a.as.tensors = tensors;
+    return a;
+}
+/* The type of a word's first result, as PyTorch has it; whoever does not know it gives NULL. */
 typedef struct ts_answer {
     ts_dtype dtype;
     int rank;
     int64_t dims[TS_MAX_RANK];
 } ts_answer;
-/* Writes at most `room` results and their number; NULL for one that the word does not give. What
- * cannot be is TS_ERR_UNSUPPORTED, and g is as it was. */
+/* Any op of doc/ops.md: the inputs, then attributes by name:
+ *     ts_apply(g, "sum", 1, &x, 2,
+ *              (ts_arg[]){ts_arg_ints("dims", 2, dims), ts_arg_int("keepdim", 1)}) */
+TS_API ts_value *ts_apply(ts_graph *g, const char *op, int nin, ts_value *const *in, int nattr,
+                          const ts_arg *attr);
+/* Any word of doc/words.md ("hardswish"), or PyTorch's name of it ("aten::hardswish"):
+ *     ts_word(g, "gelu", NULL, 2, (ts_arg[]){ts_arg_tensor("x", x), ts_arg_text("approximate",
+ * "tanh")}, 1, &y, &n) Writes at most `room` results and their number; NULL for one that the word
+ * does not give. What cannot be is TS_ERR_UNSUPPORTED, and g is as it was. */
 TS_API ts_status ts_word(ts_graph *g, const char *word, const ts_answer *answer, int nargs,
                          const ts_arg *args, int room, ts_value **out, int *nout);
 /* Writing through a view: the word's first argument, with the elements that result `which` shows
@@ -244,7 +318,9 @@ TS_API ts_status ts_word(ts_graph *g, const char *word, const ts_answer *answer,
 TS_API ts_status ts_word_put(ts_graph *g, const char *word, const ts_answer *answer, int nargs,
                              const ts_arg *args, int which, ts_value *y, ts_value **out);
 TS_API bool ts_word_known(const char *word);
-TS_API const char *ts_word_name(int i); /* of the i-th row; NULL past the last */
+/* The i-th name: words, other names of them, and what only a trace says, with "aten::" before it;
+ * NULL past the last. */
+TS_API const char *ts_word_name(int i);
 
 /* Output i of the node that made v (max_pool has 2: values and indices). */
 TS_API ts_value *ts_result(ts_value *v, int i);

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Write doc/torch-ops.md: the ATen ops that poptorch takes, from the tables in src/front/words.c and _composed.py.
+"""Write doc/torch-ops.md: the ATen ops that poptorch takes, from the tables in src/front/vocabulary.h and _composed.py.
 
     tools/torch-ops-doc.py            write it
     tools/torch-ops-doc.py --check    exit 1 when it is not what this would write
@@ -18,7 +18,7 @@ OUT = ROOT / "doc" / "torch-ops.md"
 HEAD = """\
 # PyTorch ops
 
-Written by `tools/torch-ops-doc.py` from the tables in `src/front/words.c` and `_composed.py`.
+Written by `tools/torch-ops-doc.py` from the tables in `src/front/vocabulary.h` and `_composed.py`.
 
 What a model's `forward()` may call: these ATen ops, and every function of PyTorch that is made of them (`einsum`,
 `F.normalize`, `chunk`, `nn.LSTM`, ...). A name without an overload stands for all of them; `op_` and `out=` count
@@ -59,18 +59,18 @@ def functions():
 
 def families():
     """[(family, [(op, function)])]"""
-    text = (ROOT / "src/front/words.c").read_text()
-    table = text[text.index("rows[] = {"):]
-    table = table[:table.index("\n};")]
-    out = []
-    for line in table.splitlines():
-        comment = re.match(r"    /\* (.*?) \*/$", line)
-        row = re.match(r'    \{"(\w+)::([\w.]+)", (\w+),', line)
-        if comment:
-            out.append((comment[1], []))
-        elif row and row[1] == "aten" and row[3] != "ts_word_dynamic":    # that one only says why not
-            out[-1][1].append((row[2], row[3]))
-    return out
+    text, out, rules = (ROOT / "src/front/vocabulary.h").read_text(), [], {}
+    for kind, rest in re.findall(r'^(SECTION|WORD|VIEW|ALSO|TRACE)\( (.*) \)$', text, re.M):
+        if kind == "SECTION":
+            out.append((rest.strip('"'), []))
+            continue
+        name, what = (f.strip().strip('"') for f in rest.split(",")[:2])
+        if kind in ("WORD", "VIEW"):
+            what = rules[name] = rest.split(",")[2].strip()
+        what = rules[what] if kind == "ALSO" else what
+        if "poptorch::" not in name and what not in ("dynamic", "engine"):    # that one only says why not
+            out[-1][1].append((name.replace("aten::", ""), f"ts_word_{what}"))
+    return [(family, rows) for family, rows in out if rows]
 
 
 def composed():

@@ -759,7 +759,7 @@ static PyObject *core_ops(PyObject *self, PyObject *unused)
     (void)self;
     (void)unused;
     for (int i = 0; list && (word = ts_word_name(i)); i++) {
-        PyObject *name = PyUnicode_FromString(word);
+        PyObject *name = PyUnicode_FromFormat("%s%s", strstr(word, "::") ? "" : "aten::", word);
 
         if (!name || PyList_Append(list, name))
             Py_CLEAR(list);

@@ -234,7 +234,7 @@ static ts_value *upsample_bilinear(const ts_line_build *b, const ts_line *l, ts_
 /* Any op of one input and no attribute. */
 static ts_value *unary(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
-    return ts_apply(b->g, l->kind->op, 1, &x, "");
+    return ts_apply(b->g, l->kind->op, 1, &x, 0, NULL);
 }
 
 static const ts_line_arg leaky_relu_args[] = {

@@ -1,4 +1,4 @@
-/* ts_word_index.c - reading and writing where integers say.
+/* words_index.c - reading and writing where integers say.
  *
  * The engine adds at an index but does not overwrite: what is written is turned round, each place
  * looks for the last index that names it, so that the answer depends on no order of threads.
@@ -95,7 +95,8 @@ static ts_value *spread(const indexed *s, ts_value *v)
 
 static ts_value *rows_at(ts_call *c, ts_value *x, ts_value *at, int dim)
 {
-    return x && at ? ts_apply(c->g, "index_select", 2, (ts_value *[]){x, at}, "dim:i", (int64_t)dim)
+    return x && at ? ts_apply(c->g, "index_select", 2, (ts_value *[]){x, at}, 1,
+                              (ts_arg[]){ts_arg_int("dim", dim)})
                    : NULL;
 }
 
@@ -121,8 +122,8 @@ ts_value *ts_word_index_select(ts_call *c)
 
     if (!in[0] || !in[1])
         return NULL;
-    return ts_apply(c->g, "index_select", 2, in, "dim:i",
-                    (int64_t)ts_call_dim(c, 1, ts_rank(in[0])));
+    return ts_apply(c->g, "index_select", 2, in, 1,
+                    (ts_arg[]){ts_arg_int("dim", ts_call_dim(c, 1, ts_rank(in[0])))});
 }
 
 ts_value *ts_word_gather(ts_call *c)
@@ -192,10 +193,12 @@ static ts_value *hits(ts_call *c, const scatter *s)
 static ts_value *last_of_run(ts_call *c, const scatter *s)
 {
     int64_t dim = s->dim, size = s->dims[dim];
-    ts_value *order = ts_apply(c->g, "argsort", 1, &s->at, "dim:i", dim);
+    ts_value *order = ts_apply(c->g, "argsort", 1, &s->at, 1, (ts_arg[]){ts_arg_int("dim", dim)});
     ts_value *row = ts_gather(s->at, s->dim, order), *starts, *end, *last;
 
-    starts = row ? ts_apply(c->g, "run_starts", 1, &row, "dim:i size:i", dim, size + 1) : NULL;
+    starts = row ? ts_apply(c->g, "run_starts", 1, &row, 2,
+                            (ts_arg[]){ts_arg_int("dim", dim), ts_arg_int("size", size + 1)})
+                 : NULL;
     if (!starts)
         return NULL;
     end = ts_slice(starts, s->dim, 1, size + 1, 1);
@@ -242,8 +245,9 @@ ts_value *ts_word_scatter(ts_call *c)
 
 static ts_value *added(ts_call *c, const scatter *s, ts_value *source)
 {
-    return source ? ts_apply(c->g, "scatter_add", 2, (ts_value *[]){s->at, source}, "dim:i shape:l",
-                             (int64_t)s->dim, s->rank, s->dims)
+    return source ? ts_apply(c->g, "scatter_add", 2, (ts_value *[]){s->at, source}, 2,
+                             (ts_arg[]){ts_arg_int("dim", s->dim),
+                                        ts_arg_ints("shape", s->rank, s->dims)})
                   : NULL;
 }
 
@@ -339,8 +343,8 @@ ts_value *ts_word_index_reduce(ts_call *c)
 
 static ts_value *index_added(ts_call *c, ts_value *at, ts_value *source, int dim, int64_t size)
 {
-    return at && source ? ts_apply(c->g, "index_add", 2, (ts_value *[]){at, source}, "dim:i size:i",
-                                   (int64_t)dim, size)
+    return at && source ? ts_apply(c->g, "index_add", 2, (ts_value *[]){at, source}, 2,
+                                   (ts_arg[]){ts_arg_int("dim", dim), ts_arg_int("size", size)})
                         : NULL;
 }
 
@@ -475,7 +479,7 @@ ts_value *ts_word_masked_select(ts_call *c)
 ts_value *ts_word_max_unpool(ts_call *c)
 {
     ts_value *x = ts_call_as(c, 0, c->dtype), *at = ts_call_tensor(c, 1);
-    int spatial = strchr(c->row->name, '3') ? 3 : 2;
+    int spatial = ts_call_spatial(c);
     int64_t planes = 1, size = 1;
     scatter s = {.dim = 1, .rank = 2};
 
@@ -509,12 +513,13 @@ ts_value *ts_word_embedding_bag(ts_call *c)
     ts_value *w = ts_call_tensor(c, 0), *at = ts_call_tensor(c, 1), *offsets = ts_call_tensor(c, 2),
              *rows;
     ts_value *weights = ts_call_tensor(c, 6), *bag, *count, *one, *zero = ts_call_scalar(c, 0);
-    int64_t n = at ? ts_dim(at, 0) : 1, bags = c->dims[0], mode = ts_call_int(c, 4, 0), first = 1;
+    int64_t n = at ? ts_dim(at, 0) : 1, bags, mode = ts_call_int(c, 4, 0), first = 1;
     int64_t padding = ts_call_int(c, 8, -1);
 
     c->nout = 1;
     if (!w || !at || !offsets || ts_call_flag(c, 3) || ts_call_flag(c, 5))
         return ts_call_refuse(c, "scale_grad_by_freq and sparse");
+    bags = ts_dim(offsets, 0) - ts_call_flag(c, 7);
     bag = bag_of(c, offsets, n, bags);
     rows = ts_embedding(at, w);
     one = filled_like(at, ts_call_scalar(c, 1));

@@ -1,4 +1,4 @@
-/* ts_word_layer.c - products, convolutions, pools, norms and losses. */
+/* words_layer.c - products, convolutions, pools, norms and losses. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,7 +138,8 @@ ts_value *ts_word_pdist(ts_call *c)
         at = ts_const_n(c->g, TS_I64, pairs, 1, &k);
     free(pairs);
     x = ts_reshape_n(distances(c, x, x, ts_call_number(c, 1, 2)), 1, (int64_t[]){-1});
-    return x && at ? ts_apply(c->g, "index_select", 2, (ts_value *[]){x, at}, "dim:i", (int64_t)0)
+    return x && at ? ts_apply(c->g, "index_select", 2, (ts_value *[]){x, at}, 1,
+                              (ts_arg[]){ts_arg_int("dim", 0)})
                    : NULL;
 }
 
@@ -148,29 +149,64 @@ ts_value *ts_word_linear(ts_call *c)
 
     if (!in[0] || !in[1])
         return NULL;
-    return ts_apply(c->g, "linear", in[2] ? 3 : 2, in, "");
+    return ts_apply(c->g, "linear", in[2] ? 3 : 2, in, 0, NULL);
+}
+
+/* Where a call has them. */
+typedef struct conv_args {
+    int stride, padding, dilation, groups, output_padding;
+} conv_args;
+
+static ts_value *conv(ts_call *c, conv_args at, bool transposed)
+{
+    ts_value *in[] = {ts_call_tensor(c, 0), ts_call_tensor(c, 1), ts_call_tensor(c, 2)};
+    int n = in[0] ? ts_rank(in[0]) - 2 : 0, nin = in[2] ? 3 : 2;
+    int64_t stride[TS_MAX_RANK], padding[TS_MAX_RANK], dilation[TS_MAX_RANK], more[TS_MAX_RANK];
+    int64_t groups = ts_call_int(c, at.groups, 1);
+
+    if (!in[0] || !in[1])
+        return NULL;
+    ts_call_ints_n(c, at.stride, n, 1, stride);
+    ts_call_ints_n(c, at.padding, n, 0, padding);
+    ts_call_ints_n(c, at.dilation, n, 1, dilation);
+    ts_call_ints_n(c, at.output_padding, n, 0, more);
+    if (transposed)
+        return ts_apply(
+            c->g, "conv_transpose", nin, in, 5,
+            (ts_arg[]){ts_arg_ints("stride", n, stride), ts_arg_ints("padding", n, padding),
+                       ts_arg_ints("dilation", n, dilation), ts_arg_int("groups", groups),
+                       ts_arg_ints("output_padding", n, more)});
+    return ts_apply(c->g, "conv_bias", nin, in, 4,
+                    (ts_arg[]){ts_arg_ints("stride", n, stride), ts_arg_ints("padding", n, padding),
+                               ts_arg_ints("dilation", n, dilation), ts_arg_int("groups", groups)});
 }
 
 /* convolution(x, w, b, stride, padding, dilation, transposed, output_padding, groups) */
 ts_value *ts_word_convolution(ts_call *c)
 {
-    ts_value *in[] = {ts_call_tensor(c, 0), ts_call_tensor(c, 1), ts_call_tensor(c, 2)};
-    int n = in[0] ? ts_rank(in[0]) - 2 : 0, nin = in[2] ? 3 : 2;
-    int64_t stride[TS_MAX_RANK], padding[TS_MAX_RANK], dilation[TS_MAX_RANK], more[TS_MAX_RANK];
-    int64_t groups = ts_call_int(c, 8, 1);
+    return conv(c, (conv_args){3, 4, 5, 8, 7}, ts_call_flag(c, 6));
+}
 
-    if (!in[0] || !in[1])
-        return NULL;
-    ts_call_ints_n(c, 3, n, 1, stride);
-    ts_call_ints_n(c, 4, n, 0, padding);
-    ts_call_ints_n(c, 5, n, 1, dilation);
-    ts_call_ints_n(c, 7, n, 0, more);
-    if (ts_call_flag(c, 6))
-        return ts_apply(c->g, "conv_transpose", nin, in,
-                        "stride:l padding:l dilation:l groups:i output_padding:l", n, stride, n,
-                        padding, n, dilation, groups, n, more);
-    return ts_apply(c->g, "conv_bias", nin, in, "stride:l padding:l dilation:l groups:i", n, stride,
-                    n, padding, n, dilation, groups);
+static bool fits(ts_call *c)
+{
+    ts_value *x = ts_call_tensor(c, 0);
+
+    if (x && ts_rank(x) == ts_call_spatial(c) + 2)
+        return true;
+    ts_call_refuse(c, "rank %d", ts_rank(x));
+    return false;
+}
+
+/* convNd(x, w, b, stride, padding, dilation, groups) */
+ts_value *ts_word_conv(ts_call *c)
+{
+    return fits(c) ? conv(c, (conv_args){3, 4, 5, 6, TS_WORD_PARAMS}, false) : NULL;
+}
+
+/* conv_transposeNd(x, w, b, stride, padding, output_padding, groups, dilation) */
+ts_value *ts_word_conv_transpose(ts_call *c)
+{
+    return fits(c) ? conv(c, (conv_args){3, 4, 7, 6, 5}, true) : NULL;
 }
 
 /* [T, S]: 0 up to the diagonal, -inf above it */
@@ -182,24 +218,36 @@ static ts_value *causal(ts_call *c, int64_t t, int64_t s)
     return ts_where(ts_le(column, row), ts_call_scalar(c, 0), ts_call_scalar(c, -INFINITY));
 }
 
-/* q, k, v, dropout_p, is_causal, attn_mask, scale */
-ts_value *ts_word_attention(ts_call *c)
+static ts_value *attention(ts_call *c, int mask, int dropout, int is_causal)
 {
     ts_value *in[] = {ts_call_tensor(c, 0), ts_call_tensor(c, 1), ts_call_tensor(c, 2),
-                      ts_call_tensor(c, 5)};
+                      ts_call_tensor(c, mask)};
 
-    if (ts_call_number(c, 3, 0) != 0)
+    if (ts_call_number(c, dropout, 0) != 0)
         return ts_call_refuse(c, "dropout");
     if (!in[0] || !in[1] || !in[2])
         return NULL;
     if (in[3] && ts_dtype_of(in[3]) == TS_BOOL)
         in[3] = ts_where(in[3], ts_call_scalar(c, 0), ts_call_scalar(c, -INFINITY));
-    if (ts_call_flag(c, 4))
+    if (ts_call_flag(c, is_causal))
         in[3] = causal(c, ts_dim(in[0], -2), ts_dim(in[1], -2));
     c->nout = 1;
     if (ts_call_has(c, 6))
-        return ts_apply(c->g, "attention", in[3] ? 4 : 3, in, "scale:f", ts_call_number(c, 6, 1));
+        return ts_apply(c->g, "attention", in[3] ? 4 : 3, in, 1,
+                        (ts_arg[]){ts_arg_number("scale", ts_call_number(c, 6, 1))});
     return ts_attention(in[0], in[1], in[2], in[3]);
+}
+
+/* q, k, v, attn_mask, dropout_p, is_causal, scale */
+ts_value *ts_word_attention(ts_call *c)
+{
+    return attention(c, 3, 4, 5);
+}
+
+/* q, k, v, dropout_p, is_causal, attn_mask, scale */
+ts_value *ts_word_flash_attention(ts_call *c)
+{
+    return attention(c, 5, 3, 4);
 }
 
 /* --- pools and resizing ----------------------------------------------------------------------- */
@@ -217,18 +265,10 @@ static ts_value *batched(ts_value *x, int spatial)
     return ts_reshape_n(x, rank + 1, dims);
 }
 
-static int spatial_dims(const ts_call *c)
-{
-    for (int n = 1; n <= 3; n++)
-        if (strchr(c->row->name, '0' + n))
-            return n;
-    return 2;
-}
-
 /* max_poolNd_with_indices(x, kernel, stride, padding, dilation, ceil_mode) */
 ts_value *ts_word_max_pool(ts_call *c)
 {
-    int n = spatial_dims(c);
+    int n = ts_call_spatial(c);
     ts_value *x = batched(ts_call_tensor(c, 0), n);
     int64_t kernel[3], stride[3], padding[3], dilation[3], none[TS_MAX_RANK];
     bool own_stride = ts_call_ints(c, 2, none) > 0;
@@ -239,19 +279,22 @@ ts_value *ts_word_max_pool(ts_call *c)
     ts_call_ints_n(c, 4, n, 1, dilation);
     for (int i = 0; i < n; i++)
         if (dilation[i] != 1)
-            return ts_word_window_max(c);
+            return ts_call_window_max(c);
     c->nout = 1;
     if (!x)
         return NULL;
-    x = ts_apply(c->g, "max_pool", 1, &x, "kernel:l stride:l padding:l ceil_mode:i", n, kernel, n,
-                 own_stride ? stride : kernel, n, padding, (int64_t)ts_call_flag(c, 5));
+    x = ts_apply(c->g, "max_pool", 1, &x, 4,
+                 (ts_arg[]){ts_arg_ints("kernel", n, kernel),
+                            ts_arg_ints("stride", n, own_stride ? stride : kernel),
+                            ts_arg_ints("padding", n, padding),
+                            ts_arg_int("ceil_mode", ts_call_flag(c, 5))});
     return ts_reshape_n(x, c->rank, c->dims);
 }
 
 /* avg_poolNd(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override) */
 ts_value *ts_word_avg_pool(ts_call *c)
 {
-    int n = spatial_dims(c);
+    int n = ts_call_spatial(c);
     ts_value *x = batched(ts_call_tensor(c, 0), n);
     int64_t kernel[3], stride[3], padding[3], none[TS_MAX_RANK];
     bool own_stride = ts_call_ints(c, 2, none) > 0;
@@ -262,24 +305,31 @@ ts_value *ts_word_avg_pool(ts_call *c)
     if (!x)
         return NULL;
     if (ts_call_has(c, 6)) {
-        x = ts_apply(c->g, "sum_pool", 1, &x, "kernel:l stride:l padding:l ceil_mode:i", n, kernel,
-                     n, own_stride ? stride : kernel, n, padding, (int64_t)ts_call_flag(c, 4));
+        x = ts_apply(c->g, "sum_pool", 1, &x, 4,
+                     (ts_arg[]){ts_arg_ints("kernel", n, kernel),
+                                ts_arg_ints("stride", n, own_stride ? stride : kernel),
+                                ts_arg_ints("padding", n, padding),
+                                ts_arg_int("ceil_mode", ts_call_flag(c, 4))});
         return ts_reshape_n(ts_mul_scalar(x, 1 / ts_call_number(c, 6, 1)), c->rank, c->dims);
     }
-    x = ts_apply(c->g, "avg_pool", 1, &x, "kernel:l stride:l padding:l ceil_mode:i exclude_pad:i",
-                 n, kernel, n, own_stride ? stride : kernel, n, padding,
-                 (int64_t)ts_call_flag(c, 4), (int64_t)(ts_call_has(c, 5) && !ts_call_flag(c, 5)));
+    x = ts_apply(c->g, "avg_pool", 1, &x, 5,
+                 (ts_arg[]){ts_arg_ints("kernel", n, kernel),
+                            ts_arg_ints("stride", n, own_stride ? stride : kernel),
+                            ts_arg_ints("padding", n, padding),
+                            ts_arg_int("ceil_mode", ts_call_flag(c, 4)),
+                            ts_arg_int("exclude_pad", (ts_call_has(c, 5) && !ts_call_flag(c, 5)))});
     return ts_reshape_n(x, c->rank, c->dims);
 }
 
 ts_value *ts_word_adaptive_avg_pool(ts_call *c)
 {
-    int n = spatial_dims(c);
+    int n = ts_call_spatial(c);
     ts_value *x = batched(ts_call_tensor(c, 0), n);
 
     if (!x)
         return NULL;
-    x = ts_apply(c->g, "adaptive_avg_pool", 1, &x, "size:l", n, c->dims + c->rank - n);
+    x = ts_apply(c->g, "adaptive_avg_pool", 1, &x, 1,
+                 (ts_arg[]){ts_arg_ints("size", n, c->dims + c->rank - n)});
     return ts_reshape_n(x, c->rank, c->dims);
 }
 
@@ -312,8 +362,9 @@ static ts_value *batch_norm(ts_call *c, int mean, int var, bool training, double
         ts_call_has(c, mean) ? ts_call_tensor(c, mean) : ts_full_n(c->g, TS_F32, 0, 1, &channels);
     in[2] = ts_call_has(c, var) ? ts_call_tensor(c, var) : ts_full_n(c->g, TS_F32, 1, 1, &channels);
     n = affine(c, in, 3, 1, 2, 1, &channels);
-    y = ts_apply(c->g, "batch_norm", n, in, "eps:f momentum:f training:i", eps, momentum,
-                 (int64_t)training);
+    y = ts_apply(c->g, "batch_norm", n, in, 3,
+                 (ts_arg[]){ts_arg_number("eps", eps), ts_arg_number("momentum", momentum),
+                            ts_arg_int("training", training)});
     c->nout = 5;
     c->out[1] = c->out[2] = NULL;
     c->out[3] = y ? ts_result(y, 1) : NULL;
@@ -342,18 +393,30 @@ ts_value *ts_word_batch_norm_no_stats(ts_call *c)
     return batch_norm(c, ABSENT, ABSENT, true, 0, ts_call_number(c, 5, 1e-5));
 }
 
-/* (x, w, b, N, C, HxW, groups, eps) */
-ts_value *ts_word_group_norm(ts_call *c)
+static ts_value *group_norm(ts_call *c, int weight, int groups, int eps)
 {
     ts_value *in[3] = {ts_call_tensor(c, 0)};
     int64_t channels = in[0] ? ts_dim(in[0], 1) : 1;
-    int n = affine(c, in, 1, 1, 2, 1, &channels);
+    int n = affine(c, in, 1, weight, weight + 1, 1, &channels);
 
     c->nout = 1;
     if (!in[0])
         return NULL;
-    return ts_apply(c->g, "group_norm", n, in, "groups:i eps:f", ts_call_int(c, 6, 1),
-                    ts_call_number(c, 7, 1e-5));
+    return ts_apply(c->g, "group_norm", n, in, 2,
+                    (ts_arg[]){ts_arg_int("groups", ts_call_int(c, groups, 1)),
+                               ts_arg_number("eps", ts_call_number(c, eps, 1e-5))});
+}
+
+/* (x, groups, w, b, eps) */
+ts_value *ts_word_group_norm(ts_call *c)
+{
+    return group_norm(c, 2, 1, 4);
+}
+
+/* (x, w, b, N, C, HxW, groups, eps) */
+ts_value *ts_word_native_group_norm(ts_call *c)
+{
+    return group_norm(c, 1, 6, 7);
 }
 
 /* (x, shape, w, b, eps) */
@@ -366,18 +429,26 @@ ts_value *ts_word_layer_norm(ts_call *c)
     c->nout = 1;
     if (!in[0])
         return NULL;
-    return ts_apply(c->g, "layer_norm", n, in, "ndims:i eps:f", (int64_t)ndims,
-                    ts_call_number(c, 4, 1e-5));
+    return ts_apply(
+        c->g, "layer_norm", n, in, 2,
+        (ts_arg[]){ts_arg_int("ndims", ndims), ts_arg_number("eps", ts_call_number(c, 4, 1e-5))});
 }
 
 /* --- losses ----------------------------------------------------------------------------------- */
 
-static const char *reduction(const ts_call *c, int i)
+const char *ts_call_reduction(const ts_call *c, int i)
 {
     static const char *const names[] = {"none", "mean", "sum"};
     int64_t r = ts_call_int(c, i, 1);
 
-    return names[r >= 0 && r <= 2 ? r : 1];
+    return ts_call_text(c, i, names[r >= 0 && r <= 2 ? r : 1]);
+}
+
+ts_value *ts_call_reduced(ts_call *c, ts_value *x, int reduction)
+{
+    return x ? ts_apply(c->g, "identity_loss", 1, &x, 1,
+                        (ts_arg[]){ts_arg_text("reduction", ts_call_reduction(c, reduction))})
+             : NULL;
 }
 
 /* (x, target, weight, reduction, ignore_index) */
@@ -388,8 +459,9 @@ ts_value *ts_word_nll_loss(ts_call *c)
     c->nout = 1;
     if (!in[0] || !in[1])
         return NULL;
-    return ts_apply(c->g, "nll_loss", in[2] ? 3 : 2, in, "reduction:s ignore_index:i",
-                    reduction(c, 3), ts_call_int(c, 4, -100));
+    return ts_apply(c->g, "nll_loss", in[2] ? 3 : 2, in, 2,
+                    (ts_arg[]){ts_arg_text("reduction", ts_call_reduction(c, 3)),
+                               ts_arg_int("ignore_index", ts_call_int(c, 4, -100))});
 }
 
 /* (x, target, reduction) and smooth_l1's beta */
@@ -400,11 +472,26 @@ ts_value *ts_word_loss(ts_call *c)
     if (!in[0] || !in[1])
         return NULL;
     if (strcmp(c->row->op, "smooth_l1_loss"))
-        return ts_apply(c->g, c->row->op, 2, in, "reduction:s", reduction(c, 2));
+        return ts_apply(c->g, c->row->op, 2, in, 1,
+                        (ts_arg[]){ts_arg_text("reduction", ts_call_reduction(c, 2))});
     if (ts_call_number(c, 3, 1) == 0)
-        return ts_apply(c->g, "l1_loss", 2, in, "reduction:s", reduction(c, 2));
-    return ts_apply(c->g, c->row->op, 2, in, "reduction:s beta:f", reduction(c, 2),
-                    ts_call_number(c, 3, 1));
+        return ts_apply(c->g, "l1_loss", 2, in, 1,
+                        (ts_arg[]){ts_arg_text("reduction", ts_call_reduction(c, 2))});
+    return ts_apply(c->g, c->row->op, 2, in, 2,
+                    (ts_arg[]){ts_arg_text("reduction", ts_call_reduction(c, 2)),
+                               ts_arg_number("beta", ts_call_number(c, 3, 1))});
+}
+
+/* (x, target, reduction, log_target) */
+ts_value *ts_word_kl_div(ts_call *c)
+{
+    ts_value *in[] = {ts_call_as(c, 0, c->dtype), ts_call_as(c, 1, c->dtype)};
+
+    if (!in[0] || !in[1])
+        return NULL;
+    return ts_apply(c->g, "kl_div", 2, in, 2,
+                    (ts_arg[]){ts_arg_text("reduction", ts_call_reduction(c, 2)),
+                               ts_arg_int("log_target", ts_call_flag(c, 3))});
 }
 
 /* delta times smooth_l1 with that beta */
@@ -415,14 +502,10 @@ ts_value *ts_word_huber(ts_call *c)
 
     if (!in[0] || !in[1])
         return NULL;
-    return times(
-        ts_apply(c->g, "smooth_l1_loss", 2, in, "reduction:s beta:f", reduction(c, 2), delta),
-        delta);
-}
-
-static ts_value *reduced(ts_call *c, ts_value *x, const char *how)
-{
-    return x ? ts_apply(c->g, "identity_loss", 1, &x, "reduction:s", how) : NULL;
+    return times(ts_apply(c->g, "smooth_l1_loss", 2, in, 2,
+                          (ts_arg[]){ts_arg_text("reduction", ts_call_reduction(c, 2)),
+                                     ts_arg_number("beta", delta)}),
+                 delta);
 }
 
 /* log(1 + exp(-x target)) */
@@ -430,7 +513,7 @@ ts_value *ts_word_soft_margin(ts_call *c)
 {
     ts_value *x = ts_mul(ts_call_as(c, 0, c->dtype), ts_call_as(c, 1, c->dtype));
 
-    return reduced(c, ts_softplus(ts_neg(x)), reduction(c, 2));
+    return ts_call_reduced(c, ts_softplus(ts_neg(x)), 2);
 }
 
 /* (x, target, weight, reduction as text, ignore_index, label_smoothing) */
@@ -440,9 +523,10 @@ ts_value *ts_word_cross_entropy(ts_call *c)
 
     if (!in[0] || !in[1])
         return NULL;
-    return ts_apply(c->g, "cross_entropy", in[2] ? 3 : 2, in,
-                    "reduction:s ignore_index:i label_smoothing:f", ts_call_text(c, 3, "mean"),
-                    ts_call_int(c, 4, -100), ts_call_number(c, 5, 0));
+    return ts_apply(c->g, "cross_entropy", in[2] ? 3 : 2, in, 3,
+                    (ts_arg[]){ts_arg_text("reduction", ts_call_reduction(c, 3)),
+                               ts_arg_int("ignore_index", ts_call_int(c, 4, -100)),
+                               ts_arg_number("label_smoothing", ts_call_number(c, 5, 0))});
 }
 
 /* (x, target, weight, reduction) */
@@ -452,8 +536,8 @@ ts_value *ts_word_bce(ts_call *c)
 
     if (!in[0] || !in[1])
         return NULL;
-    return ts_apply(c->g, "binary_cross_entropy", in[2] ? 3 : 2, in, "reduction:s",
-                    reduction(c, 3));
+    return ts_apply(c->g, "binary_cross_entropy", in[2] ? 3 : 2, in, 1,
+                    (ts_arg[]){ts_arg_text("reduction", ts_call_reduction(c, 3))});
 }
 
 /* (x, target, weight, pos_weight, reduction) */
@@ -465,13 +549,14 @@ ts_value *ts_word_bce_logits(ts_call *c)
 
     if (!in[0] || !in[1])
         return NULL;
-    return ts_apply(c->g, "binary_cross_entropy_with_logits", n, in, "reduction:s has_weight:i",
-                    reduction(c, 4), (int64_t)(w != NULL));
+    return ts_apply(c->g, "binary_cross_entropy_with_logits", n, in, 2,
+                    (ts_arg[]){ts_arg_text("reduction", ts_call_reduction(c, 4)),
+                               ts_arg_int("has_weight", (w != NULL))});
 }
 
 ts_value *ts_word_identity_loss(ts_call *c)
 {
-    return reduced(c, ts_call_tensor(c, 0), ts_call_text(c, 1, "mean"));
+    return ts_call_reduced(c, ts_call_tensor(c, 0), 1);
 }
 
 /* _safe_softmax(x, dim, dtype): the softmax of attention, 0 in rows of -inf only. Their largest is

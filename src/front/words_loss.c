@@ -1,22 +1,12 @@
-/* ts_word_loss.c - losses that are made of many ops: connectionist temporal classification,
+/* words_loss.c - losses that are made of many ops: connectionist temporal classification,
  * margins.
  *
- * The simple ones are rows of the engine's own losses, in ts_word_layer.c.
+ * The simple ones are rows of the engine's own losses, in words_layer.c.
  */
 #include <math.h>
 #include <string.h>
 
 #include "front/words.h"
-
-ts_value *ts_call_reduced(ts_call *c, ts_value *x, int reduction)
-{
-    static const char *const names[] = {"none", "mean", "sum"};
-    int64_t r = ts_call_int(c, reduction, 1);
-
-    return x ? ts_apply(c->g, "identity_loss", 1, &x, "reduction:s",
-                        names[r >= 0 && r <= 2 ? r : 1])
-             : NULL;
-}
 
 /* multi_margin_loss(x, target, p, margin, weight, reduction):
  * sum over the other classes of max(0, margin - x[target] + x)^p / C */
@@ -38,8 +28,8 @@ ts_value *ts_word_multi_margin(ts_call *c)
     if (ts_call_number(c, 2, 1) == 2)
         z = ts_square(z);
     if (weight)
-        z = ts_mul(
-            z, ts_apply(c->g, "index_select", 2, (ts_value *[]){weight, at}, "dim:i", (int64_t)0));
+        z = ts_mul(z, ts_apply(c->g, "index_select", 2, (ts_value *[]){weight, at}, 1,
+                               (ts_arg[]){ts_arg_int("dim", 0)}));
     own = ts_eq(at, ts_reshape_n(ts_call_counted(c->g, classes, 0, 1), 2, (int64_t[]){1, classes}));
     z = ts_sum(ts_where(own, ts_call_scalar(c, 0), z), 1, &last, false);
     z = ts_mul_scalar(z, 1 / (double)classes);
@@ -128,7 +118,8 @@ static ts_value *target_rows(ts_call *c, ts_value *targets, const ctc *s)
     at = ts_sub(ts_call_scan(c, s->lengths, 0, "add"), s->lengths);
     at = ts_add(at, ts_reshape_n(ts_call_counted(c->g, all, 0, 1), 2, (int64_t[]){1, all}));
     at = ts_call_op2("minimum", c, at, ts_scalar(c->g, TS_I64, (double)(all - 1)));
-    return ts_apply(c->g, "index_select", 2, (ts_value *[]){targets, at}, "dim:i", (int64_t)0);
+    return ts_apply(c->g, "index_select", 2, (ts_value *[]){targets, at}, 1,
+                    (ts_arg[]){ts_arg_int("dim", 0)});
 }
 
 /* x[s - by], `with` where there is none */

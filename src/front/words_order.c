@@ -1,4 +1,4 @@
-/* ts_word_order.c - running sums and the like, sorting, and counting what is smaller. */
+/* words_order.c - running sums and the like, sorting, and counting what is smaller. */
 #include <math.h>
 #include <string.h>
 
@@ -92,8 +92,9 @@ ts_value *ts_word_cummax(ts_call *c)
 static ts_value *sorted(ts_call *c, ts_value *x, int dim, int64_t count, bool down,
                         ts_value **places)
 {
-    ts_value *y = x ? ts_apply(c->g, "sort", 1, &x, "dim:i count:i descending:i", (int64_t)dim,
-                               count, (int64_t)down)
+    ts_value *y = x ? ts_apply(c->g, "sort", 1, &x, 3,
+                               (ts_arg[]){ts_arg_int("dim", dim), ts_arg_int("count", count),
+                                          ts_arg_int("descending", down)})
                     : NULL;
 
     *places = y ? ts_result(y, 1) : NULL;
@@ -245,7 +246,7 @@ ts_value *ts_word_bincount(ts_call *c)
         return ts_call_refuse(c, "more bins than minlength: their number would depend on values");
     if (!w)
         w = ts_full_n(c->g, c->dtype, 1, 1, &n);
-    return x ? ts_apply(c->g, "index_add", 2, (ts_value *[]){x, w}, "dim:i size:i", (int64_t)0,
-                        bins)
+    return x ? ts_apply(c->g, "index_add", 2, (ts_value *[]){x, w}, 2,
+                        (ts_arg[]){ts_arg_int("dim", 0), ts_arg_int("size", bins)})
              : NULL;
 }

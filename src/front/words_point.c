@@ -1,4 +1,4 @@
-/* ts_word_point.c - pointwise ATen ops, activations and random numbers.
+/* words_point.c - pointwise ATen ops, activations and random numbers.
  *
  * Operands are cast to the dtype of PyTorch's answer (c->dtype) first; comparisons, whose answer is
  * bool, promote by themselves.
@@ -266,8 +266,9 @@ ts_value *ts_word_softplus(ts_call *c)
 {
     ts_value *x = x_of(c);
 
-    return x ? ts_apply(c->g, "softplus", 1, &x, "beta:f threshold:f", ts_call_number(c, 1, 1),
-                        ts_call_number(c, 2, 20))
+    return x ? ts_apply(c->g, "softplus", 1, &x, 2,
+                        (ts_arg[]){ts_arg_number("beta", ts_call_number(c, 1, 1)),
+                                   ts_arg_number("threshold", ts_call_number(c, 2, 20))})
              : NULL;
 }
 
@@ -309,7 +310,9 @@ ts_value *ts_word_gelu(ts_call *c)
 {
     ts_value *x = x_of(c);
 
-    return x ? ts_apply(c->g, "gelu", 1, &x, "approximate:s", ts_call_text(c, 1, "none")) : NULL;
+    return x ? ts_apply(c->g, "gelu", 1, &x, 1,
+                        (ts_arg[]){ts_arg_text("approximate", ts_call_text(c, 1, "none"))})
+             : NULL;
 }
 
 /* The weight has one element, or one for each channel; _prelu_kernel's has x's rank already. */
@@ -571,12 +574,14 @@ ts_value *ts_word_isinf(ts_call *c)
 }
 
 /* round(x, decimals) */
-ts_value *ts_word_round_to(ts_call *c)
+ts_value *ts_word_round(ts_call *c)
 {
     int64_t decimals = ts_call_int(c, 1, 0);
     ts_value *scale = ts_call_scalar(c, pow(10, (double)(decimals < 0 ? -decimals : decimals)));
     const char *in = decimals < 0 ? "div" : "mul", *out = decimals < 0 ? "mul" : "div";
 
+    if (!decimals)
+        return ts_call_op1("round", c, x_of(c));
     return ts_call_op2(out, c, ts_call_op1("round", c, ts_call_op2(in, c, x_of(c), scale)), scale);
 }
 
@@ -662,8 +667,8 @@ static ts_value *whole_numbers(ts_call *c, double from, double to)
 /* randint(high, ..), randint.low(low, high, ..), and their _like, which begin with a tensor */
 ts_value *ts_word_randint(ts_call *c)
 {
-    int at = strstr(c->row->name, "_like") ? 1 : 0;
-    bool low = strstr(c->row->name, ".low");
+    int at = strncmp(c->row->op, "like", 4) ? 0 : 1;
+    bool low = strstr(c->row->op, "low");
 
     return whole_numbers(c, low ? ts_call_number(c, at, 0) : 0, ts_call_number(c, at + low, 1));
 }
@@ -688,13 +693,13 @@ ts_value *ts_word_randperm(ts_call *c)
 {
     ts_value *u = ts_rand_n(c->g, TS_F32, c->rank, c->dims), *y;
 
-    y = ts_apply(c->g, "sort", 1, &u, "dim:i", (int64_t)0);
+    y = ts_apply(c->g, "sort", 1, &u, 1, (ts_arg[]){ts_arg_int("dim", 0)});
     return y ? ts_cast(ts_result(y, 1), c->dtype) : NULL;
 }
 
 ts_value *ts_word_dropout(ts_call *c)
 {
-    return ts_dropout(x_of(c), ts_call_number(c, 1, 0.5), true);
+    return ts_dropout(x_of(c), ts_call_number(c, 1, 0.5), !ts_call_has(c, 2) || ts_call_flag(c, 2));
 }
 
 /* Whole channels: the mask has size 1 after the first two dims. */

@@ -1,4 +1,4 @@
-/* ts_word_shape.c - views and their inverses, joining and reductions.
+/* words_shape.c - views and their inverses, joining and reductions.
  *
  * PyTorch writes through views; a graph has values only. So a view that can be written through has
  * an inverse: `put` gives the viewed tensor with the new elements in it, and the tracer applies the
@@ -68,6 +68,11 @@ static void order(const ts_call *c, int rank, int64_t dims[TS_MAX_RANK])
     dims[b] = a;
 }
 
+ts_value *ts_word_flatten(ts_call *c)
+{
+    return ts_flatten(ts_call_tensor(c, 0), (int)ts_call_int(c, 1, 0));
+}
+
 ts_value *ts_word_permute(ts_call *c)
 {
     ts_value *x = ts_call_tensor(c, 0);
@@ -128,8 +133,8 @@ static ts_value *paste_stepped(ts_graph *g, ts_value *x, piece p, ts_value *y)
         return NULL;
     for (int i = 0; i < rank; i++)
         dims[i] = i == p.dim ? size : 1;
-    spread =
-        ts_apply(g, "index_add", 2, (ts_value *[]){at, y}, "dim:i size:i", (int64_t)p.dim, size);
+    spread = ts_apply(g, "index_add", 2, (ts_value *[]){at, y}, 2,
+                      (ts_arg[]){ts_arg_int("dim", p.dim), ts_arg_int("size", size)});
     mask = ts_reshape_n(ts_sum(ts_one_hot(at, size, TS_I32), 1, (int64_t[]){0}, false), rank, dims);
     return ts_where(mask, spread, x);
 }
@@ -151,6 +156,18 @@ static ts_value *paste(ts_graph *g, ts_value *x, piece p, ts_value *y)
     return n == 1 ? y : ts_concat(n, parts, p.dim);
 }
 
+/* y without a dim of size 1 */
+static ts_value *without(ts_value *y, int dim)
+{
+    int64_t dims[TS_MAX_RANK];
+    int rank = y ? ts_call_shape_of(y, dims) : 0;
+
+    if (!y)
+        return NULL;
+    memmove(dims + dim, dims + dim + 1, sizeof(*dims) * (size_t)(rank - 1 - dim));
+    return ts_reshape_n(y, rank - 1, dims);
+}
+
 static piece select_piece(const ts_call *c, const ts_value *x)
 {
     piece p = {.dim = ts_call_dim(c, 1, ts_rank(x)), .step = 1};
@@ -164,8 +181,12 @@ static piece select_piece(const ts_call *c, const ts_value *x)
 ts_value *ts_word_select(ts_call *c)
 {
     ts_value *x = ts_call_tensor(c, 0);
+    piece p = {0};
 
-    return x ? ts_reshape_n(cut(x, select_piece(c, x)), c->rank, c->dims) : NULL;
+    if (!x)
+        return NULL;
+    p = select_piece(c, x);
+    return without(cut(x, p), p.dim);
 }
 
 ts_value *ts_word_put_select(ts_call *c, ts_value *x, ts_value *y)
@@ -237,7 +258,7 @@ static ts_value *split_one(ts_call *c, ts_value *x, int i)
     ts_value *y = p.end > p.start ? cut(x, p) : ts_call_refuse(c, "a piece without elements");
 
     if (y && !strcmp(c->row->op, "unbind"))
-        y = ts_reshape_n(y, c->rank, c->dims);
+        y = without(y, p.dim);
     return y;
 }
 
@@ -282,12 +303,13 @@ ts_value *ts_word_unfold(ts_call *c)
     int rank = x ? ts_rank(x) : 0, dim = ts_call_dim(c, 1, rank);
     int64_t size = ts_call_int(c, 2, 1), step = ts_call_int(c, 3, 1), dims[TS_MAX_RANK], n;
 
-    if (!rank || rank == TS_MAX_RANK || size < 1)
-        return ts_call_refuse(c, "rank %d", rank);
-    n = c->dims[dim];
+    if (!rank || rank == TS_MAX_RANK || size < 1 || step < 1 || ts_dim(x, dim) < size)
+        return ts_call_refuse(c, "windows of %lld in a tensor of rank %d", (long long)size, rank);
+    n = (ts_dim(x, dim) - size) / step + 1;
     at = ts_add(ts_reshape_n(ts_call_counted(c->g, n, 0, step), 2, (int64_t[]){n, 1}),
                 ts_reshape_n(ts_call_counted(c->g, size, 0, 1), 2, (int64_t[]){1, size}));
-    x = ts_apply(c->g, "index_select", 2, (ts_value *[]){x, at}, "dim:i", (int64_t)dim);
+    x = ts_apply(c->g, "index_select", 2, (ts_value *[]){x, at}, 1,
+                 (ts_arg[]){ts_arg_int("dim", dim)});
     for (int i = 0; i < rank; i++)
         dims[i] = i <= dim ? i : i + 1;
     dims[rank] = dim + 1;
@@ -303,7 +325,8 @@ ts_value *ts_word_places(ts_call *c)
 
     if (!flat || !at)
         return NULL;
-    flat = ts_apply(c->g, "index_select", 2, (ts_value *[]){flat, at}, "dim:i", (int64_t)0);
+    flat = ts_apply(c->g, "index_select", 2, (ts_value *[]){flat, at}, 1,
+                    (ts_arg[]){ts_arg_int("dim", 0)});
     return ts_reshape_n(flat, c->rank, c->dims);
 }
 
@@ -319,8 +342,10 @@ ts_value *ts_word_put_places(ts_call *c, ts_value *x, ts_value *y)
     n = ts_dim(at, 0);
     y = ts_reshape_n(y, 1, &n);
     one = ts_full_n(c->g, TS_F32, 1, 1, &n);
-    new = ts_apply(c->g, "index_add", 2, (ts_value *[]){at, y}, "dim:i size:i", (int64_t)0, size);
-    one = ts_apply(c->g, "index_add", 2, (ts_value *[]){at, one}, "dim:i size:i", (int64_t)0, size);
+    new = ts_apply(c->g, "index_add", 2, (ts_value *[]){at, y}, 2,
+                   (ts_arg[]){ts_arg_int("dim", 0), ts_arg_int("size", size)});
+    one = ts_apply(c->g, "index_add", 2, (ts_value *[]){at, one}, 2,
+                   (ts_arg[]){ts_arg_int("dim", 0), ts_arg_int("size", size)});
     return ts_reshape_n(ts_where(one, new, flat), rank, dims);
 }
 
@@ -334,7 +359,7 @@ ts_value *ts_word_flip(ts_call *c)
 
     if (!x || !n)
         return x;
-    return ts_apply(c->g, "flip", 1, &x, "dims:l", n, dims);
+    return ts_apply(c->g, "flip", 1, &x, 1, (ts_arg[]){ts_arg_ints("dims", n, dims)});
 }
 
 static ts_value *roll(ts_value *x, int dim, int64_t by)
@@ -347,6 +372,15 @@ static ts_value *roll(ts_value *x, int dim, int64_t by)
                      dim);
 }
 
+/* y in x's shape */
+static ts_value *as_before(const ts_value *x, ts_value *y)
+{
+    int64_t dims[TS_MAX_RANK];
+    int rank = ts_call_shape_of(x, dims);
+
+    return ts_reshape_n(y, rank, dims);
+}
+
 ts_value *ts_word_roll(ts_call *c)
 {
     ts_value *x = ts_call_tensor(c, 0);
@@ -354,7 +388,7 @@ ts_value *ts_word_roll(ts_call *c)
     int n = ts_call_ints(c, 1, by), m = ts_call_ints(c, 2, dims);
 
     if (x && !m)
-        return ts_reshape_n(roll(ts_reshape_n(x, 1, (int64_t[]){-1}), 0, by[0]), c->rank, c->dims);
+        return as_before(x, roll(ts_reshape_n(x, 1, (int64_t[]){-1}), 0, by[0]));
     for (int i = 0; i < n && i < m && x; i++)
         x = roll(x, (int)(dims[i] < 0 ? dims[i] + ts_rank(x) : dims[i]), by[i]);
     return x;
@@ -385,7 +419,7 @@ ts_value *ts_word_repeat(ts_call *c)
     return x;
 }
 
-static ts_value *join(ts_call *c, ts_value *(*how)(int n, ts_value *const *xs, int dim))
+static ts_value *join(ts_call *c, int more, ts_value *(*how)(int n, ts_value *const *xs, int dim))
 {
     ts_value *in[TS_WORD_RESULTS];
     int n = ts_call_tensors(c, 0, TS_WORD_RESULTS, in);
@@ -395,17 +429,17 @@ static ts_value *join(ts_call *c, ts_value *(*how)(int n, ts_value *const *xs, i
     for (int i = 0; i < n; i++)
         if (in[i] && ts_dtype_of(in[i]) != c->dtype)
             in[i] = ts_cast(in[i], c->dtype);
-    return how(n, in, ts_call_dim(c, 1, c->rank));
+    return n ? how(n, in, ts_call_dim(c, 1, ts_rank(in[0]) + more)) : NULL;
 }
 
 ts_value *ts_word_cat(ts_call *c)
 {
-    return join(c, ts_concat);
+    return join(c, 0, ts_concat);
 }
 
 ts_value *ts_word_stack(ts_call *c)
 {
-    return join(c, ts_stack);
+    return join(c, 1, ts_stack);
 }
 
 /* diagonal(x, offset, dim1, dim2): dim1 and dim2 go last and become one, of which every (w+1)-th
@@ -505,9 +539,12 @@ ts_value *ts_word_diag_embed(ts_call *c)
 {
     ts_value *x = ts_call_tensor(c, 0);
 
-    return x ? embed_diagonal(c, x, ts_call_int(c, 1, 0), ts_call_dim(c, 2, c->rank),
-                              ts_call_dim(c, 3, c->rank))
-             : NULL;
+    int rank = ts_rank(x) + 1;
+
+    if (!x || rank < 2 || rank > TS_MAX_RANK)
+        return x ? ts_call_refuse(c, "rank %d", rank - 1) : NULL;
+    return embed_diagonal(c, x, ts_call_int(c, 1, 0), ts_call_dim(c, 2, rank),
+                          ts_call_dim(c, 3, rank));
 }
 
 /* diag(x, offset): of a vector the matrix, of a matrix the vector */
@@ -526,16 +563,18 @@ ts_value *ts_word_block_diag(ts_call *c)
 {
     ts_value *in[64], *all[64];
     int n = ts_call_tensors(c, 0, 64, in);
-    int64_t before = 0;
+    int64_t before = 0, wide = 0;
 
     if (n > 64)
         return ts_call_refuse(c, "more than 64 tensors");
+    for (int i = 0; i < n; i++)
+        wide += ts_rank(in[i]) ? ts_dim(in[i], -1) : 1;
     for (int i = 0; i < n; i++) {
         int64_t h = ts_rank(in[i]) > 1 ? ts_dim(in[i], 0) : 1, w;
 
         w = ts_rank(in[i]) ? ts_dim(in[i], -1) : 1;
         all[i] = ts_pad(ts_reshape_n(ts_cast(in[i], c->dtype), 2, (int64_t[]){h, w}), 2,
-                        (int64_t[]){0, before}, (int64_t[]){0, c->dims[1] - before - w}, 0);
+                        (int64_t[]){0, before}, (int64_t[]){0, wide - before - w}, 0);
         before += w;
     }
     return ts_concat(n, all, 0);
@@ -553,8 +592,8 @@ ts_value *ts_word_rot90(ts_call *c)
     if (!x || !k)
         return x;
     if (k == 2)
-        return ts_apply(c->g, "flip", 1, &x, "dims:l", 2, d);
-    x = ts_apply(c->g, "flip", 1, &x, "dims:l", 1, d + (k == 1));
+        return ts_apply(c->g, "flip", 1, &x, 1, (ts_arg[]){ts_arg_ints("dims", 2, d)});
+    x = ts_apply(c->g, "flip", 1, &x, 1, (ts_arg[]){ts_arg_ints("dims", 1, d + (k == 1))});
     return ts_transpose(x, (int)d[0], (int)d[1]);
 }
 
@@ -628,7 +667,8 @@ static ts_value *pad_by_index(ts_call *c, ts_value *x, int dim, int64_t lo, int6
     }
     v = ts_const_n(c->g, TS_I64, at, 1, &n);
     free(at);
-    return ts_apply(c->g, "index_select", 2, (ts_value *[]){x, v}, "dim:i", (int64_t)dim);
+    return ts_apply(c->g, "index_select", 2, (ts_value *[]){x, v}, 1,
+                    (ts_arg[]){ts_arg_int("dim", dim)});
 }
 
 ts_value *ts_word_reflection_pad(ts_call *c)
@@ -649,17 +689,26 @@ ts_value *ts_word_pixel_shuffle(ts_call *c)
 {
     bool up = !strcmp(c->row->op, "shuffle");
     ts_value *x = ts_call_tensor(c, 0);
-    int64_t r = ts_call_int(c, 1, 1), ch = c->dims[c->rank - 3], h = c->dims[c->rank - 2],
-            w = c->dims[c->rank - 1];
+    int64_t r = ts_call_int(c, 1, 1), dims[TS_MAX_RANK], *last, ch, h, w;
+    int rank = x ? ts_call_shape_of(x, dims) : 0;
 
+    if (rank < 3 || r < 1)
+        return x ? ts_call_refuse(c, "rank %d", rank) : NULL;
+    last = dims + rank - 3;
+    ch = up ? last[0] / r / r : last[0];
+    h = up ? last[1] : last[1] / r;
+    w = up ? last[2] : last[2] / r;
     if (up) {
-        x = ts_reshape_n(x, 6, (int64_t[]){-1, ch, r, r, h / r, w / r});
+        x = ts_reshape_n(x, 6, (int64_t[]){-1, ch, r, r, h, w});
         x = ts_permute_n(x, 6, (int64_t[]){0, 1, 4, 2, 5, 3});
     } else {
-        x = ts_reshape_n(x, 6, (int64_t[]){-1, ch / r / r, h, r, w, r});
+        x = ts_reshape_n(x, 6, (int64_t[]){-1, ch, h, r, w, r});
         x = ts_permute_n(x, 6, (int64_t[]){0, 1, 3, 5, 2, 4});
     }
-    return ts_reshape_n(x, c->rank, c->dims);
+    last[0] = up ? ch : ch * r * r;
+    last[1] = up ? h * r : h;
+    last[2] = up ? w * r : w;
+    return ts_reshape_n(x, rank, dims);
 }
 
 /* A mask of rows and columns times x. */
@@ -688,8 +737,9 @@ ts_value *ts_call_fold(ts_call *c, const char *op, ts_value *x, int n, const int
     if (ts_rank(x) == 0)
         return x;
     if (!n)
-        return ts_apply(c->g, op, 1, &x, "keepdim:i", (int64_t)keepdim);
-    return ts_apply(c->g, op, 1, &x, "dims:l keepdim:i", n, dims, (int64_t)keepdim);
+        return ts_apply(c->g, op, 1, &x, 1, (ts_arg[]){ts_arg_int("keepdim", keepdim)});
+    return ts_apply(c->g, op, 1, &x, 2,
+                    (ts_arg[]){ts_arg_ints("dims", n, dims), ts_arg_int("keepdim", keepdim)});
 }
 
 /* sum(x, dtype) and sum(x, dims, keepdim, dtype), told apart by the type of the second argument;
@@ -725,8 +775,9 @@ ts_value *ts_word_extreme(ts_call *c)
         return ts_call_op2(max ? "maximum" : "minimum", c, ts_call_as(c, 0, c->dtype),
                            ts_call_as(c, 1, c->dtype));
     if (x && n && ts_rank(x)) {
-        c->out[1] = ts_apply(c->g, max ? "argmax" : "argmin", 1, &x, "dims:l keepdim:i", n, dims,
-                             (int64_t)ts_call_flag(c, 2));
+        c->out[1] = ts_apply(
+            c->g, max ? "argmax" : "argmin", 1, &x, 2,
+            (ts_arg[]){ts_arg_ints("dims", n, dims), ts_arg_int("keepdim", ts_call_flag(c, 2))});
         c->nout = 2;
     }
     return ts_call_fold(c, max ? "amax" : "amin", x, n, dims, n > 0 && ts_call_flag(c, 2));
@@ -766,7 +817,7 @@ ts_value *ts_word_variance(ts_call *c)
     mean = ts_call_fold(c, "mean", x, n, dims, true);
     v = ts_call_fold(c, "sum", ts_square(ts_sub(x, mean)), n, dims, ts_call_flag(c, 3));
     v = ts_mul_scalar(v, 1 / ((double)count - correction));
-    c->out[1] = ts_reshape_n(mean, c->rank, c->dims);
+    c->out[1] = v ? as_before(v, mean) : NULL;
     c->nout = 2;
     return !strcmp(c->row->op, "std") ? ts_sqrt(v) : v;
 }
@@ -885,5 +936,7 @@ ts_value *ts_word_softmax(ts_call *c)
 {
     ts_value *x = ts_call_as(c, 0, c->dtype);
 
-    return x ? ts_apply(c->g, c->row->op, 1, &x, "dim:i", ts_call_int(c, 1, -1)) : NULL;
+    return x ? ts_apply(c->g, c->row->op, 1, &x, 1,
+                        (ts_arg[]){ts_arg_int("dim", ts_call_int(c, 1, -1))})
+             : NULL;
 }

@@ -1,4 +1,4 @@
-/* ts_word_window.c - windows of a picture by constant tables of indices: unfold and fold, max pools
+/* words_window.c - windows of a picture by constant tables of indices: unfold and fold, max pools
  * that the engine has no op for, resizing, sampling along a grid.
  *
  * A table says for each window (or output) and each of its taps which row of the input is meant.
@@ -81,8 +81,8 @@ static ts_value *padded(ts_value *x, int spatial, const int64_t *lo, const int64
 static ts_value *choose(ts_call *c, ts_value *x, const tables *ts)
 {
     for (int i = 0; x && i < ts->n; i++)
-        x = ts_apply(c->g, "index_select", 2, (ts_value *[]){x, table_value(c, &ts->t[i])}, "dim:i",
-                     (int64_t)(2 + 2 * i));
+        x = ts_apply(c->g, "index_select", 2, (ts_value *[]){x, table_value(c, &ts->t[i])}, 1,
+                     (ts_arg[]){ts_arg_int("dim", (2 + 2 * i))});
     return x;
 }
 
@@ -162,8 +162,8 @@ ts_value *ts_word_col2im(ts_call *c)
         inverse[order[i]] = i;
     x = ts_permute_n(x, 6, inverse);
     for (int i = fold_tables(&f, &ts) ? 1 : -1; x && i >= 0; i--)
-        x = ts_apply(c->g, "index_add", 2, (ts_value *[]){table_value(c, &ts.t[i]), x},
-                     "dim:i size:i", (int64_t)(2 + 2 * i), f.size[i]);
+        x = ts_apply(c->g, "index_add", 2, (ts_value *[]){table_value(c, &ts.t[i]), x}, 2,
+                     (ts_arg[]){ts_arg_int("dim", (2 + 2 * i)), ts_arg_int("size", f.size[i])});
     /* the columns were added while the rows still had two dims, so they lie right */
     free_tables(&ts);
     for (int i = 0; x && i < 2; i++)
@@ -227,19 +227,13 @@ static ts_value *largest(ts_call *c, ts_value *x, const tables *ts, const int64_
     by[0] = 0;
     by[1] = 1;
     x = ts_reshape_n(ts_permute_n(x, 2 + 2 * n, by), 4, dims);
-    at = x ? ts_apply(c->g, "argmax", 1, &x, "dims:l keepdim:i", 1, &last, (int64_t)1) : NULL;
+    at = x ? ts_apply(c->g, "argmax", 1, &x, 2,
+                      (ts_arg[]){ts_arg_ints("dims", 1, &last), ts_arg_int("keepdim", 1)})
+           : NULL;
     flat = ts_expand_n(flat, 4, dims);
     c->out[1] = ts_reshape_n(ts_gather(flat, 3, at), c->rank, c->dims);
     c->nout = 2;
     return ts_reshape_n(ts_gather(x, 3, at), c->rank, c->dims);
-}
-
-static int spatial_of(const ts_call *c)
-{
-    for (int n = 1; n <= SPATIAL; n++)
-        if (strchr(c->row->name, '0' + n))
-            return n;
-    return 2;
 }
 
 static double lowest(ts_dtype t)
@@ -248,9 +242,9 @@ static double lowest(ts_dtype t)
 }
 
 /* max_poolNd_with_indices(x, kernel, stride, padding, dilation, ceil_mode), of any dilation */
-ts_value *ts_word_window_max(ts_call *c)
+ts_value *ts_call_window_max(ts_call *c)
 {
-    int n = spatial_of(c);
+    int n = ts_call_spatial(c);
     ts_value *x = with_batch(ts_call_tensor(c, 0), n), *y = NULL;
     int64_t kernel[3], stride[3], padding[3], dilation[3], hi[3], size[3], none[TS_MAX_RANK];
     bool own_stride = ts_call_ints(c, 2, none) > 0, ok = x != NULL;
@@ -284,7 +278,7 @@ ts_value *ts_word_max_places(ts_call *c)
     ts_value *y, *x = ts_call_tensor(c, 0);
 
     c->dtype = x ? ts_dtype_of(x) : t;
-    y = strstr(c->row->name, "adaptive") ? adaptive_windows(c) : ts_word_window_max(c);
+    y = strstr(c->row->name, "adaptive") ? adaptive_windows(c) : ts_call_window_max(c);
     c->nout = 1;
     c->dtype = t;
     return y ? c->out[1] : NULL;
@@ -293,7 +287,7 @@ ts_value *ts_word_max_places(ts_call *c)
 /* Windows of uneven sizes name their last row again. */
 static ts_value *adaptive_windows(ts_call *c)
 {
-    int n = spatial_of(c);
+    int n = ts_call_spatial(c);
     ts_value *x = with_batch(ts_call_tensor(c, 0), n), *y = NULL;
     int64_t size[3], none[3] = {0};
     tables ts = {.n = n};
@@ -323,7 +317,7 @@ static ts_value *adaptive_windows(ts_call *c)
 /* adaptive_max_poolNd(x, size): where the sizes divide, an ordinary pool */
 ts_value *ts_word_adaptive_max_pool(ts_call *c)
 {
-    int n = spatial_of(c);
+    int n = ts_call_spatial(c);
     ts_value *x = with_batch(ts_call_tensor(c, 0), n);
     int64_t kernel[SPATIAL];
 
@@ -337,7 +331,8 @@ ts_value *ts_word_adaptive_max_pool(ts_call *c)
     c->nout = 1;
     if (!x)
         return NULL;
-    x = ts_apply(c->g, "max_pool", 1, &x, "kernel:l stride:l", n, kernel, n, kernel);
+    x = ts_apply(c->g, "max_pool", 1, &x, 2,
+                 (ts_arg[]){ts_arg_ints("kernel", n, kernel), ts_arg_ints("stride", n, kernel)});
     return ts_reshape_n(x, c->rank, c->dims);
 }
 
@@ -379,8 +374,8 @@ static ts_value *nearest(ts_call *c, ts_value *x, double shift)
             at[o] = k < in ? k : in - 1;
         }
         x = at ? ts_apply(c->g, "index_select", 2,
-                          (ts_value *[]){x, ts_const_n(c->g, TS_I64, at, 1, &out)}, "dim:i",
-                          (int64_t)(2 + i))
+                          (ts_value *[]){x, ts_const_n(c->g, TS_I64, at, 1, &out)}, 1,
+                          (ts_arg[]){ts_arg_int("dim", (2 + i))})
                : NULL;
         free(at);
     }
@@ -400,7 +395,8 @@ ts_value *ts_word_nearest(ts_call *c)
 
     if (x && has_factors(c, 2, x))
         return nearest(c, x, 0);
-    return x ? ts_apply(c->g, "upsample_nearest", 1, &x, "size:l", ts_rank(x) - 2, c->dims + 2)
+    return x ? ts_apply(c->g, "upsample_nearest", 1, &x, 1,
+                        (ts_arg[]){ts_arg_ints("size", ts_rank(x) - 2, c->dims + 2)})
              : NULL;
 }
 
@@ -528,8 +524,9 @@ ts_value *ts_word_linear_resize(ts_call *c)
 
     if (x && !ts_call_flag(c, 2) && has_factors(c, 3, x))
         return resized(c, x, 2, hat);
-    return x ? ts_apply(c->g, "upsample_bilinear", 1, &x, "size:l align_corners:i", ts_rank(x) - 2,
-                        c->dims + 2, (int64_t)ts_call_flag(c, 2))
+    return x ? ts_apply(c->g, "upsample_bilinear", 1, &x, 2,
+                        (ts_arg[]){ts_arg_ints("size", ts_rank(x) - 2, c->dims + 2),
+                                   ts_arg_int("align_corners", ts_call_flag(c, 2))})
              : NULL;
 }
 
