@@ -16,7 +16,8 @@
  *          tensor, `?` a tensor that may be left out, `n` a tensor or a number, `f` number, `i` integer,
  *          `b` yes or no, `s` text, `l` list of integers (`l2`: of two), `e` the same, or one for
  *          all dims, which is what C and text give, `m` list of numbers, `t` list of tensors, `d` dtype,
- *          `r` reduction. A kind with `?` may be left out. The C function takes those before `/`. After `->` come the names of several results; `*` is any number of them
+ *          `r` reduction. A kind with `?` may be left out. The C function takes those before `/`. After `->` come the names of several results; `*` is any
+ *          number of them, and the C function is ts_NAME_into
  * VIEW:  a word that can be written through: the last column is its inverse.
  * ALSO:  another name of a word, with the same arguments.
  * TRACE: what only a trace can say: a name of ATen's whose arguments come in another order than the

@@ -168,7 +168,7 @@ static void no_op(void)
     ts_apply(g, "frobnicate", 1, (ts_value *[]){x}, 0, NULL);
 }
 
-static void bad_format(void)
+static void bad_attr_kind(void)
 {
     ts_apply(g, "sum", 1, (ts_value *[]){x}, 1, (ts_arg[]){ts_arg_tensor("dims", x)});
 }
@@ -391,7 +391,10 @@ static const struct {
     {same_name, TS_ERR_ARG, "the name 'x' is already taken", "net.c:7"},
     {no_data, TS_ERR_ARG, "a constant needs data", "net.c:7"},
     {no_op, TS_ERR_UNSUPPORTED, "there is no op 'frobnicate'", "net.c:7"},
-    {bad_format, TS_ERR_ARG, "the attribute format 'dims:q' is not 'name:letter ...'", "net.c:7"},
+    {bad_attr_kind, TS_ERR_ARG,
+     "sum: attribute 1, dims needs a name and must be an integer, a number, text or a list of "
+     "integers",
+     "net.c:7"},
     {bad_attr_name, TS_ERR_ARG, "sum has no attribute two words; it takes dims:l keepdim:i",
      "(sum), net.c:7"},
     {same_attr, TS_ERR_ARG, "sum: keepdim is given twice", "(sum), net.c:7"},

@@ -262,7 +262,7 @@ static ts_value *two_rands(void)
     CASE(sort_expanded, BITS, sorted(ts_expand(x, 4, 2, 3), 0))                                    \
     CASE(run_starts_expand, BITS,                                                                  \
          ts_apply(g, "run_starts", 1, (ts_value *[]){ts_expand(ts_cast(c, TS_I32), 4, 2, 3)},      \
-                  "dim:i size:i", (int64_t)2, (int64_t)3))                                         \
+                  2, (ts_arg[]){ts_arg_int("dim", 2), ts_arg_int("size", 3)}))                     \
     CASE(absorb_keepdim, BITS,                                                                     \
          ts_reshape(ts_sum(ts_reshape(x, 1, 2, 3), 2, (int64_t[]){0, -1}, true), 2))               \
     CASE(absorb_transpose, BITS, ts_permute(ts_matmul(ts_permute(x, 1, 0), y), 1, 0))              \

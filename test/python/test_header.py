@@ -44,20 +44,20 @@ def program_of_the_readme(root):
         "void train(", "void train(int64_t n, const float *images, const int *labels);\nvoid train(", 1)
 
 
-def compile_text(root, text, compiler, language, *flags):
+def compile_text(root, build_dir, text, compiler, language, *flags):
     done = subprocess.run(
-        [compiler, "-x", language, *flags, "-Wall", "-I", root / "include", "-fsyntax-only", "-"],
+        [compiler, "-x", language, *flags, "-Wall", "-I", root / "include", "-I", build_dir / "include", "-fsyntax-only", "-"],
         input=text, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_strict_c(root, compiler):
+def test_strict_c(root, build_dir, compiler):
     for text in (MACROS, OPTIONS, program_of_the_readme(root)):
-        compile_text(root, text, compiler, "c", "-std=c11", "-Wextra", "-pedantic")
+        compile_text(root, build_dir, text, compiler, "c", "-std=c11", "-Wextra", "-pedantic")
 
 
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])
-def test_cpp(root, compiler):
-    compile_text(root, MACROS, compiler, "c++", "-std=c++11", "-Wextra", "-pedantic")
-    compile_text(root, OPTIONS, compiler, "c++", "-std=c++20", "-pedantic")
+def test_cpp(root, build_dir, compiler):
+    compile_text(root, build_dir, MACROS, compiler, "c++", "-std=c++11", "-Wextra", "-pedantic")
+    compile_text(root, build_dir, OPTIONS, compiler, "c++", "-std=c++20", "-pedantic")
