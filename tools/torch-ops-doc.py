@@ -60,15 +60,15 @@ def functions():
 def families():
     """[(family, [(op, function)])]"""
     text, out, rules = (ROOT / "src/front/vocabulary.h").read_text(), [], {}
-    for kind, rest in re.findall(r'^(SECTION|WORD|VIEW|ALSO|TRACE)\( (.*) \)$', text, re.M):
+    for kind, rest in re.findall(r'^(SECTION|WORD|OURS|VIEW|ALSO|TRACE)\( (.*) \)$', text, re.M):
         if kind == "SECTION":
             out.append((rest.strip('"'), []))
             continue
         name, what = (f.strip().strip('"') for f in rest.split(",")[:2])
-        if kind in ("WORD", "VIEW"):
+        if kind in ("WORD", "OURS", "VIEW"):
             what = rules[name] = rest.split(",")[2].strip()
         what = rules[what] if kind == "ALSO" else what
-        if "poptorch::" not in name and what not in ("dynamic", "engine"):    # that one only says why not
+        if kind != "OURS" and "poptorch::" not in name and what not in ("dynamic", "engine"):    # that one only says why not
             out[-1][1].append((name.replace("aten::", ""), f"ts_word_{what}"))
     return [(family, rows) for family, rows in out if rows]
 

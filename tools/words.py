@@ -109,7 +109,7 @@ def fields_of(row):
 
 def words():
     section, out = "", []
-    for kind, row in re.findall(r"^(SECTION|WORD|VIEW)\( (.*) \)$", TABLE.read_text(), re.M):
+    for kind, row in re.findall(r"^(SECTION|WORD|OURS|VIEW)\( (.*) \)$", TABLE.read_text(), re.M):
         if kind == "SECTION":
             section = row.strip('"')
         else:

@@ -281,7 +281,7 @@ COMPOSED: Dict[str, Callable] = {
         a, b, upper, left, unitriangular),
     "aten::_linalg_check_errors": lambda info, name, is_matrix: None,
     "aten::special_entr": _entropy, "aten::special_log_ndtr": _logNormalShare,
-    "aten::vdot": torch.dot, "aten::histc": _histogram,
+    "aten::histc": _histogram,
     "aten::narrow_copy": lambda x, dim, start, length: x.narrow(dim, start, length).clone(),
     "aten::multinomial": _draws, "aten::log_normal_": _logNormal, "aten::cauchy_": _cauchy,
     "aten::geometric_": _geometric, "aten::fake_quantize_per_tensor_affine_cachemask": _quantized,

@@ -222,7 +222,7 @@ static bool answer_of(const char *dtype, PyObject *dims, ts_answer *a)
 
 static PyObject *graph_lower(graph_object *self, PyObject *args)
 {
-    const char *name, *dtype;
+    const char *name, *dtype; /* None: the library says what PyTorch would answer */
     PyObject *dims, *given;
     ts_value *out[RESULTS];
     ts_answer answer;
@@ -230,10 +230,10 @@ static PyObject *graph_lower(graph_object *self, PyObject *args)
     ts_status s;
     int n = 0;
 
-    if (!PyArg_ParseTuple(args, "ssOO!", &name, &dtype, &dims, &PyTuple_Type, &given) ||
-        !answer_of(dtype, dims, &answer) || !core_args_of(given, &a))
+    if (!PyArg_ParseTuple(args, "szOO!", &name, &dtype, &dims, &PyTuple_Type, &given) ||
+        (dtype && !answer_of(dtype, dims, &answer)) || !core_args_of(given, &a))
         return NULL;
-    s = ts_word(self->g, name, &answer, a.n, a.args, RESULTS, out, &n);
+    s = ts_word(self->g, name, dtype ? &answer : NULL, a.n, a.args, RESULTS, out, &n);
     core_args_free(&a);
     return s ? refused(name, s) : results(self, n, out);
 }
@@ -406,7 +406,8 @@ static PyMethodDef graph_methods[] = {
     CORE_METHOD(
         "lower", graph_lower, METH_VARARGS,
         "lower(op, dtype, dims, args) -> Values: an ATen call with all its arguments, and the\n"
-        "dtype and dims of PyTorch's first result. NotImplementedError names what is missing."),
+        "dtype and dims of PyTorch's first result; without a dtype those that follow from the\n"
+        "arguments. NotImplementedError names what is missing."),
     CORE_METHOD(
         "put", graph_put, METH_VARARGS,
         "put(op, dtype, dims, args, value, i) -> Value: the first argument of a view, with the\n"

@@ -9,16 +9,18 @@
 /* The rows of vocabulary.h: words, what only a trace says, and other names. */
 static const ts_word_row words[] = {
 #define WORD(name, c, rule, op, type, shape, arguments, about)                                     \
-    {#name, ts_word_##rule, op, NULL, #type, ts_shape_##shape, arguments, about},
+    {#name, ts_word_##rule, op, NULL, #type, ts_shape_##shape, arguments, about, true},
+#define OURS(name, c, rule, op, type, shape, arguments, about)                                     \
+    {#name, ts_word_##rule, op, NULL, #type, ts_shape_##shape, arguments, about, false},
 #define VIEW(name, c, rule, op, type, shape, arguments, about, put)                                \
-    {#name, ts_word_##rule, op, ts_word_put_##put, #type, ts_shape_##shape, arguments, about},
+    {#name, ts_word_##rule, op, ts_word_put_##put, #type, ts_shape_##shape, arguments, about, true},
 #include "front/vocabulary.h"
 };
 
 #define ts_word_put_0 NULL /* of TRACE: no inverse */
 static const ts_word_row traced[] = {
 #define TRACE(name, rule, op, put)                                                                 \
-    {name, ts_word_##rule, op, ts_word_put_##put, "x", ts_shape_any, NULL, NULL},
+    {name, ts_word_##rule, op, ts_word_put_##put, "x", ts_shape_any, NULL, NULL, true},
 #include "front/vocabulary.h"
 };
 
@@ -51,6 +53,7 @@ static const ts_word_row *word_of(const char *name, size_t n)
 static const ts_word_row *row_of(const char *name, size_t n)
 {
     size_t prefix = strncmp(name, "aten::", 6) ? 0 : 6;
+    const ts_word_row *r;
 
     for (int i = 0; i < TS_COUNT(traced); i++)
         if (same(traced[i].name, name, n))
@@ -60,7 +63,8 @@ static const ts_word_row *row_of(const char *name, size_t n)
     for (int i = 0; i < TS_COUNT(others); i++)
         if (same(others[i].name, name, n))
             return word_of(others[i].word, strlen(others[i].word));
-    return word_of(name, n);
+    r = word_of(name, n);
+    return r && prefix && !r->aten ? NULL : r;
 }
 
 /* "aten::add.Tensor": that name, else "aten::add"; and "add" itself. A program has some hundred

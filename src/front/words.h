@@ -44,6 +44,7 @@ typedef struct ts_word_row {
     const char *type;
     ts_shape_fn *shape;
     const char *arguments, *about; /* NULL for what only a trace says */
+    bool aten;                     /* aten::NAME is this word         */
 } ts_word_row;
 
 /* An argument of a row: "stride:e=1" */

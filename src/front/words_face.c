@@ -183,12 +183,12 @@ static ts_status place(ts_call *c, const ts_arg *a, int next)
 
     if (a->name && i < 0)
         return no_argument(c, a->name);
+    if (a->kind == TS_ARG_NONE)
+        return TS_OK;
     if (i >= c->nparams)
         return ts_fail(TS_ERR_ARG, "%s takes %d arguments", c->row->name, c->nparams);
     if (c->bound[i].kind != TS_ARG_NONE)
         return ts_fail(TS_ERR_ARG, "%s: '%s' is given twice", c->row->name, c->params[i].name);
-    if (a->kind == TS_ARG_NONE)
-        return TS_OK;
     if (!fits(&c->params[i], a))
         return ts_fail(TS_ERR_ARG, "%s: '%s' must be %s", c->row->name, c->params[i].name,
                        kind_name(c->params[i].kind));

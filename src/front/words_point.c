@@ -697,9 +697,15 @@ ts_value *ts_word_randperm(ts_call *c)
     return y ? ts_cast(ts_result(y, 1), c->dtype) : NULL;
 }
 
+/* A trace has only those of training. */
+static bool training(const ts_call *c, int i)
+{
+    return !ts_call_has(c, i) || ts_call_flag(c, i);
+}
+
 ts_value *ts_word_dropout(ts_call *c)
 {
-    return ts_dropout(x_of(c), ts_call_number(c, 1, 0.5), !ts_call_has(c, 2) || ts_call_flag(c, 2));
+    return ts_dropout(x_of(c), ts_call_number(c, 1, 0.5), training(c, 2));
 }
 
 /* Whole channels: the mask has size 1 after the first two dims. */
@@ -708,6 +714,8 @@ ts_value *ts_word_feature_dropout(ts_call *c)
     int64_t dims[TS_MAX_RANK];
     ts_value *one;
 
+    if (!training(c, 2))
+        return x_of(c);
     for (int i = 0; i < c->rank; i++)
         dims[i] = i < 2 ? c->dims[i] : 1;
     one = ts_full_n(c->g, c->dtype, 1, c->rank, dims);

@@ -70,7 +70,21 @@ static void order(const ts_call *c, int rank, int64_t dims[TS_MAX_RANK])
 
 ts_value *ts_word_flatten(ts_call *c)
 {
-    return ts_flatten(ts_call_tensor(c, 0), (int)ts_call_int(c, 1, 0));
+    ts_value *x = ts_call_tensor(c, 0);
+    int rank = ts_rank(x), start = ts_call_dim(c, 1, rank), end;
+    int64_t dims[TS_MAX_RANK], size = 1;
+
+    end = ts_call_has(c, 2) ? ts_call_dim(c, 2, rank) : rank - 1;
+    if (!rank || end == rank - 1)
+        return ts_flatten(x, rank ? start : 0);
+    if (start < 0 || end < start || end >= rank)
+        return ts_call_refuse(c, "from dim %d to dim %d", start, end);
+    ts_call_shape_of(x, dims);
+    for (int i = start; i <= end; i++)
+        size *= dims[i];
+    dims[start] = size;
+    memmove(dims + start + 1, dims + end + 1, sizeof(*dims) * (size_t)(rank - 1 - end));
+    return ts_reshape_n(x, rank - (end - start), dims);
 }
 
 ts_value *ts_word_permute(ts_call *c)
@@ -79,6 +93,8 @@ ts_value *ts_word_permute(ts_call *c)
     int64_t dims[TS_MAX_RANK];
     int rank = x ? ts_rank(x) : 0;
 
+    if (!strcmp(c->row->op, "permute") && ts_call_count(c, 1) != rank)
+        return ts_call_refuse(c, "%d dims of a tensor of rank %d", ts_call_count(c, 1), rank);
     order(c, rank, dims);
     return rank < 2 ? x : ts_permute_n(x, rank, dims);
 }
