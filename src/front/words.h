@@ -116,6 +116,8 @@ int ts_word_make(ts_graph *g, const char *word, int n, const ts_arg *args, int r
 
 /* words_shape.c */
 int ts_call_shape_of(const ts_value *v, int64_t dims[TS_MAX_RANK]); /* returns the rank */
+/* Can a rule make a constant of so many elements? Refuses beyond 2^26, which no net means. */
+bool ts_call_fits(ts_call *c, double elements);
 /* The constant start, start + step, ..: n of them, i64 */
 ts_value *ts_call_counted(ts_graph *g, int64_t n, int64_t start, int64_t step);
 /* A reduction by name; no dims: all */

@@ -211,6 +211,13 @@ static ts_status complete(ts_call *c)
     return TS_OK;
 }
 
+/* Is a dim one of the result, which has one more? */
+static bool makes_dim(const ts_word_row *r)
+{
+    return r->make == ts_word_stack || r->shape == ts_shape_unsqueeze ||
+           r->make == ts_word_diag_embed;
+}
+
 /* Dims must be there: rules count on it. */
 static ts_status check_dims(ts_call *c)
 {
@@ -225,7 +232,7 @@ static ts_status check_dims(ts_call *c)
             x = c->bound[k].kind == TS_ARG_TENSOR    ? c->bound[k].as.v
                 : c->bound[k].kind == TS_ARG_TENSORS ? c->bound[k].as.tensors[0]
                                                      : NULL;
-        int most = ts_rank(x) + (strchr("us", c->row->name[0]) || strstr(c->row->name, "embed"));
+        int most = ts_rank(x) + makes_dim(c->row);
         if (x && (d < -TS_MAX(most, 1) || d >= TS_MAX(most, 1)))
             return ts_fail(TS_ERR_ARG, "%s: %s is %ld, of a tensor of rank %d", c->row->name,
                            c->params[i].name, (long)d, ts_rank(x));

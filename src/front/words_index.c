@@ -47,6 +47,8 @@ static bool index_into(ts_call *c, indexed *s)
     int64_t dims[TS_MAX_RANK], size = 1;
     bool gaps = false;
 
+    if (!x || n > ts_rank(x))
+        return ts_call_refuse(c, "%d indices", n);
     for (int i = 0; i < n; i++) {
         if (!at[i])
             continue;
@@ -430,6 +432,8 @@ ts_value *ts_word_index_put(ts_call *c)
     int64_t dims[TS_MAX_RANK];
     indexed s;
 
+    if (n > ts_rank(ts_call_tensor(c, 0)))
+        return ts_call_refuse(c, "%d indices", n);
     for (int i = 0; i < n; i++)
         if (at[i] && !used++)
             first = i;

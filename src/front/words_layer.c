@@ -88,11 +88,13 @@ ts_value *ts_word_trilinear(ts_call *c)
         int64_t at[TS_MAX_RANK], dims[TS_MAX_RANK], own[TS_MAX_RANK];
         int extra = ts_call_ints(c, 3 + k, at), rank = x ? ts_call_shape_of(x, own) : 0, from = 0;
 
+        if (!x || rank + extra > TS_MAX_RANK)
+            return x ? ts_call_refuse(c, "rank %d", rank + extra) : NULL;
         for (int i = 0; i < rank + extra; i++) {
             bool one = false;
             for (int j = 0; j < extra; j++)
                 one = one || at[j] == i;
-            dims[i] = one ? 1 : own[from++];
+            dims[i] = one || from == rank ? 1 : own[from++];
         }
         x = ts_reshape_n(x, rank + extra, dims);
         all = all ? ts_mul(all, x) : x;
@@ -106,8 +108,10 @@ static ts_value *distances(ts_call *c, ts_value *x, ts_value *y, double p)
     int64_t a[TS_MAX_RANK], b[TS_MAX_RANK], last;
     int rank = x ? ts_call_shape_of(x, a) : 0, other = y ? ts_call_shape_of(y, b) : 0;
 
-    if (!rank || !other)
+    if (!x || !y)
         return NULL;
+    if (rank < 2 || other < 2 || rank == TS_MAX_RANK || other == TS_MAX_RANK)
+        return ts_call_refuse(c, "rank %d", rank);
     a[rank] = a[rank - 1];
     a[rank - 1] = 1;
     b[other] = b[other - 1];

@@ -192,8 +192,10 @@ static ts_value *with_last(ts_value *x)
     int64_t dims[TS_MAX_RANK];
     int rank = x ? ts_call_shape_of(x, dims) : 0;
 
+    if (!x || rank == TS_MAX_RANK)
+        return x ? ts_graph_refuse(x->graph, TS_ERR_SHAPE, NULL, "rank %d", rank) : NULL;
     dims[rank] = 1;
-    return x ? ts_reshape_n(x, rank + 1, dims) : NULL;
+    return ts_reshape_n(x, rank + 1, dims);
 }
 
 /* bucketize(x, boundaries, out_int32, right) */
@@ -215,6 +217,8 @@ ts_value *ts_word_searchsorted(ts_call *c)
         rows = ts_gather(rows, rank - 1, ts_call_tensor(c, 5));
     if (!x && rows)
         x = ts_call_as(c, 1, ts_dtype_of(rows));
+    if (rank == TS_MAX_RANK)
+        return ts_call_refuse(c, "rank %d", rank);
     if (rank > 1) {
         dims[rank] = dims[rank - 1];
         dims[rank - 1] = 1;

@@ -432,6 +432,8 @@ ts_value *ts_word_mvlgamma(ts_call *c)
     double p = (double)ts_call_int(c, 1, 1);
     ts_value *x = x_of(c), *sum = ts_call_scalar(c, p * (p - 1) / 4 * 1.1447298858494002);
 
+    if (p < 1 || p > 1024)
+        return ts_call_refuse(c, "%g dims", p);
     for (int i = 0; i < p; i++)
         sum = ts_add(sum, ts_call_op1("lgamma", c, ts_add_scalar(x, -0.5 * i)));
     return sum;

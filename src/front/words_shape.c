@@ -125,15 +125,25 @@ static ts_value *cut(ts_value *x, piece p)
     return ts_slice(x, p.dim, p.start, p.end, p.step);
 }
 
+bool ts_call_fits(ts_call *c, double elements)
+{
+    if (elements >= 0 && elements <= 1 << 26)
+        return true;
+    ts_call_refuse(c, "a table of %.0f elements", elements);
+    return false;
+}
+
 ts_value *ts_call_counted(ts_graph *g, int64_t n, int64_t start, int64_t step)
 {
-    int64_t *at = malloc((size_t)n * sizeof(*at));
+    int64_t *at = n > 0 && n <= 1 << 26 ? malloc((size_t)n * sizeof(*at)) : NULL;
     ts_value *v = NULL;
 
     for (int64_t i = 0; at && i < n; i++)
         at[i] = start + i * step;
     if (at)
         v = ts_const_n(g, TS_I64, at, 1, &n);
+    else
+        ts_graph_refuse(g, TS_ERR_MEMORY, NULL, "a table of %ld numbers", (long)n);
     free(at);
     return v;
 }
@@ -285,7 +295,7 @@ static int64_t split_count(const ts_call *c, const ts_value *x)
     if (!strcmp(c->row->op, "sizes"))
         return ts_call_count(c, 1);
     p = split_piece(c, x, 0);
-    return (ts_dim(x, p.dim) + p.end - 1) / p.end;
+    return p.end > 0 ? (ts_dim(x, p.dim) + p.end - 1) / p.end : 0;
 }
 
 ts_value *ts_word_split(ts_call *c)
@@ -293,8 +303,9 @@ ts_value *ts_word_split(ts_call *c)
     ts_value *x = ts_call_tensor(c, 0);
     int64_t n = x ? split_count(c, x) : 0;
 
-    if (n > TS_WORD_RESULTS)
-        return ts_call_refuse(c, "more than %d pieces", TS_WORD_RESULTS);
+    if (n < 1 || n > TS_WORD_RESULTS)
+        return ts_call_refuse(c, "%lld pieces; 1 to %d are possible", (long long)n,
+                              TS_WORD_RESULTS);
     for (int i = 0; i < n; i++)
         if (!(c->out[i] = split_one(c, x, i)))
             return NULL;
@@ -380,7 +391,7 @@ ts_value *ts_word_flip(ts_call *c)
 
 static ts_value *roll(ts_value *x, int dim, int64_t by)
 {
-    int64_t size = ts_dim(x, dim), at = ((size - by) % size + size) % size;
+    int64_t size = ts_dim(x, dim), at = size ? ((size - by) % size + size) % size : 0;
 
     if (!at)
         return x;
@@ -405,6 +416,9 @@ ts_value *ts_word_roll(ts_call *c)
 
     if (x && !m)
         return as_before(x, roll(ts_reshape_n(x, 1, (int64_t[]){-1}), 0, by[0]));
+    for (int i = 0; x && i < m; i++)
+        if (i >= n || dims[i] < -ts_rank(x) || dims[i] >= ts_rank(x))
+            return ts_call_refuse(c, "dim %lld", (long long)dims[i]);
     for (int i = 0; i < n && i < m && x; i++)
         x = roll(x, (int)(dims[i] < 0 ? dims[i] + ts_rank(x) : dims[i]), by[i]);
     return x;
@@ -416,9 +430,16 @@ ts_value *ts_word_repeat(ts_call *c)
     ts_value *x = ts_call_tensor(c, 0);
     int64_t times[TS_MAX_RANK], dims[TS_MAX_RANK];
     int n = ts_call_ints(c, 1, times), rank = x ? ts_rank(x) : 0;
+    double count = 1;
 
-    for (int i = 0; i < n; i++)
+    if (n < rank)
+        return ts_call_refuse(c, "fewer numbers than dims");
+    for (int i = 0; i < n; i++) {
         dims[i] = i < n - rank ? 1 : ts_dim(x, i - (n - rank));
+        count *= (double)dims[i] * (double)times[i];
+        if (times[i] < 1 || count > (double)TS_MAX_COUNT)
+            return ts_call_refuse(c, "%lld times", (long long)times[i]);
+    }
     x = ts_reshape_n(x, n, dims);
     for (int i = 0; i < n && x; i++) {
         int64_t before = 1, after = 1, size = dims[i];
@@ -630,6 +651,8 @@ ts_value *ts_word_view_scatter(ts_call *c)
     p.start = clamp(ts_call_int(c, 3, 0), size);
     p.end = !strcmp(c->row->op, "select") ? p.start + 1 : clamp(ts_call_int(c, 4, size), size);
     p.step = !strcmp(c->row->op, "select") ? 1 : ts_call_int(c, 5, 1);
+    if (p.dim < 0 || p.dim >= c->rank || p.step < 1 || p.end <= p.start)
+        return ts_call_refuse(c, "a piece without elements");
     dims[p.dim] = (p.end - p.start + p.step - 1) / p.step;
     return paste(c->g, x, p, ts_reshape_n(y, c->rank, dims));
 }
@@ -638,7 +661,11 @@ ts_value *ts_word_view_scatter(ts_call *c)
 ts_value *ts_word_channel_shuffle(ts_call *c)
 {
     int64_t g = ts_call_int(c, 1, 1), n = c->dims[0], ch = c->dims[1];
-    ts_value *x = ts_reshape_n(ts_call_tensor(c, 0), 4, (int64_t[]){n, g, ch / g, -1});
+    ts_value *x;
+
+    if (c->rank < 3 || g < 1)
+        return ts_call_refuse(c, "rank %d in %lld groups", c->rank, (long long)g);
+    x = ts_reshape_n(ts_call_tensor(c, 0), 4, (int64_t[]){n, g, ch / g, -1});
 
     return ts_reshape_n(ts_transpose(x, 1, 2), c->rank, c->dims);
 }
@@ -669,7 +696,7 @@ ts_value *ts_word_pad(ts_call *c)
 static ts_value *pad_by_index(ts_call *c, ts_value *x, int dim, int64_t lo, int64_t hi)
 {
     int64_t size = ts_dim(x, dim), n = size + lo + hi;
-    int64_t *at = n > 0 ? malloc((size_t)n * sizeof(*at)) : NULL;
+    int64_t *at = n > 0 && n <= 1 << 26 ? malloc((size_t)n * sizeof(*at)) : NULL;
     ts_value *v;
 
     if (!at)
@@ -708,7 +735,7 @@ ts_value *ts_word_pixel_shuffle(ts_call *c)
     int64_t r = ts_call_int(c, 1, 1), dims[TS_MAX_RANK], *last, ch, h, w;
     int rank = x ? ts_call_shape_of(x, dims) : 0;
 
-    if (rank < 3 || r < 1)
+    if (rank < 3 || r < 1 || r > 1 << 15)
         return x ? ts_call_refuse(c, "rank %d", rank) : NULL;
     last = dims + rank - 3;
     ch = up ? last[0] / r / r : last[0];

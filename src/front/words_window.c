@@ -183,6 +183,8 @@ static ts_value *flat_places(ts_call *c, const tables *ts, const int64_t *size, 
         windows *= ts->t[i].windows;
         taps *= ts->t[i].taps;
     }
+    if (!ts_call_fits(c, (double)windows * (double)taps))
+        return NULL;
     flat = calloc((size_t)windows * (size_t)taps, sizeof(*flat));
     for (int64_t o = 0; flat && o < windows; o++)
         for (int64_t k = 0; k < taps; k++) {
@@ -367,7 +369,7 @@ static ts_value *nearest(ts_call *c, ts_value *x, double shift)
     for (int i = 0; x && i < n; i++) {
         int64_t in = ts_dim(x, 2 + i), out = c->dims[2 + i];
         double step = step_of(c, 2, i, in, out);
-        int64_t *at = malloc(sizeof(*at) * (size_t)out);
+        int64_t *at = ts_call_fits(c, (double)out) ? malloc(sizeof(*at) * (size_t)out) : NULL;
 
         for (int64_t o = 0; at && o < out; o++) {
             int64_t k = (int64_t)floor(((double)o + shift) * step);
@@ -430,7 +432,9 @@ static double soft_cubic(double d)
 static ts_value *smooth_weights(ts_call *c, int64_t in, int64_t out, double step, double reach,
                                 double (*weight)(double))
 {
-    float *w = calloc((size_t)in * (size_t)out, sizeof(*w));
+    float *w = ts_call_fits(c, (double)in * (double)out)
+                   ? calloc((size_t)in * (size_t)out, sizeof(*w))
+                   : NULL;
     double wide = step > 1 ? step : 1;
     ts_value *v = NULL;
 
@@ -454,7 +458,9 @@ static ts_value *smooth_weights(ts_call *c, int64_t in, int64_t out, double step
 static ts_value *weights_of(ts_call *c, int64_t in, int64_t out, double step, bool corners,
                             int taps, double (*weight)(double))
 {
-    float *w = calloc((size_t)in * (size_t)out, sizeof(*w));
+    float *w = ts_call_fits(c, (double)in * (double)out)
+                   ? calloc((size_t)in * (size_t)out, sizeof(*w))
+                   : NULL;
     ts_value *v = NULL;
 
     for (int64_t o = 0; w && o < out; o++) {
@@ -544,7 +550,9 @@ ts_value *ts_word_affine_grid(ts_call *c)
 
     for (int d = 1; d <= n; d++)
         count *= c->dims[d];
-    at = theta ? malloc(sizeof(*at) * (size_t)(count * (n + 1))) : NULL;
+    at = theta && ts_call_fits(c, (double)count * (n + 1))
+             ? malloc(sizeof(*at) * (size_t)(count * (n + 1)))
+             : NULL;
     for (int64_t i = 0; at && i < count; i++) {
         int64_t left = i;
 

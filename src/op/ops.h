@@ -6,7 +6,7 @@
  * that and integers only, b bool. grad: the gradient rule, `none` for no gradient. OP:    flags,
  * then the names of its rules; `none` where it has none. MACRO: a composition; only says how to
  * expand. CONTROL: a composition of sub-graphs; has as many outputs as the first of them. ATTRS:
- * the attributes an OP or MACRO takes and their kinds, as ts_apply writes them: i integer, f
+ * the attributes an OP or MACRO takes and their kinds: i integer, f
  * number, s text, l list of integers. A POINT has none.
  *
  * `in` is the number of inputs; -2 means 2 or more.
