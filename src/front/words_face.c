@@ -369,7 +369,8 @@ static ts_status as(ts_call *c, int rank, const int64_t *dims)
         if (dims[i] < 1)
             return ts_fail(TS_ERR_SHAPE, "%s: a dim of size %ld", c->row->name, (long)dims[i]);
     c->rank = rank;
-    memcpy(c->dims, dims, sizeof(*dims) * (size_t)rank);
+    for (int i = 0; i < rank; i++)
+        c->dims[i] = dims[i];
     return TS_OK;
 }
 

@@ -153,8 +153,9 @@ static bool scatter_of(ts_call *c, ts_value *x, ts_value *at, ts_value *source, 
         return false;
     s->rank = ts_call_shape_of(x, s->dims);
     s->dim = ts_call_dim(c, 1, s->rank);
-    if (!s->rank || s->rank == TS_MAX_RANK)
-        return ts_call_refuse(c, "rank %d", s->rank);
+    if (!s->rank || s->rank == TS_MAX_RANK || ts_rank(at) != s->rank ||
+        (ts_rank(source) && ts_rank(source) != s->rank))
+        return ts_call_refuse(c, "rank %d with an index of rank %d", s->rank, ts_rank(at));
     for (int i = 0; i < s->rank && source; i++) {
         if (ts_rank(source) && ts_dim(source, i) != ts_dim(at, i))
             source = ts_slice(source, i, 0, ts_dim(at, i), 1);
@@ -407,6 +408,8 @@ static ts_value *masked_put(ts_call *c, ts_value *mask, int first)
 
     if (!x || !v || ts_call_flag(c, 3))
         return ts_call_refuse(c, "a mask of bools and accumulate");
+    if (first + covered > ts_rank(x))
+        return ts_call_refuse(c, "a mask of rank %d", covered);
     for (int i = 0; i < covered; i++)
         dims[first + i] = ts_dim(mask, i);
     after = ts_rank(x) - first - covered;
@@ -414,7 +417,7 @@ static ts_value *masked_put(ts_call *c, ts_value *mask, int first)
     if (rank > after) { /* v has a dim for what the mask picks */
         int picked = rank - 1 - after;
 
-        if (own[picked] != 1)
+        if (own[picked] != 1 || rank - 1 + covered > TS_MAX_RANK)
             return ts_call_refuse(c, "as many values as a computed mask picks");
         memmove(own + picked + covered, own + picked + 1, sizeof(*own) * (size_t)after);
         for (int i = 0; i < covered; i++)
@@ -441,6 +444,8 @@ ts_value *ts_word_index_put(ts_call *c)
         return masked_put(c, at[first], first);
     if (!v || !index_into(c, &s))
         return NULL;
+    if (ts_rank(s.x) - 1 + ts_rank(s.at) > TS_MAX_RANK)
+        return ts_call_refuse(c, "more than %d dims", TS_MAX_RANK);
     for (int i = 0; i < s.dim; i++)
         dims[rank++] = ts_dim(s.x, i);
     for (int i = 0; i < ts_rank(s.at); i++)

@@ -601,6 +601,55 @@ ts_value *ts_word_rrelu(ts_call *c)
     return ts_where(ts_gt(x, ts_call_scalar(c, 0)), x, ts_mul(x, slope));
 }
 
+/* 0 or pi: numbers have no other angles */
+ts_value *ts_word_angle(ts_call *c)
+{
+    ts_value *x = x_of(c), *zero = ts_call_scalar(c, 0);
+
+    x = ts_where(ts_ge(x, zero), zero, x); /* NaN stays */
+    return ts_where(ts_lt(x, zero), ts_call_scalar(c, 3.14159265358979323846), x);
+}
+
+/* -x log(x), 0 at 0 and -inf below */
+ts_value *ts_word_entr(ts_call *c)
+{
+    ts_value *x = x_of(c), *zero = ts_call_scalar(c, 0), *above = ts_gt(x, zero), *inside, *rest;
+
+    inside = ts_where(above, x, ts_call_scalar(c, 1));
+    rest = ts_where(ts_lt(x, zero), ts_call_scalar(c, -INFINITY), x);
+    rest = ts_where(ts_eq(x, zero), zero, rest);
+    return ts_where(above, ts_mul(ts_neg(inside), ts_log(inside)), rest);
+}
+
+/* Below -8 erfc has nothing left: log(phi(x) / -x (1 - 1/x^2 + 3/x^4 - 15/x^6 + 105/x^8)) */
+static ts_value *log_tail(ts_call *c, ts_value *x)
+{
+    ts_value *t = ts_reciprocal(ts_square(x)), *sum = ts_mul_scalar(t, 105);
+
+    sum = ts_mul(t, ts_add_scalar(sum, -15));
+    sum = ts_mul(t, ts_add_scalar(sum, 3));
+    sum = ts_mul(t, ts_add_scalar(sum, -1));
+    t = ts_log(ts_mul_scalar(x, -2.5066282746310002)); /* sqrt(2 pi) */
+    return ts_add(ts_sub(ts_mul_scalar(ts_square(x), -0.5), t), ts_call_op1("log1p", c, sum));
+}
+
+/* The log of the normal distribution function, in three pieces; what is not a piece's own x is a
+ * number it can bear, so that no gradient is NaN. */
+ts_value *ts_word_log_ndtr(ts_call *c)
+{
+    ts_value *x = x_of(c), *zero = ts_call_scalar(c, 0), *low, *mid, *high, *near;
+    ts_value *far = ts_lt(x, ts_call_scalar(c, -8)), *up = ts_gt(x, zero);
+    const double half = 0.70710678118654752440;
+
+    low = ts_where(far, x, ts_call_scalar(c, -9));
+    mid = ts_call_op2("minimum", c, ts_where(far, zero, x), zero);
+    high = ts_where(up, x, zero);
+    high = ts_mul_scalar(ts_call_op1("erfc", c, ts_mul_scalar(high, half)), -0.5);
+    mid = ts_mul_scalar(ts_call_op1("erfc", c, ts_mul_scalar(mid, -half)), 0.5);
+    near = ts_where(up, ts_call_op1("log1p", c, high), ts_log(mid));
+    return ts_where(far, log_tail(c, low), near);
+}
+
 /* --- random numbers --------------------------------------------------------------------------- */
 
 static ts_value *uniform(ts_call *c)
