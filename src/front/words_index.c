@@ -398,6 +398,25 @@ ts_value *ts_word_index_copy(ts_call *c)
                          ts_call_as(c, 3, c->dtype), ts_call_dim(c, 1, ts_rank(x)));
 }
 
+/* put(x, at, source, accumulate): take's inverse */
+ts_value *ts_word_put_flat(ts_call *c)
+{
+    ts_value *x = ts_call_as(c, 0, c->dtype), *source = ts_call_as(c, 2, c->dtype), *flat, *at;
+    int64_t dims[TS_MAX_RANK], one = -1;
+    int rank = x ? ts_call_shape_of(x, dims) : 0;
+
+    if (!x || !source || !ts_call_tensor(c, 1))
+        return NULL;
+    flat = ts_reshape_n(x, 1, &one);
+    source = ts_reshape_n(source, 1, &one);
+    at = ts_reshape_n(wrapped(c, ts_call_tensor(c, 1), ts_dim(flat, 0)), 1, &one);
+    if (!at || !source || ts_dim(at, 0) != ts_dim(source, 0))
+        return at && source ? ts_call_refuse(c, "another number of elements than indices") : NULL;
+    flat = ts_call_flag(c, 3) ? ts_add(flat, index_added(c, at, source, 0, ts_dim(flat, 0)))
+                              : index_written(c, flat, at, source, 0);
+    return ts_reshape_n(flat, rank, dims);
+}
+
 /* x[mask] = value: a mask of bools over some dims; the value may not depend on how many are true.
  */
 static ts_value *masked_put(ts_call *c, ts_value *mask, int first)
