@@ -213,79 +213,139 @@ TS_API void ts_steps_end(ts_graph *g, int begin, int nresults, ts_value *const *
 #define ts_buffer(g, name, t, init, ...) ts_buffer_n(g, name, t, init, TS_DIMS_(__VA_ARGS__))
 
 /* --- ops --------------------------------------------------------------------------------------
- * Every op of doc/ops.md can be made by name: the inputs, then attributes as "key", value pairs
- * described by a format, one letter each: i int64_t, f double, s const char *, l a list (int count,
- * const int64_t *):
- *
- *   ts_apply(g, "sum", 1, (ts_value *[]){x}, "dims:l keepdim:i", 2, (int64_t[]){2, 3}, (int64_t)1)
- *
- * The rest of this section is the same ops with C signatures. Names and meaning are PyTorch's;
- * pointwise ops broadcast and promote like PyTorch's. */
-TS_API ts_value *ts_apply(ts_graph *g, const char *op, int nin, ts_value *const *in,
-                          const char *attrs, ...);
+ * Names and meaning are PyTorch's; pointwise ops broadcast and promote like PyTorch's. An op is
+ * what a graph is made of (doc/ops.md), a word what a user calls (doc/words.md), and becomes one op
+ * or many. Both can be made by name; every word and op also has a C function, in tessera/ops.h. */
+
+/* An argument: first those without a name, in the order of doc/words.md, then any by name. One that
+ * is left out has its default. */
+typedef enum ts_arg_kind {
+    TS_ARG_NONE,
+    TS_ARG_INT, /* and bool */
+    TS_ARG_NUMBER,
+    TS_ARG_TEXT, /* and dtypes, by name */
+    TS_ARG_TENSOR,
+    TS_ARG_INTS,
+    TS_ARG_NUMBERS,
+    TS_ARG_TENSORS /* NULL: none */
+} ts_arg_kind;
+typedef struct ts_arg {
+    const char *name; /* NULL: by its place */
+    ts_arg_kind kind;
+    int n; /* of a list */
+    union {
+        int64_t i;
+        double f;
+        const char *s;
+        ts_value *v;
+        const int64_t *ints;
+        const double *numbers;
+        ts_value *const *tensors;
+    } as;
+} ts_arg;
+/* What they point at must live as long as the call that takes them; a NULL tensor is none. */
+static inline ts_arg ts_arg_none(const char *name)
+{
+    ts_arg a;
+
+    a.name = name;
+    a.kind = TS_ARG_NONE;
+    a.n = 0;
+    a.as.i = 0;
+    return a;
+}
+static inline ts_arg ts_arg_int(const char *name, int64_t i)
+{
+    ts_arg a = ts_arg_none(name);
+
+    a.kind = TS_ARG_INT;
+    a.as.i = i;
+    return a;
+}
+static inline ts_arg ts_arg_number(const char *name, double f)
+{
+    ts_arg a = ts_arg_none(name);
+
+    a.kind = TS_ARG_NUMBER;
+    a.as.f = f;
+    return a;
+}
+static inline ts_arg ts_arg_text(const char *name, const char *s)
+{
+    ts_arg a = ts_arg_none(name);
+
+    a.kind = s ? TS_ARG_TEXT : TS_ARG_NONE;
+    a.as.s = s;
+    return a;
+}
+static inline ts_arg ts_arg_tensor(const char *name, ts_value *v)
+{
+    ts_arg a = ts_arg_none(name);
+
+    a.kind = v ? TS_ARG_TENSOR : TS_ARG_NONE;
+    a.as.v = v;
+    return a;
+}
+static inline ts_arg ts_arg_ints(const char *name, int n, const int64_t *ints)
+{
+    ts_arg a = ts_arg_none(name);
+
+    a.kind = TS_ARG_INTS;
+    a.n = n;
+    a.as.ints = ints;
+    return a;
+}
+static inline ts_arg ts_arg_numbers(const char *name, int n, const double *numbers)
+{
+    ts_arg a = ts_arg_none(name);
+
+    a.kind = TS_ARG_NUMBERS;
+    a.n = n;
+    a.as.numbers = numbers;
+    return a;
+}
+static inline ts_arg ts_arg_tensors(const char *name, int n, ts_value *const *tensors)
+{
+    ts_arg a = ts_arg_none(name);
+
+    a.kind = TS_ARG_TENSORS;
+    a.n = n;
+    a.as.tensors = tensors;
+    return a;
+}
+/* The type of a word's first result, as PyTorch has it; whoever does not know it gives NULL. */
+typedef struct ts_answer {
+    ts_dtype dtype;
+    int rank;
+    int64_t dims[TS_MAX_RANK];
+} ts_answer;
+/* Any op of doc/ops.md: the inputs, then attributes by name:
+ *     ts_apply(g, "sum", 1, &x, 2,
+ *              (ts_arg[]){ts_arg_ints("dims", 2, dims), ts_arg_int("keepdim", 1)}) */
+TS_API ts_value *ts_apply(ts_graph *g, const char *op, int nin, ts_value *const *in, int nattr,
+                          const ts_arg *attr);
+/* Any word of doc/words.md ("hardswish"), or PyTorch's name of it ("aten::hardswish"):
+ *     ts_word(g, "gelu", NULL, 2, (ts_arg[]){ts_arg_tensor("x", x), ts_arg_text("approximate",
+ * "tanh")}, 1, &y, &n) Writes at most `room` results and their number; NULL for one that the word
+ * does not give. What cannot be is TS_ERR_UNSUPPORTED, and g is as it was. */
+TS_API ts_status ts_word(ts_graph *g, const char *word, const ts_answer *answer, int nargs,
+                         const ts_arg *args, int room, ts_value **out, int *nout);
+/* Writing through a view: the word's first argument, with the elements that result `which` shows
+ * replaced by y's. */
+TS_API ts_status ts_word_put(ts_graph *g, const char *word, const ts_answer *answer, int nargs,
+                             const ts_arg *args, int which, ts_value *y, ts_value **out);
+TS_API bool ts_word_known(const char *word);
+/* The i-th name: words, other names of them, and what only a trace says, with "aten::" before it;
+ * NULL past the last. */
+TS_API const char *ts_word_name(int i);
+
 /* Output i of the node that made v (max_pool has 2: values and indices). */
 TS_API ts_value *ts_result(ts_value *v, int i);
 
-TS_API ts_value *ts_add(ts_value *x, ts_value *y);
-TS_API ts_value *ts_sub(ts_value *x, ts_value *y);
-TS_API ts_value *ts_mul(ts_value *x, ts_value *y);
-TS_API ts_value *ts_div(ts_value *x, ts_value *y);
-TS_API ts_value *ts_pow(ts_value *x, ts_value *y);
-TS_API ts_value *ts_maximum(ts_value *x, ts_value *y);
-TS_API ts_value *ts_minimum(ts_value *x, ts_value *y);
+/* What no row of the table can say; the rest is in tessera/ops.h. */
 TS_API ts_value *ts_add_scalar(ts_value *x, double s);
 TS_API ts_value *ts_mul_scalar(ts_value *x, double s);
-TS_API ts_value *ts_neg(ts_value *x);
-TS_API ts_value *ts_abs(ts_value *x);
-TS_API ts_value *ts_exp(ts_value *x);
-TS_API ts_value *ts_log(ts_value *x);
-TS_API ts_value *ts_sqrt(ts_value *x);
-TS_API ts_value *ts_rsqrt(ts_value *x);
-TS_API ts_value *ts_square(ts_value *x);
-TS_API ts_value *ts_reciprocal(ts_value *x);
-TS_API ts_value *ts_tanh(ts_value *x);
-TS_API ts_value *ts_erf(ts_value *x);
-TS_API ts_value *ts_sigmoid(ts_value *x);
-TS_API ts_value *ts_relu(ts_value *x);
-TS_API ts_value *ts_leaky_relu(ts_value *x, double negative_slope);
-TS_API ts_value *ts_gelu(ts_value *x);
-TS_API ts_value *ts_silu(ts_value *x);
-TS_API ts_value *ts_elu(ts_value *x, double alpha);
-TS_API ts_value *ts_softplus(ts_value *x);
-TS_API ts_value *ts_clamp(ts_value *x, double lo, double hi);
-TS_API ts_value *ts_eq(ts_value *x, ts_value *y);
-TS_API ts_value *ts_ne(ts_value *x, ts_value *y);
-TS_API ts_value *ts_lt(ts_value *x, ts_value *y);
-TS_API ts_value *ts_le(ts_value *x, ts_value *y);
-TS_API ts_value *ts_gt(ts_value *x, ts_value *y);
-TS_API ts_value *ts_ge(ts_value *x, ts_value *y);
-TS_API ts_value *ts_where(ts_value *c, ts_value *x, ts_value *y);
 TS_API ts_value *ts_cast(ts_value *x, ts_dtype t);
-TS_API ts_value *ts_detach(ts_value *x);
-/* x itself, marked: with ts_options.recompute the backward pass finds it as the forward pass left
- * it, and computes what lies between two such values again. No effect otherwise. */
-TS_API ts_value *ts_checkpoint(ts_value *x);
-
-/* Reductions over ndims dimensions (none given: all). */
-TS_API ts_value *ts_sum(ts_value *x, int ndims, const int64_t *dims, bool keepdim);
-TS_API ts_value *ts_mean(ts_value *x, int ndims, const int64_t *dims, bool keepdim);
-TS_API ts_value *ts_amax(ts_value *x, int ndims, const int64_t *dims, bool keepdim);
-TS_API ts_value *ts_argmax(ts_value *x, int dim, bool keepdim);
-TS_API ts_value *ts_logsumexp(ts_value *x, int ndims, const int64_t *dims, bool keepdim);
-
-TS_API ts_value *ts_reshape_n(ts_value *x, int rank, const int64_t *dims); /* one dim may be -1 */
-TS_API ts_value *ts_permute_n(ts_value *x, int rank, const int64_t *dims);
-TS_API ts_value *ts_expand_n(ts_value *x, int rank, const int64_t *dims);
-#define ts_reshape(x, ...) ts_reshape_n(x, TS_DIMS_(__VA_ARGS__))
-#define ts_permute(x, ...) ts_permute_n(x, TS_DIMS_(__VA_ARGS__))
-#define ts_expand(x, ...)  ts_expand_n(x, TS_DIMS_(__VA_ARGS__))
-TS_API ts_value *ts_flatten(ts_value *x, int start_dim);
-TS_API ts_value *ts_transpose(ts_value *x, int a, int b);
-/* x[start:end:step] along a dim. As in Python, a negative place counts from the end and one outside
- * is the end (INT64_MAX: all of it); step is positive. */
-TS_API ts_value *ts_slice(ts_value *x, int dim, int64_t start, int64_t end, int64_t step);
-TS_API ts_value *ts_concat(int n, ts_value *const *xs, int dim);
-TS_API ts_value *ts_stack(int n, ts_value *const *xs, int dim);
 /* Splits like torch.chunk: writes at most n values to out and returns how many, 0 on error. */
 TS_API int ts_chunk(ts_value *x, int n, int dim, ts_value **out);
 /* lo[i] values before and hi[i] after those of dim i. */
@@ -307,13 +367,8 @@ TS_API int ts_host_call(int id, int n, ts_value *const *in, const char *types, t
 /* x itself, which the host sees as `id`; in training it also sees the gradient of the result as
  * `gradient` (-1: not). */
 TS_API ts_value *ts_tap(ts_value *x, int id, int gradient);
-TS_API ts_value *ts_matmul(ts_value *x, ts_value *y);
-TS_API ts_value *ts_gather(ts_value *x, int dim, ts_value *index);
 TS_API ts_value *ts_embedding(ts_value *index, ts_value *weight);
 TS_API ts_value *ts_one_hot(ts_value *index, int64_t classes, ts_dtype t);
-TS_API ts_value *ts_softmax(ts_value *x, int dim);
-TS_API ts_value *ts_log_softmax(ts_value *x, int dim);
-TS_API ts_value *ts_dropout(ts_value *x, double p, bool training);
 /* softmax(q k^T / sqrt(d) + mask) v over the last two dims; mask may be NULL, or bools that are
  * true where there is something to see. */
 TS_API ts_value *ts_attention(ts_value *q, ts_value *k, ts_value *v, ts_value *mask);
@@ -356,13 +411,27 @@ typedef struct ts_norm_options {
     ts_conv_layer(x, name, 2, out, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_conv_options, __VA_ARGS__))
 #define ts_conv3d(x, name, out, ...)                                                               \
     ts_conv_layer(x, name, 3, out, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_conv_options, __VA_ARGS__))
+#define ts_conv_transpose1d(x, name, out, ...)                                                     \
+    ts_conv_transpose_layer(x, name, 1, out, TS_FIRST_(__VA_ARGS__),                               \
+                            TS_REST_(ts_conv_options, __VA_ARGS__))
 #define ts_conv_transpose2d(x, name, out, ...)                                                     \
     ts_conv_transpose_layer(x, name, 2, out, TS_FIRST_(__VA_ARGS__),                               \
                             TS_REST_(ts_conv_options, __VA_ARGS__))
+#define ts_conv_transpose3d(x, name, out, ...)                                                     \
+    ts_conv_transpose_layer(x, name, 3, out, TS_FIRST_(__VA_ARGS__),                               \
+                            TS_REST_(ts_conv_options, __VA_ARGS__))
+#define ts_max_pool1d(x, ...)                                                                      \
+    ts_max_pool(x, 1, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_pool_options, __VA_ARGS__))
 #define ts_max_pool2d(x, ...)                                                                      \
     ts_max_pool(x, 2, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_pool_options, __VA_ARGS__))
+#define ts_max_pool3d(x, ...)                                                                      \
+    ts_max_pool(x, 3, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_pool_options, __VA_ARGS__))
+#define ts_avg_pool1d(x, ...)                                                                      \
+    ts_avg_pool(x, 1, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_pool_options, __VA_ARGS__))
 #define ts_avg_pool2d(x, ...)                                                                      \
     ts_avg_pool(x, 2, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_pool_options, __VA_ARGS__))
+#define ts_avg_pool3d(x, ...)                                                                      \
+    ts_avg_pool(x, 3, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_pool_options, __VA_ARGS__))
 #define ts_batch_norm(x, ...)                                                                      \
     ts_batch_norm_layer(x, TS_FIRST_(__VA_ARGS__), TS_REST_(ts_norm_options, __VA_ARGS__))
 #define ts_group_norm(x, name, ...)                                                                \
@@ -379,9 +448,6 @@ TS_API ts_value *ts_conv_transpose_layer(ts_value *x, const char *name, int spat
                                          int64_t kernel, const ts_conv_options *o);
 TS_API ts_value *ts_max_pool(ts_value *x, int spatial, int64_t kernel, const ts_pool_options *o);
 TS_API ts_value *ts_avg_pool(ts_value *x, int spatial, int64_t kernel, const ts_pool_options *o);
-TS_API ts_value *ts_adaptive_avg_pool2d(ts_value *x, int64_t h, int64_t w);
-TS_API ts_value *ts_upsample_nearest2d(ts_value *x, int64_t h, int64_t w);
-TS_API ts_value *ts_upsample_bilinear2d(ts_value *x, int64_t h, int64_t w, bool align_corners);
 TS_API ts_value *ts_batch_norm_layer(ts_value *x, const char *name, const ts_norm_options *o);
 TS_API ts_value *ts_group_norm_layer(ts_value *x, const char *name, int groups,
                                      const ts_norm_options *o);
@@ -421,7 +487,8 @@ typedef struct ts_loss_options {
 TS_API ts_value *ts_nll_loss_o(ts_value *logp, ts_value *target, const ts_loss_options *o);
 TS_API ts_value *ts_cross_entropy_o(ts_value *logits, ts_value *target, const ts_loss_options *o);
 TS_API ts_value *ts_loss_o(const char *op, ts_value *x, ts_value *target, const ts_loss_options *o);
-TS_API ts_value *ts_identity_loss(ts_value *x, ts_reduction r);
+
+#include "tessera/ops.h"
 
 /* --- optimisers ------------------------------------------------------------------------------- */
 
@@ -855,7 +922,6 @@ static inline ts_status ts_train(ts_engine *e, int64_t n, const void *const *dat
  * TS_NO_LOCATIONS before including this header to do without, or to call ts_here yourself. */
 #ifndef TS_NO_LOCATIONS
 /* clang-format off */
-#define TS_AT_(call) (ts_here(__FILE__, __LINE__), call)
 #define ts_apply(...)                 TS_AT_(ts_apply(__VA_ARGS__))
 #define ts_result(...)                TS_AT_(ts_result(__VA_ARGS__))
 #define ts_input_n(...)               TS_AT_(ts_input_n(__VA_ARGS__))
@@ -864,68 +930,17 @@ static inline ts_status ts_train(ts_engine *e, int64_t n, const void *const *dat
 #define ts_scalar(...)                TS_AT_(ts_scalar(__VA_ARGS__))
 #define ts_param_n(...)               TS_AT_(ts_param_n(__VA_ARGS__))
 #define ts_buffer_n(...)              TS_AT_(ts_buffer_n(__VA_ARGS__))
-#define ts_add(...)                   TS_AT_(ts_add(__VA_ARGS__))
-#define ts_sub(...)                   TS_AT_(ts_sub(__VA_ARGS__))
-#define ts_mul(...)                   TS_AT_(ts_mul(__VA_ARGS__))
-#define ts_div(...)                   TS_AT_(ts_div(__VA_ARGS__))
-#define ts_pow(...)                   TS_AT_(ts_pow(__VA_ARGS__))
-#define ts_maximum(...)               TS_AT_(ts_maximum(__VA_ARGS__))
-#define ts_minimum(...)               TS_AT_(ts_minimum(__VA_ARGS__))
 #define ts_add_scalar(...)            TS_AT_(ts_add_scalar(__VA_ARGS__))
 #define ts_mul_scalar(...)            TS_AT_(ts_mul_scalar(__VA_ARGS__))
-#define ts_neg(...)                   TS_AT_(ts_neg(__VA_ARGS__))
-#define ts_abs(...)                   TS_AT_(ts_abs(__VA_ARGS__))
-#define ts_exp(...)                   TS_AT_(ts_exp(__VA_ARGS__))
-#define ts_log(...)                   TS_AT_(ts_log(__VA_ARGS__))
-#define ts_sqrt(...)                  TS_AT_(ts_sqrt(__VA_ARGS__))
-#define ts_rsqrt(...)                 TS_AT_(ts_rsqrt(__VA_ARGS__))
-#define ts_square(...)                TS_AT_(ts_square(__VA_ARGS__))
-#define ts_reciprocal(...)            TS_AT_(ts_reciprocal(__VA_ARGS__))
-#define ts_tanh(...)                  TS_AT_(ts_tanh(__VA_ARGS__))
-#define ts_erf(...)                   TS_AT_(ts_erf(__VA_ARGS__))
-#define ts_sigmoid(...)               TS_AT_(ts_sigmoid(__VA_ARGS__))
-#define ts_relu(...)                  TS_AT_(ts_relu(__VA_ARGS__))
-#define ts_leaky_relu(...)            TS_AT_(ts_leaky_relu(__VA_ARGS__))
-#define ts_gelu(...)                  TS_AT_(ts_gelu(__VA_ARGS__))
-#define ts_silu(...)                  TS_AT_(ts_silu(__VA_ARGS__))
-#define ts_elu(...)                   TS_AT_(ts_elu(__VA_ARGS__))
-#define ts_softplus(...)              TS_AT_(ts_softplus(__VA_ARGS__))
-#define ts_clamp(...)                 TS_AT_(ts_clamp(__VA_ARGS__))
-#define ts_eq(...)                    TS_AT_(ts_eq(__VA_ARGS__))
-#define ts_ne(...)                    TS_AT_(ts_ne(__VA_ARGS__))
-#define ts_lt(...)                    TS_AT_(ts_lt(__VA_ARGS__))
-#define ts_le(...)                    TS_AT_(ts_le(__VA_ARGS__))
-#define ts_gt(...)                    TS_AT_(ts_gt(__VA_ARGS__))
-#define ts_ge(...)                    TS_AT_(ts_ge(__VA_ARGS__))
-#define ts_where(...)                 TS_AT_(ts_where(__VA_ARGS__))
 #define ts_cast(...)                  TS_AT_(ts_cast(__VA_ARGS__))
-#define ts_detach(...)                TS_AT_(ts_detach(__VA_ARGS__))
-#define ts_sum(...)                   TS_AT_(ts_sum(__VA_ARGS__))
-#define ts_mean(...)                  TS_AT_(ts_mean(__VA_ARGS__))
-#define ts_amax(...)                  TS_AT_(ts_amax(__VA_ARGS__))
-#define ts_argmax(...)                TS_AT_(ts_argmax(__VA_ARGS__))
-#define ts_logsumexp(...)             TS_AT_(ts_logsumexp(__VA_ARGS__))
-#define ts_reshape_n(...)             TS_AT_(ts_reshape_n(__VA_ARGS__))
-#define ts_permute_n(...)             TS_AT_(ts_permute_n(__VA_ARGS__))
-#define ts_expand_n(...)              TS_AT_(ts_expand_n(__VA_ARGS__))
-#define ts_flatten(...)               TS_AT_(ts_flatten(__VA_ARGS__))
-#define ts_transpose(...)             TS_AT_(ts_transpose(__VA_ARGS__))
-#define ts_slice(...)                 TS_AT_(ts_slice(__VA_ARGS__))
-#define ts_concat(...)                TS_AT_(ts_concat(__VA_ARGS__))
-#define ts_stack(...)                 TS_AT_(ts_stack(__VA_ARGS__))
 #define ts_chunk(...)                 TS_AT_(ts_chunk(__VA_ARGS__))
 #define ts_for_loop(...)              TS_AT_(ts_for_loop(__VA_ARGS__))
 #define ts_cond(...)                  TS_AT_(ts_cond(__VA_ARGS__))
 #define ts_host_call(...)             TS_AT_(ts_host_call(__VA_ARGS__))
 #define ts_tap(...)                   TS_AT_(ts_tap(__VA_ARGS__))
 #define ts_pad(...)                   TS_AT_(ts_pad(__VA_ARGS__))
-#define ts_matmul(...)                TS_AT_(ts_matmul(__VA_ARGS__))
-#define ts_gather(...)                TS_AT_(ts_gather(__VA_ARGS__))
 #define ts_embedding(...)             TS_AT_(ts_embedding(__VA_ARGS__))
 #define ts_one_hot(...)               TS_AT_(ts_one_hot(__VA_ARGS__))
-#define ts_softmax(...)               TS_AT_(ts_softmax(__VA_ARGS__))
-#define ts_log_softmax(...)           TS_AT_(ts_log_softmax(__VA_ARGS__))
-#define ts_dropout(...)               TS_AT_(ts_dropout(__VA_ARGS__))
 #define ts_attention(...)             TS_AT_(ts_attention(__VA_ARGS__))
 #define ts_rand_n(...)                TS_AT_(ts_rand_n(__VA_ARGS__))
 #define ts_randn_n(...)               TS_AT_(ts_randn_n(__VA_ARGS__))
@@ -935,9 +950,6 @@ static inline ts_status ts_train(ts_engine *e, int64_t n, const void *const *dat
 #define ts_conv_transpose_layer(...)  TS_AT_(ts_conv_transpose_layer(__VA_ARGS__))
 #define ts_max_pool(...)              TS_AT_(ts_max_pool(__VA_ARGS__))
 #define ts_avg_pool(...)              TS_AT_(ts_avg_pool(__VA_ARGS__))
-#define ts_adaptive_avg_pool2d(...)   TS_AT_(ts_adaptive_avg_pool2d(__VA_ARGS__))
-#define ts_upsample_nearest2d(...)    TS_AT_(ts_upsample_nearest2d(__VA_ARGS__))
-#define ts_upsample_bilinear2d(...)   TS_AT_(ts_upsample_bilinear2d(__VA_ARGS__))
 #define ts_batch_norm_layer(...)      TS_AT_(ts_batch_norm_layer(__VA_ARGS__))
 #define ts_group_norm_layer(...)      TS_AT_(ts_group_norm_layer(__VA_ARGS__))
 #define ts_layer_norm_layer(...)      TS_AT_(ts_layer_norm_layer(__VA_ARGS__))
@@ -945,7 +957,6 @@ static inline ts_status ts_train(ts_engine *e, int64_t n, const void *const *dat
 #define ts_nll_loss_o(...)            TS_AT_(ts_nll_loss_o(__VA_ARGS__))
 #define ts_cross_entropy_o(...)       TS_AT_(ts_cross_entropy_o(__VA_ARGS__))
 #define ts_loss_o(...)                TS_AT_(ts_loss_o(__VA_ARGS__))
-#define ts_identity_loss(...)         TS_AT_(ts_identity_loss(__VA_ARGS__))
 #define ts_assign(...)                TS_AT_(ts_assign(__VA_ARGS__))
 #define ts_output(...)                TS_AT_(ts_output(__VA_ARGS__))
 #define ts_loss(...)                  TS_AT_(ts_loss(__VA_ARGS__))

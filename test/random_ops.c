@@ -55,7 +55,8 @@ static item op_unary(gen *q)
         return made(ts_leaky_relu(v, 0.1), false, x.mag);
     case 19:
         return made(odds(q, 70) ? ts_gelu(v)
-                                : ts_apply(q->g, "gelu", 1, &v, "approximate:s", "tanh"),
+                                : ts_apply(q->g, "gelu", 1, &v, 1,
+                                           (ts_arg[]){ts_arg_text("approximate", "tanh")}),
                     false, x.mag);
     case 20:
         return made(ts_silu(v), false, x.mag);
@@ -219,8 +220,9 @@ static item op_view(gen *q)
             return none;
         dims[0] = d;
         dims[1] = roll(q, t.rank);
-        return made(ts_apply(q->g, "flip", 1, &x.v, "dims:l", dims[1] == d ? 1 : 2, dims), x.exact,
-                    x.mag);
+        return made(ts_apply(q->g, "flip", 1, &x.v, 1,
+                             (ts_arg[]){ts_arg_ints("dims", dims[1] == d ? 1 : 2, dims)}),
+                    x.exact, x.mag);
     default: {
         ts_value *xs[4] = {x.v};
         int n = 1 + roll(q, 3);
@@ -274,14 +276,15 @@ static item op_reduce(gen *q)
     case 3:
         return made(ts_amax(x.v, n, dims, keep), x.exact, x.mag);
     case 4:
-        return made(ts_apply(q->g, "amin", 1, &x.v, "dims:l keepdim:i", n, dims, (int64_t)keep),
+        return made(ts_apply(q->g, "amin", 1, &x.v, 2,
+                             (ts_arg[]){ts_arg_ints("dims", n, dims), ts_arg_int("keepdim", keep)}),
                     x.exact, x.mag);
     case 5:
         if (!f)
             return none;
         y = ts_apply(q->g, "prod", 1,
-                     (ts_value *[]){ts_add_scalar(ts_mul_scalar(ts_tanh(x.v), 0.1), 1)},
-                     "dims:l keepdim:i", n, dims, (int64_t)keep);
+                     (ts_value *[]){ts_add_scalar(ts_mul_scalar(ts_tanh(x.v), 0.1), 1)}, 2,
+                     (ts_arg[]){ts_arg_ints("dims", n, dims), ts_arg_int("keepdim", keep)});
         return made(ts_tanh(y), false, 1);
     default:
         return f ? made(ts_logsumexp(x.v, n, dims, keep), false, x.mag + 9) : none;
@@ -296,8 +299,9 @@ static item op_arg(gen *q)
     if (!x.v->type.rank)
         return none;
     dim = roll(q, x.v->type.rank);
-    return made(ts_apply(q->g, odds(q, 50) ? "argmax" : "argmin", 1, &x.v, "dims:l keepdim:i",
-                         (int)odds(q, 80), &dim, (int64_t)odds(q, 40)),
+    return made(ts_apply(q->g, odds(q, 50) ? "argmax" : "argmin", 1, &x.v, 2,
+                         (ts_arg[]){ts_arg_ints("dims", (int)odds(q, 80), &dim),
+                                    ts_arg_int("keepdim", odds(q, 40))}),
                 true, (double)count_of(x));
 }
 
@@ -349,8 +353,9 @@ static item op_matmul(gen *q)
     if (y.v->type.dtype != x.v->type.dtype)
         y.v = ts_cast(y.v, x.v->type.dtype);
     if (odds(q, 30)) /* op rather than builder: leading dims stay */
-        return scaled(made(ts_apply(q->g, "matmul", 2, (ts_value *[]){x.v, y.v}, ""), false, x.mag),
-                      1, t.dim[t.rank - 1]);
+        return scaled(
+            made(ts_apply(q->g, "matmul", 2, (ts_value *[]){x.v, y.v}, 0, NULL), false, x.mag), 1,
+            t.dim[t.rank - 1]);
     return scaled(made(ts_matmul(x.v, y.v), false, x.mag), 1, t.dim[t.rank - 1]);
 }
 
@@ -481,8 +486,11 @@ static item op_pool(gen *q)
                  max           ? "max_pool"
                  : odds(q, 50) ? "avg_pool"
                                : "sum_pool",
-                 1, &x.v, "kernel:l stride:l padding:l ceil_mode:i", spatial, w.kernel, spatial,
-                 w.stride, spatial, w.padding, ceil_mode);
+                 1, &x.v, 4,
+                 (ts_arg[]){ts_arg_ints("kernel", spatial, w.kernel),
+                            ts_arg_ints("stride", spatial, w.stride),
+                            ts_arg_ints("padding", spatial, w.padding),
+                            ts_arg_int("ceil_mode", ceil_mode)});
     y = made(v, x.exact && max, x.mag * (max ? 1 : (double)w.taps));
     if (max && x.exact && odds(q, 50)) {
         q->pool[q->n++] = made(ts_result(v, 1), true, (double)w.taps);
@@ -550,8 +558,8 @@ static item op_index(gen *q)
             s.dim[k] += k == d ? 0 : roll(q, 2);
         if (ts_type_count(&s) > ELEMENTS)
             return none;
-        return made(ts_apply(q->g, "scatter_add", 2, (ts_value *[]){i, x.v}, "dim:i shape:l",
-                             (int64_t)d, s.rank, s.dim),
+        return made(ts_apply(q->g, "scatter_add", 2, (ts_value *[]){i, x.v}, 2,
+                             (ts_arg[]){ts_arg_int("dim", d), ts_arg_ints("shape", s.rank, s.dim)}),
                     x.exact, x.mag * (double)t.dim[d]);
     }
     case 2: {
@@ -560,15 +568,16 @@ static item op_index(gen *q)
         if (t.rank + rank - 1 > 6 || count_of(x) / t.dim[d] * 24 > ELEMENTS)
             return none;
         i = index_leaf(q, t.dim[d], rank, dims);
-        return made(ts_apply(q->g, "index_select", 2, (ts_value *[]){x.v, i}, "dim:i", (int64_t)d),
+        return made(ts_apply(q->g, "index_select", 2, (ts_value *[]){x.v, i}, 1,
+                             (ts_arg[]){ts_arg_int("dim", d)}),
                     x.exact, x.mag);
     }
     case 3:
         i = index_leaf(q, 6, 1, &t.dim[d]);
         if (count_of(x) / t.dim[d] * 6 > ELEMENTS)
             return none;
-        return made(ts_apply(q->g, "index_add", 2, (ts_value *[]){i, x.v}, "dim:i size:i",
-                             (int64_t)d, (int64_t)6),
+        return made(ts_apply(q->g, "index_add", 2, (ts_value *[]){i, x.v}, 2,
+                             (ts_arg[]){ts_arg_int("dim", d), ts_arg_int("size", 6)}),
                     x.exact, x.mag * (double)t.dim[d]);
     default:
         if (count_of(x) * 7 > ELEMENTS || t.rank > 5)
@@ -682,7 +691,8 @@ static item op_state(gen *q)
     case 1: { /* read elsewhere */
         ts_value *f = b;
         if (b->type.rank)
-            f = ts_apply(q->g, "flip", 1, &b, "dims:l", 1, (int64_t[]){b->type.rank - 1});
+            f = ts_apply(q->g, "flip", 1, &b, 1,
+                         (ts_arg[]){ts_arg_ints("dims", 1, (int64_t[]){b->type.rank - 1})});
         ts_assign(b, ts_add(ts_mul_scalar(f, 0.5), ts_mul_scalar(x.v, 0.5)));
         break;
     }

@@ -19,13 +19,13 @@ HEAD = """\
 
 Written by `tools/ops-doc.py` from `src/op/ops.h`; change the notes there.
 
-Every op can be made by name with `ts_apply`; most have a function in `tessera.h` as well. Names and
-meaning are PyTorch's, and every op is compared with it, forward and backward, in `test/op/cases.txt`.
+Every op can be made by name with `ts_apply`, and has a C function in `tessera.h` or `tessera/ops.h`. What users call
+are words ([words.md](words.md)), each of which becomes one op or many. Names and meaning are PyTorch's, and every op is compared with it, forward and backward, in `test/op/cases.txt`.
 What differs is said under *differs*.
 
 - Sizes are static and at least 1; a tensor has at most 8 dims. There are no empty tensors.
-- Attributes are written as `ts_apply` takes them, name and kind: `i` integer, `f` number (an integer will
-  do), `s` text, `l` list of integers. A missing one takes the value in parentheses. One that the op does not
+- Attributes are `ts_arg` by name; their kinds here: `i` integer (`ts_arg_int`), `f` number (`ts_arg_number`, an integer
+  will do), `s` text (`ts_arg_text`), `l` list of integers (`ts_arg_ints`). A missing one takes the value in parentheses. One that the op does not
   have, or of another kind, is an error.
 - `dim` and `dims` may be negative and then count from the end. A rank 0 tensor has no dims, so ops that
   need one refuse it, softmax and log_softmax excepted (PyTorch treats a scalar as having one in more places).

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Write doc/torch-ops.md: the ATen ops that poptorch takes, from the tables in python/poptorch/lower.c and _composed.py.
+"""Write doc/torch-ops.md: the ATen ops that poptorch takes, from the tables in src/front/vocabulary.h and _composed.py.
 
     tools/torch-ops-doc.py            write it
     tools/torch-ops-doc.py --check    exit 1 when it is not what this would write
 
-What a row refuses is found in its function: the words of lower_refuse.
+What a row refuses is found in its function: the words of ts_call_refuse.
 """
 
 import re
@@ -18,7 +18,7 @@ OUT = ROOT / "doc" / "torch-ops.md"
 HEAD = """\
 # PyTorch ops
 
-Written by `tools/torch-ops-doc.py` from the tables in `python/poptorch/lower.c` and `_composed.py`.
+Written by `tools/torch-ops-doc.py` from the tables in `src/front/vocabulary.h` and `_composed.py`.
 
 What a model's `forward()` may call: these ATen ops, and every function of PyTorch that is made of them (`einsum`,
 `F.normalize`, `chunk`, `nn.LSTM`, ...). A name without an overload stands for all of them; `op_` and `out=` count
@@ -41,11 +41,11 @@ as the op. Names of PyTorch 1.13 and of 2.x both have rows.
 def functions():
     """function -> what it refuses, itself or through the functions of its file that it calls"""
     found = {}
-    for file in sorted((ROOT / "python/poptorch").glob("lower*.c")):
+    for file in sorted((ROOT / "src/front").glob("words*.c")):
         bodies = dict(re.findall(r"^(?:static )?[\w *]+?(\w+)\([^;{]*?\)\n\{\n(.*?)^\}", file.read_text(), re.M | re.S))
 
         def words(name, seen):
-            out = re.findall(r'lower_refuse\(\s*c,\s*((?:"[^"]*"\s*)+)', bodies[name])
+            out = re.findall(r'ts_call_refuse\(\s*c,\s*((?:"[^"]*"\s*)+)', bodies[name])
             for called in dict.fromkeys(re.findall(r"\b(\w+)\(", bodies[name])):
                 if called in bodies and called not in seen:
                     seen.add(called)
@@ -59,18 +59,18 @@ def functions():
 
 def families():
     """[(family, [(op, function)])]"""
-    text = (ROOT / "python/poptorch/lower.c").read_text()
-    table = text[text.index("rows[] = {"):]
-    table = table[:table.index("\n};")]
-    out = []
-    for line in table.splitlines():
-        comment = re.match(r"    /\* (.*?) \*/$", line)
-        row = re.match(r'    \{"(\w+)::([\w.]+)", (\w+),', line)
-        if comment:
-            out.append((comment[1], []))
-        elif row and row[1] == "aten" and row[3] != "lower_dynamic":    # that one only says why not
-            out[-1][1].append((row[2], row[3]))
-    return out
+    text, out, rules = (ROOT / "src/front/vocabulary.h").read_text(), [], {}
+    for kind, rest in re.findall(r'^(SECTION|WORD|OURS|VIEW|ALSO|TRACE)\( (.*) \)$', text, re.M):
+        if kind == "SECTION":
+            out.append((rest.strip('"'), []))
+            continue
+        name, what = (f.strip().strip('"') for f in rest.split(",")[:2])
+        if kind in ("WORD", "OURS", "VIEW"):
+            what = rules[name] = rest.split(",")[2].strip()
+        what = rules[what] if kind == "ALSO" else what
+        if kind != "OURS" and "poptorch::" not in name and what not in ("dynamic", "engine"):    # that one only says why not
+            out[-1][1].append((name.replace("aten::", ""), f"ts_word_{what}"))
+    return [(family, rows) for family, rows in out if rows]
 
 
 def composed():

@@ -184,27 +184,6 @@ def _distances(x: _T, y: _T) -> _T:
     return torch.where(apart, torch.where(apart, squares, 1.0).sqrt(), 0.0)
 
 
-def _angle(x: _T) -> _T:
-    return torch.where(x < 0, math.pi, torch.where(x >= 0, 0.0, x))
-
-
-def _entropy(x: _T) -> _T:
-    inside = torch.where(x > 0, x, 1.0)
-    return torch.where(x > 0, -inside * inside.log(), torch.where(x == 0, 0.0, torch.where(x < 0, -math.inf, x)))
-
-
-def _logNormalShare(x: _T) -> _T:
-    """The log of the normal distribution function; far below 0 by its series, where erfc has nothing left."""
-    far = x < -8
-    low, mid, high = torch.where(far, x, -9.0), torch.where(far, 0.0, x).clamp(max=0), torch.where(x > 0, x, 0.0)
-    t = low ** -2
-    tail = -low * low / 2 - (-low * math.sqrt(2 * math.pi)).log()
-    tail = tail + torch.log1p(t * (-1 + t * (3 + t * (-15 + t * 105))))
-    near = torch.where(x > 0, torch.log1p(torch.erfc(high * math.sqrt(0.5)) / -2),
-                       (torch.erfc(mid * -math.sqrt(0.5)) / 2).log())
-    return torch.where(far, tail, near)
-
-
 def _draws(p: _T, count: int, replacement: bool = False, generator: Any = None) -> _T:
     """A race of exponentials: who has twice the rate comes first twice as often."""
     if replacement:
@@ -280,12 +259,11 @@ COMPOSED: Dict[str, Callable] = {
     "aten::cholesky_solve": _choleskySolve, "aten::linalg_lu": lambda a, pivot=True: _parts(*_lu(a, pivot)[:2]),
     "aten::cholesky_inverse": lambda a, upper=False: _choleskySolve(torch.eye(a.shape[-1], dtype=a.dtype), a, upper),
     "aten::lu_unpack": _parts, "aten::linalg_qr": _qr, "aten::linalg_matrix_exp": _matrixExponential,
-    "aten::_euclidean_dist": _distances, "aten::angle": _angle,
+    "aten::_euclidean_dist": _distances,
     "aten::linalg_solve_triangular": lambda a, b, upper, left=True, unitriangular=False: _substituted(
         a, b, upper, left, unitriangular),
     "aten::_linalg_check_errors": lambda info, name, is_matrix: None,
-    "aten::special_entr": _entropy, "aten::special_log_ndtr": _logNormalShare,
-    "aten::vdot": torch.dot, "aten::histc": _histogram,
+    "aten::histc": _histogram,
     "aten::narrow_copy": lambda x, dim, start, length: x.narrow(dim, start, length).clone(),
     "aten::multinomial": _draws, "aten::log_normal_": _logNormal, "aten::cauchy_": _cauchy,
     "aten::geometric_": _geometric, "aten::fake_quantize_per_tensor_affine_cachemask": _quantized,

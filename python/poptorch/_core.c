@@ -771,18 +771,18 @@ static PyObject *core_supported(PyObject *self, PyObject *name)
     const char *s = PyUnicode_AsUTF8(name);
 
     (void)self;
-    return s ? PyBool_FromLong(lower_find(s) != NULL) : NULL;
+    return s ? PyBool_FromLong(ts_word_known(s)) : NULL;
 }
 
 static PyObject *core_ops(PyObject *self, PyObject *unused)
 {
     PyObject *list = PyList_New(0);
-    const lower_row *r;
+    const char *word;
 
     (void)self;
     (void)unused;
-    for (int i = 0; list && (r = lower_at(i)); i++) {
-        PyObject *name = PyUnicode_FromString(r->name);
+    for (int i = 0; list && (word = ts_word_name(i)); i++) {
+        PyObject *name = PyUnicode_FromFormat("%s%s", strstr(word, "::") ? "" : "aten::", word);
 
         if (!name || PyList_Append(list, name))
             Py_CLEAR(list);

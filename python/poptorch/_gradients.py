@@ -237,7 +237,7 @@ def _later(x: torch.Tensor, by: int, value: float) -> torch.Tensor:
 
 def _ctc(grad: torch.Tensor, x: torch.Tensor, targets: torch.Tensor, steps: Any, lengths: Any, loss: torch.Tensor,
          alpha: Any, blank: int = 0, zero_infinity: bool = False) -> torch.Tensor:
-    """By the likelihoods of the labels so far (before) and from here on (after), as lower_loss.c has them: "blank l1
+    """By the likelihoods of the labels so far (before) and from here on (after), as words_loss.c has them: "blank l1
     blank .. blank", and a large negative number for what is impossible."""
     count, n, classes = x.shape
     never = -1e30

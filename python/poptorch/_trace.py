@@ -12,7 +12,7 @@ A call's way:
     _trace.py       an ATen call: its row, its arguments, its results
     _memory.py      tensors, views and writes to values
     _record.py      values to nodes, with the user's line, names, blocks and losses
-    _core           the rows of lower*.c over tessera.h
+    _core           the words of src/front, over tessera.h
 """
 
 import contextlib

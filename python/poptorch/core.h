@@ -4,12 +4,16 @@
  *   core_graph.c  graphs and values
  *   core_subscript.c  x[i:j] of tensors
  *   core_table.c  datasets in memory
- *   lower*.c      ATen calls into a graph
+ *   core_args.c   arguments of a call
  */
 #ifndef POPTORCH_CORE_H
 #define POPTORCH_CORE_H
 
-#include "lower.h"
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#define TS_NO_LOCATIONS
+#include "tessera.h"
 
 #define CORE_METHOD(name, fn, how, doc)                                                            \
     {                                                                                              \
@@ -27,7 +31,18 @@ bool core_dtype(const char *name, ts_dtype *out);
 bool core_dims(PyObject *o, int *rank, int64_t dims[TS_MAX_RANK]);
 PyObject *core_dims_tuple(int rank, const int64_t *dims);
 
+/* core_args.c: a tuple as arguments; their lists live until core_args_free */
+typedef struct core_args {
+    ts_arg *args;
+    int n;
+    void **lists;
+    int nlists;
+} core_args;
+bool core_args_of(PyObject *tuple, core_args *a); /* false: an exception is set */
+void core_args_free(core_args *a);
+
 /* core_graph.c */
+ts_value *core_value(PyObject *o); /* the value inside, or NULL */
 extern PyTypeObject core_graph_type, core_value_type;
 
 /* core_subscript.c: subscript(type, function or None) */

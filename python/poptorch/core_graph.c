@@ -187,18 +187,24 @@ static PyObject *graph_full(graph_object *self, PyObject *args)
     return value_new(self, ts_full_n(self->g, d.dtype, value, d.rank, d.dims));
 }
 
-static PyObject *unsupported(const ts_call *c, const char *name)
+enum { RESULTS = 4096 }; /* pieces that are split: steps of a recurrent layer */
+
+/* What a word cannot do is told apart from what is wrong. */
+static PyObject *refused(const char *name, ts_status s)
 {
-    PyErr_Format(PyExc_NotImplementedError, "%s: %s is not supported", name, c->why);
-    return NULL;
+    if (s != TS_ERR_UNSUPPORTED)
+        return core_fail();
+    if (!ts_word_known(name))
+        return PyErr_Format(PyExc_NotImplementedError, "%s", name);
+    return PyErr_Format(PyExc_NotImplementedError, "%s: %s", name, ts_last_error()->message);
 }
 
-static PyObject *results(graph_object *self, const ts_call *c)
+static PyObject *results(graph_object *self, int n, ts_value *const *out)
 {
-    PyObject *t = PyTuple_New(c->nout);
+    PyObject *t = PyTuple_New(n);
 
-    for (int i = 0; t && i < c->nout; i++) {
-        PyObject *v = c->out[i] ? value_new(self, c->out[i]) : Py_NewRef(Py_None);
+    for (int i = 0; t && i < n; i++) {
+        PyObject *v = out[i] ? value_new(self, out[i]) : Py_NewRef(Py_None);
 
         if (!v) {
             Py_DECREF(t);
@@ -209,64 +215,46 @@ static PyObject *results(graph_object *self, const ts_call *c)
     return t;
 }
 
-static bool call_of(graph_object *self, const char *name, const char *dtype, PyObject *dims,
-                    PyObject *args, ts_call *c)
+static bool answer_of(const char *dtype, PyObject *dims, ts_answer *a)
 {
-    memset(c, 0, sizeof(*c));
-    c->g = self->g;
-    c->args = args;
-    c->row = lower_find(name);
-    if (!c->row) {
-        PyErr_Format(PyExc_NotImplementedError, "%s", name);
-        return false;
-    }
-    return core_dtype(dtype, &c->dtype) && core_dims(dims, &c->rank, c->dims);
+    return core_dtype(dtype, &a->dtype) && core_dims(dims, &a->rank, a->dims);
 }
 
 static PyObject *graph_lower(graph_object *self, PyObject *args)
 {
-    const char *name, *dtype;
+    const char *name, *dtype; /* None: the library says what PyTorch would answer */
     PyObject *dims, *given;
-    int begin = ts_steps_begin(self->g);
-    ts_call c;
+    ts_value *out[RESULTS];
+    ts_answer answer;
+    core_args a;
+    ts_status s;
+    int n = 0;
 
-    if (!PyArg_ParseTuple(args, "ssOO!", &name, &dtype, &dims, &PyTuple_Type, &given) ||
-        !call_of(self, name, dtype, dims, given, &c))
+    if (!PyArg_ParseTuple(args, "szOO!", &name, &dtype, &dims, &PyTuple_Type, &given) ||
+        (dtype && !answer_of(dtype, dims, &answer)) || !core_args_of(given, &a))
         return NULL;
-    c.out[0] = c.row->make(&c);
-    if (PyErr_Occurred())
-        return NULL;
-    if (!c.out[0] && c.why[0])
-        return unsupported(&c, name);
-    if (!c.out[0])
-        return value_new(self, NULL);
-    c.nout = c.nout ? c.nout : 1;
-    ts_steps_end(self->g, begin, c.nout, c.out);
-    return results(self, &c);
+    s = ts_word(self->g, name, dtype ? &answer : NULL, a.n, a.args, RESULTS, out, &n);
+    core_args_free(&a);
+    return s ? refused(name, s) : results(self, n, out);
 }
 
 static PyObject *graph_put(graph_object *self, PyObject *args)
 {
     const char *name, *dtype;
     PyObject *dims, *given, *y;
-    ts_value *x;
+    ts_value *x = NULL;
+    ts_answer answer;
+    core_args a;
+    ts_status s;
     int which;
-    ts_call c;
 
     if (!PyArg_ParseTuple(args, "ssOO!Oi", &name, &dtype, &dims, &PyTuple_Type, &given, &y,
                           &which) ||
-        !call_of(self, name, dtype, dims, given, &c))
+        !answer_of(dtype, dims, &answer) || !core_args_of(given, &a))
         return NULL;
-    c.which = which;
-    x = lower_tensor(&c, 0);
-    if (!c.row->put || !x || !core_value(y)) {
-        lower_refuse(&c, "writing through this view");
-        return unsupported(&c, name);
-    }
-    x = c.row->put(&c, x, core_value(y));
-    if (!x && c.why[0])
-        return unsupported(&c, name);
-    return value_new(self, x);
+    s = ts_word_put(self->g, name, &answer, a.n, a.args, which, core_value(y), &x);
+    core_args_free(&a);
+    return s ? refused(name, s) : value_new(self, x);
 }
 
 static PyObject *graph_done(graph_object *self)
@@ -418,7 +406,8 @@ static PyMethodDef graph_methods[] = {
     CORE_METHOD(
         "lower", graph_lower, METH_VARARGS,
         "lower(op, dtype, dims, args) -> Values: an ATen call with all its arguments, and the\n"
-        "dtype and dims of PyTorch's first result. NotImplementedError names what is missing."),
+        "dtype and dims of PyTorch's first result; without a dtype those that follow from the\n"
+        "arguments. NotImplementedError names what is missing."),
     CORE_METHOD(
         "put", graph_put, METH_VARARGS,
         "put(op, dtype, dims, args, value, i) -> Value: the first argument of a view, with the\n"

@@ -82,7 +82,7 @@ enum { TS_MOST_DEVICES = 4096 };
 
 /* sized.c: structs of callers that were built with another version of the header */
 /* A copy of the caller's struct of `size` bytes, NULL: zeros; fails by the name of the call. */
-ts_status ts_take(const char *call, const void *in, size_t size, void *out, size_t room);
+ts_status ts_take_sized(const char *call, const void *in, size_t size, void *out, size_t room);
 /* The same with the optimizer in it, which lives as long as the copy of it. */
 ts_status ts_take_options(const char *call, const ts_options *in, size_t size,
                           size_t optimizer_size, ts_options *out, ts_optimizer *optimizer);

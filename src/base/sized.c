@@ -6,7 +6,7 @@
  */
 #include "base/base.h"
 
-ts_status ts_take(const char *call, const void *in, size_t size, void *out, size_t room)
+ts_status ts_take_sized(const char *call, const void *in, size_t size, void *out, size_t room)
 {
     const unsigned char *bytes = in;
 
@@ -48,10 +48,10 @@ ts_status ts_give_list(void *list, int n, size_t room, size_t size)
 ts_status ts_take_options(const char *call, const ts_options *in, size_t size,
                           size_t optimizer_size, ts_options *out, ts_optimizer *optimizer)
 {
-    TS_TRY(ts_take(call, in, size, out, sizeof(*out)));
+    TS_TRY(ts_take_sized(call, in, size, out, sizeof(*out)));
     if (!out->optimizer)
         return TS_OK;
-    TS_TRY(ts_take(call, out->optimizer, optimizer_size, optimizer, sizeof(*optimizer)));
+    TS_TRY(ts_take_sized(call, out->optimizer, optimizer_size, optimizer, sizeof(*optimizer)));
     out->optimizer = optimizer;
     return TS_OK;
 }

@@ -148,8 +148,8 @@ ts_status ts_dataset_load_sized(const ts_dataset_options *given, size_t size, si
     ts_status s;
 
     *out = NULL;
-    TS_TRY(ts_take("ts_dataset_load", given, size, opt, sizeof(*opt)));
-    TS_TRY(ts_take("ts_dataset_load", opt->image, image_size, &image, sizeof(image)));
+    TS_TRY(ts_take_sized("ts_dataset_load", given, size, opt, sizeof(*opt)));
+    TS_TRY(ts_take_sized("ts_dataset_load", opt->image, image_size, &image, sizeof(image)));
     opt->image = &image;
     TS_TRY(check_options(opt));
     s = open_any(opt, &d);

@@ -116,7 +116,7 @@ ts_status ts_dataset_find_sized(const ts_dataset_options *given, size_t given_si
     const ts_known_set *k;
     char folder[PATH_MAX];
 
-    TS_TRY(ts_take("ts_dataset_find", given, given_size, opt, sizeof(*opt)));
+    TS_TRY(ts_take_sized("ts_dataset_find", given, given_size, opt, sizeof(*opt)));
     k = opt->name ? ts_known(opt->name) : NULL;
     if (!k || !path || !size || (unsigned)opt->split > TS_SPLIT_TEST)
         return ts_fail(TS_ERR_ARG,

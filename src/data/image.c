@@ -183,7 +183,7 @@ ts_status ts_image_load_sized(const char *path, const ts_image_options *opt, siz
     ts_status s;
 
     *out = (ts_array){0};
-    TS_TRY(ts_take("ts_image_load", opt, size, &own, sizeof(own)));
+    TS_TRY(ts_take_sized("ts_image_load", opt, size, &own, sizeof(own)));
     s = load(path, &own, out);
     if (s)
         ts_error_doing("loading an image");

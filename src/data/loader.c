@@ -339,7 +339,7 @@ ts_status ts_loader_new_sized(const ts_dataset *d, const ts_loader_options *give
     ts_status s;
 
     *out = NULL;
-    TS_TRY(ts_take("ts_loader_new", given, size, opt, sizeof(*opt)));
+    TS_TRY(ts_take_sized("ts_loader_new", given, size, opt, sizeof(*opt)));
     TS_TRY(check(d, opt));
     TS_TRY(ts_alloc(sizeof(*l), "a loader", (void **)&l));
     l->d = d;

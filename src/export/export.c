@@ -668,7 +668,7 @@ ts_status ts_export_c_sized(const ts_graph *g, const ts_export_options *opt, siz
     if (!g || !out)
         return ts_fail(TS_ERR_ARG, "an export needs a graph and a place for the files");
     ts_give(&files, sizeof(files), out, out_size);
-    TS_TRY(ts_take("ts_export_c", opt, size, &own, sizeof(own)));
+    TS_TRY(ts_take_sized("ts_export_c", opt, size, &own, sizeof(own)));
     x.a = x.r.a = ts_arena_new();
     s = make(&x, &files);
     if (s) {

@@ -2,19 +2,21 @@
  *
  *   model.c   the public calls: load a description, make a graph of it
  *   read.c    text -> lines
- *   kinds.c   what a line can say, and the calls of tessera.h it stands for
+ *   kinds.c   what a line can say besides words, and the calls of tessera.h it stands for
  *   nets.c    the descriptions that have a name
  */
 #ifndef TS_FRONT_H
 #define TS_FRONT_H
 
-#include "graph/graph.h"
+#include "front/words.h"
 #include "tessera/model.h"
 
 enum {
     TS_LINE_ARGS = 8,    /* arguments of a layer   */
     TS_LINE_REFS = 16,   /* results it reads by name */
     TS_LINE_INPUT = -1,  /* as a reference: the model's input */
+    TS_LINE_RESULT = -2, /* the result of the line before */
+    TS_LINE_TARGET = -3, /* what a loss compares with: an input of its own */
     TS_LINE_CLASSES = -1 /* as a size: the number of classes */
 };
 
@@ -36,6 +38,7 @@ typedef struct ts_line_kind {
     int least_refs, most_refs; /* names of earlier results, before the rest  */
     int least_sizes;           /* a list of sizes, of any length from this   */
     const char *op;            /* for the rows that only differ in their op  */
+    const ts_word_row *word;   /* a word of the vocabulary: its row has the arguments */
 } ts_line_kind;
 
 /* A layer or the loss, understood. */
@@ -47,6 +50,8 @@ struct ts_line {
     int refs[TS_LINE_REFS], nrefs; /* lines by index, or TS_LINE_INPUT */
     int64_t sizes[TS_MAX_RANK];
     int nsizes;
+    /* Of a word, by place. A tensor is a reference: a line by index, or TS_LINE_INPUT. */
+    ts_arg given[TS_WORD_PARAMS];
 };
 
 struct ts_line_build {
@@ -77,6 +82,7 @@ ts_status ts_model_read(ts_model *m);
 
 /* kinds.c: rows end with a NULL name */
 extern const ts_line_kind ts_layer_kinds[], ts_loss_kinds[];
+ts_value *ts_line_word(const ts_line_build *b, const ts_line *l, ts_value *x);
 const char *ts_kind_args(ts_arena *a, const ts_line_kind *k); /* "out kernel [stride=1] ..." */
 
 /* nets.c */

@@ -1,5 +1,6 @@
-/* kinds.c - what a line of a model's description can say: one row for each layer and each loss,
- * with its arguments and their ranges, and next to it the call of tessera.h that it stands for.
+/* kinds.c - what a line of a model's description can say besides the words of vocabulary.h: layers
+ * that have weights, what goes by one sample instead of the batch, and losses. One row each, with
+ * its arguments and their ranges, and next to it the call of tessera.h that it stands for.
  *
  * The ranges keep every size far from overflow; whether sizes fit together is the graph's to say.
  */
@@ -156,120 +157,14 @@ static ts_value *embedding(const ts_line_build *b, const ts_line *l, ts_value *x
     return ts_embedding_layer(x, l->name, whole(l, "rows"), whole(l, "columns"));
 }
 
-/* --- windows and sizes --- */
+/* --- what has other defaults than the word, and what no word is --- */
 
-#define POOL_ARGS                                                                                  \
-    {"kernel", 'i', TS_ARG_NEEDED, 1, WINDOW, 0, NULL},                                            \
-        {"stride", 'i', TS_ARG_NAMED, 1, WINDOW, 0, NULL},                                         \
-        {"padding", 'i', TS_ARG_NAMED, 0, WINDOW, 0, NULL},                                        \
-    {                                                                                              \
-        "ceil_mode", 'b', TS_ARG_NAMED, 0, 1, 0, NULL                                              \
-    }
-
-static const ts_line_arg max_pool_args[] = {POOL_ARGS, {0}};
-static const ts_line_arg avg_pool_args[] = {
-    POOL_ARGS,
-    {"count_include_pad", 'b', TS_ARG_NAMED, 0, 1, 1, NULL},
-    {0},
-};
-
-static ts_pool_options pool_options(const ts_line *l)
-{
-    return (ts_pool_options){.stride = whole(l, "stride"),
-                             .padding = whole(l, "padding"),
-                             .ceil_mode = num(l, "ceil_mode") != 0};
-}
-
-static ts_value *max_pool(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    ts_pool_options o = pool_options(l);
-
-    (void)b;
-    return ts_max_pool(x, spatial(l), whole(l, "kernel"), &o);
-}
-
-static ts_value *avg_pool(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    ts_pool_options o = pool_options(l);
-
-    (void)b;
-    o.exclude_pad = !num(l, "count_include_pad");
-    return ts_avg_pool(x, spatial(l), whole(l, "kernel"), &o);
-}
-
-#define HEIGHT_WIDTH                                                                               \
-    {"height", 'i', TS_ARG_NEEDED, 1, SIZE, 0, NULL},                                              \
-    {                                                                                              \
-        "width", 'i', TS_ARG_NEEDED, 1, SIZE, 0, NULL                                              \
-    }
-
-static const ts_line_arg resize_args[] = {HEIGHT_WIDTH, {0}};
-static const ts_line_arg bilinear_args[] = {
-    HEIGHT_WIDTH,
-    {"align_corners", 'b', TS_ARG_NAMED, 0, 1, 0, NULL},
-    {0},
-};
-
-static ts_value *adaptive_avg_pool(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    (void)b;
-    return ts_adaptive_avg_pool2d(x, whole(l, "height"), whole(l, "width"));
-}
-
-static ts_value *upsample_nearest(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    (void)b;
-    return ts_upsample_nearest2d(x, whole(l, "height"), whole(l, "width"));
-}
-
-static ts_value *upsample_bilinear(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    (void)b;
-    return ts_upsample_bilinear2d(x, whole(l, "height"), whole(l, "width"),
-                                  num(l, "align_corners") != 0);
-}
-
-/* --- activations --- */
-
-/* Any op of one input and no attribute. */
-static ts_value *unary(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    return ts_apply(b->g, l->kind->op, 1, &x, "");
-}
-
-static const ts_line_arg leaky_relu_args[] = {
-    {"slope", 'f', TS_ARG_PLACED, -REAL, REAL, 0.01, NULL}, {0}};
-static const ts_line_arg elu_args[] = {{"alpha", 'f', TS_ARG_PLACED, -REAL, REAL, 1, NULL}, {0}};
-static const ts_line_arg clamp_args[] = {
-    {"low", 'f', TS_ARG_NEEDED, -REAL, REAL, 0, NULL},
-    {"high", 'f', TS_ARG_NEEDED, -REAL, REAL, 0, NULL},
-    {0},
-};
 static const ts_line_arg scale_args[] = {{"factor", 'f', TS_ARG_NEEDED, -REAL, REAL, 1, NULL}, {0}};
-static const ts_line_arg dropout_args[] = {{"p", 'f', TS_ARG_PLACED, 0, 0.999999, 0.5, NULL}, {0}};
 #define DIM(otherwise)                                                                             \
     {                                                                                              \
         "dim", 'i', TS_ARG_NAMED, -TS_MAX_RANK, TS_MAX_RANK - 1, otherwise, NULL                   \
     }
 static const ts_line_arg dim_args[] = {DIM(1), {0}};
-
-static ts_value *leaky_relu(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    (void)b;
-    return ts_leaky_relu(x, num(l, "slope"));
-}
-
-static ts_value *elu(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    (void)b;
-    return ts_elu(x, num(l, "alpha"));
-}
-
-static ts_value *clamp(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    (void)b;
-    return ts_clamp(x, num(l, "low"), num(l, "high"));
-}
 
 static ts_value *scale(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
@@ -277,22 +172,10 @@ static ts_value *scale(const ts_line_build *b, const ts_line *l, ts_value *x)
     return ts_mul_scalar(x, num(l, "factor"));
 }
 
-static ts_value *dropout(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    return ts_dropout(x, num(l, "p"), b->training);
-}
-
 static ts_value *softmax(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
     (void)b;
     return ts_softmax(x, whole(l, "dim"));
-}
-
-static ts_value *checkpoint(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    (void)b;
-    (void)l;
-    return ts_checkpoint(x);
 }
 
 static ts_value *log_softmax(const ts_line_build *b, const ts_line *l, ts_value *x)
@@ -305,22 +188,11 @@ static ts_value *log_softmax(const ts_line_build *b, const ts_line *l, ts_value 
 
 static const ts_line_arg flatten_args[] = {
     {"start", 'i', TS_ARG_PLACED, 0, TS_MAX_RANK - 1, 1, NULL}, {0}};
-static const ts_line_arg transpose_args[] = {
-    {"a", 'i', TS_ARG_NEEDED, -TS_MAX_RANK, TS_MAX_RANK - 1, 0, NULL},
-    {"b", 'i', TS_ARG_NEEDED, -TS_MAX_RANK, TS_MAX_RANK - 1, 0, NULL},
-    {0},
-};
 
 static ts_value *flatten(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
     (void)b;
     return ts_flatten(x, whole(l, "start"));
-}
-
-static ts_value *transpose(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    (void)b;
-    return ts_transpose(x, whole(l, "a"), whole(l, "b"));
 }
 
 /* The sizes are of one sample: the batch stays in front. */
@@ -350,26 +222,6 @@ static ts_value *from(const ts_line_build *b, const ts_line *l, ts_value *x)
     return result(b, l, 0);
 }
 
-static ts_value *add(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    return ts_add(x, result(b, l, 0));
-}
-
-static ts_value *sub(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    return ts_sub(x, result(b, l, 0));
-}
-
-static ts_value *mul(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    return ts_mul(x, result(b, l, 0));
-}
-
-static ts_value *matmul(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    return ts_matmul(x, result(b, l, 0));
-}
-
 static ts_value *concat(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
     ts_value *xs[TS_LINE_REFS + 1] = {x};
@@ -385,6 +237,70 @@ static ts_value *attention(const ts_line_build *b, const ts_line *l, ts_value *x
     return ts_attention(x, result(b, l, 0), result(b, l, 1), NULL);
 }
 
+/* --- words --- */
+
+/* Classes as integers: x without its dim 1. */
+static ts_value *labels(const ts_line_build *b, ts_value *x)
+{
+    int64_t dims[TS_MAX_RANK] = {ts_dim(x, 0)};
+    int rank = ts_rank(x);
+
+    for (int i = 2; i < rank; i++)
+        dims[i - 1] = ts_dim(x, i);
+    return ts_input_n(b->g, "labels", TS_I32, rank > 1 ? rank - 1 : 1, dims);
+}
+
+/* Numbers like x's; where the loss counts classes, those as integers. */
+static ts_value *targets(const ts_line_build *b, const char *loss, ts_value *x)
+{
+    int64_t dims[TS_MAX_RANK];
+    int rank = ts_call_shape_of(x, dims);
+    bool several = !strcmp(loss, "multilabel_margin_loss");
+
+    if (!strcmp(loss, "multi_margin_loss"))
+        return labels(b, x);
+    return ts_input_n(b->g, several ? "labels" : "targets", several ? TS_I32 : ts_dtype_of(x), rank,
+                      dims);
+}
+
+static ts_value *referred(const ts_line_build *b, const char *word, int64_t ref, ts_value *x)
+{
+    if (ref == TS_LINE_TARGET)
+        return x ? targets(b, word, x) : NULL;
+    return ref == TS_LINE_RESULT ? x : ref == TS_LINE_INPUT ? b->input : b->results[ref];
+}
+
+/* References become values. */
+static ts_arg resolved(const ts_line_build *b, const char *word, const ts_arg *a, ts_value *x)
+{
+    ts_value **all;
+
+    if (a->kind == TS_ARG_TENSOR)
+        return ts_arg_tensor(NULL, referred(b, word, a->as.i, x));
+    if (a->kind != TS_ARG_TENSORS)
+        return *a;
+    all = TS_NEWS(b->g->arena, ts_value *, a->n);
+    for (int i = 0; i < a->n; i++)
+        all[i] = referred(b, word, a->as.ints[i], x);
+    return ts_arg_tensors(NULL, a->n, all);
+}
+
+ts_value *ts_line_word(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    ts_arg args[TS_WORD_PARAMS];
+    ts_param params[TS_WORD_PARAMS];
+    int n = ts_word_params(l->kind->word, params);
+    ts_value *out[1];
+
+    for (int i = 0; i < n; i++) {
+        args[i] = resolved(b, l->kind->name, &l->given[i], x);
+        if (args[i].kind == TS_ARG_NONE && !strcmp(params[i].name, "training"))
+            args[i] = ts_arg_int(NULL, b->training);
+    }
+    ts_word_make(b->g, l->kind->name, n, args, 1, out);
+    return out[0];
+}
+
 const ts_line_kind ts_layer_kinds[] = {
     {"linear", linear, .args = linear_args, .weights = true},
     {"conv1d", conv, .args = conv_args, .weights = true},
@@ -398,46 +314,14 @@ const ts_line_kind ts_layer_kinds[] = {
     {"layer_norm", layer_norm, .args = layer_norm_args, .weights = true},
     {"embedding", embedding, .args = embedding_args, .weights = true},
 
-    {"max_pool1d", max_pool, .args = max_pool_args},
-    {"max_pool2d", max_pool, .args = max_pool_args},
-    {"max_pool3d", max_pool, .args = max_pool_args},
-    {"avg_pool1d", avg_pool, .args = avg_pool_args},
-    {"avg_pool2d", avg_pool, .args = avg_pool_args},
-    {"avg_pool3d", avg_pool, .args = avg_pool_args},
-    {"adaptive_avg_pool2d", adaptive_avg_pool, .args = resize_args},
-    {"upsample_nearest2d", upsample_nearest, .args = resize_args},
-    {"upsample_bilinear2d", upsample_bilinear, .args = bilinear_args},
-
-    {"relu", unary, .op = "relu"},
-    {"gelu", unary, .op = "gelu"},
-    {"silu", unary, .op = "silu"},
-    {"tanh", unary, .op = "tanh"},
-    {"sigmoid", unary, .op = "sigmoid"},
-    {"softplus", unary, .op = "softplus"},
-    {"abs", unary, .op = "abs"},
-    {"exp", unary, .op = "exp"},
-    {"log", unary, .op = "log"},
-    {"sqrt", unary, .op = "sqrt"},
-    {"square", unary, .op = "square"},
-    {"leaky_relu", leaky_relu, .args = leaky_relu_args},
-    {"elu", elu, .args = elu_args},
-    {"clamp", clamp, .args = clamp_args},
     {"scale", scale, .args = scale_args},
-    {"dropout", dropout, .args = dropout_args},
     {"softmax", softmax, .args = dim_args},
     {"log_softmax", log_softmax, .args = dim_args},
 
-    {"checkpoint", checkpoint, .args = NULL},
-
     {"flatten", flatten, .args = flatten_args},
     {"reshape", reshape, .least_sizes = 1},
-    {"transpose", transpose, .args = transpose_args},
     {"mean", mean, .args = dim_args},
     {"from", from, .least_refs = 1, .most_refs = 1},
-    {"add", add, .least_refs = 1, .most_refs = 1},
-    {"sub", sub, .least_refs = 1, .most_refs = 1},
-    {"mul", mul, .least_refs = 1, .most_refs = 1},
-    {"matmul", matmul, .least_refs = 1, .most_refs = 1},
     {"concat", concat, .args = dim_args, .least_refs = 1, .most_refs = TS_LINE_REFS},
     {"attention", attention, .least_refs = 2, .most_refs = 2},
     {0},
@@ -475,17 +359,6 @@ static ts_loss_options loss_options(const ts_line *l)
                              .beta = num(l, "beta"),
                              .label_smoothing = num(l, "label_smoothing"),
                              .log_target = num(l, "log_target") != 0};
-}
-
-/* Classes as integers: x without its dim 1. */
-static ts_value *labels(const ts_line_build *b, ts_value *x)
-{
-    int64_t dims[TS_MAX_RANK] = {ts_dim(x, 0)};
-    int rank = ts_rank(x);
-
-    for (int i = 2; i < rank; i++)
-        dims[i - 1] = ts_dim(x, i);
-    return ts_input_n(b->g, "labels", TS_I32, rank > 1 ? rank - 1 : 1, dims);
 }
 
 static ts_value *class_loss(const ts_line_build *b, const ts_line *l, ts_value *x)

@@ -128,7 +128,7 @@ ts_status ts_model_graph_sized(const ts_model *m, const ts_model_options *o, siz
     if (!m || !out)
         return ts_fail(TS_ERR_ARG, "making a graph needs a model and a place for it");
     *out = NULL;
-    TS_TRY(ts_take("ts_model_graph", o, size, &own, sizeof(own)));
+    TS_TRY(ts_take_sized("ts_model_graph", o, size, &own, sizeof(own)));
     s = ts_model_build(m, &own, false, &b);
     if (s) {
         ts_error_doing("making the model %s", m->name);

@@ -10,6 +10,7 @@
 #include "front/front.h"
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 
 enum {
     MAX_TEXT = 1 << 20,
@@ -400,6 +401,194 @@ static ts_status sizes(reader *r, ts_line *l)
     return TS_OK;
 }
 
+/* --- words: arguments as their row has them --- */
+
+static ts_status no_such_param(reader *r, const ts_word_row *w, const ts_param *params, int n)
+{
+    const char *names[TS_WORD_PARAMS], *near;
+
+    for (int i = 0; i < n; i++)
+        names[i] = params[i].name;
+    near = ts_nearest(peek(r)->s, names, n);
+    wrong(r, peek(r)->column, "%s has no option '%s'", w->name, peek(r)->s);
+    if (near)
+        ts_error_hint("did you mean '%s'? %s takes %s", near, w->name, w->arguments);
+    else
+        ts_error_hint("%s takes %s", w->name, w->arguments);
+    return TS_ERR_PARSE;
+}
+
+static bool is_number(const char *s)
+{
+    char *end;
+
+    ts_to_real(s, &end);
+    return *s && !*end && !s[strspn(s, "0123456789+-.eE")];
+}
+
+static ts_status word_number(reader *r, const ts_param *p, ts_arg *out)
+{
+    ts_line_arg a = {.name = p->name, .low = -1e30, .high = 1e30};
+    double v;
+
+    if (p->kind == 'n' && !is_number(peek(r)->s)) {
+        int index;
+        TS_TRY(reference(r, &index));
+        *out = (ts_arg){.kind = TS_ARG_TENSOR, .as.i = index};
+        return TS_OK;
+    }
+    TS_TRY(real(r, &a, &v));
+    *out = v == rint(v) && fabs(v) < 1e9 && p->kind == 'n' ? ts_arg_int(NULL, (int64_t)v)
+                                                           : ts_arg_number(NULL, v);
+    return TS_OK;
+}
+
+/* "0,2" after a name; words one after the other without. */
+static ts_status word_list(reader *r, const ts_param *p, bool named, ts_arg *out)
+{
+    int most = p->count ? p->count : TS_MAX_RANK, n = 0;
+    int64_t *ints = TS_NEWS(r->m->arena, int64_t, TS_MAX_RANK);
+    double *reals = TS_NEWS(r->m->arena, double, TS_MAX_RANK);
+    char text[sizeof(peek(r)->s)], *rest = NULL;
+
+    do {
+        snprintf(text, sizeof(text), "%s", peek(r)->s);
+        for (char *s = strtok_r(text, ",", &rest); s; s = strtok_r(NULL, ",", &rest)) {
+            if (!is_number(s) || fabs(reals[n] = ts_to_real(s, NULL)) > INT32_MAX ||
+                (p->kind != 'm' && reals[n] != rint(reals[n])))
+                return wrong(r, peek(r)->column, "%s must be whole numbers, not '%s'", p->name, s);
+            ints[n] = (int64_t)reals[n];
+            if (++n == most)
+                break;
+        }
+        r->at++;
+    } while (!named && n < most && peek(r)->kind == 'w' && is_number(peek(r)->s) &&
+             r->words[r->at + 1].kind != '=');
+    *out = p->kind == 'm' ? ts_arg_numbers(NULL, n, reals) : ts_arg_ints(NULL, n, ints);
+    return TS_OK;
+}
+
+/* Names of results, as long as there are. The result before, if it comes first, is the first. */
+static ts_status word_tensors(reader *r, bool first, ts_arg *out)
+{
+    int64_t *refs = TS_NEWS(r->m->arena, int64_t, TS_LINE_REFS + 1);
+    int n = 0, index;
+
+    if (first)
+        refs[n++] = TS_LINE_RESULT;
+    while (n <= TS_LINE_REFS && peek(r)->kind == 'w' && r->words[r->at + 1].kind != '=') {
+        TS_TRY(reference(r, &index));
+        refs[n++] = index;
+    }
+    *out = (ts_arg){.kind = TS_ARG_TENSORS, .n = n, .as.ints = refs};
+    return TS_OK;
+}
+
+static ts_status word_value(reader *r, const ts_param *p, bool named, ts_arg *out)
+{
+    double v;
+    int64_t i;
+    int index;
+
+    switch (p->kind) {
+    case 'f':
+    case 'n':
+        return word_number(r, p, out);
+    case 'l':
+    case 'e':
+    case 'm':
+        return word_list(r, p, named, out);
+    case 't':
+        return word_tensors(r, false, out);
+    case 'b':
+        TS_TRY(one_of(r, p->name, "no yes", &v));
+        *out = ts_arg_int(NULL, v != 0);
+        return TS_OK;
+    case 'i':
+        TS_TRY(integer(r, p->name, -INT32_MAX, INT32_MAX, &i));
+        *out = ts_arg_int(NULL, i);
+        return TS_OK;
+    case 's':
+    case 'd':
+    case 'r':
+        *out = ts_arg_text(NULL, ts_arena_strdup(r->m->arena, peek(r)->s));
+        r->at++;
+        return TS_OK;
+    default:
+        TS_TRY(reference(r, &index));
+        *out = (ts_arg){.kind = TS_ARG_TENSOR, .as.i = index};
+        return TS_OK;
+    }
+}
+
+static ts_status word_argument(reader *r, ts_line *l, const ts_param *params, int n)
+{
+    bool named = r->words[r->at].kind == 'w' && r->words[r->at + 1].kind == '=';
+    int i = 0;
+
+    while (i < n && (named ? strcmp(params[i].name, peek(r)->s) != 0 : l->given[i].kind != 0))
+        i++;
+    if (i == n && named)
+        return no_such_param(r, l->kind->word, params, n);
+    if (i == n || peek(r)->kind != 'w') {
+        wrong(r, peek(r)->column, "'%s' is too much", peek(r)->s);
+        ts_error_hint("%s takes %s", l->kind->name, l->kind->word->arguments);
+        return TS_ERR_PARSE;
+    }
+    if (l->given[i].kind)
+        return wrong(r, peek(r)->column, "%s is given twice", params[i].name);
+    r->at += named ? 2 : 0;
+    return word_value(r, &params[i], named, &l->given[i]);
+}
+
+/* The result before is the first tensor that the word takes. */
+static ts_status word_arguments(reader *r, ts_line *l)
+{
+    ts_param params[TS_WORD_PARAMS];
+    int n = ts_word_params(l->kind->word, params), first = 0;
+
+    while (first < n && !strchr("xnt", params[first].kind))
+        first++;
+    if (first == n)
+        return wrong(r, l->column, "%s makes nothing of the result before it", l->kind->name);
+    if (params[first].kind == 't')
+        TS_TRY(word_tensors(r, true, &l->given[first]));
+    else
+        l->given[first] = (ts_arg){.kind = TS_ARG_TENSOR, .as.i = TS_LINE_RESULT};
+    while (more(r) && peek(r)->kind != '>')
+        TS_TRY(word_argument(r, l, params, n));
+    return TS_OK;
+}
+
+static const ts_line_kind *find(const ts_line_kind *kinds, const char *name)
+{
+    for (; kinds->name; kinds++)
+        if (!strcmp(kinds->name, name))
+            return kinds;
+    return NULL;
+}
+
+static const ts_line_kind *word_kind(reader *r, const char *name)
+{
+    const ts_word_row *w = strchr(name, ':') ? NULL : ts_word_find(name);
+    ts_line_kind *k;
+
+    if (!w || !w->arguments || strcmp(w->name, name))
+        return NULL;
+    k = TS_NEW(r->m->arena, ts_line_kind);
+    *k = (ts_line_kind){.name = w->name, .make = ts_line_word, .word = w};
+    return k;
+}
+
+/* 'huber' is huber_loss(x, target, ..). */
+static const ts_line_kind *loss_kind(reader *r, const char *name)
+{
+    const ts_line_kind *k = find(ts_loss_kinds, name);
+
+    k = k ? k : word_kind(r, ts_arena_printf(r->m->arena, "%s_loss", name));
+    return k && (!k->word || !strncmp(k->word->arguments, "x target", 8)) ? k : NULL;
+}
+
 static ts_status save(reader *r)
 {
     saved s = {.index = r->m->nlines - 1};
@@ -416,14 +605,6 @@ static ts_status save(reader *r)
 
 /* --- lines --- */
 
-static const ts_line_kind *find(const ts_line_kind *kinds, const char *name)
-{
-    for (; kinds->name; kinds++)
-        if (!strcmp(kinds->name, name))
-            return kinds;
-    return NULL;
-}
-
 static ts_status unknown(reader *r, const char *what, const ts_line_kind *kinds,
                          const char *const *extra, int n)
 {
@@ -432,6 +613,8 @@ static ts_status unknown(reader *r, const char *what, const ts_line_kind *kinds,
 
     for (int i = 0; i < n; i++)
         TS_PUSH(r->m->arena, names, count, extra[i]);
+    for (int i = 0; extra && ts_word_at(i); i++)
+        TS_PUSH(r->m->arena, names, count, ts_word_at(i)->name);
     for (; kinds->name; kinds++)
         TS_PUSH(r->m->arena, names, count, kinds->name);
     near = ts_nearest(peek(r)->s, names, count);
@@ -439,7 +622,7 @@ static ts_status unknown(reader *r, const char *what, const ts_line_kind *kinds,
     if (near)
         ts_error_hint("did you mean '%s'?", near);
     else
-        ts_error_hint("doc/models.md lists every %s", what);
+        ts_error_hint("doc/models.md and doc/words.md list every %s", what);
     return TS_ERR_PARSE;
 }
 
@@ -493,13 +676,14 @@ static ts_status loss(reader *r)
         (ts_line){.name = "loss", .block = r->block, .line = r->line, .column = r->words[0].column};
     if (peek(r)->kind != 'w')
         return wrong(r, peek(r)->column, "the kind of the loss is missing");
-    k = find(ts_loss_kinds, peek(r)->s);
+    k = loss_kind(r, peek(r)->s);
     if (!k)
         return unknown(r, "loss", ts_loss_kinds, NULL, 0);
     r->at++;
     l->kind = k;
     r->m->has_loss = true;
-    TS_TRY(arguments(r, l));
+    l->given[1] = (ts_arg){.kind = k->word ? TS_ARG_TENSOR : TS_ARG_NONE, .as.i = TS_LINE_TARGET};
+    TS_TRY(k->word ? word_arguments(r, l) : arguments(r, l));
     return nothing_more(r);
 }
 
@@ -562,6 +746,7 @@ static ts_status layer(reader *r)
     for (int i = 0; i < TS_COUNT(directives); i++)
         names[i] = directives[i].name;
     l.kind = find(ts_layer_kinds, peek(r)->s);
+    l.kind = l.kind ? l.kind : word_kind(r, peek(r)->s);
     if (!l.kind)
         return unknown(r, "layer", ts_layer_kinds, names, TS_COUNT(names));
     if (l.kind->weights && !l.name[0]) {
@@ -574,7 +759,7 @@ static ts_status layer(reader *r)
     r->at++;
     TS_TRY(references(r, &l));
     TS_TRY(sizes(r, &l));
-    TS_TRY(arguments(r, &l));
+    TS_TRY(l.kind->word ? word_arguments(r, &l) : arguments(r, &l));
     TS_PUSH(r->m->arena, r->m->lines, r->m->nlines, l);
     return save(r);
 }

@@ -269,32 +269,39 @@ void ts_steps_end(ts_graph *g, int begin, int nresults, ts_value *const *results
 
 /* --- any op by name --- */
 
-/* Reads "dims:l keepdim:i" and the arguments it describes. */
-static int read_attrs(ts_arena *a, const char *format, va_list ap, ts_attr *attr, int room)
+static ts_attr attr_of(const ts_arg *a)
 {
-    int n = 0;
-
-    while (format && *format) {
-        size_t len = strcspn(format, ":");
-        char kind = format[len] ? format[len + 1] : 0;
-        char *name = ts_arena_printf(a, "%.*s", (int)len, format);
-        if (n == room)
-            return -1;
-        if (kind == 'i')
-            attr[n++] = ts_attr_i(name, va_arg(ap, int64_t));
-        else if (kind == 'f')
-            attr[n++] = ts_attr_f(name, va_arg(ap, double));
-        else if (kind == 's')
-            attr[n++] = ts_attr_s(name, va_arg(ap, const char *));
-        else if (kind == 'l') {
-            int count = va_arg(ap, int);
-            attr[n++] = ts_attr_l(name, count, va_arg(ap, const int64_t *));
-        } else
-            return -1;
-        format += len + 2;
-        format += strspn(format, " ");
+    switch (a->kind) {
+    case TS_ARG_NUMBER:
+        return ts_attr_f(a->name, a->as.f);
+    case TS_ARG_TEXT:
+        return ts_attr_s(a->name, a->as.s);
+    case TS_ARG_INTS:
+        return ts_attr_l(a->name, a->n, a->as.ints);
+    default:
+        return ts_attr_i(a->name, a->as.i);
     }
-    return n;
+}
+
+/* Those that are given; -1, and the graph remembers why, when one cannot be an attribute. */
+static int read_attrs(ts_graph *g, const char *op, int n, const ts_arg *args, ts_attr *attr)
+{
+    int count = 0;
+
+    for (int i = 0; i < n; i++) {
+        const char *name = args[i].name;
+        if (!name || args[i].kind == TS_ARG_TENSOR || args[i].kind == TS_ARG_TENSORS ||
+            args[i].kind == TS_ARG_NUMBERS || count == TS_MAX_ATTR - 1) {
+            ts_graph_refuse(g, TS_ERR_ARG, NULL,
+                            "%s: attribute %d%s%s needs a name and must be an integer, a number, "
+                            "text or a list of integers",
+                            op, i + 1, name ? ", " : "", name ? name : "");
+            return -1;
+        }
+        if (args[i].kind != TS_ARG_NONE)
+            attr[count++] = attr_of(&args[i]);
+    }
+    return count;
 }
 
 static void *no_op(ts_graph *g, const char *name)
@@ -311,12 +318,19 @@ static void *no_op(ts_graph *g, const char *name)
                            name ? name : "NULL");
 }
 
-ts_value *ts_apply(ts_graph *g, const char *name, int nin, ts_value *const *in, const char *attrs,
-                   ...)
+static bool has_stream(int n, const ts_attr *attr)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(attr[i].name, "stream"))
+            return true;
+    return false;
+}
+
+ts_value *ts_apply(ts_graph *g, const char *name, int nin, ts_value *const *in, int nattr,
+                   const ts_arg *attrs)
 {
     const ts_op *op = name ? ts_op_find(name) : NULL;
     ts_attr attr[TS_MAX_ATTR];
-    va_list ap;
     int n;
 
     if (!g || g->status)
@@ -325,16 +339,14 @@ ts_value *ts_apply(ts_graph *g, const char *name, int nin, ts_value *const *in, 
         return no_op(g, name);
     if (!strcmp(name, "const"))
         return ts_graph_refuse(g, TS_ERR_ARG, NULL, "a const needs its data: ts_const_n");
-    if (nin < 0 || (nin && !in))
-        return ts_graph_refuse(g, TS_ERR_ARG, NULL, "%s: %d inputs at %s", name, nin,
-                               in ? "an address" : "NULL");
-    va_start(ap, attrs);
-    n = read_attrs(g->arena, attrs, ap, attr, TS_COUNT(attr) - 1);
-    va_end(ap);
+    if (nin < 0 || (nin && !in) || nattr < 0 || (nattr && !attrs))
+        return ts_graph_refuse(g, TS_ERR_ARG, NULL, "%s: %d inputs at %s, %d attributes at %s",
+                               name, nin, in ? "an address" : "NULL", nattr,
+                               attrs ? "an address" : "NULL");
+    n = read_attrs(g, name, nattr, attrs, attr);
     if (n < 0)
-        return ts_graph_refuse(g, TS_ERR_ARG, NULL,
-                               "the attribute format '%s' is not 'name:letter ...'", attrs);
-    if (strstr(op->attrs, "stream:") && !(attrs && strstr(attrs, "stream:")))
+        return NULL;
+    if (strstr(op->attrs, "stream:") && !has_stream(n, attr))
         attr[n++] = ts_attr_i("stream", next_stream(g));
     return ts_node_out(ts_node_make(g, op, nin, in, n, attr));
 }

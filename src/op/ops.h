@@ -4,13 +4,13 @@
  *             generated code. The capital names (SEL, EXP, ...) are macros with a scalar and a
  *             vector meaning.
  *             res: s the inputs' dtype, e that and never rounded, f that and floats only,
- *                  i that and integers only, b bool; c: x and y may change places, o: orders (a
- *        NaN has no answer), p: picks
+ *                  i that and integers only, b bool; with c: x and y may change places, with o: it
+ *                  orders, and a NaN has no answer, with p: it picks
  *             grad: the gradient rule, `none` for no gradient
  *   OP        flags, then the names of its rules; `none` where it has none
  *   MACRO     a composition; only says how to expand
  *   CONTROL   a composition of sub-graphs; has as many outputs as the first of them
- *   ATTRS     the attributes an OP or MACRO takes and their kinds, as ts_apply writes them:
+ *   ATTRS     the attributes an OP or MACRO takes and their kinds:
  *             i integer, f number, s text, l list of integers. A POINT has none.
  *
  * `in` is the number of inputs; -2 means 2 or more.

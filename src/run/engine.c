@@ -221,7 +221,7 @@ ts_status ts_engine_new_sized(const ts_executable *x, const ts_run_options *give
     if (!x || !out)
         return ts_fail(TS_ERR_ARG, "an engine needs an executable and a place for the engine");
     *out = NULL;
-    TS_TRY(ts_take("ts_engine_new", given, size, opt, sizeof(*opt)));
+    TS_TRY(ts_take_sized("ts_engine_new", given, size, opt, sizeof(*opt)));
     TS_TRY(check_run(x, opt));
     e = calloc(1, sizeof(*e));
     if (!e)

@@ -559,7 +559,7 @@ ts_status ts_device_attach_sized(const ts_attach_options *opt, size_t size, ts_a
     if (!out)
         return ts_fail(TS_ERR_ARG, "attaching devices needs a place for the attachment");
     *out = NULL;
-    TS_TRY(ts_take("ts_device_attach", opt, size, &r.o, sizeof(r.o)));
+    TS_TRY(ts_take_sized("ts_device_attach", opt, size, &r.o, sizeof(r.o)));
     if (!r.o.count)
         r.o.count = 1;
     TS_TRY(check(&r.o));

@@ -167,7 +167,7 @@ ts_status ts_train_sized(ts_engine *e, int64_t n, const void *const *data,
     double loss = 0;
     ts_status s;
 
-    TS_TRY(ts_take("ts_train", opt, size, &own, sizeof(own)));
+    TS_TRY(ts_take_sized("ts_train", opt, size, &own, sizeof(own)));
     TS_TRY(ts_engine_executable(e, &t.x));
     s = check(&t);
     if (s) {

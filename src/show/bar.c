@@ -250,8 +250,9 @@ ts_bar *ts_bar_open_sized(const ts_bar_options *opt, size_t size)
 {
     ts_bar_options own;
 
-    return ts_take("ts_bar_open", opt, size, &own, sizeof(own)) ? NULL
-                                                                : ts_bar_open_every(&own, INTERVAL);
+    return ts_take_sized("ts_bar_open", opt, size, &own, sizeof(own))
+               ? NULL
+               : ts_bar_open_every(&own, INTERVAL);
 }
 
 /* The first means are of few draws: both are as much too small, so their quotient is right. */

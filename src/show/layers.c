@@ -72,7 +72,7 @@ ts_status ts_model_layers_sized(const ts_model *m, const ts_model_options *o, si
 
     if (!m || !layers || !count)
         return ts_fail(TS_ERR_ARG, "the layers of a model need the model and a place for them");
-    TS_TRY(ts_take("ts_model_layers", o, size, &own, sizeof(own)));
+    TS_TRY(ts_take_sized("ts_model_layers", o, size, &own, sizeof(own)));
     a = ts_arena_new();
     s = ts_model_build(m, &own, true, &b);
     if (!s)

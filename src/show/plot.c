@@ -149,7 +149,7 @@ ts_status ts_plot_curves_sized(const char *path, const ts_curves *given, size_t 
 {
     ts_curves own, *c = given ? &own : NULL;
 
-    TS_TRY(ts_take("ts_plot_curves", given, size, &own, sizeof(own)));
+    TS_TRY(ts_take_sized("ts_plot_curves", given, size, &own, sizeof(own)));
     return finish(check_curves(c), path, DRAW(ts_draw_curves), c);
 }
 
@@ -157,6 +157,6 @@ ts_status ts_plot_image_sized(const char *path, const ts_prediction *given, size
 {
     ts_prediction own, *p = given ? &own : NULL;
 
-    TS_TRY(ts_take("ts_plot_image", given, size, &own, sizeof(own)));
+    TS_TRY(ts_take_sized("ts_plot_image", given, size, &own, sizeof(own)));
     return finish(check_prediction(p), path, DRAW(ts_draw_prediction), p);
 }

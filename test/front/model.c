@@ -40,6 +40,19 @@ static const row_case layer_cases[] = {
     {"4 3 3", "f: group_norm 2 eps=1e-3", "2 4 3 3"},
     {"5 6", "f: layer_norm affine=no", "2 5 6"},
     {"7 dtype=i32", "f: embedding 10 4", "2 7 4"},
+    {"3 4", "scale 0.5", "2 3 4"},
+    {"3 4", "softmax dim=-1", "2 3 4"},
+    {"3 4", "log_softmax", "2 3 4"},
+    {"3 4 5", "flatten 2", "2 3 20"},
+    {"3 4 5", "reshape 6 -1", "2 6 10"},
+    {"3 4 5", "mean dim=2", "2 3 5"},
+    {"3 4", "from input", "2 3 4"},
+    {"3 4", "concat input input dim=2", "2 3 12"},
+    {"3 4", "attention input input", "2 3 4"},
+};
+
+/* Words of the vocabulary: a line of each kind of argument, and what descriptions had before. */
+static const row_case word_cases[] = {
     {"3 8", "max_pool1d 2", "2 3 4"},
     {"3 8 8", "max_pool2d 3 stride=2 padding=1", "2 3 4 4"},
     {"3 4 4 4", "max_pool3d 2", "2 3 2 2 2"},
@@ -48,7 +61,7 @@ static const row_case layer_cases[] = {
     {"3 4 4 4", "avg_pool3d 2", "2 3 2 2 2"},
     {"3 8 8", "adaptive_avg_pool2d 1 2", "2 3 1 2"},
     {"3 4 4", "upsample_nearest2d 8 6", "2 3 8 6"},
-    {"3 4 4", "upsample_bilinear2d height=8 width=6 align_corners=yes", "2 3 8 6"},
+    {"3 4 4", "upsample_bilinear2d size=8,6 align_corners=yes", "2 3 8 6"},
     {"3 4", "relu", "2 3 4"},
     {"3 4", "gelu", "2 3 4"},
     {"3 4", "silu", "2 3 4"},
@@ -63,22 +76,42 @@ static const row_case layer_cases[] = {
     {"3 4", "leaky_relu 0.2", "2 3 4"},
     {"3 4", "elu alpha=0.5", "2 3 4"},
     {"3 4", "clamp -1 1", "2 3 4"},
-    {"3 4", "scale 0.5", "2 3 4"},
     {"3 4", "dropout 0.1", "2 3 4"},
-    {"3 4", "softmax dim=-1", "2 3 4"},
-    {"3 4", "log_softmax", "2 3 4"},
     {"3 4", "checkpoint", "2 3 4"},
-    {"3 4 5", "flatten 2", "2 3 20"},
-    {"3 4 5", "reshape 6 -1", "2 6 10"},
     {"3 4 5", "transpose 1 3", "2 5 4 3"},
-    {"3 4 5", "mean dim=2", "2 3 5"},
-    {"3 4", "from input", "2 3 4"},
     {"3 4", "add input", "2 3 4"},
     {"3 4", "sub input", "2 3 4"},
     {"3 4", "mul input", "2 3 4"},
     {"4 4", "matmul input", "2 4 4"},
-    {"3 4", "concat input input dim=2", "2 3 12"},
-    {"3 4", "attention input input", "2 3 4"},
+    {"3 8", "adaptive_avg_pool1d 3", "2 3 3"},
+    {"3 8 8 8", "adaptive_max_pool3d 1 2 3", "2 3 1 2 3"},
+    {"3 4", "upsample_linear1d 9 align_corners=yes", "2 3 9"},
+    {"3 4 4", "upsample_bicubic2d scale_factors=2,1.5", "2 3 8 6"},
+    {"3 8 8", "max_pool2d kernel=3,2 dilation=2 ceil_mode=yes", "2 3 2 4"},
+    {"3 4", "mish", "2 3 4"},
+    {"3 4", "hardswish", "2 3 4"},
+    {"3 4", "hardtanh max_val=0.5", "2 3 4"},
+    {"3 4", "gelu approximate=tanh", "2 3 4"},
+    {"3 4", "add 2", "2 3 4"},
+    {"3 4", "sub input alpha=0.5", "2 3 4"},
+    {"3 4", "where input 0", "2 3 4"},
+    {"3 4", "pow 2", "2 3 4"},
+    {"3 4", "stack input dim=1", "2 2 3 4"},
+    {"3 4", "sum dims=1,2 keepdim=yes", "2 1 1"},
+    {"3 4", "var 2 correction=0", "2 3"},
+    {"3 4", "topk 2", "2 3 2"},
+    {"3 4", "permute 0 2 1", "2 4 3"},
+    {"3 4", "select 1 -1", "2 4"},
+    {"3 4", "unsqueeze 1", "2 1 3 4"},
+    {"4 4 4", "pixel_shuffle 2", "2 1 8 8"},
+    {"3 4", "constant_pad 1 2 value=3", "2 3 7"},
+    {"3 4", "slice 2 1", "2 3 3"},
+    {"3 4", "cumsum 1", "2 3 4"},
+    {"3 8 8", "im2col 3 padding=1", "2 27 64"},
+    {"3 4", "feature_dropout 0.2", "2 3 4"},
+    {"3 4", "rrelu", "2 3 4"},
+    {"3 4", "clone", "2 3 4"},
+    {"3 4", "scaled_dot_product_attention input input is_causal=yes", "2 3 4"},
 };
 
 static void print_shape(const ts_value *v, char *out, size_t size)
@@ -98,7 +131,10 @@ static void check_layer(const ts_line_kind *k, const row_case *c)
 
     snprintf(text, sizeof(text), "input %s\n%s\n", c->input, c->line);
     m = parse(text);
-    assert_ptr_equal(m->lines[0].kind, k);
+    if (k)
+        assert_ptr_equal(m->lines[0].kind, k);
+    else
+        assert_non_null(m->lines[0].kind->word);
     g = graph(m, (ts_model_options){.batch = 2});
     print_shape(g->outputs[0], shape, sizeof(shape));
     if (strcmp(shape, c->result))
@@ -117,6 +153,59 @@ static void every_layer_has_its_shape(void **state)
         check_layer(k, &layer_cases[n]);
     }
     assert_int_equal(n, TS_COUNT(layer_cases));
+}
+
+static void words_have_their_shapes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < TS_COUNT(word_cases); i++)
+        check_layer(NULL, &word_cases[i]);
+}
+
+/* What stands in the table can be read. */
+static void every_word_is_well_formed(void **state)
+{
+    const ts_word_row *w;
+
+    (void)state;
+    for (int i = 0; (w = ts_word_at(i)); i++) {
+        ts_param params[TS_WORD_PARAMS];
+        int n = ts_word_params(w, params);
+
+        if (n < 1 || !w->about[0])
+            fail_msg("%s has no arguments or nothing about it", w->name);
+        for (int k = 0; k < n; k++) {
+            const ts_param *p = &params[k];
+            if (!p->name[0] || strlen(p->name) > sizeof(p->name) - 2 ||
+                strlen(p->otherwise) > sizeof(p->otherwise) - 2 || !strchr("xnfibslemtdr", p->kind))
+                fail_msg("%s: %s cannot be read", w->name, p->name);
+            for (int j = 0; j < k; j++)
+                assert_string_not_equal(params[j].name, p->name);
+        }
+        assert_ptr_equal(ts_word_find(w->name), w);
+    }
+}
+
+/* A loss of the vocabulary: 'huber' is huber_loss. */
+static void losses_that_are_words(void **state)
+{
+    static const char *const losses[] = {"huber delta=0.5", "soft_margin reduction=sum",
+                                         "multi_margin margin=0.5", "multilabel_margin"};
+    char text[100];
+
+    (void)state;
+    for (int i = 0; i < TS_COUNT(losses); i++) {
+        ts_model *m;
+        ts_graph *g;
+
+        snprintf(text, sizeof(text), "input 6\nf: linear 3\nloss %s\n", losses[i]);
+        m = parse(text);
+        g = graph(m, (ts_model_options){.batch = 2, .training = true});
+        assert_non_null(g->loss);
+        assert_int_equal(g->ninputs, 2);
+        ts_graph_free(g);
+        ts_model_free(m);
+    }
 }
 
 static void every_loss_compiles(void **state)
@@ -361,7 +450,8 @@ static const struct {
     {IN "input 3\n", "net.txt:2:1", "there is an input already", ""},
     {IN, "net.txt:1:1", "there are no layers", ""},
     {IN "  cov2d 5 3\n", "net.txt:2:3", "unknown layer 'cov2d'", "did you mean 'conv2d'?"},
-    {IN "zzzzzzzz\n", "net.txt:2:1", "unknown layer 'zzzzzzzz'", "doc/models.md lists every layer"},
+    {IN "zzzzzzzz\n", "net.txt:2:1", "unknown layer 'zzzzzzzz'",
+     "doc/models.md and doc/words.md list every layer"},
     {IN "repat i 2\n", "net.txt:2:1", "unknown layer 'repat'", "did you mean 'repeat'?"},
     {IN "c: conv2d 4 kernl=3\n", "net.txt:2:13", "conv2d has no option 'kernl'",
      "did you mean 'kernel'? conv2d takes out kernel [stride=] [padding=] [dilation=] [groups=] "
@@ -382,15 +472,21 @@ static const struct {
     {IN "a/b: conv2d 4 3\n", "net.txt:2:1", "the name of a layer cannot be 'a/b'",
      "letters, digits, '_' and '.' make a name"},
     {IN "a:\n", "net.txt:2:3", "a layer is missing", ""},
-    {IN "dropout 1\n", "net.txt:2:9", "p is 1; it can be 0 to 0.999999", ""},
     {IN "dropout nan\n", "net.txt:2:9", "p must be a number, not 'nan'", ""},
     {IN "dropout 0x1p-3\n", "net.txt:2:9", "p must be a number, not '0x1p-3'", ""},
     {IN "relu ->\n", "net.txt:2:8", "the name of the result is missing", ""},
     {IN "relu -> a b\n", "net.txt:2:11", "'b' is too much on this line", ""},
     {IN "relu -> here\nadd hero\n", "net.txt:3:5", "there is no result 'hero' yet",
      "did you mean 'here'?"},
-    {IN "add\n", "net.txt:2:4", "add needs the name of an earlier result",
+    {IN "concat\n", "net.txt:2:7", "concat needs the name of an earlier result",
      "'-> a' after a layer keeps its result as 'a'"},
+    {IN "hardtanh min=1\n", "net.txt:2:10", "hardtanh has no option 'min'",
+     "hardtanh takes x min_val:f=-1 max_val:f=1"},
+    {IN "hardtanh 1 2 3\n", "net.txt:2:14", "'3' is too much",
+     "hardtanh takes x min_val:f=-1 max_val:f=1"},
+    {IN "hardtanh 1 min_val=2\n", "net.txt:2:12", "min_val is given twice", ""},
+    {IN "permute 0 one\n", "net.txt:2:11", "'one' is too much", "permute takes x dims:l"},
+    {IN "rand 2\n", "net.txt:2:1", "rand makes nothing of the result before it", ""},
     {IN "reshape\n", "net.txt:2:8", "a size must be a whole number", ""},
     {IN "reshape 1 2 3 4 5 6 7 8\n", "net.txt:2:23", "more than 7 sizes", ""},
     {IN "relu\nloss\n", "net.txt:3:5", "the kind of the loss is missing", ""},
@@ -546,6 +642,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layer_has_its_shape),
+        cmocka_unit_test(words_have_their_shapes),
+        cmocka_unit_test(every_word_is_well_formed),
+        cmocka_unit_test(losses_that_are_words),
         cmocka_unit_test(every_loss_compiles),
         cmocka_unit_test(a_model_becomes_a_graph),
         cmocka_unit_test(training_and_inference_differ),

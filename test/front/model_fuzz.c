@@ -80,9 +80,72 @@ static void damaged_descriptions(void **state)
     free(all);
 }
 
+/* --- words with any arguments --- */
+
+enum { ROUNDS = 200 };
+
+static uint64_t state_of_chance = 1;
+
+static int chance(int n)
+{
+    state_of_chance = state_of_chance * 6364136223846793005u + 1442695040888963407u;
+    return (int)((state_of_chance >> 33) % (uint64_t)n);
+}
+
+static const char *a_number(void)
+{
+    static const char *const all[] = {"0",  "1",  "2", "3",          "4",           "-1", "-2",
+                                      "-3", "8",  "1", "2147483647", "-2147483647", "7",  "2",
+                                      "1",  "16", "3", "100",        "65536"};
+
+    return all[chance(TS_COUNT(all))];
+}
+
+static void an_argument(ts_text *t, const ts_param *p)
+{
+    static const char *const texts[] = {"tanh", "none", "mean", "sum", "amax", "f16", "floor", "?"};
+    int n = p->count ? p->count : 1 + chance(4);
+
+    ts_text_printf(t, " %s=", p->name);
+    if (strchr("xnt", p->kind) && (p->kind != 'n' || chance(2)))
+        ts_text_printf(t, "%s", chance(2) ? "x" : chance(2) ? "i" : "input");
+    else if (p->kind == 'b')
+        ts_text_printf(t, "%s", chance(2) ? "yes" : "no");
+    else if (strchr("sdr", p->kind))
+        ts_text_printf(t, "%s", texts[chance(TS_COUNT(texts))]);
+    else
+        for (int i = 0; i < (strchr("lem", p->kind) ? n : 1); i++)
+            ts_text_printf(t, "%s%s", i ? "," : "", a_number());
+}
+
+static void any_arguments(void **state)
+{
+    static const char *const inputs[] = {"3 8 8", "6", "4 6", "4 4", "2 4 4 4", "5 dtype=i32"};
+    const ts_word_row *w;
+
+    (void)state;
+    for (int k = 0; (w = ts_word_at(k)); k++) {
+        ts_param params[TS_WORD_PARAMS];
+        int n = ts_word_params(w, params);
+
+        for (int i = 0; i < ROUNDS; i++) {
+            ts_text t = {0};
+            ts_text_printf(&t, "input %s\nnop -> x\nargmax dim=-1 -> i\nfrom x\n%s",
+                           inputs[chance(TS_COUNT(inputs))], w->name);
+            for (int a = params[0].kind == 'x'; a < n; a++)
+                if (!params[a].optional || chance(2))
+                    an_argument(&t, &params[a]);
+            ts_text_printf(&t, "\n");
+            read_and_make((const uint8_t *)t.s, strlen(t.s));
+            free(t.s);
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(damaged_descriptions)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(damaged_descriptions),
+                                       cmocka_unit_test(any_arguments)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,32 +165,33 @@ static void no_data(void)
 
 static void no_op(void)
 {
-    ts_apply(g, "frobnicate", 1, (ts_value *[]){x}, NULL);
+    ts_apply(g, "frobnicate", 1, (ts_value *[]){x}, 0, NULL);
 }
 
-static void bad_format(void)
+static void bad_attr_kind(void)
 {
-    ts_apply(g, "sum", 1, (ts_value *[]){x}, "dims:q", 1);
+    ts_apply(g, "sum", 1, (ts_value *[]){x}, 1, (ts_arg[]){ts_arg_tensor("dims", x)});
 }
 
 static void bad_attr_name(void)
 {
-    ts_apply(g, "sum", 1, (ts_value *[]){x}, "two words:i", (int64_t)1);
+    ts_apply(g, "sum", 1, (ts_value *[]){x}, 1, (ts_arg[]){ts_arg_int("two words", 1)});
 }
 
 static void same_attr(void)
 {
-    ts_apply(g, "sum", 1, (ts_value *[]){x}, "keepdim:i keepdim:i", (int64_t)1, (int64_t)1);
+    ts_apply(g, "sum", 1, (ts_value *[]){x}, 2,
+             (ts_arg[]){ts_arg_int("keepdim", 1), ts_arg_int("keepdim", 1)});
 }
 
 static void input_count(void)
 {
-    ts_apply(g, "relu", 2, (ts_value *[]){x, x}, NULL);
+    ts_apply(g, "relu", 2, (ts_value *[]){x, x}, 0, NULL);
 }
 
 static void null_input(void)
 {
-    ts_apply(g, "add", 2, (ts_value *[]){x, NULL}, NULL);
+    ts_apply(g, "add", 2, (ts_value *[]){x, NULL}, 0, NULL);
 }
 
 static void another_graph(void)
@@ -324,17 +325,17 @@ static void null_shape(void)
 
 static void null_op(void)
 {
-    ts_apply(g, NULL, 1, &x, "");
+    ts_apply(g, NULL, 1, &x, 0, NULL);
 }
 
 static void null_inputs(void)
 {
-    ts_apply(g, "relu", 1, NULL, "");
+    ts_apply(g, "relu", 1, NULL, 0, NULL);
 }
 
 static void negative_inputs(void)
 {
-    ts_apply(g, "relu", -1, &x, "");
+    ts_apply(g, "relu", -1, &x, 0, NULL);
 }
 
 static void bad_init(void)
@@ -390,7 +391,10 @@ static const struct {
     {same_name, TS_ERR_ARG, "the name 'x' is already taken", "net.c:7"},
     {no_data, TS_ERR_ARG, "a constant needs data", "net.c:7"},
     {no_op, TS_ERR_UNSUPPORTED, "there is no op 'frobnicate'", "net.c:7"},
-    {bad_format, TS_ERR_ARG, "the attribute format 'dims:q' is not 'name:letter ...'", "net.c:7"},
+    {bad_attr_kind, TS_ERR_ARG,
+     "sum: attribute 1, dims needs a name and must be an integer, a number, text or a list of "
+     "integers",
+     "net.c:7"},
     {bad_attr_name, TS_ERR_ARG, "sum has no attribute two words; it takes dims:l keepdim:i",
      "(sum), net.c:7"},
     {same_attr, TS_ERR_ARG, "sum: keepdim is given twice", "(sum), net.c:7"},

@@ -32,7 +32,7 @@ static ts_graph *one_side(const char *op)
     ts_graph *g = ts_graph_new(op);
     ts_value *x = ts_input(g, "x", TS_F32, N);
 
-    ts_output(ts_apply(g, op, 1, &x, ""), "y");
+    ts_output(ts_apply(g, op, 1, &x, 0, NULL), "y");
     return g;
 }
 

@@ -372,7 +372,7 @@ static ts_value *apply(ts_graph **g, const char *op)
 
     *g = ts_graph_new("g");
     x = ts_input(*g, "x", TS_F32, 2, 3);
-    return ts_apply(*g, op, 1, &x, NULL);
+    return ts_apply(*g, op, 1, &x, 0, NULL);
 }
 
 /* What has no gradient says so when one is needed. */

@@ -145,7 +145,7 @@ static void layouts(void **state)
         ts_graph *g = ts_graph_new("g");
         ts_value *a = ts_input(g, "a", TS_F32, B, C, S + 2, S + 2), *z;
         ts_value *w = ts_param(g, "w", TS_F32, ((ts_init){TS_INIT_UNIFORM, -1, 1}), C, C, 3, 3);
-        z = ts_apply(g, "conv", 2, (ts_value *[]){a, w}, "");
+        z = ts_apply(g, "conv", 2, (ts_value *[]){a, w}, 0, NULL);
         ts_output(pass ? ts_relu(ts_tap(z, 7, -1)) : z, "z");
         if (ts_compile(g, &(ts_options){.cache_dir = ""}, &exe) || ts_engine_new(exe, &run, &e))
             fail_msg("%s", ts_error_text());

@@ -171,12 +171,13 @@ static ts_value *pad1(ts_value *v, int64_t lo, int64_t hi)
 
 static ts_value *sorted(ts_value *v, int dim)
 {
-    return ts_gather(v, dim, ts_apply(v->graph, "argsort", 1, &v, "dim:i", (int64_t)dim));
+    return ts_gather(v, dim,
+                     ts_apply(v->graph, "argsort", 1, &v, 1, (ts_arg[]){ts_arg_int("dim", dim)}));
 }
 
 static ts_value *flip(ts_value *v, int64_t dim)
 {
-    return ts_apply(g, "flip", 1, &v, "dims:l", 1, &dim);
+    return ts_apply(g, "flip", 1, &v, 1, (ts_arg[]){ts_arg_ints("dims", 1, &dim)});
 }
 
 static ts_value *two_rands(void)
@@ -227,7 +228,9 @@ static ts_value *two_rands(void)
     CASE(fold_big, BITS, ts_mul(x, ts_sum(ts_full(g, TS_F32, 2, 1000, 1000), 0, NULL, 0)))         \
     CASE(fold_view, BITS, ts_mul(x, ts_permute(ts_reshape(ts_full(g, TS_F32, 3, 6), 3, 2), 1, 0))) \
     CASE(reshape_const, BITS, ts_mul(x, ts_reshape(ts_const(g, TS_F32, three, 3), 1, 3)))          \
-    CASE(reshape_same, BITS, f1("exp", ts_apply(g, "reshape", 1, &x, "shape:l", 2, x->type.dim)))  \
+    CASE(reshape_same, BITS,                                                                       \
+         f1("exp",                                                                                 \
+            ts_apply(g, "reshape", 1, &x, 1, (ts_arg[]){ts_arg_ints("shape", 2, x->type.dim)})))   \
     CASE(reshape_reshape, BITS, ts_reshape(ts_reshape(x, 6), 3, 2))                                \
     CASE(permute_permute, BITS, ts_permute(ts_permute(ts_reshape(x, 1, 2, 3), 2, 0, 1), 2, 1, 0))  \
     CASE(permute_back, BITS, f1("exp", ts_permute(ts_permute(x, 1, 0), 1, 0)))                     \
@@ -258,8 +261,8 @@ static ts_value *two_rands(void)
     CASE(sort_expand, BITS, sorted(ts_expand(x, 4, 2, 3), 2))                                      \
     CASE(sort_expanded, BITS, sorted(ts_expand(x, 4, 2, 3), 0))                                    \
     CASE(run_starts_expand, BITS,                                                                  \
-         ts_apply(g, "run_starts", 1, (ts_value *[]){ts_expand(ts_cast(c, TS_I32), 4, 2, 3)},      \
-                  "dim:i size:i", (int64_t)2, (int64_t)3))                                         \
+         ts_apply(g, "run_starts", 1, (ts_value *[]){ts_expand(ts_cast(c, TS_I32), 4, 2, 3)}, 2,   \
+                  (ts_arg[]){ts_arg_int("dim", 2), ts_arg_int("size", 3)}))                        \
     CASE(absorb_keepdim, BITS,                                                                     \
          ts_reshape(ts_sum(ts_reshape(x, 1, 2, 3), 2, (int64_t[]){0, -1}, true), 2))               \
     CASE(absorb_transpose, BITS, ts_permute(ts_matmul(ts_permute(x, 1, 0), y), 1, 0))              \

@@ -1,7 +1,13 @@
 """What the public headers declare, as the compiler sees them: functions, enums, structs."""
 
+import os
 import re
 import subprocess
+
+
+def folders(root):
+    """Where headers are: those that are written, and tessera/ops.h, which is made while building."""
+    return [root / "include", root / os.environ.get("TS_BUILD_ROOT", "build") / "include"]
 
 
 def headers(root):
@@ -12,13 +18,13 @@ def headers(root):
 def text(root):
     """The declarations of all headers, comments gone and macros expanded; TS_API is ts_api_mark."""
     program = "".join(f"#include <{h}>\n" for h in headers(root))
-    done = subprocess.run(["cc", "-E", "-x", "c", "-I", root / "include", "-"], input=program, capture_output=True,
+    done = subprocess.run(["cc", "-E", "-x", "c", *(f"-I{d}" for d in folders(root)), "-"], input=program, capture_output=True,
                           text=True, check=True).stdout
     out, ours = [], False
     for line in done.splitlines():
         marker = re.match(r'# \d+ "(.*?)"', line)
         if marker:
-            ours = f"{root}/include/" in marker[1]
+            ours = any(marker[1].startswith(f"{d}/") for d in folders(root))
         elif ours:
             out.append(line)
     marked = "\n".join(out).replace('__attribute__((visibility("default")))', "ts_api_mark")

@@ -48,7 +48,7 @@ def program_of_the_readme(root):
 
 def compile_text(root, text, compiler, language, *flags):
     done = subprocess.run(
-        [compiler, "-x", language, *flags, "-Wall", "-I", root / "include", "-fsyntax-only", "-"],
+        [compiler, "-x", language, *flags, "-Wall", *(f"-I{d}" for d in api.folders(root)), "-fsyntax-only", "-"],
         input=text, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 

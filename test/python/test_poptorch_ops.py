@@ -325,6 +325,7 @@ SHAPES = {
     "tri_batch": lambda x, y: torch.tril(x.view(2, 2, 6)) + torch.triu(y.view(2, 2, 6), -1),
     "gather1": lambda x, y: x.gather(1, INDEX.view(4, 1)),
     "take": lambda x, y: x.take(INDEX) + torch.take_along_dim(x, INDEX),
+    "put": lambda x, y: (x * 1).put_(INDEX, y[0, :4]) + x.put(INDEX - 24, y[:2, :2], accumulate=True),
     "index_gap": lambda x, y: x.view(2, 2, 6)[INDEX[:2] % 2, :, INDEX[:2]],
     "index_none": lambda x, y: x[INDEX[:2], None, 1:],
     "index_list": lambda x, y: x[[0, 2]] + x[:, [1] * 6][:2],

@@ -69,7 +69,7 @@ def layout(root, tmp_path):
     program = tmp_path / "layout.c"
     program.write_text("#include <stdio.h>\n" + "".join(f"#include <{h}>\n" for h in api.headers(root))
                        + "int main(void)\n{\n" + "\n".join(lines) + "\n}\n")
-    subprocess.run(["cc", "-I", root / "include", program, "-o", tmp_path / "layout"], check=True)
+    subprocess.run(["cc", *(f"-I{d}" for d in api.folders(root)), program, "-o", tmp_path / "layout"], check=True)
     return subprocess.run([tmp_path / "layout"], capture_output=True, text=True, check=True).stdout
 
 

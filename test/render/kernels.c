@@ -70,16 +70,19 @@ static void depthwise(void **state)
     ts_graph *g = ts_graph_new("depthwise");
     ts_value *x = ts_input(g, "x", TS_F32, 2, 6, 9, 10), *w = ts_input(g, "xw", TS_F32, 6, 1, 3, 3);
     ts_value *in[] = {x, w},
-             *y = ts_apply(g, "conv", 2, in, "groups:i padding:l", (int64_t)6, DIMS(1, 1));
+             *y = ts_apply(g, "conv", 2, in, 2,
+                           (ts_arg[]){ts_arg_int("groups", 6), ts_arg_ints("padding", DIMS(1, 1))});
     ts_value *back[] = {y, w};
 
     (void)state;
     ts_output(y, "y");
-    ts_output(ts_apply(g, "conv_input", 2, back, "groups:i padding:l shape:l", (int64_t)6,
-                       DIMS(1, 1), DIMS(9, 10)),
+    ts_output(ts_apply(g, "conv_input", 2, back, 3,
+                       (ts_arg[]){ts_arg_int("groups", 6), ts_arg_ints("padding", DIMS(1, 1)),
+                                  ts_arg_ints("shape", DIMS(9, 10))}),
               "dx");
-    ts_output(ts_apply(g, "conv_weight", 2, (ts_value *[]){x, y}, "groups:i padding:l shape:l",
-                       (int64_t)6, DIMS(1, 1), DIMS(3, 3)),
+    ts_output(ts_apply(g, "conv_weight", 2, (ts_value *[]){x, y}, 3,
+                       (ts_arg[]){ts_arg_int("groups", 6), ts_arg_ints("padding", DIMS(1, 1)),
+                                  ts_arg_ints("shape", DIMS(3, 3))}),
               "dw");
     check(g);
 }
@@ -156,7 +159,7 @@ static void flip_then_reshape(void **state)
     ts_value *x = ts_input(g, "x", TS_F32, 6, 5), *f = ts_reshape(ts_permute(x, 1, 0), 30);
 
     (void)state;
-    f = ts_apply(g, "flip", 1, &f, "dims:l", DIMS(0));
+    f = ts_apply(g, "flip", 1, &f, 1, (ts_arg[]){ts_arg_ints("dims", DIMS(0))});
     ts_output(ts_permute(ts_reshape(f, 10, 3), 1, 0), "y");
     ts_output(ts_add_scalar(ts_reshape(f, 2, 15), 1), "z");
     check(g);
@@ -173,7 +176,7 @@ static void backward_sum(void **state)
         char name[16];
         snprintf(name, sizeof(name), "x%d", i);
         ts_value *x = ts_input(g, name, types[i], 4, 2, 2);
-        ts_value *f = ts_apply(g, "flip", 1, &x, "dims:l", DIMS(0, 2));
+        ts_value *f = ts_apply(g, "flip", 1, &x, 1, (ts_arg[]){ts_arg_ints("dims", DIMS(0, 2))});
         ts_output(ts_sum(ts_square(f), 0, NULL, false), "y");
     }
     check(g);
@@ -216,8 +219,9 @@ static void narrow_iota(void **state)
 
     (void)state;
     for (int i = 0; i < TS_COUNT(types); i++) {
-        ts_value *x =
-            ts_apply(g, "iota", 0, NULL, "dtype:s shape:l", ts_dtype_name(types[i]), DIMS(300));
+        ts_value *x = ts_apply(g, "iota", 0, NULL, 2,
+                               (ts_arg[]){ts_arg_text("dtype", ts_dtype_name(types[i])),
+                                          ts_arg_ints("shape", DIMS(300))});
         ts_output(ts_cast(x, TS_F32), "y");
         ts_output(x, "stored");
     }
@@ -234,8 +238,10 @@ static void integer_max_pool(void **state)
         char name[16];
         snprintf(name, sizeof(name), "k%d", i);
         ts_value *x = ts_input(g, name, types[i], 1, 2, 7, 9);
-        ts_value *y = ts_apply(g, "max_pool", 1, &x, "kernel:l padding:l stride:l", DIMS(3, 3),
-                               DIMS(1, 1), DIMS(2, 1));
+        ts_value *y = ts_apply(g, "max_pool", 1, &x, 3,
+                               (ts_arg[]){ts_arg_ints("kernel", DIMS(3, 3)),
+                                          ts_arg_ints("padding", DIMS(1, 1)),
+                                          ts_arg_ints("stride", DIMS(2, 1))});
         ts_output(y, "y");
         ts_output(ts_result(y, 1), "at");
     }

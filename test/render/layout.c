@@ -284,7 +284,10 @@ static void view(void **state)
         ts_output(
             ts_add_scalar(kept(ts_pad(x, 3, (int64_t[]){1, 0, 2}, (int64_t[]){2, 1, 0}, 3)), 1),
             "pad");
-        ts_output(ts_add_scalar(kept(ts_apply(g, "flip", 1, &x, "dims:l", DIMS(0, 2))), 1), "flip");
+        ts_output(ts_add_scalar(kept(ts_apply(g, "flip", 1, &x, 1,
+                                              (ts_arg[]){ts_arg_ints("dims", DIMS(0, 2))})),
+                                1),
+                  "flip");
         parts[0] = x;
         parts[1] = kept(ts_slice(x, 0, 0, 3, 1));
         parts[2] = x;
@@ -302,11 +305,15 @@ static void pool(void **state)
     for (int i = 0; i < TS_COUNT(batches); i++) {
         ts_graph *g = ts_graph_new("pool");
         ts_value *x = kept(ts_input(g, "x", TS_F32, batches[i], 3, 7, 9));
-        ts_value *y = ts_apply(g, "max_pool", 1, &x, "kernel:l padding:l stride:l", DIMS(3, 2),
-                               DIMS(1, 0), DIMS(2, 2));
+        ts_value *y = ts_apply(g, "max_pool", 1, &x, 3,
+                               (ts_arg[]){ts_arg_ints("kernel", DIMS(3, 2)),
+                                          ts_arg_ints("padding", DIMS(1, 0)),
+                                          ts_arg_ints("stride", DIMS(2, 2))});
         ts_value *in[] = {y, ts_result(y, 1)};
-        ts_value *d = ts_apply(g, "max_pool_grad", 2, in, "kernel:l padding:l stride:l shape:l",
-                               DIMS(3, 2), DIMS(1, 0), DIMS(2, 2), DIMS(7, 9));
+        ts_value *d = ts_apply(
+            g, "max_pool_grad", 2, in, 4,
+            (ts_arg[]){ts_arg_ints("kernel", DIMS(3, 2)), ts_arg_ints("padding", DIMS(1, 0)),
+                       ts_arg_ints("stride", DIMS(2, 2)), ts_arg_ints("shape", DIMS(7, 9))});
         ts_output(ts_add_scalar(kept(y), 1), "max");
         ts_output(ts_add_scalar(kept(d), 1), "grad");
         ts_output(ts_add_scalar(ts_avg_pool2d(x, 3, .stride = 2, .padding = 1), 1), "average");
@@ -336,20 +343,26 @@ static void conv(void **state)
         ts_value *x = kept(ts_input(g, "x", TS_F32, batches[i], 4, 6, 7)),
                  *w = kept(ts_input(g, "xw", TS_F32, 6, 2, 3, 2));
         ts_value *in[] = {x, w};
-        ts_value *y = ts_apply(g, "conv", 2, in, "groups:i padding:l stride:l", (int64_t)2,
-                               DIMS(1, 1), DIMS(1, 2));
+        ts_value *y =
+            ts_apply(g, "conv", 2, in, 3,
+                     (ts_arg[]){ts_arg_int("groups", 2), ts_arg_ints("padding", DIMS(1, 1)),
+                                ts_arg_ints("stride", DIMS(1, 2))});
         ts_value *r = kept(y), *dx[] = {r, w}, *dw[] = {x, r};
         ts_output(ts_add_scalar(r, 1), "y");
-        ts_output(ts_add_scalar(
-                      kept(ts_apply(g, "conv_input", 2, dx, "groups:i padding:l stride:l shape:l",
-                                    (int64_t)2, DIMS(1, 1), DIMS(1, 2), DIMS(6, 7))),
-                      1),
+        ts_output(ts_add_scalar(kept(ts_apply(g, "conv_input", 2, dx, 4,
+                                              (ts_arg[]){ts_arg_int("groups", 2),
+                                                         ts_arg_ints("padding", DIMS(1, 1)),
+                                                         ts_arg_ints("stride", DIMS(1, 2)),
+                                                         ts_arg_ints("shape", DIMS(6, 7))})),
+                                1),
                   "dx");
-        ts_output(
-            ts_mul_scalar(ts_apply(g, "conv_weight", 2, dw, "groups:i padding:l stride:l shape:l",
-                                   (int64_t)2, DIMS(1, 1), DIMS(1, 2), DIMS(3, 2)),
-                          2),
-            "dw");
+        ts_output(ts_mul_scalar(ts_apply(g, "conv_weight", 2, dw, 4,
+                                         (ts_arg[]){ts_arg_int("groups", 2),
+                                                    ts_arg_ints("padding", DIMS(1, 1)),
+                                                    ts_arg_ints("stride", DIMS(1, 2)),
+                                                    ts_arg_ints("shape", DIMS(3, 2))}),
+                                2),
+                  "dw");
         check(g);
     }
 }
@@ -364,11 +377,14 @@ static void indexing(void **state)
         ts_value *rows = ts_input(g, "n5", TS_I64, n), *in[] = {rows, x}, *sel[] = {x, rows};
         ts_output(ts_add_scalar(kept(ts_gather(x, 1, k)), 1), "gather");
         ts_output(
-            ts_add_scalar(
-                kept(ts_apply(g, "index_add", 2, in, "dim:i size:i", (int64_t)0, (int64_t)5)), 1),
+            ts_add_scalar(kept(ts_apply(g, "index_add", 2, in, 2,
+                                        (ts_arg[]){ts_arg_int("dim", 0), ts_arg_int("size", 5)})),
+                          1),
             "add");
-        ts_output(ts_add_scalar(kept(ts_apply(g, "index_select", 2, sel, "dim:i", (int64_t)0)), 1),
-                  "select");
+        ts_output(
+            ts_add_scalar(
+                kept(ts_apply(g, "index_select", 2, sel, 1, (ts_arg[]){ts_arg_int("dim", 0)})), 1),
+            "select");
         check(g);
     }
 }

@@ -70,7 +70,7 @@ static ts_graph *user(ts_arena *a)
     ts_output(ts_cast(x, TS_F16), "f16");
     ts_output(ts_cast(x, TS_BF16), "bf16");
     for (int i = 0; i < TS_COUNT(ops); i++)
-        ts_output(ts_apply(g, ops[i], 1, &x, ""), ops[i]);
+        ts_output(ts_apply(g, ops[i], 1, &x, 0, NULL), ops[i]);
     return g;
 }
 

@@ -1,21 +1,21 @@
-/* lower_order.c - running sums and the like, sorting, and counting what is smaller. */
+/* words_order.c - running sums and the like, sorting, and counting what is smaller. */
 #include <math.h>
 #include <string.h>
 
-#include "lower.h"
+#include "front/words.h"
 
 /* --- running along a dim ---------------------------------------------------------------------- */
 
 static ts_value *log_add(ts_call *c, ts_value *x, ts_value *y)
 {
-    ts_value *zero = lower_scalar(c, 0), *apart;
+    ts_value *zero = ts_call_scalar(c, 0), *apart;
 
     apart = ts_where(ts_eq(x, y), zero, ts_abs(ts_sub(x, y))); /* infinities are equal too */
-    x = lower_op2("maximum", c, x, y);
-    return ts_add(x, lower_op1("log1p", c, ts_exp(ts_neg(apart))));
+    x = ts_call_op2("maximum", c, x, y);
+    return ts_add(x, ts_call_op1("log1p", c, ts_exp(ts_neg(apart))));
 }
 
-ts_value *lower_log_add(ts_call *c, ts_value *x, ts_value *y)
+ts_value *ts_call_log_add(ts_call *c, ts_value *x, ts_value *y)
 {
     return log_add(c, x, y);
 }
@@ -31,59 +31,59 @@ static ts_value *shifted(ts_value *x, int dim, int64_t by, double with)
 /* y[i] = x[0] op .. op x[i]: in log2 n steps, after step k each element holds the 2^k before it
  * (Hillis and Steele). The steps are views and pointwise ops, so gradients, integers and any length
  * come for nothing. */
-ts_value *lower_scan(ts_call *c, ts_value *x, int dim, const char *op)
+ts_value *ts_call_scan(ts_call *c, ts_value *x, int dim, const char *op)
 {
     double nothing = !strcmp(op, "mul") ? 1 : !strcmp(op, "log_add") ? -INFINITY : 0;
 
     for (int64_t by = 1; x && by < ts_dim(x, dim); by *= 2) {
         ts_value *before = shifted(x, dim, by, nothing);
 
-        x = !strcmp(op, "log_add") ? log_add(c, before, x) : lower_op2(op, c, before, x);
+        x = !strcmp(op, "log_add") ? log_add(c, before, x) : ts_call_op2(op, c, before, x);
     }
     return x;
 }
 
 /* cumsum(x, dim), cumprod, logcumsumexp: halves in f32, rounded at the end */
-ts_value *lower_cumulative(ts_call *c)
+ts_value *ts_word_cumulative(ts_call *c)
 {
     bool half = c->dtype == TS_F16 || c->dtype == TS_BF16;
     ts_dtype t = c->dtype;
     ts_value *x;
 
     c->dtype = half ? TS_F32 : t;
-    x = lower_as(c, 0, c->dtype);
+    x = ts_call_as(c, 0, c->dtype);
     if (c->rank)
-        x = lower_scan(c, x, lower_dim(c, 1, c->rank), c->row->op);
+        x = ts_call_scan(c, x, ts_call_dim(c, 1, c->rank), c->row->op);
     c->dtype = t;
     return x ? ts_cast(x, t) : NULL;
 }
 
 /* cummax(x, dim), cummin: the values and the last places they come from. A NaN stays. */
-ts_value *lower_cummax(ts_call *c)
+ts_value *ts_word_cummax(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0), *at;
-    int dim = lower_dim(c, 1, c->rank);
+    ts_value *x = ts_call_tensor(c, 0), *at;
+    int dim = ts_call_dim(c, 1, c->rank);
     bool max = !strcmp(c->row->op, "cummax");
     int64_t dims[TS_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1}, own[TS_MAX_RANK];
 
     if (!x || !c->rank)
-        return lower_refuse(c, "a scalar");
-    lower_shape_of(x, own);
+        return ts_call_refuse(c, "a scalar");
+    ts_call_shape_of(x, own);
     dims[dim] = own[dim];
-    at = ts_reshape_n(lower_counted(c->g, own[dim], 0, 1), c->rank, dims);
+    at = ts_reshape_n(ts_call_counted(c->g, own[dim], 0, 1), c->rank, dims);
     at = ts_expand_n(at, c->rank, own);
     for (int64_t by = 1; by < own[dim]; by *= 2) { /* before the first lies its own place, -1 */
         ts_value *old = shifted(x, dim, by, 0), *old_at = shifted(at, dim, by, -1), *keep;
 
         keep = max ? ts_ge(x, old) : ts_le(x, old);
-        keep = lower_op2("logical_or", c, keep, ts_lt(old_at, ts_scalar(c->g, TS_I64, 0)));
-        keep = lower_op2("logical_or", c, keep, lower_op1("isnan", c, x));
+        keep = ts_call_op2("logical_or", c, keep, ts_lt(old_at, ts_scalar(c->g, TS_I64, 0)));
+        keep = ts_call_op2("logical_or", c, keep, ts_call_op1("isnan", c, x));
         x = ts_where(keep, x, old);
         at = ts_where(keep, at, old_at);
     }
     c->out[1] = at;
     c->nout = 2;
-    return ts_gather(lower_tensor(c, 0), dim, at);
+    return ts_gather(ts_call_tensor(c, 0), dim, at);
 }
 
 /* --- sorting ---------------------------------------------------------------------------------- */
@@ -92,8 +92,9 @@ ts_value *lower_cummax(ts_call *c)
 static ts_value *sorted(ts_call *c, ts_value *x, int dim, int64_t count, bool down,
                         ts_value **places)
 {
-    ts_value *y = x ? ts_apply(c->g, "sort", 1, &x, "dim:i count:i descending:i", (int64_t)dim,
-                               count, (int64_t)down)
+    ts_value *y = x ? ts_apply(c->g, "sort", 1, &x, 3,
+                               (ts_arg[]){ts_arg_int("dim", dim), ts_arg_int("count", count),
+                                          ts_arg_int("descending", down)})
                     : NULL;
 
     *places = y ? ts_result(y, 1) : NULL;
@@ -101,14 +102,14 @@ static ts_value *sorted(ts_call *c, ts_value *x, int dim, int64_t count, bool do
 }
 
 /* sort(x, dim, descending) and sort.stable(x, stable, dim, descending); argsort has the places */
-ts_value *lower_sort(ts_call *c)
+ts_value *ts_word_sort(ts_call *c)
 {
     int at = strstr(c->row->name, ".stable") ? 2 : 1;
-    ts_value *x = lower_tensor(c, 0), *places, *y;
+    ts_value *x = ts_call_tensor(c, 0), *places, *y;
 
     if (!x)
         return NULL;
-    y = sorted(c, x, ts_rank(x) ? lower_dim(c, at, ts_rank(x)) : 0, 0, lower_flag(c, at + 1),
+    y = sorted(c, x, ts_rank(x) ? ts_call_dim(c, at, ts_rank(x)) : 0, 0, ts_call_flag(c, at + 1),
                &places);
     if (!strcmp(c->row->op, "argsort"))
         return places;
@@ -118,12 +119,12 @@ ts_value *lower_sort(ts_call *c)
 }
 
 /* topk(x, k, dim, largest, sorted) */
-ts_value *lower_topk(ts_call *c)
+ts_value *ts_word_topk(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0), *places, *y;
-    int dim = x && ts_rank(x) ? lower_dim(c, 2, ts_rank(x)) : 0;
+    ts_value *x = ts_call_tensor(c, 0), *places, *y;
+    int dim = x && ts_rank(x) ? ts_call_dim(c, 2, ts_rank(x)) : 0;
 
-    y = sorted(c, x, dim, lower_int(c, 1, 1), lower_flag(c, 3), &places);
+    y = sorted(c, x, dim, ts_call_int(c, 1, 1), ts_call_flag(c, 3), &places);
     c->out[1] = places;
     c->nout = 2;
     return y;
@@ -133,7 +134,7 @@ ts_value *lower_topk(ts_call *c)
 static ts_value *kth(ts_value *sorted, int dim, ts_value *k, const ts_call *c)
 {
     int64_t dims[TS_MAX_RANK];
-    int rank = lower_shape_of(sorted, dims);
+    int rank = ts_call_shape_of(sorted, dims);
 
     dims[dim] = 1;
     return ts_reshape_n(ts_gather(sorted, dim, ts_expand_n(k, rank, dims)), c->rank, c->dims);
@@ -141,12 +142,12 @@ static ts_value *kth(ts_value *sorted, int dim, ts_value *k, const ts_call *c)
 
 /* median(x), median(x, dim, keepdim), nanmedian; kthvalue(x, k, dim, keepdim). NaN sorts last, and
  * for a median is the answer if there is one. */
-ts_value *lower_median(ts_call *c)
+ts_value *ts_word_median(ts_call *c)
 {
     const char *op = c->row->op;
-    bool kthvalue = !strcmp(op, "kthvalue"), nan = lower_is_float(c->dtype);
-    ts_value *x = lower_tensor(c, 0), *places, *k, *numbers;
-    bool whole = !kthvalue && !lower_has(c, 1);
+    bool kthvalue = !strcmp(op, "kthvalue"), nan = ts_dtype_is_float(c->dtype);
+    ts_value *x = ts_call_tensor(c, 0), *places, *k, *numbers;
+    bool whole = !kthvalue && !ts_call_has(c, 1);
     int64_t size, over;
     int dim;
 
@@ -154,19 +155,19 @@ ts_value *lower_median(ts_call *c)
         return NULL;
     if (whole || !ts_rank(x))
         x = ts_reshape_n(x, 1, (int64_t[]){-1});
-    over = dim = whole ? 0 : lower_dim(c, kthvalue ? 2 : 1, ts_rank(x));
+    over = dim = whole ? 0 : ts_call_dim(c, kthvalue ? 2 : 1, ts_rank(x));
     size = ts_dim(x, dim);
     numbers = nan ? ts_cast(ts_eq(x, x), TS_I64) : NULL;
     if (numbers)
         numbers = ts_sum(numbers, 1, &over, true);
     k = ts_scalar(c->g, TS_I64,
-                  kthvalue ? (double)lower_int(c, 1, 1) - 1 : (double)((size - 1) / 2));
+                  kthvalue ? (double)ts_call_int(c, 1, 1) - 1 : (double)((size - 1) / 2));
     if (numbers && !strcmp(op, "nanmedian")) {
-        k = lower_op2("floor_divide", c, ts_add_scalar(numbers, -1), ts_scalar(c->g, TS_I64, 2));
-        k = lower_op2("maximum", c, k, ts_scalar(c->g, TS_I64, 0));
+        k = ts_call_op2("floor_divide", c, ts_add_scalar(numbers, -1), ts_scalar(c->g, TS_I64, 2));
+        k = ts_call_op2("maximum", c, k, ts_scalar(c->g, TS_I64, 0));
     } else if (numbers && !kthvalue)
         k = ts_where(ts_lt(numbers, ts_scalar(c->g, TS_I64, (double)size)), numbers, k);
-    x = sorted(c, x, dim, kthvalue ? lower_int(c, 1, 1) : 0, false, &places);
+    x = sorted(c, x, dim, kthvalue ? ts_call_int(c, 1, 1) : 0, false, &places);
     if (!x)
         return NULL;
     c->out[1] = whole ? NULL : kth(places, dim, k, c);
@@ -189,31 +190,35 @@ static ts_value *count_below(ts_value *row, ts_value *x, bool right)
 static ts_value *with_last(ts_value *x)
 {
     int64_t dims[TS_MAX_RANK];
-    int rank = x ? lower_shape_of(x, dims) : 0;
+    int rank = x ? ts_call_shape_of(x, dims) : 0;
 
+    if (!x || rank == TS_MAX_RANK)
+        return x ? ts_graph_refuse(x->graph, TS_ERR_SHAPE, NULL, "rank %d", rank) : NULL;
     dims[rank] = 1;
-    return x ? ts_reshape_n(x, rank + 1, dims) : NULL;
+    return ts_reshape_n(x, rank + 1, dims);
 }
 
 /* bucketize(x, boundaries, out_int32, right) */
-ts_value *lower_bucketize(ts_call *c)
+ts_value *ts_word_bucketize(ts_call *c)
 {
-    return count_below(lower_tensor(c, 1), with_last(lower_tensor(c, 0)), lower_flag(c, 3));
+    return count_below(ts_call_tensor(c, 1), with_last(ts_call_tensor(c, 0)), ts_call_flag(c, 3));
 }
 
-/* searchsorted(rows, x, out_int32, right, side, sorter): rows [n] for all x, or [.., n] for
- * [.., m] */
-ts_value *lower_searchsorted(ts_call *c)
+/* searchsorted(rows, x, out_int32, right, side, sorter): rows [n] for all x, or [.., n] for [.., m]
+ */
+ts_value *ts_word_searchsorted(ts_call *c)
 {
-    ts_value *rows = lower_tensor(c, 0), *x = lower_tensor(c, 1);
-    bool right = lower_flag(c, 3) || !strcmp(lower_text(c, 4, ""), "right");
+    ts_value *rows = ts_call_tensor(c, 0), *x = ts_call_tensor(c, 1);
+    bool right = ts_call_flag(c, 3) || !strcmp(ts_call_text(c, 4, ""), "right");
     int64_t dims[TS_MAX_RANK];
-    int rank = rows ? lower_shape_of(rows, dims) : 0;
+    int rank = rows ? ts_call_shape_of(rows, dims) : 0;
 
-    if (lower_has(c, 5))
-        rows = ts_gather(rows, rank - 1, lower_tensor(c, 5));
+    if (ts_call_has(c, 5))
+        rows = ts_gather(rows, rank - 1, ts_call_tensor(c, 5));
     if (!x && rows)
-        x = lower_as(c, 1, ts_dtype_of(rows));
+        x = ts_call_as(c, 1, ts_dtype_of(rows));
+    if (rank == TS_MAX_RANK)
+        return ts_call_refuse(c, "rank %d", rank);
     if (rank > 1) {
         dims[rank] = dims[rank - 1];
         dims[rank - 1] = 1;
@@ -223,29 +228,29 @@ ts_value *lower_searchsorted(ts_call *c)
 }
 
 /* isin(x, these, assume_unique, invert) */
-ts_value *lower_isin(ts_call *c)
+ts_value *ts_word_isin(ts_call *c)
 {
-    ts_value *x = with_last(lower_tensor(c, 0)), *these = lower_tensor(c, 1), *y;
+    ts_value *x = with_last(ts_call_tensor(c, 0)), *these = ts_call_tensor(c, 1), *y;
     int64_t last = x ? ts_rank(x) - 1 : 0;
 
     if (!x || !these)
-        return lower_refuse(c, "numbers");
+        return ts_call_refuse(c, "numbers");
     y = ts_cast(ts_eq(x, ts_reshape_n(these, 1, (int64_t[]){-1})), TS_I32);
-    y = ts_cast(lower_fold(c, "amax", y, 1, &last, false), TS_BOOL);
-    return lower_flag(c, 3) ? lower_op1("logical_not", c, y) : y;
+    y = ts_cast(ts_call_fold(c, "amax", y, 1, &last, false), TS_BOOL);
+    return ts_call_flag(c, 3) ? ts_call_op1("logical_not", c, y) : y;
 }
 
 /* bincount(x, weights, minlength): as many bins as minlength says */
-ts_value *lower_bincount(ts_call *c)
+ts_value *ts_word_bincount(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0), *w = lower_tensor(c, 1);
-    int64_t bins = lower_int(c, 2, 0), n = x ? ts_dim(x, 0) : 1;
+    ts_value *x = ts_call_tensor(c, 0), *w = ts_call_tensor(c, 1);
+    int64_t bins = ts_call_int(c, 2, 0), n = x ? ts_dim(x, 0) : 1;
 
     if (bins < 1 || bins != c->dims[0])
-        return lower_refuse(c, "more bins than minlength: their number would depend on values");
+        return ts_call_refuse(c, "more bins than minlength: their number would depend on values");
     if (!w)
         w = ts_full_n(c->g, c->dtype, 1, 1, &n);
-    return x ? ts_apply(c->g, "index_add", 2, (ts_value *[]){x, w}, "dim:i size:i", (int64_t)0,
-                        bins)
+    return x ? ts_apply(c->g, "index_add", 2, (ts_value *[]){x, w}, 2,
+                        (ts_arg[]){ts_arg_int("dim", 0), ts_arg_int("size", bins)})
              : NULL;
 }

@@ -1,4 +1,4 @@
-/* lower_window.c - windows of a picture by constant tables of indices: unfold and fold, max pools
+/* words_window.c - windows of a picture by constant tables of indices: unfold and fold, max pools
  * that the engine has no op for, resizing, sampling along a grid.
  *
  * A table says for each window (or output) and each of its taps which row of the input is meant.
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lower.h"
+#include "front/words.h"
 
 enum { SPATIAL = 3 };
 
@@ -55,7 +55,7 @@ static bool strided(table *t, int64_t windows, int64_t taps, int64_t stride, int
 static ts_value *with_batch(ts_value *x, int spatial)
 {
     int64_t dims[TS_MAX_RANK];
-    int rank = x ? lower_shape_of(x, dims) : 0;
+    int rank = x ? ts_call_shape_of(x, dims) : 0;
 
     if (!x || rank != spatial + 1)
         return x;
@@ -81,8 +81,8 @@ static ts_value *padded(ts_value *x, int spatial, const int64_t *lo, const int64
 static ts_value *choose(ts_call *c, ts_value *x, const tables *ts)
 {
     for (int i = 0; x && i < ts->n; i++)
-        x = ts_apply(c->g, "index_select", 2, (ts_value *[]){x, table_value(c, &ts->t[i])}, "dim:i",
-                     (int64_t)(2 + 2 * i));
+        x = ts_apply(c->g, "index_select", 2, (ts_value *[]){x, table_value(c, &ts->t[i])}, 1,
+                     (ts_arg[]){ts_arg_int("dim", (2 + 2 * i))});
     return x;
 }
 
@@ -105,10 +105,10 @@ typedef struct fold_args {
 
 static void fold_arguments(const ts_call *c, int from, const int64_t *size, fold_args *f)
 {
-    lower_ints_n(c, from, 2, 1, f->kernel);
-    lower_ints_n(c, from + 1, 2, 1, f->dilation);
-    lower_ints_n(c, from + 2, 2, 0, f->padding);
-    lower_ints_n(c, from + 3, 2, 1, f->stride);
+    ts_call_ints_n(c, from, 2, 1, f->kernel);
+    ts_call_ints_n(c, from + 1, 2, 1, f->dilation);
+    ts_call_ints_n(c, from + 2, 2, 0, f->padding);
+    ts_call_ints_n(c, from + 3, 2, 1, f->stride);
     for (int i = 0; i < 2; i++) {
         f->size[i] = size[i] + 2 * f->padding[i];
         f->windows[i] = (f->size[i] - f->dilation[i] * (f->kernel[i] - 1) - 1) / f->stride[i] + 1;
@@ -126,9 +126,9 @@ static bool fold_tables(const fold_args *f, tables *ts)
 }
 
 /* im2col(x, kernel, dilation, padding, stride): [N, C kh kw, oh ow] */
-ts_value *lower_im2col(ts_call *c)
+ts_value *ts_word_im2col(ts_call *c)
 {
-    ts_value *x = with_batch(lower_tensor(c, 0), 2);
+    ts_value *x = with_batch(ts_call_tensor(c, 0), 2);
     int64_t order[TS_MAX_RANK];
     fold_args f;
     tables ts;
@@ -144,14 +144,14 @@ ts_value *lower_im2col(ts_call *c)
 }
 
 /* col2im(x, size, kernel, dilation, padding, stride): im2col's transpose */
-ts_value *lower_col2im(ts_call *c)
+ts_value *ts_word_col2im(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
     int64_t size[2], order[TS_MAX_RANK], inverse[TS_MAX_RANK], n;
     fold_args f;
     tables ts;
 
-    lower_ints_n(c, 1, 2, 1, size);
+    ts_call_ints_n(c, 1, 2, 1, size);
     fold_arguments(c, 2, size, &f);
     n = c->rank > 3 ? c->dims[0] : 1;
     x = ts_reshape_n(
@@ -162,8 +162,8 @@ ts_value *lower_col2im(ts_call *c)
         inverse[order[i]] = i;
     x = ts_permute_n(x, 6, inverse);
     for (int i = fold_tables(&f, &ts) ? 1 : -1; x && i >= 0; i--)
-        x = ts_apply(c->g, "index_add", 2, (ts_value *[]){table_value(c, &ts.t[i]), x},
-                     "dim:i size:i", (int64_t)(2 + 2 * i), f.size[i]);
+        x = ts_apply(c->g, "index_add", 2, (ts_value *[]){table_value(c, &ts.t[i]), x}, 2,
+                     (ts_arg[]){ts_arg_int("dim", (2 + 2 * i)), ts_arg_int("size", f.size[i])});
     /* the columns were added while the rows still had two dims, so they lie right */
     free_tables(&ts);
     for (int i = 0; x && i < 2; i++)
@@ -183,6 +183,8 @@ static ts_value *flat_places(ts_call *c, const tables *ts, const int64_t *size, 
         windows *= ts->t[i].windows;
         taps *= ts->t[i].taps;
     }
+    if (!ts_call_fits(c, (double)windows * (double)taps))
+        return NULL;
     flat = calloc((size_t)windows * (size_t)taps, sizeof(*flat));
     for (int64_t o = 0; flat && o < windows; o++)
         for (int64_t k = 0; k < taps; k++) {
@@ -227,39 +229,33 @@ static ts_value *largest(ts_call *c, ts_value *x, const tables *ts, const int64_
     by[0] = 0;
     by[1] = 1;
     x = ts_reshape_n(ts_permute_n(x, 2 + 2 * n, by), 4, dims);
-    at = x ? ts_apply(c->g, "argmax", 1, &x, "dims:l keepdim:i", 1, &last, (int64_t)1) : NULL;
+    at = x ? ts_apply(c->g, "argmax", 1, &x, 2,
+                      (ts_arg[]){ts_arg_ints("dims", 1, &last), ts_arg_int("keepdim", 1)})
+           : NULL;
     flat = ts_expand_n(flat, 4, dims);
     c->out[1] = ts_reshape_n(ts_gather(flat, 3, at), c->rank, c->dims);
     c->nout = 2;
     return ts_reshape_n(ts_gather(x, 3, at), c->rank, c->dims);
 }
 
-static int spatial_of(const ts_call *c)
-{
-    for (int n = 1; n <= SPATIAL; n++)
-        if (strchr(c->row->name, '0' + n))
-            return n;
-    return 2;
-}
-
 static double lowest(ts_dtype t)
 {
-    return lower_is_float(t) ? -INFINITY : INT32_MIN;
+    return ts_dtype_is_float(t) ? -INFINITY : INT32_MIN;
 }
 
 /* max_poolNd_with_indices(x, kernel, stride, padding, dilation, ceil_mode), of any dilation */
-ts_value *lower_window_max(ts_call *c)
+ts_value *ts_call_window_max(ts_call *c)
 {
-    int n = spatial_of(c);
-    ts_value *x = with_batch(lower_tensor(c, 0), n), *y = NULL;
+    int n = ts_call_spatial(c);
+    ts_value *x = with_batch(ts_call_tensor(c, 0), n), *y = NULL;
     int64_t kernel[3], stride[3], padding[3], dilation[3], hi[3], size[3], none[TS_MAX_RANK];
-    bool own_stride = lower_ints(c, 2, none) > 0, ok = x != NULL;
+    bool own_stride = ts_call_ints(c, 2, none) > 0, ok = x != NULL;
     tables ts = {.n = n};
 
-    lower_ints_n(c, 1, n, 1, kernel);
-    lower_ints_n(c, 2, n, 1, stride);
-    lower_ints_n(c, 3, n, 0, padding);
-    lower_ints_n(c, 4, n, 1, dilation);
+    ts_call_ints_n(c, 1, n, 1, kernel);
+    ts_call_ints_n(c, 2, n, 1, stride);
+    ts_call_ints_n(c, 3, n, 0, padding);
+    ts_call_ints_n(c, 4, n, 1, dilation);
     for (int i = 0; ok && i < n; i++) {
         int64_t windows = c->dims[c->rank - n + i], s = own_stride ? stride[i] : kernel[i];
         int64_t need = (windows - 1) * s + dilation[i] * (kernel[i] - 1) + 1;
@@ -278,13 +274,13 @@ ts_value *lower_window_max(ts_call *c)
 static ts_value *adaptive_windows(ts_call *c);
 
 /* The places only: made when somebody reads them. */
-ts_value *lower_max_places(ts_call *c)
+ts_value *ts_word_max_places(ts_call *c)
 {
     ts_dtype t = c->dtype;
-    ts_value *y, *x = lower_tensor(c, 0);
+    ts_value *y, *x = ts_call_tensor(c, 0);
 
     c->dtype = x ? ts_dtype_of(x) : t;
-    y = strstr(c->row->name, "adaptive") ? adaptive_windows(c) : lower_window_max(c);
+    y = strstr(c->row->name, "adaptive") ? adaptive_windows(c) : ts_call_window_max(c);
     c->nout = 1;
     c->dtype = t;
     return y ? c->out[1] : NULL;
@@ -293,8 +289,8 @@ ts_value *lower_max_places(ts_call *c)
 /* Windows of uneven sizes name their last row again. */
 static ts_value *adaptive_windows(ts_call *c)
 {
-    int n = spatial_of(c);
-    ts_value *x = with_batch(lower_tensor(c, 0), n), *y = NULL;
+    int n = ts_call_spatial(c);
+    ts_value *x = with_batch(ts_call_tensor(c, 0), n), *y = NULL;
     int64_t size[3], none[3] = {0};
     tables ts = {.n = n};
     bool ok = x != NULL;
@@ -321,10 +317,10 @@ static ts_value *adaptive_windows(ts_call *c)
 }
 
 /* adaptive_max_poolNd(x, size): where the sizes divide, an ordinary pool */
-ts_value *lower_adaptive_max_pool(ts_call *c)
+ts_value *ts_word_adaptive_max_pool(ts_call *c)
 {
-    int n = spatial_of(c);
-    ts_value *x = with_batch(lower_tensor(c, 0), n);
+    int n = ts_call_spatial(c);
+    ts_value *x = with_batch(ts_call_tensor(c, 0), n);
     int64_t kernel[SPATIAL];
 
     for (int i = 0; x && i < n; i++) {
@@ -337,7 +333,8 @@ ts_value *lower_adaptive_max_pool(ts_call *c)
     c->nout = 1;
     if (!x)
         return NULL;
-    x = ts_apply(c->g, "max_pool", 1, &x, "kernel:l stride:l", n, kernel, n, kernel);
+    x = ts_apply(c->g, "max_pool", 1, &x, 2,
+                 (ts_arg[]){ts_arg_ints("kernel", n, kernel), ts_arg_ints("stride", n, kernel)});
     return ts_reshape_n(x, c->rank, c->dims);
 }
 
@@ -346,15 +343,9 @@ ts_value *lower_adaptive_max_pool(ts_call *c)
 /* Input per output: by the factors where they are given (a list, or a number for each dim). */
 static double step_of(const ts_call *c, int arg, int d, int64_t in, int64_t out)
 {
-    PyObject *list = arg < PyTuple_GET_SIZE(c->args) ? PyTuple_GET_ITEM(c->args, arg) : Py_None;
-    double factor = 0;
+    int n = ts_call_count(c, arg);
+    double factor = n >= 0 ? (d < n ? ts_call_item(c, arg, d) : 0) : ts_call_number(c, arg + d, 0);
 
-    if (PyList_Check(list) || PyTuple_Check(list)) {
-        if (d < PySequence_Fast_GET_SIZE(list))
-            factor = PyFloat_AsDouble(PySequence_Fast_GET_ITEM(list, d));
-    } else
-        factor = lower_number(c, arg + d, 0);
-    PyErr_Clear();
     return factor > 0 ? 1 / factor : (double)in / (double)out;
 }
 
@@ -378,15 +369,15 @@ static ts_value *nearest(ts_call *c, ts_value *x, double shift)
     for (int i = 0; x && i < n; i++) {
         int64_t in = ts_dim(x, 2 + i), out = c->dims[2 + i];
         double step = step_of(c, 2, i, in, out);
-        int64_t *at = malloc(sizeof(*at) * (size_t)out);
+        int64_t *at = ts_call_fits(c, (double)out) ? malloc(sizeof(*at) * (size_t)out) : NULL;
 
         for (int64_t o = 0; at && o < out; o++) {
             int64_t k = (int64_t)floor(((double)o + shift) * step);
             at[o] = k < in ? k : in - 1;
         }
         x = at ? ts_apply(c->g, "index_select", 2,
-                          (ts_value *[]){x, ts_const_n(c->g, TS_I64, at, 1, &out)}, "dim:i",
-                          (int64_t)(2 + i))
+                          (ts_value *[]){x, ts_const_n(c->g, TS_I64, at, 1, &out)}, 1,
+                          (ts_arg[]){ts_arg_int("dim", (2 + i))})
                : NULL;
         free(at);
     }
@@ -394,19 +385,20 @@ static ts_value *nearest(ts_call *c, ts_value *x, double shift)
 }
 
 /* _upsample_nearest_exactNd(x, size, factors) */
-ts_value *lower_nearest_exact(ts_call *c)
+ts_value *ts_word_nearest_exact(ts_call *c)
 {
-    return nearest(c, lower_tensor(c, 0), 0.5);
+    return nearest(c, ts_call_tensor(c, 0), 0.5);
 }
 
 /* upsample_nearestNd(x, size, factors) */
-ts_value *lower_nearest(ts_call *c)
+ts_value *ts_word_nearest(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
 
     if (x && has_factors(c, 2, x))
         return nearest(c, x, 0);
-    return x ? ts_apply(c->g, "upsample_nearest", 1, &x, "size:l", ts_rank(x) - 2, c->dims + 2)
+    return x ? ts_apply(c->g, "upsample_nearest", 1, &x, 1,
+                        (ts_arg[]){ts_arg_ints("size", ts_rank(x) - 2, c->dims + 2)})
              : NULL;
 }
 
@@ -440,7 +432,9 @@ static double soft_cubic(double d)
 static ts_value *smooth_weights(ts_call *c, int64_t in, int64_t out, double step, double reach,
                                 double (*weight)(double))
 {
-    float *w = calloc((size_t)in * (size_t)out, sizeof(*w));
+    float *w = ts_call_fits(c, (double)in * (double)out)
+                   ? calloc((size_t)in * (size_t)out, sizeof(*w))
+                   : NULL;
     double wide = step > 1 ? step : 1;
     ts_value *v = NULL;
 
@@ -464,7 +458,9 @@ static ts_value *smooth_weights(ts_call *c, int64_t in, int64_t out, double step
 static ts_value *weights_of(ts_call *c, int64_t in, int64_t out, double step, bool corners,
                             int taps, double (*weight)(double))
 {
-    float *w = calloc((size_t)in * (size_t)out, sizeof(*w));
+    float *w = ts_call_fits(c, (double)in * (double)out)
+                   ? calloc((size_t)in * (size_t)out, sizeof(*w))
+                   : NULL;
     ts_value *v = NULL;
 
     for (int64_t o = 0; w && o < out; o++) {
@@ -498,22 +494,22 @@ static ts_value *resized(ts_call *c, ts_value *x, int taps, double (*weight)(dou
         int64_t in = ts_dim(x, d), out = c->dims[d];
         double step = step_of(c, 3, d - 2, in, out);
 
-        x = mixed(x, d, weights_of(c, in, out, step, lower_flag(c, 2), taps, weight));
+        x = mixed(x, d, weights_of(c, in, out, step, ts_call_flag(c, 2), taps, weight));
     }
     return x;
 }
 
 /* _upsample_bilinear2d_aa, _upsample_bicubic2d_aa(x, size, align_corners, factors) */
-ts_value *lower_smoothed(ts_call *c)
+ts_value *ts_word_smoothed(ts_call *c)
 {
     bool linear = !strcmp(c->row->op, "bilinear");
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
 
     for (int d = 2; x && d < c->rank; d++) {
         int64_t in = ts_dim(x, d), out = c->dims[d];
         double step = step_of(c, 3, d - 2, in, out);
 
-        if (lower_flag(c, 2))
+        if (ts_call_flag(c, 2))
             step = out > 1 ? (double)(in - 1) / (double)(out - 1) : 0;
         x = mixed(x, d,
                   smooth_weights(c, in, out, step, linear ? 1 : 2, linear ? hat : soft_cubic));
@@ -522,20 +518,21 @@ ts_value *lower_smoothed(ts_call *c)
 }
 
 /* upsample_bicubic2d(x, size, align_corners, factors) */
-ts_value *lower_bicubic(ts_call *c)
+ts_value *ts_word_bicubic(ts_call *c)
 {
-    return resized(c, lower_tensor(c, 0), 4, cubic);
+    return resized(c, ts_call_tensor(c, 0), 4, cubic);
 }
 
 /* upsample_linear1d, bilinear2d, trilinear3d(x, size, align_corners, factors) */
-ts_value *lower_linear_resize(ts_call *c)
+ts_value *ts_word_linear_resize(ts_call *c)
 {
-    ts_value *x = lower_tensor(c, 0);
+    ts_value *x = ts_call_tensor(c, 0);
 
-    if (x && !lower_flag(c, 2) && has_factors(c, 3, x))
+    if (x && !ts_call_flag(c, 2) && has_factors(c, 3, x))
         return resized(c, x, 2, hat);
-    return x ? ts_apply(c->g, "upsample_bilinear", 1, &x, "size:l align_corners:i", ts_rank(x) - 2,
-                        c->dims + 2, (int64_t)lower_flag(c, 2))
+    return x ? ts_apply(c->g, "upsample_bilinear", 1, &x, 2,
+                        (ts_arg[]){ts_arg_ints("size", ts_rank(x) - 2, c->dims + 2),
+                                   ts_arg_int("align_corners", ts_call_flag(c, 2))})
              : NULL;
 }
 
@@ -543,17 +540,19 @@ ts_value *lower_linear_resize(ts_call *c)
 
 /* affine_grid_generator(theta [N, n, n + 1], size, align_corners): [N, (D,) H, W, n], n 2 or 3; the
  * coordinates go from the last dim to the first */
-ts_value *lower_affine_grid(ts_call *c)
+ts_value *ts_word_affine_grid(ts_call *c)
 {
-    ts_value *theta = lower_tensor(c, 0), *base = NULL;
+    ts_value *theta = ts_call_tensor(c, 0), *base = NULL;
     int n = c->rank - 2;
     int64_t count = 1;
-    bool corners = lower_flag(c, 2);
+    bool corners = ts_call_flag(c, 2);
     float *at;
 
     for (int d = 1; d <= n; d++)
         count *= c->dims[d];
-    at = theta ? malloc(sizeof(*at) * (size_t)(count * (n + 1))) : NULL;
+    at = theta && ts_call_fits(c, (double)count * (n + 1))
+             ? malloc(sizeof(*at) * (size_t)(count * (n + 1)))
+             : NULL;
     for (int64_t i = 0; at && i < count; i++) {
         int64_t left = i;
 
@@ -584,10 +583,10 @@ static ts_value *unnormalised(ts_call *c, ts_value *g, int64_t size, int padding
     ts_value *x = ts_add_scalar(ts_mul_scalar(ts_add_scalar(g, 1), span / 2), low);
 
     if (padding == REFLECTION && span > 0) { /* there and back: a triangle of 2 span */
-        ts_value *two = lower_scalar(c, 2 * span);
+        ts_value *two = ts_call_scalar(c, 2 * span);
 
-        x = lower_op2("remainder", c, ts_add_scalar(x, -low), two);
-        x = ts_where(ts_gt(x, lower_scalar(c, span)), ts_sub(two, x), x);
+        x = ts_call_op2("remainder", c, ts_add_scalar(x, -low), two);
+        x = ts_where(ts_gt(x, ts_call_scalar(c, span)), ts_sub(two, x), x);
         x = ts_add_scalar(x, low);
     }
     return padding == ZEROS ? x : ts_clamp(x, 0, (double)(size - 1));
@@ -601,12 +600,12 @@ typedef struct sample {
 /* The picture at whole coordinates, 0 outside it: [N, C, count] */
 static ts_value *at_corner(ts_call *c, const sample *s, ts_value *x, ts_value *y)
 {
-    ts_value *zero = lower_scalar(c, 0), *inside, *at, *v;
+    ts_value *zero = ts_call_scalar(c, 0), *inside, *at, *v;
 
-    inside =
-        lower_op2("logical_and", c, ts_ge(x, zero), ts_le(x, lower_scalar(c, (double)s->w - 1)));
-    inside = lower_op2("logical_and", c, inside, ts_ge(y, zero));
-    inside = lower_op2("logical_and", c, inside, ts_le(y, lower_scalar(c, (double)s->h - 1)));
+    inside = ts_call_op2("logical_and", c, ts_ge(x, zero),
+                         ts_le(x, ts_call_scalar(c, (double)s->w - 1)));
+    inside = ts_call_op2("logical_and", c, inside, ts_ge(y, zero));
+    inside = ts_call_op2("logical_and", c, inside, ts_le(y, ts_call_scalar(c, (double)s->h - 1)));
     x = ts_cast(ts_clamp(x, 0, (double)(s->w - 1)), TS_I64);
     y = ts_cast(ts_clamp(y, 0, (double)(s->h - 1)), TS_I64);
     at = ts_add(ts_mul_scalar(y, (double)s->w), x);
@@ -616,15 +615,16 @@ static ts_value *at_corner(ts_call *c, const sample *s, ts_value *x, ts_value *y
 }
 
 /* grid_sampler_2d(x, grid, mode, padding, align_corners) */
-ts_value *lower_grid_sample(ts_call *c)
+ts_value *ts_word_grid_sample(ts_call *c)
 {
-    ts_value *in = lower_tensor(c, 0), *grid = lower_as(c, 1, c->dtype), *xy[2], *floor_[2], *w[2];
-    int64_t mode = lower_int(c, 2, 0);
+    ts_value *in = ts_call_tensor(c, 0), *grid = ts_call_as(c, 1, c->dtype), *xy[2], *floor_[2],
+             *w[2];
+    int64_t mode = ts_call_int(c, 2, 0);
     ts_value *sum = NULL;
     sample s;
 
     if (mode > 1)
-        return lower_refuse(c, "mode='bicubic'");
+        return ts_call_refuse(c, "mode='bicubic'");
     if (!in || !grid)
         return NULL;
     s = (sample){.n = c->dims[0],
@@ -635,19 +635,20 @@ ts_value *lower_grid_sample(ts_call *c)
     s.flat = ts_reshape_n(in, 3, (int64_t[]){s.n, s.channels, s.h * s.w});
     for (int i = 0; i < 2; i++) {
         xy[i] = ts_reshape_n(ts_slice(grid, 3, i, i + 1, 1), 3, (int64_t[]){s.n, 1, s.count});
-        xy[i] = unnormalised(c, xy[i], i ? s.h : s.w, (int)lower_int(c, 3, 0), lower_flag(c, 4));
-        floor_[i] = lower_op1("floor", c, xy[i]);
+        xy[i] =
+            unnormalised(c, xy[i], i ? s.h : s.w, (int)ts_call_int(c, 3, 0), ts_call_flag(c, 4));
+        floor_[i] = ts_call_op1("floor", c, xy[i]);
         w[i] = ts_sub(xy[i], floor_[i]);
     }
     if (mode == 1)
         return ts_reshape_n(
-            at_corner(c, &s, lower_op1("round", c, xy[0]), lower_op1("round", c, xy[1])), c->rank,
-            c->dims);
+            at_corner(c, &s, ts_call_op1("round", c, xy[0]), ts_call_op1("round", c, xy[1])),
+            c->rank, c->dims);
     for (int k = 0; k < 4; k++) {
         ts_value *v =
             at_corner(c, &s, ts_add_scalar(floor_[0], k & 1), ts_add_scalar(floor_[1], k >> 1));
-        ts_value *wx = k & 1 ? w[0] : ts_sub(lower_scalar(c, 1), w[0]);
-        ts_value *wy = k >> 1 ? w[1] : ts_sub(lower_scalar(c, 1), w[1]);
+        ts_value *wx = k & 1 ? w[0] : ts_sub(ts_call_scalar(c, 1), w[0]);
+        ts_value *wy = k >> 1 ? w[1] : ts_sub(ts_call_scalar(c, 1), w[1]);
 
         v = ts_mul(v, ts_mul(wx, wy));
         sum = sum ? ts_add(sum, v) : v;
