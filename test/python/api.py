@@ -49,6 +49,7 @@ def structs(root):
     out = []
     for name, body in re.findall(r"\btypedef struct (\w+)\s*\{(.*?)\n\}", text(root), re.S):
         fields = []
+        body = re.sub(r"\bunion\s*\{.*?\}", "union", body, flags=re.S)    # one field, by its own name
         for declaration in filter(None, (d.strip() for d in body.split(";"))):
             pointer = re.search(r"\(\*(\w+)\)", declaration)
             parts = [pointer[1]] if pointer else [re.search(r"(\w+)\s*(?:\[[^]]*\])?$", p.strip())[1]
