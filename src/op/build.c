@@ -339,9 +339,11 @@ ts_value *ts_apply(ts_graph *g, const char *name, int nin, ts_value *const *in, 
         return no_op(g, name);
     if (!strcmp(name, "const"))
         return ts_graph_refuse(g, TS_ERR_ARG, NULL, "a const needs its data: ts_const_n");
-    if (nin < 0 || (nin && !in) || nattr < 0 || (nattr && !attrs))
-        return ts_graph_refuse(g, TS_ERR_ARG, NULL, "%s: %d inputs at %s, %d attributes at %s",
-                               name, nin, in ? "an address" : "NULL", nattr,
+    if (nin < 0 || (nin && !in))
+        return ts_graph_refuse(g, TS_ERR_ARG, NULL, "%s: %d inputs at %s", name, nin,
+                               in ? "an address" : "NULL");
+    if (nattr < 0 || (nattr && !attrs))
+        return ts_graph_refuse(g, TS_ERR_ARG, NULL, "%s: %d attributes at %s", name, nattr,
                                attrs ? "an address" : "NULL");
     n = read_attrs(g, name, nattr, attrs, attr);
     if (n < 0)
