@@ -121,17 +121,17 @@ static ts_value *split_rows(const ts_node *n, ts_value *x, ts_value *dy)
     return ts_sum(ts_make2(n->op, x, dy, count, attr), 1, (const int64_t[]){0}, false);
 }
 
-/* n in two steps, or NULL. */
-static ts_value *split(const ts_node *n, ts_value *const *map)
+/* n in two steps, or NULL. The parts of products are for the caches of cores. */
+static ts_value *split(const ts_node *n, ts_value *const *map, bool cores)
 {
     bool summed[TS_MAX_RANK];
     int row = splits(n) ? row_dim(n, summed) : -1;
 
     if (row >= 0)
         return split_sum(n, map[n->in[0]->id], summed, row);
-    if (splits_product(n))
+    if (cores && splits_product(n))
         return split_product(map[n->in[0]->id], map[n->in[1]->id]);
-    if (row_parts(n) > 1)
+    if (cores && row_parts(n) > 1)
         return split_rows(n, map[n->in[0]->id], map[n->in[1]->id]);
     return NULL;
 }
@@ -142,12 +142,11 @@ ts_status ts_pass_split(ts_arena *a, const ts_graph *in, const ts_options *opt,
     ts_value **map;
     ts_graph *g = ts_graph_begin_copy(a, in, &map);
 
-    (void)opt;
     for (int i = 0; i < in->nnodes; i++) {
         const ts_node *n = in->nodes[i];
         ts_value *y;
         g->like = n;
-        y = split(n, map);
+        y = split(n, map, !ts_pass_for_gpu(opt));
         g->like = NULL;
         if (y)
             map[n->out[0]->id] = y;
