@@ -51,6 +51,7 @@ typedef enum ts_gpu_kind {
     TS_GPU_HOST,  /* calls the host */
     TS_GPU_LOAD,  /* a tensor from the host's memory */
     TS_GPU_STORE, /* and back */
+    TS_GPU_DONE,  /* by the launch before, which does several small kernels */
 } ts_gpu_kind;
 
 /* A row of the table: a kernel of the plan. */
@@ -96,8 +97,10 @@ struct ts_gpu_text_state {
     ts_render *r;
     ts_emit *e;
     const ts_kernel *k;
-    ts_gpu_row *row;
+    ts_gpu_row *row; /* its threads are set already when it is done together with others */
+    ts_text *shared; /* arrays of the group */
 };
+const char *ts_gpu_shared(ts_gpu_writer *w, const char *type, int n);
 bool ts_gpu_sum(ts_gpu_writer *w);
 
 /* prelude.c: what comes before the kernels `code` */

@@ -73,6 +73,7 @@ struct ts_gpu {
     context_id context;
     queue_id queue;
     ts_gpu_info info;
+    bool pocl;
 };
 
 struct ts_gpu_module {
@@ -156,13 +157,14 @@ static ts_status find_device(int index, device_id *out)
 static void learn(ts_gpu *g)
 {
     uint64_t memory = 0;
-    char driver[48] = "", version[64] = "";
+    char driver[48] = "", version[256] = "";
 
     (void)clGetDeviceInfo(g->device, DEVICE_NAME, sizeof(g->info.name), g->info.name, NULL);
     (void)clGetDeviceInfo(g->device, DRIVER_VERSION, sizeof(driver), driver, NULL);
     (void)clGetDeviceInfo(g->device, DEVICE_VERSION, sizeof(version), version, NULL);
     (void)clGetDeviceInfo(g->device, DEVICE_GLOBAL_MEM, sizeof(memory), &memory, NULL);
     g->info.memory = (int64_t)memory;
+    g->pocl = strstr(version, "pocl") || strstr(version, "PoCL");
     snprintf(g->info.architecture, sizeof(g->info.architecture), "%.20s %.40s", driver,
              g->info.name);
 }
@@ -201,7 +203,8 @@ static void describe(const ts_gpu *g, ts_gpu_info *out)
 
 static ts_status build(ts_gpu *g, program_id p)
 {
-    cl_int error = clBuildProgram(p, 1, &g->device, "-cl-std=CL1.2 -w", NULL, NULL);
+    const char *flags = getenv("TESSERA_OPENCL_FLAGS");
+    cl_int error = clBuildProgram(p, 1, &g->device, flags ? flags : "-cl-std=CL1.2 -w", NULL, NULL);
     char log[2048] = "";
 
     if (!error)
@@ -221,14 +224,20 @@ static ts_status take_binary(program_id p, void **binary, size_t *bytes)
     return TS_OK;
 }
 
+/* PoCL compiles a kernel when it first runs, and keeps it by its text: its binaries, of all kernels
+ * for sizes that it has to guess, take longer to make and are compiled again. */
 static ts_status compile(ts_gpu *g, const char *text, void **binary, size_t *bytes)
 {
     size_t len = strlen(text);
     cl_int error = 0;
-    program_id p = clCreateProgramWithSource(g->context, 1, &text, &len, &error);
+    program_id p;
     ts_status s;
 
-    *binary = NULL;
+    *binary = g->pocl ? strdup(text) : NULL;
+    *bytes = len;
+    if (g->pocl)
+        return *binary ? TS_OK : ts_fail(TS_ERR_MEMORY, "cannot keep the kernels' text");
+    p = clCreateProgramWithSource(g->context, 1, &text, &len, &error);
     if (error)
         return failed("clCreateProgramWithSource", error);
     s = build(g, p);
@@ -271,6 +280,7 @@ static ts_status load(ts_gpu *g, const void *binary, size_t bytes, int nfunction
 {
     ts_gpu_module *m = calloc(1, sizeof(*m));
     const unsigned char *p = binary;
+    const char *text = binary;
     cl_int error = 0, status = 0;
     ts_status s = TS_OK;
 
@@ -279,7 +289,11 @@ static ts_status load(ts_gpu *g, const void *binary, size_t bytes, int nfunction
         return ts_fail(TS_ERR_MEMORY, "cannot allocate %d kernels", nfunctions);
     }
     m->n = nfunctions;
-    m->program = clCreateProgramWithBinary(g->context, 1, &g->device, &bytes, &p, &status, &error);
+    if (g->pocl)
+        m->program = clCreateProgramWithSource(g->context, 1, &text, &bytes, &error);
+    else
+        m->program =
+            clCreateProgramWithBinary(g->context, 1, &g->device, &bytes, &p, &status, &error);
     if (error || status)
         s = failed("clCreateProgramWithBinary", error ? error : status);
     if (!s)

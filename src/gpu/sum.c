@@ -23,6 +23,7 @@ typedef struct sums {
     const ts_node *n;
     ts_spec s;                    /* of a contraction */
     int64_t terms;                /* of a result */
+    const char *part;             /* the array in which they meet */
     int ways;                     /* threads that share it */
     const ts_ix *at[TS_MAX_RANK]; /* the result's coordinates */
 } sums;
@@ -117,19 +118,19 @@ static void add_up(const sums *x, const char *sum)
 
     if (x->ways == 1)
         return;
-    ts_emit_line(e, "part[LOCAL] = %s;", sum);
+    ts_emit_line(e, "%s[LOCAL] = %s;", x->part, sum);
     for (int half = x->ways / 2; half; half /= 2) {
         ts_emit_line(e, "BARRIER();");
         ts_emit_line(e, "if (lane < %d) {", half);
-        ts_emit_line(e, "    const %s %s = part[LOCAL + %d];",
-                     ts_emit_ctype(e, x->n->out[0]->type.dtype), other, half);
+        ts_emit_line(e, "    const %s %s = %s[LOCAL + %d];",
+                     ts_emit_ctype(e, x->n->out[0]->type.dtype), other, x->part, half);
         e->indent++;
         if (is_reduce(x->n))
             ts_reduce_combine(e, x->n, sum, other);
         else
             ts_emit_line(e, "%s += %s;", sum, other);
         if (half > 1)
-            ts_emit_line(e, "part[LOCAL] = %s;", sum);
+            ts_emit_line(e, "%s[LOCAL] = %s;", x->part, sum);
         e->indent--;
         ts_emit_line(e, "}");
     }
@@ -149,7 +150,7 @@ static void write_sum(sums *x, int64_t results)
         rest = ts_ix_div(a, rest, t->dim[d]);
     }
     if (x->ways > 1)
-        ts_emit_line(e, "SHARED %s part[%d];", ts_emit_ctype(e, t->dtype), x->w->row->threads);
+        x->part = ts_gpu_shared(x->w, ts_emit_ctype(e, t->dtype), x->w->row->threads);
     ts_emit_line(e, "const int32_t lane = LOCAL %% %d;", x->ways);
     ts_emit_line(e, "for (%s first = GROUP * %d; first < %ld; first += GROUPS * %d) {", e->index,
                  per, (long)results, per);
@@ -185,7 +186,11 @@ bool ts_gpu_sum(ts_gpu_writer *w)
     if (!results || !x.terms)
         return false;
     x.ways = choose_ways(results, x.terms);
-    w->row->threads = GROUP;
+    if (w->row->threads) /* one group: as many ways as fill it */
+        while (x.ways > 1 && results * x.ways > 4 * w->row->threads)
+            x.ways /= 2;
+    else
+        w->row->threads = GROUP;
     w->row->groups = TS_MIN((results * x.ways + GROUP - 1) / GROUP, 1 << 20);
     write_sum(&x, results);
     return true;

@@ -18,9 +18,13 @@
 #include "gpu/gpu.h"
 
 enum {
-    THREADS = 256,     /* of a group */
-    SPREAD = 128,      /* of a group of a small kernel: more groups keep more of the GPU busy */
-    MOST_ARGS = 96,    /* a kernel with more tensors has their addresses in its text */
+    THREADS = 256,  /* of a group */
+    SPREAD = 128,   /* of a group of a small kernel: more groups keep more of the GPU busy */
+    MOST_ARGS = 96, /* a kernel with more tensors has their addresses in its text */
+    TOGETHER = 256, /* threads of a group that does several small kernels */
+    MOST_TOGETHER = 16,
+    TINY_ROOTS = 2048,
+    TINY_FLOPS = 65536,
     STAGED = 64 << 20, /* bytes of inputs and outputs that are sent at once */
     ALIGN = 256,
 };
@@ -30,6 +34,7 @@ typedef struct texts {
     ts_gpu_code *code;
     const char **bodies; /* of the functions so far */
     size_t *constants;   /* by value id: where it lies */
+    int together;        /* kernels of a launch, at most */
 } texts;
 
 /* --- where things are --- */
@@ -151,11 +156,12 @@ static bool in_block(const texts *t, const ts_value *v)
 }
 
 /* What is read and nowhere written by the kernel: the compiler may load it when it likes. */
-static void find_alone(const texts *t, tensor *x, int n)
+static void find_alone(const texts *t, tensor *x, int n, bool together)
 {
     for (int i = 0; i < n; i++) {
         size_t from = x[i].at.offset, to = from + ts_layout_bytes(x[i].v);
-        x[i].alone = !x[i].written && (!in_block(t, x[i].v) || x[i].at.how == TS_GPU_FIXED);
+        x[i].alone =
+            !x[i].written && (!in_block(t, x[i].v) || (x[i].at.how == TS_GPU_FIXED && !together));
         for (int j = 0; j < n && x[i].alone && in_block(t, x[i].v); j++)
             x[i].alone =
                 !x[j].written ||
@@ -176,36 +182,37 @@ static const char *further(ts_arena *a, const ts_gpu_at *at, ts_dtype type)
     return at->how == TS_GPU_SHARE ? ts_arena_printf(a, " + c->replica * %zu", n) : NULL;
 }
 
-static void name_tensors(texts *t, const tensor *x, int n, bool on)
+static void name_tensors(texts *t, const tensor *x, int n, int first, bool on)
 {
     for (int i = 0; i < n; i++)
-        t->r.names[x[i].v->id] = on ? ts_arena_printf(t->r.a, "p%d", i) : NULL;
+        t->r.names[x[i].v->id] = on ? ts_arena_printf(t->r.a, "P%d", first + i) : NULL;
 }
 
-static void write_args(texts *t, const tensor *x, int n)
+static void write_args(texts *t, const tensor *x, int n, int first)
 {
     for (int i = 0; i < n; i++)
-        ts_text_printf(&t->r.body, ", %s(%s, p%d%s)",
+        ts_text_printf(&t->r.body, ", %s(%s, P%d%s)",
                        x[i].written ? "WRITE"
                        : x[i].alone ? "READ"
                                     : "SHARE",
-                       ts_emit_memory_type(x[i].v->type.dtype), i,
+                       ts_emit_memory_type(x[i].v->type.dtype), first + i,
                        x[i].at.how == TS_GPU_FIXED ? "" : "_");
 }
 
-static void write_pointers(texts *t, const tensor *x, int n, bool literal)
+static void write_pointers(texts *t, const tensor *x, int n, int first, bool literal)
 {
     for (int i = 0; i < n; i++) {
+        int p = first + i;
         const char *type = ts_emit_memory_type(x[i].v->type.dtype),
                    *c = x[i].written ? "" : "const ",
                    *more = further(t->r.a, &x[i].at, x[i].v->type.dtype);
         if (literal)
-            ts_text_printf(&t->r.body, "    LITERAL(%s%s, p%d%s, %zu)\n", c, type, i,
+            ts_text_printf(&t->r.body, "    LITERAL(%s%s, P%d%s, %zu)\n", c, type, p,
                            more ? "_" : "", x[i].at.offset);
         else
-            ts_text_printf(&t->r.body, "    BIND(%s%s, p%d%s)\n", c, type, i, more ? "_" : "");
+            ts_text_printf(&t->r.body, "    BIND(%s%s, P%d%s)\n", c, type, p, more ? "_" : "");
         if (more)
-            ts_text_printf(&t->r.body, "    GLOBAL %s%s *const p%d = p%d_%s;\n", c, type, i, i,
+            ts_text_printf(&t->r.body, "    GLOBAL %s%s *const P%d = P%d_%s;\n", c, type, p, p,
                            more);
     }
     ts_text_printf(&t->r.body, "\n");
@@ -230,8 +237,11 @@ static bool is_small(const ts_kernel *k)
     return true;
 }
 
+/* A row that has its threads already is one of several done together. */
 static void set_grid(ts_gpu_row *row, int64_t count)
 {
+    if (row->threads)
+        return;
     row->threads = count > 65536 ? THREADS : SPREAD;
     row->groups = TS_MAX(1, TS_MIN((count + row->threads - 1) / row->threads, 1 << 20));
 }
@@ -263,10 +273,10 @@ static void loop(ts_gpu_writer *w)
     set_grid(w->row, count);
 }
 
-static ts_status write_body(texts *t, const ts_kernel *k, ts_gpu_row *row)
+static ts_status write_body(texts *t, const ts_kernel *k, ts_gpu_row *row, ts_text *shared)
 {
     ts_emit e;
-    ts_gpu_writer w = {&t->r, &e, k, row};
+    ts_gpu_writer w = {&t->r, &e, k, row, shared};
 
     if (k->nroots > 64)
         return ts_fail(TS_ERR_INTERNAL, "a kernel with %d roots", k->nroots);
@@ -276,6 +286,29 @@ static ts_status write_body(texts *t, const ts_kernel *k, ts_gpu_row *row)
     if (!ts_gpu_sum(&w))
         loop(&w);
     return TS_OK;
+}
+
+/* An array of n elements that a group shares. OpenCL has them at the top of the kernel only; bodies
+ * that come one after the other use the same one. */
+const char *ts_gpu_shared(ts_gpu_writer *w, const char *type, int n)
+{
+    const char *name = ts_arena_printf(w->r->a, "shared_%s_%d", type, n),
+               *line = ts_arena_printf(w->r->a, "    SHARED %s %s[%d];\n", type, name, n);
+
+    if (!w->shared->s || !strstr(w->shared->s, line))
+        ts_text_printf(w->shared, "%s", line);
+    return name;
+}
+
+static void insert(ts_text *t, size_t at, const ts_text *what)
+{
+    size_t tail = t->len - at;
+
+    if (!what->len)
+        return;
+    ts_text_add(t, what->s, what->len); /* makes room */
+    memmove(t->s + at + what->len, t->s + at, tail);
+    memcpy(t->s + at, what->s, what->len);
 }
 
 /* --- functions --- */
@@ -316,39 +349,67 @@ static const char *row_name(ts_arena *a, const ts_kernel *k)
 
 static void take_args(texts *t, ts_gpu_row *row, const tensor *x, int n)
 {
-    row->nargs = n;
-    row->args = TS_NEWS(t->r.a, ts_gpu_at, n);
     for (int i = 0; i < n; i++)
-        row->args[i] = x[i].at;
+        TS_PUSH(t->r.a, row->args, row->nargs, x[i].at);
 }
 
-static ts_status launch(texts *t, const ts_kernel *k, ts_gpu_row *row)
+/* The body of a kernel, and a comment of what it is; its tensors are p<first>, ... */
+static ts_status write_one(texts *t, const ts_kernel *k, const tensor *x, int n, int first,
+                           ts_gpu_row *row, ts_text *shared)
 {
-    tensor *x;
-    int n = list_tensors(t, k, &x), before = t->code->nfunctions;
-    bool literal = n > MOST_ARGS;
-    size_t comment = t->r.body.len, start;
+    ts_status s;
 
-    t->r.next = 0;
-    find_alone(t, x, n);
+    name_tensors(t, x, n, first, true);
+    s = write_body(t, k, row, shared);
+    name_tensors(t, x, n, 0, false);
+    return s;
+}
+
+/* Kernels first .. first + count - 1 as one function. Several of them are done by one group, one
+ * after the other. */
+static ts_status launch(texts *t, int first, int count)
+{
+    ts_gpu_row *row = &t->code->rows[first];
+    tensor **x = TS_NEWS(t->r.a, tensor *, count);
+    int *n = TS_NEWS(t->r.a, int, count), all = 0, before = t->code->nfunctions;
+    size_t comment = t->r.body.len, start, top;
+    ts_text shared = {0};
+    ts_status s = TS_OK;
+    bool literal;
+
     ts_text_printf(&t->r.body, "\n/*\n");
-    ts_render_describe(&t->r, k);
+    for (int i = 0; i < count; i++) {
+        n[i] = list_tensors(t, t->r.p->kernels[first + i], &x[i]);
+        find_alone(t, x[i], n[i], count > 1);
+        all += n[i];
+        ts_render_describe(&t->r, t->r.p->kernels[first + i]);
+    }
     ts_text_printf(&t->r.body, " */\n");
+    literal = all > MOST_ARGS;
+    t->r.next = 0;
     start = t->r.body.len;
-    name_tensors(t, x, n, true);
-    if (!literal)
-        write_args(t, x, n);
+    for (int i = 0, at = 0; i < count && !literal; at += n[i++]) {
+        write_args(t, x[i], n[i], at);
+        take_args(t, row, x[i], n[i]);
+    }
     ts_text_printf(&t->r.body, ")\n{\n    CONTEXT\n");
-    write_pointers(t, x, n, literal);
-    TS_TRY(write_body(t, k, row));
-    name_tensors(t, x, n, false);
-    ts_text_printf(&t->r.body, "}\n");
-    if (!literal)
-        take_args(t, row, x, n);
+    top = t->r.body.len;
+    row->threads = count > 1 ? TOGETHER : 0;
+    for (int i = 0, at = 0; i < count && !s; at += n[i++]) {
+        if (count > 1)
+            ts_text_printf(&t->r.body, i ? "    }\n    BARRIER();\n    {\n" : "    {\n");
+        write_pointers(t, x[i], n[i], at, literal);
+        s = write_one(t, t->r.p->kernels[first + i], x[i], n[i], at, row, &shared);
+    }
+    ts_text_printf(&t->r.body, count > 1 ? "    }\n}\n" : "}\n");
+    insert(&t->r.body, top, &shared);
+    ts_text_free(&shared);
+    if (count > 1)
+        row->groups = 1;
     t->bodies = ts_arena_grow(t->r.a, t->bodies, before, sizeof(*t->bodies));
     t->bodies[before] = ts_arena_strdup(t->r.a, t->r.body.s + start);
     row->function = function(t, comment, start);
-    return TS_OK;
+    return s;
 }
 
 static void call_host(texts *t, const ts_kernel *k, ts_gpu_row *row)
@@ -386,23 +447,82 @@ static void move(texts *t, const ts_kernel *k, ts_gpu_row *row)
                              .bytes = s->bytes};
 }
 
-static ts_status write_kernel(texts *t, int i)
+static bool is_launch(const ts_kernel *k)
+{
+    return !k->again && !k->load && !k->store && !(k->anchor && k->anchor->op->flags & TS_HOST);
+}
+
+/* So little that one group does it in about the time that it takes to start another kernel. */
+static bool is_tiny(const ts_kernel *k)
+{
+    return is_launch(k) && ts_render_row_dim(k) < 0 &&
+           ts_type_count(&k->roots[0]->type) <= TINY_ROOTS && k->flops <= TINY_FLOPS;
+}
+
+/* PoCL takes time that grows with the square of a kernel's barriers to compile it, and starts one in
+ * no time. */
+static int most_together(const ts_options *opt)
+{
+    const char *given = getenv("TESSERA_GPU_TOGETHER");
+
+    if (given)
+        return TS_MAX(1, atoi(given));
+    return opt->device_kind == TS_DEVICE_OPENCL ? 1 : MOST_TOGETHER;
+}
+
+/* How many kernels from the first on are one launch. */
+static int count_together(const ts_program *p, int first, int most)
+{
+    int n = 1;
+
+    while (n < most && first + n < p->nkernels && is_tiny(p->kernels[first]) &&
+           is_tiny(p->kernels[first + n]) &&
+           p->kernels[first + n]->section == p->kernels[first]->section)
+        n++;
+    return n;
+}
+
+/* Was one of them, or is one, listed again by itself? Then they stay apart. */
+static bool runs_again(const ts_program *p, int first, int count)
+{
+    for (int i = 0; i < p->nkernels; i++)
+        for (int k = first; k < first + count; k++)
+            if (p->kernels[i]->again == p->kernels[k])
+                return true;
+    return false;
+}
+
+static void label(texts *t, int i)
+{
+    const ts_kernel *k = t->r.p->kernels[i];
+
+    t->code->rows[i].phase = k->phase;
+    t->code->rows[i].name = row_name(t->r.a, k);
+}
+
+/* From kernel i on; returns how many it did. */
+static ts_status write_kernel(texts *t, int i, int *done)
 {
     const ts_kernel *k = t->r.p->kernels[i];
     ts_gpu_row *row = &t->code->rows[i];
 
+    *done = 1;
     if (k->again)
         *row = t->code->rows[k->again->index];
-    row->phase = k->phase;
-    row->name = row_name(t->r.a, k);
-    if (k->again)
-        return TS_OK;
-    if (k->anchor && k->anchor->op->flags & TS_HOST)
+    else if (k->anchor && k->anchor->op->flags & TS_HOST)
         call_host(t, k, row);
     else if (k->load || k->store)
         move(t, k, row);
-    else
-        return launch(t, k, row);
+    else {
+        *done = count_together(t->r.p, i, t->together);
+        *done = *done > 1 && runs_again(t->r.p, i, *done) ? 1 : *done;
+        TS_TRY(launch(t, i, *done));
+    }
+    for (int n = 0; n < *done; n++) {
+        label(t, i + n);
+        if (n)
+            t->code->rows[i + n].kind = TS_GPU_DONE;
+    }
     return TS_OK;
 }
 
@@ -415,7 +535,7 @@ static void write_end(texts *t, bool outputs, bool tick, const char *name, ts_gp
     const ts_graph *g = t->r.p->g;
     int64_t most = 1;
 
-    *row = (ts_gpu_row){.name = name, .function = t->code->nfunctions++, .groups = 1, .threads = 1};
+    *row = (ts_gpu_row){.name = name, .function = t->code->nfunctions++};
     ts_text_printf(&t->r.body, "\nKERNEL0(k%d)\n{\n    CONTEXT\n", row->function);
     for (int i = 0; i < g->noutputs && outputs; i++) {
         const ts_value *v = g->outputs[i];
@@ -444,8 +564,8 @@ static void write_end(texts *t, bool outputs, bool tick, const char *name, ts_gp
 
 static ts_status write_all(texts *t)
 {
-    for (int i = 0; i < t->code->nrows; i++)
-        TS_TRY(write_kernel(t, i));
+    for (int i = 0, done; i < t->code->nrows; i += done)
+        TS_TRY(write_kernel(t, i, &done));
     write_end(t, true, false, "outputs", &t->code->give);
     write_end(t, false, true, "next", &t->code->tick);
     write_end(t, true, true, "outputs and next", &t->code->both);
@@ -454,7 +574,7 @@ static ts_status write_all(texts *t)
 
 ts_status ts_gpu_text(ts_arena *a, const ts_program *p, const ts_options *opt, ts_gpu_code *out)
 {
-    texts t = {.r = {.a = a, .p = p, .prefix = ""}, .code = out};
+    texts t = {.r = {.a = a, .p = p, .prefix = ""}, .code = out, .together = most_together(opt)};
     ts_text all = {0};
     ts_status s;
 

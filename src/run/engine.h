@@ -109,6 +109,9 @@ ts_status ts_gpu_run_new(ts_engine *e, bool in_one_go);
 void ts_gpu_run_free(ts_engine *e);
 bool ts_gpu_alone(const ts_engine *e); /* ts_gpu_loop runs it, not lanes.c */
 ts_status ts_gpu_loop(ts_engine *e);
+/* How long each kernel of the first device takes by itself. The states are not those of a run
+ * afterwards: for benchmarks. */
+ts_status ts_gpu_profile(ts_engine *e, double *seconds);
 /* A state's mirror from the GPU and to it; nothing to do where there is no GPU. */
 ts_status ts_gpu_pull(const ts_engine *e, int replica, const ts_slot *s, ts_spot_at at);
 ts_status ts_gpu_push(const ts_engine *e, int replica, const ts_slot *s, ts_spot_at at);

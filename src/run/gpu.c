@@ -148,7 +148,7 @@ ts_status ts_gpu_push_all(const ts_engine *e)
 static bool calls_host(const ts_gpu_code *c)
 {
     for (int i = 0; i < c->nrows; i++)
-        if (c->rows[i].kind != TS_GPU_LAUNCH)
+        if (c->rows[i].kind != TS_GPU_LAUNCH && c->rows[i].kind != TS_GPU_DONE)
             return true;
     return false;
 }
@@ -237,7 +237,7 @@ static void add(const ts_gpu_run *r, list *l, const ts_gpu_row *row)
 static void add_phase(const ts_gpu_run *r, list *l, int phase)
 {
     for (int i = 0; i < r->code->nrows; i++)
-        if (r->code->rows[i].phase == phase)
+        if (r->code->rows[i].phase == phase && r->code->rows[i].kind == TS_GPU_LAUNCH)
             add(r, l, &r->code->rows[i]);
 }
 
@@ -408,7 +408,8 @@ static ts_status run_launches(ts_engine *e, int index, int first, int end)
         return r->d->replay(r->g, *p);
     TS_TRY(ts_alloc((size_t)(end - first) * sizeof(*l.l), "a list of launches", (void **)&l.l));
     for (int i = first; i < end; i++)
-        l.l[l.n++] = (ts_gpu_launch){&r->code->rows[i], r->memories[index]};
+        if (r->code->rows[i].kind == TS_GPU_LAUNCH)
+            l.l[l.n++] = (ts_gpu_launch){&r->code->rows[i], r->memories[index]};
     TS_TRY(record(e, &l, p));
     return r->d->replay(r->g, *p);
 }
@@ -464,10 +465,11 @@ static ts_status run_rows(ts_engine *e, int index, int first, int end, const ts_
         next = i + 1;
         if (rows[i].kind == TS_GPU_HOST)
             TS_TRY(call_host(e, index, &rows[i], c));
-        else if (rows[i].kind != TS_GPU_LAUNCH)
+        else if (rows[i].kind == TS_GPU_LOAD || rows[i].kind == TS_GPU_STORE)
             TS_TRY(move(e, index, &rows[i], c));
         else {
-            while (next < end && rows[next].kind == TS_GPU_LAUNCH)
+            while (next < end &&
+                   (rows[next].kind == TS_GPU_LAUNCH || rows[next].kind == TS_GPU_DONE))
                 next++;
             TS_TRY(run_launches(e, index, i, next));
         }
@@ -513,4 +515,40 @@ ts_status ts_gpu_send(ts_engine *e, int replica, const ts_send *s, size_t to, si
                           ts_engine_block(e, replica, TS_REMOTE) + to, s->bytes);
     return r->d->copy(r->g, memory(e, replica, s->device), r->code->base + to,
                       memory(e, replica, device), r->code->base + from, s->bytes);
+}
+
+/* --- how long each kernel takes --- */
+
+/* Seconds of row i by itself, again and again on the same data. */
+static ts_status time_row(ts_engine *e, int i, double *seconds)
+{
+    enum { TIMES = 20, ROUNDS = 3 };
+    ts_gpu_run *r = e->gpu;
+    ts_gpu_launch l[TIMES];
+    ts_gpu_recording *p = NULL;
+    ts_status s;
+
+    *seconds = 0;
+    if (r->code->rows[i].kind != TS_GPU_LAUNCH)
+        return TS_OK;
+    for (int k = 0; k < TIMES; k++)
+        l[k] = (ts_gpu_launch){&r->code->rows[i], r->memories[0]};
+    s = r->d->record(r->g, e->exe->gpu->module, TIMES, l, &p);
+    for (int k = 0; k <= ROUNDS && !s; k++) {
+        double start = ts_now(), each;
+        s = r->d->replay(r->g, p);
+        s = s ? s : r->d->wait(r->g);
+        each = (ts_now() - start) / TIMES;
+        if (k && (k == 1 || each < *seconds))
+            *seconds = each;
+    }
+    r->d->forget(r->g, p);
+    return s;
+}
+
+ts_status ts_gpu_profile(ts_engine *e, double *seconds)
+{
+    for (int i = 0; i < e->gpu->code->nrows; i++)
+        TS_TRY(time_row(e, i, &seconds[i]));
+    return TS_OK;
 }

@@ -77,7 +77,7 @@ static void kernels(ts_text *t, const ts_module *m)
 
 static void launches(ts_text *t, const ts_gpu_code *c)
 {
-    static const char *const kinds[] = {"", "host", "load", "store"};
+    static const char *const kinds[] = {"", "host", "load", "store", "above"};
 
     ts_text_printf(t, "\nkernels\n  %4s %5s %5s %12s %10s  name\n", "#", "phase", "waits", "groups",
                    "threads");
