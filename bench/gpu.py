@@ -141,7 +141,10 @@ def graphed(name):
     with torch.cuda.graph(graph):
         module(x, t).backward()
         optimizer.step()
-    return graph.replay
+
+    def step(kept=(module, x, t, optimizer)):    # the graph has their addresses
+        graph.replay()
+    return step
 
 
 def torch_window(step, seconds):

@@ -101,6 +101,7 @@ struct ts_gpu_text_state {
     ts_text *shared; /* arrays of the group */
 };
 const char *ts_gpu_shared(ts_gpu_writer *w, const char *type, int n);
+bool ts_gpu_tile(ts_gpu_writer *w);
 bool ts_gpu_sum(ts_gpu_writer *w);
 
 /* prelude.c: what comes before the kernels `code` */

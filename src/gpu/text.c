@@ -21,10 +21,10 @@ enum {
     THREADS = 256,  /* of a group */
     SPREAD = 128,   /* of a group of a small kernel: more groups keep more of the GPU busy */
     MOST_ARGS = 96, /* a kernel with more tensors has their addresses in its text */
-    TOGETHER = 256, /* threads of a group that does several small kernels */
+    TOGETHER = 512, /* threads of a group that does several small kernels */
     MOST_TOGETHER = 16,
     TINY_ROOTS = 2048,
-    TINY_FLOPS = 65536,
+    TINY_FLOPS = 8192,
     STAGED = 64 << 20, /* bytes of inputs and outputs that are sent at once */
     ALIGN = 256,
 };
@@ -283,7 +283,7 @@ static ts_status write_body(texts *t, const ts_kernel *k, ts_gpu_row *row, ts_te
     ts_render_emitter(&t->r, &e);
     e.gpu = true;
     e.index = is_small(k) ? "int32_t" : "int64_t";
-    if (!ts_gpu_sum(&w))
+    if (!ts_gpu_tile(&w) && !ts_gpu_sum(&w))
         loop(&w);
     return TS_OK;
 }

@@ -136,6 +136,9 @@ struct ts_spec {
 const ts_ix *ts_spec_ix(ts_arena *a, const ts_affine *f, int naxes, const ts_ix *const *axes);
 /* The product at these axes, 0 where an operand has no element. */
 const char *ts_emit_term(ts_emit *e, const ts_node *n, const ts_spec *s, const ts_ix *const *axes);
+/* One of the two operands there, or 0. */
+const char *ts_emit_operand(ts_emit *e, const ts_node *n, int which, const ts_spec *s,
+                            const ts_ix *const *axes);
 /* The output's axes from its coordinates (op/matmul.c). */
 void ts_spec_axes(ts_arena *a, const ts_spec *s, int rank, const ts_ix *const *at,
                   const ts_ix **axes);

@@ -263,6 +263,29 @@ const char *ts_emit_term(ts_emit *e, const ts_node *n, const ts_spec *s, const t
     return ts_emit_guard(e, cond, by_lane, n->out[0]->type.dtype, 0, term_body, &arg);
 }
 
+typedef struct operand_arg {
+    const ts_value *v;
+    const ts_ix *at[TS_MAX_RANK];
+} operand_arg;
+
+static const char *operand_body(ts_emit *e, void *arg)
+{
+    const operand_arg *x = arg;
+
+    return ts_emit_at(e, x->v, x->at);
+}
+
+const char *ts_emit_operand(ts_emit *e, const ts_node *n, int which, const ts_spec *s,
+                            const ts_ix *const *axes)
+{
+    operand_arg arg = {.v = n->in[which]};
+    bool by_lane = false;
+    const char *cond =
+        operand(e, which ? s->b : s->a, s->naxes, axes, &arg.v->type, arg.at, "", &by_lane);
+
+    return ts_emit_guard(e, cond, by_lane, arg.v->type.dtype, 0, operand_body, &arg);
+}
+
 /* The plain nest, for what the blocked template does not take: sums one output element. */
 const char *ts_emit_contract(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
