@@ -48,8 +48,8 @@ static ts_status compile(const net *n, ts_device_kind device, ts_executable **ou
                       .stages = n->stages,
                       .nstages = n->nstages,
                       .device_kind = device,
-                      .executor = TS_EXEC_NATIVE,
-                      .output_mode = TS_OUT_ALL};
+                      .executor = TS_EXECUTOR_NATIVE,
+                      .output_mode = TS_OUTPUT_ALL};
     ts_graph *g = n->make();
     ts_status s;
 
