@@ -8,6 +8,7 @@
 #include "plan/plan.h"
 #include "render/render.h"
 #include "run/run.h"
+#include "tessera/device.h"
 
 /* --- options --- */
 
@@ -52,6 +53,21 @@ static ts_status gpu_memory(ts_device_kind kind, int64_t *bytes)
     TS_TRY(ts_gpu_open(d, &g));
     d->describe(g, &info);
     *bytes = info.memory;
+    return TS_OK;
+}
+
+ts_status ts_device_describe(ts_device_kind kind, char *text, size_t size)
+{
+    const ts_gpu_driver *d = ts_gpu_driver_of(kind);
+    ts_gpu_info info;
+    ts_gpu *g;
+
+    if (!d || !text)
+        return ts_fail(TS_ERR_ARG, "only a GPU is described, and in a text that is there");
+    TS_TRY(ts_gpu_open(d, &g));
+    d->describe(g, &info);
+    snprintf(text, size, "%s, %.1f GiB, %s", info.name, (double)info.memory / (1 << 30),
+             info.architecture);
     return TS_OK;
 }
 
