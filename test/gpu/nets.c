@@ -3,12 +3,13 @@
  * where nothing else is.
  */
 #include "../models/nets.h"
-#include "support.h"
+#include "again.h"
 #include <math.h>
 
 enum { STEPS = 50, CALLS = 5 }; /* of all; in so many calls */
 
-static ts_device_kind kind = TS_DEVICE_OPENCL;
+static ts_device_kind kind;
+static bool needless; /* no such device, or done before */
 
 typedef struct net {
     ts_graph *(*make)(void);
@@ -154,6 +155,8 @@ static void as_on_the_cpu(const net *n, double loose)
 {
     run cpu, gpu;
 
+    if (needless)
+        skip();
     assert_ok(whole(n, TS_DEVICE_CPU, &cpu));
     assert_ok(whole(n, kind, &gpu));
     assert_int_equal(gpu.nlosses, cpu.nlosses);
@@ -197,6 +200,8 @@ static void the_same_bits(void **state)
     uint64_t seed, at;
 
     (void)state;
+    if (needless)
+        skip();
     assert_ok(whole(&n, kind, &one));
     assert_ok(compile(&n, kind, &two.x));
     assert_ok(start(&two));
@@ -241,12 +246,9 @@ static void in_turns(void **state)
 
 static int setup(void **state)
 {
-    const char *name = getenv("TESSERA_DEVICE");
-
     (void)state;
-    setenv("TESSERA_DEVICE", name && name[0] ? name : "opencl", 1);
-    kind = strcmp(test_device(), "gpu") ? TS_DEVICE_OPENCL : TS_DEVICE_GPU;
-    unsetenv("TESSERA_DEVICE");
+    needless = again_needless(&kind);
+    unsetenv("TESSERA_DEVICE"); /* the options say it */
     return 0;
 }
 
