@@ -7,7 +7,7 @@ BUILD ?= build
 # Command lines set these too; tools/configure reads them.
 export PREFIX
 
-.PHONY: all python demo test check bench soak replay install golden format format-check clean help
+.PHONY: all python demo test test-gpu check bench bench-gpu soak replay install golden format format-check clean help
 
 all:
 	@tools/configure build
@@ -36,6 +36,15 @@ bench:
 	@tools/install-packages
 	@$(MAKE) --no-print-directory all
 	@$(PYTHON) bench/run.py
+
+# On a machine with a GPU. With build-gpu/ there (tools/gpu-bundle) nothing is built; python3 is the one that has PyTorch.
+test-gpu:
+	@[ -d build-gpu ] || { tools/install-packages && $(MAKE) --no-print-directory all; }
+	@python3 tools/test-gpu
+
+bench-gpu:
+	@[ -d build-gpu ] || { tools/install-packages && $(MAKE) --no-print-directory all; }
+	@python3 bench/gpu.py
 
 soak:
 	@tools/install-packages
@@ -67,7 +76,7 @@ format-check:
 	@tools/format --check
 
 clean:
-	@rm -rf build build-asan build-tsan build-clang build-wheel build-ci
+	@rm -rf build build-asan build-tsan build-clang build-wheel build-ci build-gpu
 
 help:
 	@echo 'make                build the command, the library and the examples in build/'
@@ -76,6 +85,7 @@ help:
 	@echo 'make check          the C tests, one build'
 	@echo 'make test           everything: format, both compilers, sanitizers, Python'
 	@echo 'make bench          measure against PyTorch'
+	@echo 'make test-gpu       every op, random graphs and the seeds'"'"' nets on a GPU; make bench-gpu measures there'
 	@echo 'make soak           repeat the tests with other inputs, sanitizers included, for SOAK_MINUTES (60)'
 	@echo 'make replay SEED=n  one random graph, in every way to compile it: which differ, and how; takes BUILD and BACKEND'
 	@echo 'make install        command, library, header, manual pages, completions, Python package; takes PREFIX and DESTDIR'

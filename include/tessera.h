@@ -620,14 +620,17 @@ enum {
     TS_OFFLOAD_ALL = 15
 };
 
-/* What a device is. All of them compute on this machine's cores; a model of an IPU has an IPU's
- * memory. */
+/* What a device is. Those of a CPU and the models compute on this machine's cores; a model of an
+ * IPU has an IPU's memory. TESSERA_DEVICE=gpu or opencl chooses one for programs that name none. */
 typedef enum ts_device_kind {
     TS_DEVICE_CPU, /* a share of the machine's memory: what the other devices leave */
     TS_DEVICE_MK2, /* a model of a GC200: 1472 tiles of 624 KiB, 897 MiB            */
-    TS_DEVICE_MK1  /* a model of an Mk1: 1216 tiles of 256 KiB, 304 MiB             */
+    TS_DEVICE_MK1, /* a model of an Mk1: 1216 tiles of 256 KiB, 304 MiB             */
+    TS_DEVICE_GPU, /* an NVIDIA GPU: its driver and NVRTC are opened when it is asked for; doc/gpu.md */
+    TS_DEVICE_OPENCL /* an OpenCL device                                            */
 } ts_device_kind;
-/* What a device of the kind has, in bytes; of TS_DEVICE_CPU, what all of them have together. */
+/* What a device of the kind has, in bytes; of TS_DEVICE_CPU, what all of them have together;
+ * 0 when there is no such GPU. */
 TS_API int64_t ts_device_memory(ts_device_kind kind);
 /* A parameter or buffer with a value of its own for each group of replicas instead of one for all.
  * Its tensor is read and written with one dim more in front, the groups (of the replicas when

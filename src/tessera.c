@@ -3,10 +3,12 @@
  *   graph --pass--> graph --plan--> program --render--> C --cc--> executable --run--> results
  */
 #include "cache/cache.h"
+#include "gpu/gpu.h"
 #include "pass/pass.h"
 #include "plan/plan.h"
 #include "render/render.h"
 #include "run/run.h"
+#include "tessera/device.h"
 
 /* --- options --- */
 
@@ -23,15 +25,76 @@ static ts_status check_options(const ts_graph *g, const ts_options *opt)
     return ts_isa_check(isa.name);
 }
 
-/* A model's memory is a limit as if it were given; a share of the machine's is seen to by
- * the plan. */
-static ts_options with_memory(const ts_options *opt)
+/* TESSERA_DEVICE is for programs that know nothing of GPUs. */
+static ts_status choose_device(ts_options *opt)
 {
-    ts_options with = *opt;
+    static const struct {
+        const char *name;
+        ts_device_kind kind;
+    } known[] = {{"gpu", TS_DEVICE_GPU}, {"opencl", TS_DEVICE_OPENCL}};
+    const char *name = getenv("TESSERA_DEVICE");
 
-    if (!with.device_memory && with.device_kind != TS_DEVICE_CPU)
-        with.device_memory = ts_device_memory(with.device_kind);
-    return with;
+    if (!name || !name[0] || !strcmp(name, "cpu") || ts_gpu_is(opt->device_kind))
+        return TS_OK;
+    for (int i = 0; i < TS_COUNT(known); i++)
+        if (!strcmp(known[i].name, name)) {
+            opt->device_kind = known[i].kind;
+            return TS_OK;
+        }
+    return ts_fail(TS_ERR_ARG, "TESSERA_DEVICE is '%s'; it must be cpu, gpu or opencl", name);
+}
+
+static ts_status gpu_memory(ts_device_kind kind, int64_t *bytes)
+{
+    const ts_gpu_driver *d = ts_gpu_driver_of(kind);
+    ts_gpu_info info;
+    ts_gpu *g;
+
+    TS_TRY(ts_gpu_open(d, &g));
+    d->describe(g, &info);
+    *bytes = info.memory;
+    return TS_OK;
+}
+
+ts_status ts_device_describe(ts_device_kind kind, char *text, size_t size)
+{
+    const ts_gpu_driver *d = ts_gpu_driver_of(kind);
+    ts_gpu_info info;
+    ts_gpu *g;
+
+    if (!d || !text)
+        return ts_fail(TS_ERR_ARG, "only a GPU is described, and in a text that is there");
+    TS_TRY(ts_gpu_open(d, &g));
+    d->describe(g, &info);
+    snprintf(text, size, "%s, %.1f GiB, %s", info.name, (double)info.memory / (1 << 30),
+             info.architecture);
+    return TS_OK;
+}
+
+int64_t ts_device_memory(ts_device_kind kind)
+{
+    int64_t bytes = 0;
+
+    if (!ts_gpu_is(kind))
+        return ts_plan_kind_memory(kind);
+    return gpu_memory(kind, &bytes) ? 0 : bytes;
+}
+
+/* A model's or a GPU's memory is a limit as if it were given; a share of the machine's is seen to by
+ * the plan. The reference executor runs on the processor. */
+static ts_status with_device(const ts_options *asked, ts_options *with)
+{
+    *with = asked ? *asked : (ts_options){0};
+    if (with->executor == TS_EXECUTOR_REFERENCE && ts_gpu_is(with->device_kind))
+        with->device_kind = TS_DEVICE_CPU;
+    if (with->executor != TS_EXECUTOR_REFERENCE)
+        TS_TRY(choose_device(with));
+    if (with->device_memory || with->device_kind == TS_DEVICE_CPU)
+        return TS_OK;
+    if (ts_gpu_is(with->device_kind))
+        return gpu_memory(with->device_kind, &with->device_memory);
+    with->device_memory = ts_plan_kind_memory(with->device_kind);
+    return TS_OK;
 }
 
 /* --- executables --- */
@@ -75,6 +138,35 @@ static ts_status build(const ts_program *p, const ts_source *src, const ts_key *
     return ts_executable_start(x);
 }
 
+/* The same for a GPU: its kernels' text in place of C, its driver in place of the C compiler. */
+static ts_status build_gpu(ts_arena *a, const ts_program *p, const ts_key *key,
+                           const ts_options *opt, ts_executable **out)
+{
+    const ts_gpu_driver *d = ts_gpu_driver_of(opt->device_kind);
+    ts_executable *x = *out = ts_executable_new();
+    ts_gpu_code code;
+    ts_text object = {0};
+    const char *identity;
+    void *binary;
+    ts_gpu *g;
+
+    TS_TRY(ts_gpu_text(a, p, opt, &code));
+    TS_TRY(ts_gpu_open(d, &g));
+    TS_TRY(ts_gpu_identity(a, d, &identity));
+    ts_executable_describe(x, p->g, p, opt);
+    copy_key(x, key);
+    x->source = ts_arena_strdup(x->arena, code.text);
+    x->isa = ts_arena_strdup(x->arena, identity);
+    TS_TRY(d->compile(g, code.text, &binary, &code.nbinary));
+    code.binary = binary;
+    ts_gpu_pack(&code, &object);
+    free(binary);
+    x->object = ts_arena_copy(x->arena, object.s, object.len);
+    x->object_bytes = object.len;
+    ts_text_free(&object);
+    return ts_executable_start(x);
+}
+
 /* --- compile --- */
 
 /* After a tick of 0 there is one of 100 or, when the compilation failed, of -1. */
@@ -90,6 +182,8 @@ static ts_status find_compiler(ts_arena *a, const ts_options *opt, const char **
     *cc = NULL;
     if (opt->executor == TS_EXECUTOR_REFERENCE)
         return TS_OK;
+    if (ts_gpu_is(opt->device_kind))
+        return ts_gpu_identity(a, ts_gpu_driver_of(opt->device_kind), cc);
     *cc = ts_cc_identity(a, opt);
     if (*cc)
         return TS_OK;
@@ -117,6 +211,11 @@ static ts_status make(ts_arena *a, const ts_graph *model, const ts_options *opt,
     TS_TRY(ts_plan(a, g, opt, &p)); /* plan/    graph   -> program  */
     planned = ts_now();
     tick(opt, 30);
+    if (ts_gpu_is(opt->device_kind)) {
+        TS_TRY(build_gpu(a, p, key, opt, out)); /* gpu/     program -> kernels  */
+        ts_note(TS_LOG_DEBUG, "gpu: %d kernels, %.2f ms", p->nkernels, 1e3 * (ts_now() - planned));
+        return TS_OK;
+    }
     TS_TRY(ts_source_make(a, p, opt, &src)); /* render/  program -> C text   */
     rendered = ts_now();
     tick(opt, 40);
@@ -173,7 +272,8 @@ static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *o
 
 static ts_status compile_checked(const ts_graph *g, const ts_options *asked, ts_executable **out)
 {
-    const ts_options with = with_memory(asked), *opt = &with;
+    ts_options with;
+    const ts_options *opt = &with;
     double start = ts_now();
     ts_executable *x = NULL;
     ts_arena *a;
@@ -183,6 +283,8 @@ static ts_status compile_checked(const ts_graph *g, const ts_options *asked, ts_
         return ts_fail(TS_ERR_ARG, "compiling needs a graph and a place for the executable");
     *out = NULL;
     s = ts_graph_check(g);
+    if (!s)
+        s = with_device(asked, &with);
     if (!s)
         s = check_options(g, opt);
     if (!s) {
@@ -194,7 +296,8 @@ static ts_status compile_checked(const ts_graph *g, const ts_options *asked, ts_
     if (s) {
         ts_error_doing("compiling the graph '%s'", g->name);
         ts_executable_free(x);
-        tick(opt, -1);
+        if (asked)
+            tick(asked, -1);
         return s;
     }
     x->stats.compile_seconds = ts_now() - start;
@@ -226,11 +329,12 @@ ts_status ts_compile_plan(ts_arena *a, const ts_graph *g, const ts_options *opt,
 
 static ts_status estimate(const ts_graph *g, const ts_options *opt, ts_stats *out)
 {
-    const ts_options with = with_memory(opt);
+    ts_options with;
     const ts_program *p;
     ts_arena *a;
     ts_status s;
 
+    TS_TRY(with_device(opt, &with));
     a = ts_arena_new();
     s = ts_compile_plan(a, g, &with, &p);
     if (!s)

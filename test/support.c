@@ -85,3 +85,16 @@ bool test_brief(void)
 {
     return getenv("TS_BRIEF") != NULL;
 }
+
+const char *test_device(void)
+{
+    const char *name = getenv("TESSERA_DEVICE");
+    bool gpu = name && !strcmp(name, "gpu"), opencl = name && !strcmp(name, "opencl");
+
+    if (!gpu && !opencl)
+        return NULL;
+    if (ts_device_memory(gpu ? TS_DEVICE_GPU : TS_DEVICE_OPENCL) > 0)
+        return name;
+    print_message("1..0 # SKIP %s\n", ts_last_error()->message);
+    exit(77);
+}

@@ -39,6 +39,10 @@ float *test_states(const ts_executable *x, const ts_engine *e, size_t *count);
  * code again may be shorter. */
 bool test_brief(void);
 
+/* The GPU that TESSERA_DEVICE chooses for everything, or NULL. Exits as a skipped test, and says why,
+ * when there is none. */
+const char *test_device(void);
+
 /* ts_status is TS_OK, or fails with the error's text. */
 #define assert_ok(call)                                                                            \
     do {                                                                                           \

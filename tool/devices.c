@@ -36,6 +36,15 @@ static int virtual_row(void)
     return TOOL_OK;
 }
 
+/* Its name, or why there is none. */
+static void gpu_row(const char *name, ts_device_kind kind)
+{
+    char text[256];
+
+    printf("%-18s %s\n", name,
+           ts_device_describe(kind, text, sizeof(text)) ? ts_last_error()->message : text);
+}
+
 static int run(void)
 {
     ts_machine_info m;
@@ -56,6 +65,8 @@ static int run(void)
     printf("%-18s %s\n", "compiler",
            m.compiler[0] ? m.compiler
                          : "none: the reference executor runs, slowly; install gcc or clang");
+    gpu_row("gpu", TS_DEVICE_GPU);
+    gpu_row("opencl", TS_DEVICE_OPENCL);
     return virtual_row();
 }
 

@@ -38,9 +38,11 @@ option place_options[] = {
      .help = "keep in the host's memory: optimizer, weights, accumulators, activations; several "
              "with commas; or all, as phased execution does, or none"},
     {"device", "KIND", KIND_WORD, &placed.device,
-     "what the devices are: cpu, with a share of the machine's memory, or a model of an IPU, with "
-     "the 897 MiB of a GC200 (model, model:mk2) or the 304 MiB of an Mk1 (model:mk1)",
-     .choice = "cpu model model:mk2 model:mk1"},
+     "what the devices are: cpu, with a share of the machine's memory; a model of an IPU, with "
+     "the 897 MiB of a GC200 (model, model:mk2) or the 304 MiB of an Mk1 (model:mk1); gpu, an "
+     "NVIDIA "
+     "GPU; or opencl, a GPU of another maker",
+     .choice = "cpu model model:mk2 model:mk1 gpu opencl"},
     {"device-memory", "SIZE", KIND_TEXT, &placed.memory,
      .help = "what a device has, when not what its kind has, as in 304MiB, gc200 (897 MiB) or mk1 "
              "(304 MiB); a net that needs more is an error"},
@@ -64,7 +66,9 @@ static const struct {
     ts_device_kind kind;
 } models[] = {{"gc200", "model", TS_DEVICE_MK2},
               {"gc200", "model:mk2", TS_DEVICE_MK2},
-              {"mk1", "model:mk1", TS_DEVICE_MK1}};
+              {"mk1", "model:mk1", TS_DEVICE_MK1},
+              {"", "gpu", TS_DEVICE_GPU},
+              {"", "opencl", TS_DEVICE_OPENCL}};
 
 static ts_device_kind read_kind(void)
 {

@@ -251,6 +251,8 @@ static const char *backward_load(ts_emit *e, const ts_value *v, const char *addr
 {
     const char *t = ts_emit_memory_type(v->type.dtype), *p = e->pointer(e->where, v);
 
+    if (e->gpu)
+        return scalar_load(e, v, address);
     if (e->plain && v->type.dtype != TS_F16 && v->type.dtype != TS_BF16)
         return ts_arena_printf(e->a, "*(const volatile %s *)(%s + %s)", t, p, address);
     if (!e->plain)

@@ -66,6 +66,7 @@ struct ts_emit {
     const char *prefix; /* of the functions that the prelude defines; "" unless it is exported */
     const char *index;  /* the type of loop variables */
     bool plain;         /* C99 without extensions; scalar mode only */
+    bool gpu;           /* and no pointers but those of the kernel: CUDA and OpenCL */
     const ts_atom *lane;
     int lanes; /* 0: scalar mode */
     ts_memo *memo;
@@ -113,6 +114,12 @@ const char *ts_emit_number(ts_emit *e, ts_dtype t, double x);     /* one number 
 const char *ts_emit_splat(ts_emit *e, ts_dtype t, const char *x); /* in every lane */
 const char *ts_emit_literal(ts_emit *e, ts_dtype t, double x);
 
+/* reduce.c: of sum, prod, amax and amin, what is done in pieces. Is dim d summed; where the result
+ * begins; acc = acc op x. */
+bool ts_reduce_over(const ts_node *n, int d);
+const char *ts_reduce_first(ts_emit *e, const ts_node *n);
+void ts_reduce_combine(ts_emit *e, const ts_node *n, const char *acc, const char *x);
+
 /* The loop nest of a contraction: out[o(axes)] = sum over reduce axes of a[..] * b[..]. An
  * operand's index that falls outside, or that `div` does not divide, contributes nothing. */
 enum { TS_AXES = 16 };
@@ -127,6 +134,11 @@ struct ts_spec {
     ts_affine a[TS_MAX_RANK], b[TS_MAX_RANK], out[TS_MAX_RANK];
 };
 const ts_ix *ts_spec_ix(ts_arena *a, const ts_affine *f, int naxes, const ts_ix *const *axes);
+/* The product at these axes, 0 where an operand has no element. */
+const char *ts_emit_term(ts_emit *e, const ts_node *n, const ts_spec *s, const ts_ix *const *axes);
+/* One of the two operands there, or 0. */
+const char *ts_emit_operand(ts_emit *e, const ts_node *n, int which, const ts_spec *s,
+                            const ts_ix *const *axes);
 /* The output's axes from its coordinates (op/matmul.c). */
 void ts_spec_axes(ts_arena *a, const ts_spec *s, int rank, const ts_ix *const *at,
                   const ts_ix **axes);

@@ -252,16 +252,48 @@ void ts_spec_axes(ts_arena *a, const ts_spec *s, int rank, const ts_ix *const *a
     }
 }
 
+const char *ts_emit_term(ts_emit *e, const ts_node *n, const ts_spec *s, const ts_ix *const *axes)
+{
+    const char *cond = "";
+    bool by_lane = false;
+    term_arg arg = {.n = n};
+
+    cond = operand(e, s->a, s->naxes, axes, &n->in[0]->type, arg.a, cond, &by_lane);
+    cond = operand(e, s->b, s->naxes, axes, &n->in[1]->type, arg.b, cond, &by_lane);
+    return ts_emit_guard(e, cond, by_lane, n->out[0]->type.dtype, 0, term_body, &arg);
+}
+
+typedef struct operand_arg {
+    const ts_value *v;
+    const ts_ix *at[TS_MAX_RANK];
+} operand_arg;
+
+static const char *operand_body(ts_emit *e, void *arg)
+{
+    const operand_arg *x = arg;
+
+    return ts_emit_at(e, x->v, x->at);
+}
+
+const char *ts_emit_operand(ts_emit *e, const ts_node *n, int which, const ts_spec *s,
+                            const ts_ix *const *axes)
+{
+    operand_arg arg = {.v = n->in[which]};
+    bool by_lane = false;
+    const char *cond =
+        operand(e, which ? s->b : s->a, s->naxes, axes, &arg.v->type, arg.at, "", &by_lane);
+
+    return ts_emit_guard(e, cond, by_lane, arg.v->type.dtype, 0, operand_body, &arg);
+}
+
 /* The plain nest, for what the blocked template does not take: sums one output element. */
 const char *ts_emit_contract(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
     ts_spec s;
     const ts_ix *axes[TS_AXES];
     int marks[TS_AXES], depth = 0;
-    const char *acc = ts_emit_name(e, "s"), *cond = "";
+    const char *acc = ts_emit_name(e, "s");
     ts_dtype t = n->out[0]->type.dtype;
-    bool by_lane = false;
-    term_arg arg = {.n = n};
 
     (void)out;
     n->op->spec(e->a, n, &s);
@@ -275,9 +307,7 @@ const char *ts_emit_contract(ts_emit *e, const ts_node *n, int out, const ts_ix 
         axes[i] = ts_ix_var(e->a, ts_emit_loop(e, s.axis[i], 0, s.extent[i]));
         ts_emit_open(e, &marks[depth++]);
     }
-    cond = operand(e, s.a, s.naxes, axes, &n->in[0]->type, arg.a, cond, &by_lane);
-    cond = operand(e, s.b, s.naxes, axes, &n->in[1]->type, arg.b, cond, &by_lane);
-    ts_emit_line(e, "%s += %s;", acc, ts_emit_guard(e, cond, by_lane, t, 0, term_body, &arg));
+    ts_emit_line(e, "%s += %s;", acc, ts_emit_term(e, n, &s, axes));
     while (depth--)
         ts_emit_close(e, marks[depth]);
     return acc;

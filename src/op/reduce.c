@@ -202,6 +202,21 @@ static void combine(ts_emit *e, const ts_node *n, ts_dtype t, const char *acc, c
     ts_emit_line(e, "%s = %s%s_%s(%s, %s);", acc, e->prefix, f, ts_emit_suffix(e, t), acc, x);
 }
 
+bool ts_reduce_over(const ts_node *n, int d)
+{
+    return reduced(n, d);
+}
+
+const char *ts_reduce_first(ts_emit *e, const ts_node *n)
+{
+    return first_value(e, n, n->out[0]->type.dtype);
+}
+
+void ts_reduce_combine(ts_emit *e, const ts_node *n, const char *acc, const char *x)
+{
+    combine(e, n, n->out[0]->type.dtype, acc, x);
+}
+
 enum { WIDTH = 8, WAYS = 4 };
 
 /* How the input lies below the sum, when one output is made at a time: the dim whose neighbours

@@ -282,7 +282,7 @@ static void rounds(const rows *r)
     int mark, inner, bytes = key_bytes(r);
 
     ts_emit_line(e, "uint32_t counts[%d][256] = {{0}};", bytes);
-    ts_emit_line(e, "int half = 0;");
+    ts_emit_line(e, "int side = 0;");
     ts_emit_line(e, "for (%s i = 0; i < %s; i++) {", t, size);
     ts_emit_open(e, &mark);
     k = key(r, "i");
@@ -303,17 +303,17 @@ static void rounds(const rows *r)
     ts_emit_close(e, inner);
     ts_emit_line(e, "for (%s i = 0; i < %s; i++) {", t, size);
     ts_emit_open(e, &inner);
-    ts_emit_line(e, "const uint32_t p = (uint32_t)((uint64_t)%s >> half);", place(r, "i"));
+    ts_emit_line(e, "const uint32_t p = (uint32_t)((uint64_t)%s >> side);", place(r, "i"));
     ts_emit_line(e, "const %s to = (%s)counts[b][%s >> 8 * b & 255]++;", t, t, key(r, "p"));
     ts_emit_line(e,
-                 "%s = (int64_t)(((uint64_t)%s & (uint64_t)0xffffffff << half) | (uint64_t)p << "
-                 "(32 - half));",
+                 "%s = (int64_t)(((uint64_t)%s & (uint64_t)0xffffffff << side) | (uint64_t)p << "
+                 "(32 - side));",
                  place(r, "to"), place(r, "to"));
     ts_emit_close(e, inner);
-    ts_emit_line(e, "half = 32 - half;");
+    ts_emit_line(e, "side = 32 - side;");
     ts_emit_close(e, mark);
     ts_emit_line(e, "for (%s i = 0; i < %s; i++)", t, size);
-    ts_emit_line(e, "    %s = (int64_t)(uint32_t)((uint64_t)%s >> half);", place(r, "i"),
+    ts_emit_line(e, "    %s = (int64_t)(uint32_t)((uint64_t)%s >> side);", place(r, "i"),
                  place(r, "i"));
 }
 

@@ -89,7 +89,7 @@ ts_status ts_pass_pad(ts_arena *a, const ts_graph *in, const ts_options *opt, co
     ts_graph *g;
 
     *out = in;
-    if (opt->executor == TS_EXECUTOR_REFERENCE)
+    if (opt->executor == TS_EXECUTOR_REFERENCE || ts_pass_for_gpu(opt))
         return TS_OK;
     g = ts_graph_begin_copy(a, in, &map);
     for (int i = 0; i < in->nnodes; i++) {

@@ -29,6 +29,13 @@ bool ts_pass_skipped(const ts_options *opt, const char *name);
 ts_status ts_pass_run(ts_arena *a, const char *name, const ts_graph *in, const ts_options *opt,
                       const ts_graph **out);
 
+/* A GPU fills its threads with elements in rows: the choices that fill a core's vectors are not for
+ * it. */
+static inline bool ts_pass_for_gpu(const ts_options *opt)
+{
+    return opt->device_kind >= TS_DEVICE_GPU;
+}
+
 ts_pass_fn ts_pass_decompose; /* decompose.c  no composite op is left */
 ts_pass_fn
     ts_pass_autodiff; /* autodiff.c   grads for the trained parameters; the loss is an output */

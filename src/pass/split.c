@@ -88,12 +88,12 @@ static bool splits_product(const ts_node *n)
            2 * PARTS * x->dim[0] <= x->dim[1];
 }
 
-static ts_value *split_product(ts_value *x, ts_value *y)
+static ts_value *split_product(ts_value *x, ts_value *y, int64_t parts)
 {
-    int64_t m = x->type.dim[0], k = x->type.dim[1] / PARTS, n = y->type.dim[1];
-    ts_value *part = ts_permute(ts_reshape(x, m, PARTS, k), 1, 0, 2);
+    int64_t m = x->type.dim[0], k = x->type.dim[1] / parts, n = y->type.dim[1];
+    ts_value *part = ts_permute(ts_reshape(x, m, parts, k), 1, 0, 2);
 
-    return ts_sum(ts_matmul(part, ts_reshape(y, PARTS, k, n)), 1, (const int64_t[]){0}, false);
+    return ts_sum(ts_matmul(part, ts_reshape(y, parts, k, n)), 1, (const int64_t[]){0}, false);
 }
 
 /* In how many parts to sum the rows of a picture: the smallest number above 1 that divides them, if
@@ -121,16 +121,56 @@ static ts_value *split_rows(const ts_node *n, ts_value *x, ts_value *dy)
     return ts_sum(ts_make2(n->op, x, dy, count, attr), 1, (const int64_t[]){0}, false);
 }
 
-/* n in two steps, or NULL. */
-static ts_value *split(const ts_node *n, ts_value *const *map)
+/* A GPU has a tile of the result for each of its groups of threads; where those are few and the sum
+ * is long, each has a part of the sum. So many that there are enough, each power of two that divides
+ * it and leaves a part long enough. */
+static int64_t gpu_parts(int64_t rows, int64_t columns, int64_t sum, int64_t whole, int64_t least)
+{
+    int64_t tiles = ((rows + 31) / 32) * ((columns + 31) / 32), parts = 1;
+
+    while (tiles * parts < 256 && whole % (2 * parts) == 0 && sum / (2 * parts) >= least)
+        parts *= 2;
+    return parts;
+}
+
+static ts_value *split_for_gpu(const ts_node *n, ts_value *const *map)
+{
+    const ts_type *x = n->nin ? &n->in[0]->type : NULL, *y = n->nout ? &n->out[0]->type : NULL;
+    ts_attr attr[TS_MAX_ATTR + 1];
+    int64_t parts;
+    int count;
+
+    if (n->op == TS_OP(matmul) && x->rank == 2 && n->in[1]->type.rank == 2 && y->dtype == TS_F32 &&
+        x->dim[0] >= 24 && y->dim[1] >= 24 && x->dim[1] >= 512) {
+        parts = gpu_parts(x->dim[0], y->dim[1], x->dim[1], x->dim[1], 128);
+        return parts > 1 ? split_product(map[n->in[0]->id], map[n->in[1]->id], parts) : NULL;
+    }
+    if (n->op != TS_OP(conv_weight) || y->dtype != TS_F32 || ts_attr_int(n, "parts", 1) > 1 ||
+        y->rank < 4 || y->dim[0] < 24 || ts_attr_int(n, "groups", 1) > 1)
+        return NULL;
+    x = &n->in[1]->type; /* dy: [n, o, places] */
+    parts = gpu_parts(y->dim[0], ts_type_count(y) / y->dim[0], ts_type_count(x) / x->dim[1],
+                      x->dim[2], 256);
+    if (parts == 1)
+        return NULL;
+    count = ts_attrs_but(n, "parts", attr);
+    attr[count++] = ts_attr_i("parts", parts);
+    return ts_sum(ts_make2(n->op, map[n->in[0]->id], map[n->in[1]->id], count, attr), 1,
+                  (const int64_t[]){0}, false);
+}
+
+/* n in two steps, or NULL. The parts of products are for the caches of cores. */
+static ts_value *split(const ts_node *n, ts_value *const *map, bool cores)
 {
     bool summed[TS_MAX_RANK];
     int row = splits(n) ? row_dim(n, summed) : -1;
 
     if (row >= 0)
         return split_sum(n, map[n->in[0]->id], summed, row);
+    if (!cores)
+        return split_for_gpu(n, map);
     if (splits_product(n))
-        return split_product(map[n->in[0]->id], map[n->in[1]->id]);
+        return split_product(map[n->in[0]->id], map[n->in[1]->id], PARTS);
     if (row_parts(n) > 1)
         return split_rows(n, map[n->in[0]->id], map[n->in[1]->id]);
     return NULL;
@@ -142,12 +182,11 @@ ts_status ts_pass_split(ts_arena *a, const ts_graph *in, const ts_options *opt,
     ts_value **map;
     ts_graph *g = ts_graph_begin_copy(a, in, &map);
 
-    (void)opt;
     for (int i = 0; i < in->nnodes; i++) {
         const ts_node *n = in->nodes[i];
         ts_value *y;
         g->like = n;
-        y = split(n, map);
+        y = split(n, map, !ts_pass_for_gpu(opt));
         g->like = NULL;
         if (y)
             map[n->out[0]->id] = y;

@@ -293,7 +293,7 @@ ts_status ts_pass_winograd(ts_arena *a, const ts_graph *in, const ts_options *op
     bool any = false;
 
     *out = in;
-    if (opt->no_winograd)
+    if (opt->no_winograd || ts_pass_for_gpu(opt))
         return TS_OK;
     g = ts_graph_begin_copy(a, in, &map);
     for (int i = 0; i < in->nnodes; i++) {

@@ -22,7 +22,7 @@ static int64_t machine_memory(void)
     return most > 0 ? TS_MIN(bytes, (int64_t)most) : bytes;
 }
 
-int64_t ts_device_memory(ts_device_kind kind)
+int64_t ts_plan_kind_memory(ts_device_kind kind)
 {
     switch (kind) {
     case TS_DEVICE_MK2:
@@ -160,7 +160,7 @@ static ts_status too_large(ts_arena *a, const ts_options *opt, const ts_program 
  * theirs of it: the largest device has what all others leave. */
 static ts_status check_share(ts_arena *a, const ts_options *opt, const ts_program *p)
 {
-    double all = (double)p->remote_bytes, has = (double)ts_device_memory(TS_DEVICE_CPU);
+    double all = (double)p->remote_bytes, has = (double)ts_plan_kind_memory(TS_DEVICE_CPU);
     int most = 0;
 
     for (int d = 0; d < p->pipe.ndevices; d++) {

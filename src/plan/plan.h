@@ -117,6 +117,7 @@ const ts_spot *ts_place_spot(const ts_program *p, const ts_value *v, int device)
 /* memory.c */
 ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p);
 /* budget.c */
+int64_t ts_plan_kind_memory(ts_device_kind kind); /* of this machine, or of a model */
 ts_status ts_plan_budget(ts_arena *a, const ts_options *opt, const ts_program *p);
 void ts_plan_waits(const ts_program *p, const bool *alone); /* sets wait, once the cut is known */
 /* tessera.c: what ts_compile would plan, its options checked */

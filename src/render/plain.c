@@ -47,9 +47,9 @@ static const word words[] = {
     {"COS", "cos$(%1)", NULL},
     {"TANH", "tanh$(%1)", NULL},
     {"ERF", "erf$(%1)", NULL},
-    {"ERFC", "(T)erfc(%1)", NULL},
+    {"ERFC", "(T)erfc((double)%1)", NULL},
     {"ERFINV", "(T)@special_erfinv(%1)", NULL},
-    {"LGAMMA", "(T)lgamma(%1)", NULL},
+    {"LGAMMA", "(T)lgamma((double)%1)", NULL},
     {"DIGAMMA", "(T)@special_digamma(%1)", NULL},
     {"ZETA", "(T)@special_zeta(%1, %2)", NULL},
     {"POW", "pow$(%1, %2)", NULL},
@@ -188,8 +188,11 @@ static void put_word(const formula *f, const char *name, size_t len, const char 
         if (strlen(w->name) != len || memcmp(w->name, name, len))
             continue;
         if (f->e->integer && !w->integer) {
+            const char *real[3];
+            for (int k = 0; k < 3; k++)
+                real[k] = ts_arena_printf(f->a, "(double)(%s)", args[k]);
             ts_text_printf(out, "(%s)", f->e->type);
-            put(out, w->real, f->prefix, &elements[1], args);
+            put(out, w->real, f->prefix, &elements[1], real);
         } else
             put(out, f->e->integer ? w->integer : w->real, f->prefix, f->e, args);
     }

@@ -60,7 +60,7 @@ char *ts_engine_state(const ts_engine *e, int replica, const ts_slot *s, ts_spot
 }
 
 /* A state that each replica has its share of, from or to the whole. */
-static void convert_shares(const ts_engine *e, const ts_slot *s, char *host, bool to_host)
+static void convert_parts(const ts_engine *e, const ts_slot *s, char *host, bool to_host)
 {
     size_t size = ts_dtype_size(s->info.dtype);
     ts_type t = ts_type_of(s->info.dtype, s->info.rank, s->info.dims);
@@ -74,6 +74,16 @@ static void convert_shares(const ts_engine *e, const ts_slot *s, char *host, boo
     }
 }
 
+static ts_status convert_shares(const ts_engine *e, const ts_slot *s, char *host, bool to_host)
+{
+    for (int r = 0; r < e->exe->replicas && to_host; r++)
+        TS_TRY(ts_gpu_pull(e, r, s, s->at));
+    convert_parts(e, s, host, to_host);
+    for (int r = 0; r < e->exe->replicas && !to_host; r++)
+        TS_TRY(ts_gpu_push(e, r, s, s->at));
+    return TS_OK;
+}
+
 /* The first of a group's replicas. */
 static int first_of(const ts_engine *e, const ts_slot *s, int group)
 {
@@ -82,38 +92,43 @@ static int first_of(const ts_engine *e, const ts_slot *s, int group)
 
 /* All replicas of a group and all copies have the same: row `group` of host, or without groups all
  * of it. With a row for each replica, the first one's of the group. */
-static void state_write(const ts_engine *e, const ts_slot *s, const void *host, bool for_replicas)
+static ts_status state_write(const ts_engine *e, const ts_slot *s, const void *host,
+                             bool for_replicas)
 {
     ts_slot plain = *s;
 
-    if (s->share && s->use == TS_USE_MOMENT) {
-        convert_shares(e, s, (char *)host, false);
-        return;
-    }
+    if (s->share && s->use == TS_USE_MOMENT)
+        return convert_shares(e, s, (char *)host, false);
     plain.layout.set = plain.layout.set && !e->refs;
     for (int r = 0; r < e->exe->replicas; r++) {
         int group = ts_slot_group(s, e->exe->replicas, r);
         int row = for_replicas ? first_of(e, s, group) : group;
         char *from = (char *)host + (size_t)row * slot_bytes(s);
         convert(&plain, ts_engine_state(e, r, s, s->at), from, false);
-        for (int i = 0; i < s->ncopies && !e->refs; i++)
+        TS_TRY(ts_gpu_push(e, r, s, s->at));
+        for (int i = 0; i < s->ncopies && !e->refs; i++) {
             convert(&plain, ts_engine_state(e, r, s, s->copies[i]), from, false);
+            TS_TRY(ts_gpu_push(e, r, s, s->copies[i]));
+        }
     }
+    return TS_OK;
 }
 
-static void state_read(const ts_engine *e, const ts_slot *s, void *host)
+static ts_status state_read(const ts_engine *e, const ts_slot *s, void *host)
 {
     ts_slot plain = *s;
     int rows = s->read_all ? e->exe->replicas : s->groups;
 
-    if (s->share && s->use == TS_USE_MOMENT) {
-        convert_shares(e, s, host, true);
-        return;
-    }
+    if (s->share && s->use == TS_USE_MOMENT)
+        return convert_shares(e, s, host, true);
     plain.layout.set = plain.layout.set && !e->refs;
-    for (int i = 0; i < rows; i++)
-        convert(&plain, ts_engine_state(e, s->read_all ? i : first_of(e, s, i), s, s->at),
+    for (int i = 0; i < rows; i++) {
+        int replica = s->read_all ? i : first_of(e, s, i);
+        TS_TRY(ts_gpu_pull(e, replica, s, s->at));
+        convert(&plain, ts_engine_state(e, replica, s, s->at),
                 (char *)host + (size_t)i * slot_bytes(s), true);
+    }
+    return TS_OK;
 }
 
 static ts_status init_states(ts_engine *e)
@@ -121,13 +136,15 @@ static ts_status init_states(ts_engine *e)
     for (int i = 0; i < e->exe->nstates; i++) {
         const ts_slot *s = &e->exe->states[i];
         ts_type t = ts_type_of(s->info.dtype, s->info.rank, s->info.dims);
+        ts_status written;
         char *host;
         TS_TRY(ts_alloc(slot_bytes(s) * (size_t)s->groups, s->info.name, (void **)&host));
         for (int k = 0; k < s->groups; k++)
             ts_init_fill(&s->init, s->info.name, e->seed, s->info.dtype, ts_type_count(&t),
                          host + (size_t)k * slot_bytes(s));
-        state_write(e, s, host, false);
+        written = state_write(e, s, host, false);
         free(host);
+        TS_TRY(written);
     }
     return TS_OK;
 }
@@ -148,13 +165,18 @@ static ts_status start_native(ts_engine *e)
     int n = x->pipe.ndevices * x->replicas;
 
     TS_TRY(ts_alloc((size_t)n * sizeof(char *), "the devices", (void **)&e->blocks));
-    for (int i = 0; i < n; i++)
-        TS_TRY(ts_alloc(x->bytes[i % x->pipe.ndevices].peak, "the device block",
-                        (void **)&e->blocks[i]));
+    for (int i = 0; i < n; i++) {
+        const ts_device_bytes *b = &x->bytes[i % x->pipe.ndevices];
+        TS_TRY(ts_alloc(x->gpu ? b->states : b->peak, "the device block", (void **)&e->blocks[i]));
+    }
     TS_TRY(ts_alloc((size_t)x->replicas * sizeof(char *), "the replicas", (void **)&e->remotes));
     for (int r = 0; r < x->replicas && x->remote_bytes; r++)
         TS_TRY(ts_alloc(x->remote_bytes, "what is offloaded", (void **)&e->remotes[r]));
-    if (n == 1 && in_one_go(x))
+    if (x->gpu)
+        TS_TRY(ts_gpu_run_new(e, in_one_go(x)));
+    if (x->gpu && ts_gpu_alone(e))
+        return TS_OK;
+    if (n == 1 && in_one_go(x) && !x->gpu)
         return ts_loop_start(e);
     return ts_lanes_new(e, &e->lanes);
 }
@@ -237,7 +259,7 @@ ts_status ts_engine_new_sized(const ts_executable *x, const ts_run_options *give
     s = ts_alloc((size_t)(x->device_iterations * x->gradient_accumulation) * sizeof(*e->times),
                  "the times of the micro-batches", (void **)&e->times);
     if (!s)
-        s = x->module ? start_native(e) : start_reference(e);
+        s = x->module || x->gpu ? start_native(e) : start_reference(e);
     if (!s)
         s = init_states(e);
     if (!s)
@@ -259,6 +281,7 @@ void ts_engine_free(ts_engine *e)
     ts_monitor_leave(e);
     ts_lanes_free(e->lanes);
     ts_team_free(e->team);
+    ts_gpu_run_free(e);
     for (int r = 0; r < e->exe->replicas && e->refs; r++)
         ts_ref_free(e->refs[r]);
     for (int i = 0; i < e->exe->pipe.ndevices * e->exe->replicas && e->blocks; i++)
@@ -314,6 +337,8 @@ ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out)
         s = ts_loop_reference(e);
     else if (e->lanes)
         s = ts_lanes_run(e->lanes);
+    else if (e->gpu)
+        s = ts_gpu_loop(e);
     else
         s = ts_loop_native(e);
     if (!e->lanes)
@@ -388,8 +413,7 @@ ts_status ts_engine_read(const ts_engine *e, const char *name, void *data, size_
     TS_TRY(find_for(e, name, data, &s));
     if (bytes != s->whole.bytes)
         return wrong_size(s, bytes);
-    state_read(e, s, data);
-    return TS_OK;
+    return state_read(e, s, data);
 }
 
 ts_status ts_engine_write(ts_engine *e, const char *name, const void *data, size_t bytes)
@@ -399,8 +423,7 @@ ts_status ts_engine_write(ts_engine *e, const char *name, const void *data, size
     TS_TRY(find_for(e, name, data, &s));
     if (bytes != s->whole.bytes && bytes != slot_bytes(s) * (size_t)s->groups)
         return wrong_size(s, bytes);
-    state_write(e, s, data, bytes != slot_bytes(s) * (size_t)s->groups);
-    return TS_OK;
+    return state_write(e, s, data, bytes != slot_bytes(s) * (size_t)s->groups);
 }
 
 ts_status ts_engine_copy(ts_engine *e)
@@ -423,10 +446,11 @@ ts_status ts_engine_copy(ts_engine *e)
         ts_status s;
         void *host;
         TS_TRY(ts_alloc(slot->whole.bytes, slot->info.name, &host));
-        state_read(e, slot, host);
-        s = c->copy(c->self, host, slot->whole.bytes);
+        s = state_read(e, slot, host);
         if (!s)
-            state_write(e, slot, host, slot->read_all);
+            s = c->copy(c->self, host, slot->whole.bytes);
+        if (!s)
+            s = state_write(e, slot, host, slot->read_all);
         free(host);
         TS_TRY(s);
     }

@@ -7,10 +7,12 @@
 #include <pthread.h>
 
 typedef struct ts_lanes ts_lanes;
+typedef struct ts_gpu_run ts_gpu_run;
 
 struct ts_engine {
     ts_executable *exe; /* shared: whoever is freed last takes it along */
-    char **blocks;      /* [replica][device] */
+    char **blocks;      /* [replica][device]; of a GPU, a mirror of its states */
+    ts_gpu_run *gpu;    /* gpu.c: the devices are memory of a GPU; or NULL */
     char **remotes;     /* [replica]: what is kept in the host's memory */
     int threads;
     const ts_comm *comm;    /* other processes that train with us, or NULL */
@@ -101,6 +103,24 @@ ts_status ts_loop_start(ts_engine *e);
 ts_status ts_loop_native(ts_engine *e);
 ts_status ts_loop_reference(ts_engine *e);
 void ts_run_kernel(const ts_module_kernel *k, const ts_run_ctx *c, int member, int size);
+
+/* gpu.c */
+ts_status ts_gpu_run_new(ts_engine *e, bool in_one_go);
+void ts_gpu_run_free(ts_engine *e);
+bool ts_gpu_alone(const ts_engine *e); /* ts_gpu_loop runs it, not lanes.c */
+ts_status ts_gpu_loop(ts_engine *e);
+/* How long each kernel of the first device takes by itself. The states are not those of a run
+ * afterwards: for benchmarks. */
+ts_status ts_gpu_profile(ts_engine *e, double *seconds);
+/* A state's mirror from the GPU and to it; nothing to do where there is no GPU. */
+ts_status ts_gpu_pull(const ts_engine *e, int replica, const ts_slot *s, ts_spot_at at);
+ts_status ts_gpu_push(const ts_engine *e, int replica, const ts_slot *s, ts_spot_at at);
+ts_status ts_gpu_pull_all(const ts_engine *e);
+ts_status ts_gpu_push_all(const ts_engine *e);
+/* For lanes.c: a section; an output, `turn` bytes into its ring; what is sent, by its places. */
+ts_status ts_gpu_section(ts_engine *e, int replica, const ts_section *s, const ts_run_ctx *c);
+ts_status ts_gpu_give(ts_engine *e, int output, int replica, int m, size_t turn);
+ts_status ts_gpu_send(ts_engine *e, int replica, const ts_send *s, size_t to, size_t from);
 
 /* lanes.c: several devices */
 ts_status ts_lanes_new(ts_engine *e, ts_lanes **out);

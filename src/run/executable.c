@@ -13,6 +13,7 @@
  * Numbers are little endian. The parts follow each other without gaps up to the end of the file, so
  * every byte is under a checksum, and nothing is looked at before its checksum is right.
  */
+#include "gpu/gpu.h"
 #include "render/module.h"
 #include "run/run.h"
 #include <openssl/sha.h>
@@ -79,6 +80,7 @@ void ts_executable_free(ts_executable *x)
 {
     if (!x || atomic_fetch_sub(&x->users, 1) > 1)
         return;
+    ts_gpu_stop(x);
     ts_library_close(x->library);
     ts_graph_free(x->graph);
     ts_arena_free(x->arena);
@@ -332,7 +334,9 @@ static ts_status start_graph(ts_executable *x)
 
 ts_status ts_executable_start(ts_executable *x)
 {
-    if (x->object) {
+    if (x->object && ts_gpu_driver_named(x->isa))
+        TS_TRY(ts_gpu_start(x));
+    else if (x->object) {
         TS_TRY(ts_isa_check(x->isa));
         TS_TRY(start_module(x));
     } else

@@ -1,4 +1,5 @@
 /* inspect.c - what is inside an executable, for people: a fact a line, then tables. */
+#include "gpu/gpu.h"
 #include "render/module.h"
 #include "run/run.h"
 #include <inttypes.h>
@@ -71,6 +72,19 @@ static void kernels(ts_text *t, const ts_module *m)
         const ts_module_kernel *k = &m->kernels[i];
         ts_text_printf(t, "  %4d %5d %5s %12" PRId64 " %10" PRId64 "  %s\n", i, k->phase,
                        k->wait ? "yes" : "", k->count, k->grain, k->name);
+    }
+}
+
+static void launches(ts_text *t, const ts_gpu_code *c)
+{
+    static const char *const kinds[] = {"", "host", "load", "store", "above"};
+
+    ts_text_printf(t, "\nkernels\n  %4s %5s %5s %12s %10s  name\n", "#", "phase", "waits", "groups",
+                   "threads");
+    for (int i = 0; i < c->nrows; i++) {
+        const ts_gpu_row *r = &c->rows[i];
+        ts_text_printf(t, "  %4d %5d %5s %12" PRId64 " %10d  %s\n", i, r->phase, kinds[r->kind],
+                       r->groups, r->threads, r->name);
     }
 }
 
@@ -183,11 +197,14 @@ char *ts_inspect(ts_arena *a, const ts_executable *x)
     slots(&t, "inputs", x->inputs, x->ninputs, false);
     slots(&t, "outputs", x->outputs, x->noutputs, false);
     slots(&t, "states", x->states, x->nstates, true);
-    if (x->module) {
+    if (x->module || x->gpu) {
         memory(&t, x);
         if (x->pipe.ndevices > 1 || x->remote_bytes || in_phases(x))
             devices(&t, x);
-        kernels(&t, x->module);
+        if (x->gpu)
+            launches(&t, ts_gpu_code_of(x));
+        else
+            kernels(&t, x->module);
     }
     key(&t, &x->key);
     s = ts_arena_copy(a, t.s, t.len + 1);

@@ -65,6 +65,15 @@ static void run_section(void *arg, int member, int size)
     }
 }
 
+/* A failure of the GPU is kept for the end of the run. */
+static void keep(const ts_lanes *l, ts_status s)
+{
+    if (!s || l->e->host_status)
+        return;
+    l->e->host_status = s;
+    l->e->host_error = *ts_last_error();
+}
+
 static void give_outputs(const ts_lanes *l, int replica, int section, int m, uint64_t mb)
 {
     const ts_executable *x = l->e->exe;
@@ -72,7 +81,9 @@ static void give_outputs(const ts_lanes *l, int replica, int section, int m, uin
     for (int i = 0; i < x->noutputs; i++) {
         const ts_slot *s = &x->outputs[i];
         size_t turn = s->depth > 1 ? (size_t)(mb % (uint64_t)s->depth) : 0;
-        if (s->section == section)
+        if (s->section == section && l->e->gpu)
+            keep(l, ts_gpu_give(l->e, i, replica, m, turn * ts_ring_stride(s->info.bytes)));
+        else if (s->section == section)
             ts_output_give(l->e, i, replica, m,
                            ts_engine_output(l->e, replica, s) +
                                turn * ts_ring_stride(s->info.bytes));
@@ -86,13 +97,15 @@ static void send(const ts_lanes *l, int replica, int section, uint64_t mb)
     for (int i = 0; i < p->nsends; i++) {
         const ts_send *s = &p->sends[i];
         size_t stride = ts_ring_stride(s->bytes);
+        size_t to = s->to + (size_t)(mb % (uint64_t)s->depth) * stride;
+        size_t from = s->from + (size_t)(mb % (uint64_t)s->from_depth) * stride;
         if (s->section != section)
             continue;
-        memcpy(ts_engine_block(l->e, replica, s->remote ? TS_REMOTE : s->device) + s->to +
-                   (size_t)(mb % (uint64_t)s->depth) * stride,
-               ts_engine_block(l->e, replica, p->sections[section].device) + s->from +
-                   (size_t)(mb % (uint64_t)s->from_depth) * stride,
-               s->bytes);
+        if (l->e->gpu)
+            keep(l, ts_gpu_send(l->e, replica, s, to, from));
+        else
+            memcpy(ts_engine_block(l->e, replica, s->remote ? TS_REMOTE : s->device) + to,
+                   ts_engine_block(l->e, replica, p->sections[section].device) + from, s->bytes);
     }
 }
 
@@ -122,7 +135,7 @@ static void run_item(ts_lanes *l, lane *x, int replica, const ts_item *item, int
     uint64_t mb = l->base + (uint64_t)m;
     double start = l->events ? ts_now() : 0;
 
-    x->kernels = e->exe->module->kernels + s->first;
+    x->kernels = e->gpu ? NULL : e->exe->module->kernels + s->first;
     x->nkernels = s->count;
     x->ctx = (ts_run_ctx){.m = ts_engine_block(e, replica, s->device),
                           .remote = e->remotes[replica],
@@ -139,7 +152,10 @@ static void run_item(ts_lanes *l, lane *x, int replica, const ts_item *item, int
     if (!s->phase)
         ts_input_find(e, replica, m, x->in);
     ts_monitor_begin(e, replica * l->order.ndevices + s->device);
-    ts_team_run_some(x->team, TS_MIN(l->threads, x->threads), run_section, x);
+    if (e->gpu)
+        keep(l, ts_gpu_section(e, replica, s, &x->ctx));
+    else
+        ts_team_run_some(x->team, TS_MIN(l->threads, x->threads), run_section, x);
     if (!s->phase && ts_output_slot(e->exe, m) >= 0)
         give_outputs(l, replica, item->section, m, mb);
     send(l, replica, item->section, mb);
@@ -280,11 +296,16 @@ static ts_status run_iterations(ts_lanes *l, int first, int end)
         return run_to(l, end, NULL);
     for (int i = first; i < end; i++) {
         TS_TRY(run_to(l, i, l->order.nfirst));
+        TS_TRY(ts_gpu_pull_all(e));
         ts_team_run(l->team, exchange, e);
         TS_TRY(ts_exchange_processes(e));
+        TS_TRY(ts_gpu_push_all(e));
         TS_TRY(run_to(l, i + 1, NULL));
-        if (ts_exchange_shared(e))
-            ts_team_run(l->team, collect, e);
+        if (!ts_exchange_shared(e))
+            continue;
+        TS_TRY(ts_gpu_pull_all(e));
+        ts_team_run(l->team, collect, e);
+        TS_TRY(ts_gpu_push_all(e));
     }
     return TS_OK;
 }

@@ -605,7 +605,7 @@ static void add_memory(const ts_engine *e, int sign)
     const ts_executable *x = e->exe;
     int n = devices_of(x);
 
-    for (int i = 0; e->devices && x->module && i < n; i++)
+    for (int i = 0; e->devices && (x->module || x->gpu) && i < n; i++)
         atomic_fetch_add_explicit(&e->devices->board->rows[i].memory,
                                   sign * (int64_t)x->bytes[i % x->pipe.ndevices].peak,
                                   memory_order_relaxed);

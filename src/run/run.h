@@ -88,6 +88,7 @@ struct ts_executable {
     size_t object_bytes;
     void *library;                  /* dlopen's */
     const struct ts_module *module; /* NULL: the reference executor runs `graph` */
+    struct ts_gpu_program *gpu;     /* instead of library and module: gpu.c */
     const char *ir;                 /* the graph's text */
     ts_graph *graph;
 };
@@ -111,6 +112,12 @@ ts_status ts_executable_start(ts_executable *x);
 ts_status ts_executable_pack(const ts_executable *x, ts_text *file);
 /* `path` is for the messages. Does not start it. */
 ts_status ts_executable_unpack(const char *path, const char *file, size_t len, ts_executable **out);
+
+/* gpu.c: the same for a GPU, and the end of it */
+typedef struct ts_gpu_program ts_gpu_program;
+ts_status ts_gpu_start(ts_executable *x);
+void ts_gpu_stop(ts_executable *x);
+const struct ts_gpu_code *ts_gpu_code_of(const ts_executable *x);
 
 /* manifest.c: its part in JSON */
 ts_status ts_manifest_write(const ts_executable *x, char **json); /* free() it */

@@ -225,7 +225,7 @@ def test_models_of_ipus_have_their_memory(tool):
     tool("compile", "resnet18", "--training", "--batch-size", 16, "--device", "model:mk1", code=FAILED)
     assert "device 0 needs" in tool.err and "and has 318.8 MB" in tool.err and "the largest are" in tool.err
     tool("plan", "mlp", "--device", "gc200", code=USAGE)
-    assert "cpu model model:mk2 model:mk1" in tool.err
+    assert "cpu model model:mk2 model:mk1 gpu opencl" in tool.err
 
 
 # --- eval and predict

@@ -1,0 +1,473 @@
+/* cuda.c - NVIDIA's GPUs: the driver and the run-time compiler, opened when a program asks for them.
+ *
+ * Nothing of CUDA is needed to build: the few functions that are used are declared here and looked
+ * up by name. Launches in a row are captured once as a graph; starting it again costs the processor
+ * a few microseconds however many there are.
+ */
+#include "gpu/gpu.h"
+#include <dlfcn.h>
+
+typedef int result;
+typedef int device_id;
+typedef struct cuda_context *context_id;
+typedef struct cuda_stream *stream_id;
+typedef struct cuda_module *module_id;
+typedef struct cuda_function *function_id;
+typedef struct cuda_graph *graph_id;
+typedef struct cuda_graph_exec *exec_id;
+typedef unsigned long long address;
+typedef struct nvrtc_program *program_id;
+
+enum {
+    ATTRIBUTE_MAJOR = 75,
+    ATTRIBUTE_MINOR = 76,
+    NON_BLOCKING = 1,
+    CAPTURE_THREAD = 1,
+    OUT_OF_MEMORY = 2,
+};
+
+#define DRIVER(F)                                                                                  \
+    F(result, cuInit, "cuInit", (unsigned))                                                        \
+    F(result, cuDriverGetVersion, "cuDriverGetVersion", (int *))                                   \
+    F(result, cuGetErrorString, "cuGetErrorString", (result, const char **))                       \
+    F(result, cuDeviceGetCount, "cuDeviceGetCount", (int *))                                       \
+    F(result, cuDeviceGet, "cuDeviceGet", (device_id *, int))                                      \
+    F(result, cuDeviceGetName, "cuDeviceGetName", (char *, int, device_id))                        \
+    F(result, cuDeviceTotalMem, "cuDeviceTotalMem_v2", (size_t *, device_id))                      \
+    F(result, cuDeviceGetAttribute, "cuDeviceGetAttribute", (int *, int, device_id))               \
+    F(result, cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (context_id *, device_id))     \
+    F(result, cuCtxSetCurrent, "cuCtxSetCurrent", (context_id))                                    \
+    F(result, cuStreamCreate, "cuStreamCreate", (stream_id *, unsigned))                           \
+    F(result, cuStreamSynchronize, "cuStreamSynchronize", (stream_id))                             \
+    F(result, cuStreamBeginCapture, "cuStreamBeginCapture_v2", (stream_id, int))                   \
+    F(result, cuStreamEndCapture, "cuStreamEndCapture", (stream_id, graph_id *))                   \
+    F(result, cuGraphInstantiate, "cuGraphInstantiateWithFlags",                                   \
+      (exec_id *, graph_id, unsigned long long))                                                   \
+    F(result, cuGraphUpload, "cuGraphUpload", (exec_id, stream_id))                                \
+    F(result, cuGraphLaunch, "cuGraphLaunch", (exec_id, stream_id))                                \
+    F(result, cuGraphExecDestroy, "cuGraphExecDestroy", (exec_id))                                 \
+    F(result, cuGraphDestroy, "cuGraphDestroy", (graph_id))                                        \
+    F(result, cuModuleLoadData, "cuModuleLoadData", (module_id *, const void *))                   \
+    F(result, cuModuleUnload, "cuModuleUnload", (module_id))                                       \
+    F(result, cuModuleGetFunction, "cuModuleGetFunction",                                          \
+      (function_id *, module_id, const char *))                                                    \
+    F(result, cuLaunchKernel, "cuLaunchKernel",                                                    \
+      (function_id, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,          \
+       stream_id, void **, void **))                                                               \
+    F(result, cuMemAlloc, "cuMemAlloc_v2", (address *, size_t))                                    \
+    F(result, cuMemFree, "cuMemFree_v2", (address))                                                \
+    F(result, cuMemsetD8Async, "cuMemsetD8Async", (address, unsigned char, size_t, stream_id))     \
+    F(result, cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2",                                           \
+      (address, const void *, size_t, stream_id))                                                  \
+    F(result, cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", (void *, address, size_t, stream_id))     \
+    F(result, cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2", (address, address, size_t, stream_id))
+
+#define COMPILER(F)                                                                                \
+    F(result, nvrtcVersion, "nvrtcVersion", (int *, int *))                                        \
+    F(result, nvrtcCreateProgram, "nvrtcCreateProgram",                                            \
+      (program_id *, const char *, const char *, int, const char *const *, const char *const *))   \
+    F(result, nvrtcCompileProgram, "nvrtcCompileProgram", (program_id, int, const char *const *))  \
+    F(result, nvrtcGetCUBINSize, "nvrtcGetCUBINSize", (program_id, size_t *))                      \
+    F(result, nvrtcGetCUBIN, "nvrtcGetCUBIN", (program_id, char *))                                \
+    F(result, nvrtcGetProgramLogSize, "nvrtcGetProgramLogSize", (program_id, size_t *))            \
+    F(result, nvrtcGetProgramLog, "nvrtcGetProgramLog", (program_id, char *))                      \
+    F(result, nvrtcDestroyProgram, "nvrtcDestroyProgram", (program_id *))
+
+#define POINTER(type, name, symbol, args) static type(*name) args;
+DRIVER(POINTER)
+COMPILER(POINTER)
+#undef POINTER
+
+struct ts_gpu {
+    device_id device;
+    context_id context;
+    stream_id stream;
+    ts_gpu_info info;
+    char target[16]; /* sm_90 */
+};
+
+struct ts_gpu_module {
+    module_id module;
+    function_id *functions;
+};
+
+struct ts_gpu_memory {
+    address at;
+};
+
+struct ts_gpu_recording {
+    graph_id graph;
+    exec_id exec;
+};
+
+static ts_status failed(const char *call, result error)
+{
+    const char *what = NULL;
+
+    if (cuGetErrorString)
+        (void)cuGetErrorString(error, &what);
+    return ts_fail(error == OUT_OF_MEMORY ? TS_ERR_MEMORY : TS_ERR_INTERNAL,
+                   "CUDA: %s failed: %s (error %d)", call, what ? what : "unknown", error);
+}
+
+#define CALL(name, ...)                                                                            \
+    do {                                                                                           \
+        result error_ = name(__VA_ARGS__);                                                         \
+        if (error_)                                                                                \
+            return failed(#name, error_);                                                          \
+    } while (0)
+
+/* --- opening --- */
+
+#define FIND(type, name, symbol, args)                                                             \
+    *(void **)&name = dlsym(library, symbol);                                                      \
+    if (!name)                                                                                     \
+        return ts_fail(TS_ERR_UNSUPPORTED, "%s has no %s: it is too old", what, symbol);
+
+static ts_status find_driver(void)
+{
+    static const char *const names[] = {"libcuda.so.1", "libcuda.so", NULL};
+    const char *what = "NVIDIA's driver, libcuda.so.1,";
+    void *library = ts_gpu_library("driver of an NVIDIA GPU", names,
+                                   "install NVIDIA's driver; without such a GPU, leave out the "
+                                   "device, or take opencl");
+
+    if (!library)
+        return TS_ERR_UNSUPPORTED;
+    DRIVER(FIND)
+    return TS_OK;
+}
+
+static ts_status find_compiler(void)
+{
+    static const char *const names[] = {"libnvrtc.so.13",   "libnvrtc.so.12",
+                                        "libnvrtc.so",      "/usr/local/cuda/lib64/libnvrtc.so",
+                                        "libnvrtc.so.11.2", NULL};
+    const char *what = "NVIDIA's run-time compiler, libnvrtc,";
+    void *library;
+
+    if (nvrtcDestroyProgram)
+        return TS_OK;
+    library = ts_gpu_library("run-time compiler of CUDA", names,
+                             "install NVRTC, of the CUDA toolkit (cuda-nvrtc); LD_LIBRARY_PATH can "
+                             "say where it is");
+    if (!library)
+        return TS_ERR_UNSUPPORTED;
+    COMPILER(FIND)
+    return TS_OK;
+}
+
+static ts_status find_device(int index, ts_gpu *g)
+{
+    int count = 0;
+    result error = cuInit(0);
+
+    if (error || cuDeviceGetCount(&count) || !count) {
+        ts_fail(TS_ERR_UNSUPPORTED, "libcuda.so.1 finds no GPU (error %d)", error);
+        ts_error_hint("nvidia-smi tells whether the driver sees one; leave out the device, or take "
+                      "opencl");
+        return TS_ERR_UNSUPPORTED;
+    }
+    if (index < 0 || index >= count) {
+        ts_fail(TS_ERR_UNSUPPORTED, "there is no GPU %d; there are %d", index, count);
+        ts_error_hint("TESSERA_GPU says which one, from 0 on");
+        return TS_ERR_UNSUPPORTED;
+    }
+    CALL(cuDeviceGet, &g->device, index);
+    CALL(cuDevicePrimaryCtxRetain, &g->context, g->device);
+    CALL(cuCtxSetCurrent, g->context);
+    CALL(cuStreamCreate, &g->stream, NON_BLOCKING);
+    return TS_OK;
+}
+
+static void learn(ts_gpu *g)
+{
+    int major = 0, minor = 0, compiler[2] = {0, 0};
+    size_t memory = 0;
+
+    (void)cuDeviceGetAttribute(&major, ATTRIBUTE_MAJOR, g->device);
+    (void)cuDeviceGetAttribute(&minor, ATTRIBUTE_MINOR, g->device);
+    (void)cuDeviceTotalMem(&memory, g->device);
+    (void)cuDeviceGetName(g->info.name, sizeof(g->info.name), g->device);
+    (void)nvrtcVersion(&compiler[0], &compiler[1]);
+    g->info.memory = (int64_t)memory;
+    snprintf(g->target, sizeof(g->target), "sm_%d%d", major, minor);
+    snprintf(g->info.architecture, sizeof(g->info.architecture), "%s, NVRTC %d.%d", g->target,
+             compiler[0], compiler[1]);
+}
+
+static ts_status open_device(int index, ts_gpu **out)
+{
+    ts_gpu *g = calloc(1, sizeof(*g));
+    ts_status s = g ? find_driver() : ts_fail(TS_ERR_MEMORY, "cannot allocate a device");
+
+    if (!s)
+        s = find_device(index, g);
+    if (!s)
+        s = find_compiler();
+    if (s) {
+        free(g);
+        return s;
+    }
+    learn(g);
+    *out = g;
+    return TS_OK;
+}
+
+static void describe(const ts_gpu *g, ts_gpu_info *out)
+{
+    *out = g->info;
+}
+
+/* --- programs --- */
+
+static ts_status not_compiled(program_id p, const char *target)
+{
+    size_t n = 0;
+    char *log;
+
+    (void)nvrtcGetProgramLogSize(p, &n);
+    log = calloc(1, n + 1);
+    if (log)
+        (void)nvrtcGetProgramLog(p, log);
+    ts_fail(TS_ERR_COMPILER, "NVRTC cannot compile the kernels for %s: %.1500s", target,
+            log ? log : "");
+    free(log);
+    return TS_ERR_COMPILER;
+}
+
+static ts_status take_binary(program_id p, void **binary, size_t *bytes)
+{
+    if (nvrtcGetCUBINSize(p, bytes) || !(*binary = malloc(*bytes + 1)) || nvrtcGetCUBIN(p, *binary))
+        return ts_fail(TS_ERR_COMPILER, "NVRTC does not give the compiled kernels");
+    return TS_OK;
+}
+
+ts_status ts_gpu_cuda_compile(const char *text, const char *target, void **binary, size_t *bytes)
+{
+    char arch[32];
+    const char *const options[] = {arch, "-default-device", "-w"};
+    program_id p = NULL;
+    ts_status s = TS_OK;
+
+    *binary = NULL;
+    TS_TRY(find_compiler());
+    snprintf(arch, sizeof(arch), "-arch=%s", target);
+    if (nvrtcCreateProgram(&p, text, "step.cu", 0, NULL, NULL))
+        return ts_fail(TS_ERR_COMPILER, "NVRTC does not take the kernels' text");
+    if (nvrtcCompileProgram(p, TS_COUNT(options), options))
+        s = not_compiled(p, target);
+    if (!s)
+        s = take_binary(p, binary, bytes);
+    (void)nvrtcDestroyProgram(&p);
+    return s;
+}
+
+static ts_status compile(ts_gpu *g, const char *text, void **binary, size_t *bytes)
+{
+    return ts_gpu_cuda_compile(text, g->target, binary, bytes);
+}
+
+static void unload(ts_gpu *g, ts_gpu_module *m)
+{
+    if (!m)
+        return;
+    (void)cuCtxSetCurrent(g->context);
+    if (m->module)
+        (void)cuModuleUnload(m->module);
+    free(m->functions);
+    free(m);
+}
+
+static ts_status find_functions(ts_gpu_module *m, const void *binary, int n)
+{
+    char name[32];
+
+    CALL(cuModuleLoadData, &m->module, binary);
+    for (int i = 0; i < n; i++) {
+        snprintf(name, sizeof(name), "k%d", i);
+        CALL(cuModuleGetFunction, &m->functions[i], m->module, name);
+    }
+    return TS_OK;
+}
+
+static ts_status load(ts_gpu *g, const void *binary, size_t bytes, int nfunctions,
+                      ts_gpu_module **out)
+{
+    ts_gpu_module *m = calloc(1, sizeof(*m));
+    ts_status s;
+
+    (void)bytes;
+    if (!m || !(m->functions = calloc((size_t)nfunctions + 1, sizeof(*m->functions)))) {
+        free(m);
+        return ts_fail(TS_ERR_MEMORY, "cannot allocate %d kernels", nfunctions);
+    }
+    (void)cuCtxSetCurrent(g->context);
+    s = find_functions(m, binary, nfunctions);
+    if (s) {
+        unload(g, m);
+        return s;
+    }
+    *out = m;
+    return TS_OK;
+}
+
+/* --- memory --- */
+
+static ts_status allocate(ts_gpu *g, size_t bytes, ts_gpu_memory **out)
+{
+    ts_gpu_memory *m = calloc(1, sizeof(*m));
+    result error;
+
+    if (!m)
+        return ts_fail(TS_ERR_MEMORY, "cannot allocate a device's memory");
+    (void)cuCtxSetCurrent(g->context);
+    error = cuMemAlloc(&m->at, bytes);
+    if (error) {
+        free(m);
+        ts_fail(TS_ERR_MEMORY, "the GPU has no %zu bytes left (error %d)", bytes, error);
+        ts_error_hint("other programs may use it too: nvidia-smi lists them");
+        return TS_ERR_MEMORY;
+    }
+    *out = m;
+    CALL(cuMemsetD8Async, m->at, 0, bytes, g->stream);
+    return TS_OK;
+}
+
+static void release(ts_gpu *g, ts_gpu_memory *m)
+{
+    if (!m)
+        return;
+    (void)cuCtxSetCurrent(g->context);
+    (void)cuMemFree(m->at);
+    free(m);
+}
+
+static ts_status write_memory(ts_gpu *g, ts_gpu_memory *m, size_t at, const void *from,
+                              size_t bytes)
+{
+    (void)cuCtxSetCurrent(g->context);
+    if (bytes)
+        CALL(cuMemcpyHtoDAsync, m->at + at, from, bytes, g->stream);
+    return TS_OK;
+}
+
+static ts_status read_memory(ts_gpu *g, ts_gpu_memory *m, size_t at, void *to, size_t bytes)
+{
+    (void)cuCtxSetCurrent(g->context);
+    if (bytes)
+        CALL(cuMemcpyDtoHAsync, to, m->at + at, bytes, g->stream);
+    CALL(cuStreamSynchronize, g->stream);
+    return TS_OK;
+}
+
+static ts_status copy_memory(ts_gpu *g, ts_gpu_memory *to, size_t to_at, ts_gpu_memory *from,
+                             size_t from_at, size_t bytes)
+{
+    (void)cuCtxSetCurrent(g->context);
+    if (bytes)
+        CALL(cuMemcpyDtoDAsync, to->at + to_at, from->at + from_at, bytes, g->stream);
+    return TS_OK;
+}
+
+/* --- launches --- */
+
+enum { MOST_ARGS = 128 };
+
+static ts_status launch(ts_gpu *g, ts_gpu_module *m, const ts_gpu_launch *l)
+{
+    const ts_gpu_row *row = l->row;
+    address at[MOST_ARGS + 1];
+    void *args[MOST_ARGS + 1];
+
+    if (row->nargs > MOST_ARGS)
+        return ts_fail(TS_ERR_INTERNAL, "a kernel with %d tensors", row->nargs);
+    at[0] = l->memory->at;
+    for (int i = 0; i < row->nargs; i++)
+        at[i + 1] = l->memory->at + row->args[i].offset;
+    for (int i = 0; i <= row->nargs; i++)
+        args[i] = &at[i];
+    CALL(cuLaunchKernel, m->functions[row->function], (unsigned)row->groups, 1, 1,
+         (unsigned)row->threads, 1, 1, 0, g->stream, args, NULL);
+    return TS_OK;
+}
+
+static void forget(ts_gpu *g, ts_gpu_recording *r)
+{
+    if (!r)
+        return;
+    (void)cuCtxSetCurrent(g->context);
+    if (r->exec)
+        (void)cuGraphExecDestroy(r->exec);
+    if (r->graph)
+        (void)cuGraphDestroy(r->graph);
+    free(r);
+}
+
+static ts_status capture(ts_gpu *g, ts_gpu_module *m, int n, const ts_gpu_launch *launches,
+                         ts_gpu_recording *r)
+{
+    ts_status s = TS_OK;
+
+    CALL(cuStreamBeginCapture, g->stream, CAPTURE_THREAD);
+    for (int i = 0; i < n && !s; i++)
+        s = launch(g, m, &launches[i]);
+    if (s) {
+        (void)cuStreamEndCapture(g->stream, &r->graph);
+        return s;
+    }
+    CALL(cuStreamEndCapture, g->stream, &r->graph);
+    CALL(cuGraphInstantiate, &r->exec, r->graph, 0);
+    CALL(cuGraphUpload, r->exec, g->stream);
+    return TS_OK;
+}
+
+static ts_status record(ts_gpu *g, ts_gpu_module *m, int n, const ts_gpu_launch *launches,
+                        ts_gpu_recording **out)
+{
+    ts_gpu_recording *r = calloc(1, sizeof(*r));
+    ts_status s;
+
+    if (!r)
+        return ts_fail(TS_ERR_MEMORY, "cannot allocate a list of %d launches", n);
+    (void)cuCtxSetCurrent(g->context);
+    s = capture(g, m, n, launches, r);
+    if (s) {
+        forget(g, r);
+        return s;
+    }
+    *out = r;
+    return TS_OK;
+}
+
+static ts_status replay(ts_gpu *g, ts_gpu_recording *r)
+{
+    (void)cuCtxSetCurrent(g->context);
+    CALL(cuGraphLaunch, r->exec, g->stream);
+    return TS_OK;
+}
+
+static ts_status wait(ts_gpu *g)
+{
+    (void)cuCtxSetCurrent(g->context);
+    CALL(cuStreamSynchronize, g->stream);
+    return TS_OK;
+}
+
+const ts_gpu_driver ts_gpu_cuda = {
+    .name = "cuda",
+    .open = open_device,
+    .describe = describe,
+    .compile = compile,
+    .load = load,
+    .unload = unload,
+    .alloc = allocate,
+    .release = release,
+    .write = write_memory,
+    .read = read_memory,
+    .copy = copy_memory,
+    .record = record,
+    .forget = forget,
+    .replay = replay,
+    .wait = wait,
+};

@@ -1,0 +1,197 @@
+/* sum.c - a contraction or a reduction with several threads an element.
+ *
+ *   group of 256 threads, 32 of them an element of the result
+ *     for (k = lane; k < 972; k += 32)     each thread every 32nd product
+ *         s += a[..] * b[..];
+ *     16 + 16, 8 + 8, ... 1 + 1            a tree, in shared memory
+ *     lane 0 goes on with what comes after the sum, and stores
+ *
+ * A GPU wants a hundred thousand threads; the layers of a small net have a few thousand results of
+ * some hundred products each. How many threads share an element depends on the shape only, so the
+ * bits are the same on every GPU.
+ */
+#include "gpu/gpu.h"
+
+enum {
+    GROUP = 256,        /* threads */
+    ENOUGH = 128 << 10, /* threads that keep a GPU busy */
+    LEAST = 4,          /* terms that a thread adds up */
+};
+
+typedef struct sums {
+    ts_gpu_writer *w;
+    const ts_node *n;
+    ts_spec s;                    /* of a contraction */
+    int64_t terms;                /* of a result */
+    const char *part;             /* the array in which they meet */
+    int ways;                     /* threads that share it */
+    const ts_ix *at[TS_MAX_RANK]; /* the result's coordinates */
+} sums;
+
+static bool is_reduce(const ts_node *n)
+{
+    return n->op->flags & TS_REDUCE && !(n->op->flags & TS_NODIFF);
+}
+
+static int64_t count_terms(sums *x)
+{
+    int64_t terms = 1;
+
+    if (is_reduce(x->n))
+        return ts_type_count(&x->n->in[0]->type) / TS_MAX(1, ts_type_count(&x->n->out[0]->type));
+    for (int i = x->s.nout; i < x->s.naxes; i++)
+        terms *= x->s.extent[i];
+    return terms;
+}
+
+static int choose_ways(int64_t results, int64_t terms)
+{
+    int ways = 1;
+
+    while (ways < GROUP && results * ways < ENOUGH && terms / (2 * ways) >= LEAST)
+        ways *= 2;
+    return ways;
+}
+
+/* k counts the terms; the last summed axis varies fastest. */
+static void contract_axes(const sums *x, const ts_ix *k, const ts_ix **axes)
+{
+    ts_arena *a = x->w->r->a;
+
+    ts_spec_axes(a, &x->s, x->n->out[0]->type.rank, x->at, axes);
+    for (int i = x->s.naxes - 1; i >= x->s.nout; i--) {
+        axes[i] = ts_ix_mod(a, k, x->s.extent[i]);
+        k = ts_ix_div(a, k, x->s.extent[i]);
+    }
+}
+
+static void reduce_at(const sums *x, const ts_ix *k, const ts_ix **in)
+{
+    ts_arena *a = x->w->r->a;
+    const ts_type *t = &x->n->in[0]->type;
+    int keep = (int)ts_attr_int(x->n, "keepdim", 0), out = x->n->out[0]->type.rank;
+
+    for (int d = t->rank - 1; d >= 0; d--) {
+        if (!ts_reduce_over(x->n, d)) {
+            in[d] = x->at[--out];
+            continue;
+        }
+        out -= keep;
+        in[d] = ts_ix_mod(a, k, t->dim[d]);
+        k = ts_ix_div(a, k, t->dim[d]);
+    }
+}
+
+static void add_term(const sums *x, const ts_ix *k, const char *sum)
+{
+    const ts_ix *axes[TS_AXES], *in[TS_MAX_RANK];
+
+    if (is_reduce(x->n)) {
+        reduce_at(x, k, in);
+        ts_reduce_combine(x->w->e, x->n, sum, ts_emit_at(x->w->e, x->n->in[0], in));
+        return;
+    }
+    contract_axes(x, k, axes);
+    ts_emit_line(x->w->e, "%s += %s;", sum, ts_emit_term(x->w->e, x->n, &x->s, axes));
+}
+
+static void add_terms(const sums *x, const char *sum)
+{
+    ts_emit *e = x->w->e;
+    ts_arena *a = e->a;
+    const ts_atom *k;
+    int mark;
+
+    ts_emit_line(e, "UNROLL(4)");
+    ts_emit_line(e, "for (%s k = lane; k < %ld; k += %d) {", e->index, (long)x->terms, x->ways);
+    ts_emit_open(e, &mark);
+    k = ts_atom_var(a, "k", 0, TS_MAX(0, x->terms - 1));
+    add_term(x, x->terms > 1 ? ts_ix_var(a, k) : ts_ix_const(a, 0), sum);
+    ts_emit_close(e, mark);
+}
+
+/* The threads' parts to one, in the first of them. */
+static void add_up(const sums *x, const char *sum)
+{
+    ts_emit *e = x->w->e;
+    const char *other = ts_emit_name(e, "s");
+
+    if (x->ways == 1)
+        return;
+    ts_emit_line(e, "%s[LOCAL] = %s;", x->part, sum);
+    for (int half = x->ways / 2; half; half /= 2) {
+        ts_emit_line(e, "BARRIER();");
+        ts_emit_line(e, "if (lane < %d) {", half);
+        ts_emit_line(e, "    const %s %s = %s[LOCAL + %d];",
+                     ts_emit_ctype(e, x->n->out[0]->type.dtype), other, x->part, half);
+        e->indent++;
+        if (is_reduce(x->n))
+            ts_reduce_combine(e, x->n, sum, other);
+        else
+            ts_emit_line(e, "%s += %s;", sum, other);
+        if (half > 1)
+            ts_emit_line(e, "%s[LOCAL] = %s;", x->part, sum);
+        e->indent--;
+        ts_emit_line(e, "}");
+    }
+}
+
+static void write_sum(sums *x, int64_t results)
+{
+    ts_emit *e = x->w->e;
+    ts_arena *a = e->a;
+    const ts_type *t = &x->n->out[0]->type;
+    const ts_ix *rest = ts_ix_var(a, ts_atom_var(a, "i", 0, results - 1));
+    const char *sum = ts_emit_name(e, "s");
+    int per = x->w->row->threads / x->ways, mark, inner;
+
+    for (int d = t->rank - 1; d >= 0; d--) {
+        x->at[d] = ts_ix_mod(a, rest, t->dim[d]);
+        rest = ts_ix_div(a, rest, t->dim[d]);
+    }
+    if (x->ways > 1)
+        x->part = ts_gpu_shared(x->w, ts_emit_ctype(e, t->dtype), x->w->row->threads);
+    ts_emit_line(e, "const int32_t lane = LOCAL %% %d;", x->ways);
+    ts_emit_line(e, "for (%s first = GROUP * %d; first < %ld; first += GROUPS * %d) {", e->index,
+                 per, (long)results, per);
+    ts_emit_open(e, &mark);
+    ts_emit_line(e, "const %s own = first + LOCAL / %d, i = own < %ld ? own : %ld;", e->index,
+                 x->ways, (long)results, (long)results - 1);
+    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t->dtype), sum,
+                 is_reduce(x->n) ? ts_reduce_first(e, x->n) : ts_emit_literal(e, t->dtype, 0));
+    add_terms(x, sum);
+    add_up(x, sum);
+    ts_emit_line(e, "if (lane == 0 && own < %ld) {", (long)results);
+    ts_emit_open(e, &inner);
+    ts_emit_bind(e, x->n->out[0], x->at, sum);
+    ts_render_body(e, x->w->k, x->at);
+    ts_emit_close(e, inner);
+    if (x->ways > 1)
+        ts_emit_line(e, "BARRIER();"); /* the parts are free again */
+    ts_emit_close(e, mark);
+}
+
+bool ts_gpu_sum(ts_gpu_writer *w)
+{
+    sums x = {.w = w, .n = w->k->anchor};
+    int64_t results;
+
+    if (!x.n || !(is_reduce(x.n) || x.n->op->spec) ||
+        !ts_type_same_shape(&x.n->out[0]->type, &w->k->roots[0]->type))
+        return false;
+    if (!is_reduce(x.n))
+        x.n->op->spec(w->r->a, x.n, &x.s);
+    results = ts_type_count(&x.n->out[0]->type);
+    x.terms = count_terms(&x);
+    if (!results || !x.terms)
+        return false;
+    x.ways = choose_ways(results, x.terms);
+    if (w->row->threads) /* one group: as many ways as fill it */
+        while (x.ways > 1 && results * x.ways > 4 * w->row->threads)
+            x.ways /= 2;
+    else
+        w->row->threads = GROUP;
+    w->row->groups = TS_MIN((results * x.ways + GROUP - 1) / GROUP, 1 << 20);
+    write_sum(&x, results);
+    return true;
+}
