@@ -13,6 +13,7 @@
  * Numbers are little endian. The parts follow each other without gaps up to the end of the file, so
  * every byte is under a checksum, and nothing is looked at before its checksum is right.
  */
+#include "machine/machine.h"
 #include "render/module.h"
 #include "run/run.h"
 #include <openssl/sha.h>
