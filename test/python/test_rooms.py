@@ -20,8 +20,9 @@ def order():
 
 
 def room(member):
-    """src_op_emit.c.o -> op; src_tessera.c.o -> tessera"""
-    return re.match(r"src_([a-z0-9]+)[_.]", member)[1]
+    """src_op_emit.c.o -> op; src_tessera.c.o -> tessera; what is made of the table of words -> front"""
+    found = re.match(r"src_([a-z0-9]+)[_.]", member)
+    return found[1] if found else "front"
 
 
 def symbols(build_dir):
