@@ -347,6 +347,12 @@ class Recorder:
         self.order.append(self._current)
         return block
 
+    def beginAt(self, stage: int, phase: int, ipu: int) -> None:
+        """Make a block current whose place the caller says, whatever the strategy."""
+        self._started = True
+        self._current = Placement(f"stage {stage}, phase {phase}, device {ipu}", stage, phase, ipu)
+        self.order.append(self._current)
+
     def end(self) -> None:
         """No block is current."""
         self._current = None

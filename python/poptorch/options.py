@@ -920,6 +920,24 @@ class Options(_Settings):
         return popart.get("cachePath") if popart.get("enableEngineCaching") else None
 
 
+#: What strategies add to Options.toDict().
+_STRATEGY_KEYS = frozenset("execution_mode separate_backward_phase serial_phases_execution tensors_liveness".split())
+
+
+def validate(values: Dict[str, Any]) -> None:
+    """An Error that names what is no option in the dictionary of Options.toDict()."""
+    opts = Options()
+    types = {**opts._types, **{k: t for group in opts._groups().values() for k, t in getattr(group, "_types", {}).items()}}
+    unknown = [k for k in values if k not in types and k not in _STRATEGY_KEYS and k not in opts._popart_options.options]
+    popart = _PopartOptions()
+    popart.options = {k: values[k] for k in unknown}
+    popart.checkKeys()
+    for name, value in values.items():
+        if name in types and not isinstance(value, types[name]):
+            raise createPoptorchError(f"Unexpected type {type(value).__name__} for option {name}. Expected "
+                                      f"{types[name].__name__}")
+
+
 def _modelVersion() -> int:
     name = os.environ.get("POPTORCH_IPU_MODEL_VERSION", "ipu2")
     known = {f"ipu{version}": version for version in _MODELS}
