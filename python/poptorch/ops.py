@@ -71,15 +71,16 @@ def ipu_print_tensor(tensor: torch.Tensor, title: str = "", print_gradient: bool
     return tracer.tap(tensor, value, gradient)
 
 
-def recomputationCheckpoint(*tensors: torch.Tensor) -> Any:
-    """The tensors themselves, to be kept for the backward pass where it computes the forward pass again: in
+def recomputationCheckpoint(*tensors: Any) -> Any:
+    """The tensors themselves, or tuples and lists of them, to be kept for the backward pass where it computes the forward pass again: in
     pipelined training, and on one device with autoRecomputation 1 (Standard) or 4 (RecomputeAll). What lies between
     two checkpoints is in memory only while the backward pass is there. Use what this returns."""
-    for t in tensors:
-        if not isinstance(t, torch.Tensor):
-            raise ValueError(f"recomputationCheckpoint takes tensors, got {type(t).__name__}")
-    marked = [_checkpoint(t) for t in tensors]
-    return marked[0] if len(marked) == 1 else tuple(marked)
+    found: List[torch.Tensor] = []
+    tree = _args.flatten(tensors, found)
+    for other in _args.constants(tree):
+        raise ValueError(f"recomputationCheckpoint takes tensors, got {type(other).__name__}")
+    marked = _args.rebuild(tree, [_checkpoint(t) for t in found])
+    return marked[0] if len(marked) == 1 else marked
 
 
 def _checkpoint(tensor: torch.Tensor) -> torch.Tensor:

@@ -68,9 +68,8 @@ _POPART_USED = frozenset((
 
 _ENGINE_OPTIONS = "POPLAR_ENGINE_OPTIONS"
 
-#: Simulated devices by version: the kind in tessera.h, and the bytes of a tile.
-_MODELS = {2: (1, 624 * 1024), 21: (1, 624 * 1024), 1: (2, 256 * 1024)}
-_SMALL_TILES = 4
+#: Simulated devices by version: the kind in tessera.h.
+_MODELS = {2: 1, 21: 1, 1: 2}
 
 
 class _Freezable:
@@ -853,7 +852,11 @@ class Options(_Settings):
 
     def clone(self) -> "Options":
         """A copy that can be changed."""
-        other = copy.deepcopy(self)
+        return copy.deepcopy(self)
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> "Options":
+        other = memo[id(self)] = type(self).__new__(type(self))
+        other.__dict__.update(copy.deepcopy(self.__dict__, memo))
         other._unfreeze()
         return other
 
@@ -901,9 +904,8 @@ class Options(_Settings):
             raise createPoptorchError(f"deviceMemory is a number of bytes, got {memory!r}")
         if not self.uses_ipu_model and not self.exists("ipu_version"):
             return 0, memory
-        kind, tile = _MODELS[self.ipu_version if self.exists("ipu_version") else _modelVersion()]
-        small = self.uses_ipu_model and os.environ.get("POPTORCH_SMALL_IPU_MODEL", "0") == "1"
-        return kind, memory or (_SMALL_TILES * tile if small else 0)
+        kind = _MODELS[self.ipu_version if self.exists("ipu_version") else _modelVersion()]
+        return kind, memory
 
     @property
     def synthetic_data(self) -> int:
