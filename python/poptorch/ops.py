@@ -6,7 +6,7 @@ from typing import Any, Callable, List, Optional, Sequence, Union
 
 import torch
 
-from . import _args, _beam, _trace
+from . import _args, _beam, _trace, custom_ops
 from ._print import Print
 from .blocks import MAX_DEVICES, module_repr
 from .enums import MatMulSerializationMode, MultiConvPlanType, OverlapMode
@@ -17,10 +17,6 @@ def _tensor(t: Any, what: str) -> torch.Tensor:
     if not isinstance(t, torch.Tensor):
         raise createPoptorchError(f"{what} must be called on a tensor, got {type(t).__name__}")
     return t
-
-
-def _missing(name: str) -> Any:
-    return createPoptorchError(f"poptorch.{name} is not supported yet")
 
 
 def isRunningOnIpu() -> bool:
@@ -290,8 +286,9 @@ class CPU:
 
 def custom_op(inputs: Any, name: str, domain: str, domain_version: int, example_outputs: Any,
               attributes: Optional[dict] = None) -> List[torch.Tensor]:
-    """A user's native operation; not supported yet."""
-    raise _missing(f"custom_op ({domain}.{name})")
+    """An operation that poptorch.custom_ops.load() or the program has loaded: results like example_outputs. Its gradient is the
+    one that it has."""
+    return custom_ops.customOp(inputs, name, domain, domain_version, example_outputs, attributes)
 
 
 def _places(tensor: Any, dim: Any, start: Any, size: Any, step: Any) -> torch.Tensor:
