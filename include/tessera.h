@@ -28,6 +28,7 @@
  *   tessera/data.h     datasets, images, batches       tessera/device.h   devices, and the machine
  *   tessera/store.h    checkpoints and arrays          tessera/cache.h    what was compiled before
  *   tessera/show.h     plots, logs, progress bars      tessera/export.h   a trained net as plain C
+ *   tessera/custom.h   an operation of your own, for poptorch.custom_op
  *
  * Structs of options and of results may grow at their end from one version to the next. The calls
  * that take one are inline here and tell the library its size as the program knows it
@@ -364,6 +365,11 @@ TS_API int ts_cond(ts_value *condition, const ts_graph *yes, const ts_graph *no,
  * ("f32[4,10] i32[4]", at most 8) come out. Writes them and returns their number, 0 on failure. No
  * gradient. Calls happen in the order of the graph; one whose results nobody uses does not. */
 TS_API int ts_host_call(int id, int n, ts_value *const *in, const char *types, ts_value **out);
+/* The same with a gradient: in training the host is also called with `gradient`, for those of the
+ * values that are no whole numbers, in their order. It takes the n values, the results, and the
+ * results' gradients. At most 64 of these together. */
+TS_API int ts_host_op(int id, int gradient, int n, ts_value *const *in, const char *types,
+                      ts_value **out);
 /* x itself, which the host sees as `id`; in training it also sees the gradient of the result as
  * `gradient` (-1: not). */
 TS_API ts_value *ts_tap(ts_value *x, int id, int gradient);
@@ -940,6 +946,7 @@ static inline ts_status ts_train(ts_engine *e, int64_t n, const void *const *dat
 #define ts_for_loop(...)              TS_AT_(ts_for_loop(__VA_ARGS__))
 #define ts_cond(...)                  TS_AT_(ts_cond(__VA_ARGS__))
 #define ts_host_call(...)             TS_AT_(ts_host_call(__VA_ARGS__))
+#define ts_host_op(...)               TS_AT_(ts_host_op(__VA_ARGS__))
 #define ts_tap(...)                   TS_AT_(ts_tap(__VA_ARGS__))
 #define ts_pad(...)                   TS_AT_(ts_pad(__VA_ARGS__))
 #define ts_embedding(...)             TS_AT_(ts_embedding(__VA_ARGS__))

@@ -173,7 +173,7 @@ NOTES = {
     "The host": {
         "host_call": ("any", "`id`, `types` of the results (\"f32[4] i32[2]\"), `gradient` (-1), `checks` (`pass/guard.c` only)",
                       "not in PyTorch; calls `ts_run_options.host`; without `types` it is a tap: its one input, which "
-                      "the host sees, and whose gradient is a tap"),
+                      "the host sees, and whose gradient is a tap; with `types` and `gradient` the gradient is a call too"),
     },
     "Activations": {
         "leaky_relu": ("x: floats", "`negative_slope` (0.01)", ""),

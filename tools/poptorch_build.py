@@ -1,6 +1,7 @@
 """What pip calls to build the poptorch package (PEP 517 and 660): meson and ninja do the work.
 
-    pip install .          a copy: the Python files, the extension module, and beside it libtessera.so.0
+    pip install .          a copy: the Python files (of popart, popdist and poptorch_geometric too), the extension
+                           module, and beside it libtessera.so.0
     pip install -e .       the Python files stay where they are; after a change to C, `make` is enough
 
 Written here rather than fetched, so that an install needs no network. Debian's Python shares the folder of
@@ -22,8 +23,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DEBIAN = "/usr/bin/python3"
+PACKAGES = ["poptorch", "popart", "popdist", "poptorch_geometric"]
 
-EDITABLE = '''"""Finds poptorch in the checkout it was installed from with `pip install -e`."""
+EDITABLE = '''"""Finds poptorch and its companions in the checkout they were installed from with `pip install -e`."""
 
 import sys
 from importlib.util import spec_from_file_location
@@ -34,10 +36,9 @@ FOLDERS = {folders!r}
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name == "poptorch":
-            return spec_from_file_location(name, FOLDERS[0] + "/__init__.py",
-                                           submodule_search_locations=list(FOLDERS))
-        return None
+        if name not in FOLDERS:
+            return None
+        return spec_from_file_location(name, FOLDERS[name][0] + "/__init__.py", submodule_search_locations=FOLDERS[name])
 
 
 sys.meta_path.append(Finder)
@@ -98,8 +99,9 @@ def package(folder):
     with tempfile.TemporaryDirectory() as stage:
         run("meson", "install", "-C", str(folder), "--no-rebuild", "--quiet", "--tags", "python-runtime",
             "--destdir", stage)
-        found = [f for f in Path(stage).rglob("poptorch/*") if f.is_file()]
-        files = {f"poptorch/{f.name}": f.read_bytes() for f in found}
+        site = next(f.parent for f in Path(stage).rglob("poptorch") if (f / "__init__.py").exists())
+        files = {str(f.relative_to(site)): f.read_bytes() for name in PACKAGES for f in (site / name).rglob("*")
+                 if f.is_file()}
     files["poptorch/libtessera.so.0"] = (folder / "libtessera.so.0").read_bytes()
     return files
 
@@ -138,7 +140,9 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    folders = [str(ROOT / "python/poptorch"), str(build() / "python/poptorch")]
+    built = build()
+    folders = {name: [str(ROOT / "python" / name)] for name in PACKAGES}
+    folders["poptorch"].append(str(built / "python/poptorch"))
     return write_wheel(wheel_directory, {"_poptorch_editable.py": EDITABLE.format(folders=folders).encode(),
                                          "poptorch.pth": b"import _poptorch_editable\n"})
 

@@ -44,6 +44,10 @@ def getInstanceIndex() -> int:
     return _number("OMPI_COMM_WORLD_RANK", 0)
 
 
+#: As mpi4py and horovod call it.
+rank = getInstanceIndex
+
+
 def getNumInstances() -> int:
     """How many processes there are."""
     return _number("OMPI_COMM_WORLD_SIZE", 1)

@@ -23,9 +23,11 @@ except ImportError as _e:
     raise ImportError(f"poptorch's extension module cannot be loaded ({_e}); install the package with "
                       "`pip install .`, or build it with `make python` and put build/python on PYTHONPATH") from _e
 
-from . import autocasting, enums, ops, optim, options, poptorch_core, profiling  # noqa: E402
+from . import (_impl, _poplar_executor, _torch_ops, _utils, autocasting, custom_ops, enums, ops, optim, options,  # noqa: E402,F401
+               poptorch_core, profiling, signatures)
 from ._executor import (PoplarExecutor, inferenceModel, load, registerPostCompileHook,  # noqa: E402
                         registerPreCompileHook, trainingModel)
+from ._poptorch_data import PoptorchData  # noqa: E402
 from ._logging import installExceptHook as _installExceptHook, setLogLevel  # noqa: E402
 from .autocasting import autocast  # noqa: E402
 from .blocks import *  # noqa: E402,F401,F403
@@ -38,5 +40,6 @@ from .options import Options, TensorLocationSettings  # noqa: E402
 
 _faulthandler.enable()
 _installExceptHook()
+_torch_ops.install()
 
 __version__ = _core.version

@@ -187,9 +187,14 @@ class Arguments:
             walk(tree, name)
         return out
 
-    def call(self, forward: Callable, tensors: List[torch.Tensor]) -> Any:
+    def defaults(self) -> Dict[str, torch.Tensor]:
+        """Copies of the tensors that forward has for arguments that were not given."""
+        return {p.name: p.default.detach().clone() for p in self.signature.parameters.values()
+                if isinstance(p.default, torch.Tensor) and p.name not in self.trees}
+
+    def call(self, forward: Callable, tensors: List[torch.Tensor], defaults: Dict[str, torch.Tensor]) -> Any:
         """forward with other tensors in the same places."""
-        bound = inspect.BoundArguments(self.signature, {})    # type: ignore[arg-type]
+        bound = inspect.BoundArguments(self.signature, dict(defaults))    # type: ignore[arg-type]
         for name, tree in self.trees.items():
             bound.arguments[name] = rebuild(tree, tensors)
         return forward(*bound.args, **bound.kwargs)

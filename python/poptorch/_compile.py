@@ -136,6 +136,16 @@ def _grouped(model: torch.nn.Module, groups: Dict[str, _groups.Grouping],
 def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: Any, training: bool,
           hooks: Tuple[List[Callable], List[Callable]],
           groups: Dict[str, _groups.Grouping]) -> Tuple[Program, _trace.Tracer]:
+    """Run forward once and write it down. The caller's torch.no_grad() and torch.inference_mode() are about what
+    PyTorch computes: a training step has gradients in any of them."""
+    ordinary = torch.inference_mode(False) if torch.is_inference_mode_enabled() else contextlib.nullcontext()
+    with ordinary, torch.enable_grad() if training else contextlib.nullcontext():
+        return _written(model, arguments, batching, options, training, hooks, groups)
+
+
+def _written(model: torch.nn.Module, arguments: Any, batching: Batching, options: Any, training: bool,
+          hooks: Tuple[List[Callable], List[Callable]],
+          groups: Dict[str, _groups.Grouping]) -> Tuple[Program, _trace.Tracer]:
     """Run forward once and write it down."""
     program = Program()
     program.arguments = arguments
@@ -250,8 +260,11 @@ def _forward(model: torch.nn.Module, arguments: Any, tensors: List[torch.Tensor]
         hook()
     validate = torch.distributions.Distribution._validate_args
     torch.distributions.Distribution.set_default_validate_args(False)
+    defaults = arguments.defaults()
+    for t in defaults.values():
+        tracer.claim(t)
     try:
-        return tracer.run(model, lambda: arguments.call(model, tensors))
+        return tracer.run(model, lambda: arguments.call(model, tensors, defaults))
     finally:
         torch.distributions.Distribution.set_default_validate_args(validate)
         for hook in hooks[1]:

@@ -20,11 +20,11 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import torch
 
-from . import _args, _compile, _core, _eager, _file, _groups, _native, _profile, _state, _times, _trace, _wrap, blocks, \
-    optim, profiling
+from . import _args, _compile, _core, _eager, _file, _groups, _legacy, _native, _profile, _state, _times, _trace, _wrap, \
+    blocks, optim, profiling
 from ._batching import Batching
 from ._logging import logger
-from .enums import ConnectionType, OutputMode
+from .enums import ConnectionType, MeanReductionStrategy, OutputMode
 from .errors import check, createPoptorchError
 from .options import Options
 
@@ -63,7 +63,7 @@ def _noBackward(*args: Any, **kwargs: Any) -> None:
 _Latency = Tuple[float, float, float]
 
 
-class PoplarExecutor:
+class PoplarExecutor(_legacy.Names):
     """A module on the device. Call it like the module; unknown attributes are the module's."""
 
     def __init__(self, model: Any, options: Optional[Options], training: bool,
@@ -95,6 +95,7 @@ class PoplarExecutor:
         if training:
             self._optimizer = optimizer or optim.SGD(model.parameters(), lr=0.01)
             self._description = self._describe()
+            self._noteRunningMean()
             self._connect()
         self._model = copy.copy(model)
         self._weights_version = 0
@@ -154,6 +155,14 @@ class PoplarExecutor:
 
     def _runningMean(self) -> bool:
         return self._description is not None and _compile.hasRunningMean(self._options, self._description)
+
+    def _noteRunningMean(self) -> None:
+        """Accumulators of half precision hold a running mean: our options tell."""
+        if self._runningMean():
+            training = self._options.Training
+            training._unfreeze()
+            training.setMeanAccumulationAndReplicationReductionStrategy(MeanReductionStrategy.Running)
+            training._freeze()
 
     def _describe(self) -> Dict[str, Any]:
         return optim.describe(self._optimizer, self._options._Popart.lossScaling(), self._options.relax_optimizer_checks)
@@ -384,6 +393,8 @@ class PoplarExecutor:
                     _wrap.plain(program.states[name]))):
                 self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
         self._saved_state = {}
+        if self._ours is not None and self._ours.ipu_state is None:
+            self._state_stale = True    # it can be read before the first run
 
     def _devices(self) -> Any:
         """Those of Options.useIpuId; None: any. A launcher's processes keep clear of each other by their numbers, and

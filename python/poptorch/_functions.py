@@ -18,7 +18,7 @@ import torch.utils.hooks
 from torch.nn.modules import transformer
 from torch.overrides import TorchFunctionMode
 
-from . import _core, _dtypes
+from . import _core, _dtypes, _modes
 from ._memory import tensorsIn
 from ._record import needsValue
 from .errors import createPoptorchError
@@ -49,6 +49,12 @@ _ATTENTION = getattr(F, "scaled_dot_product_attention", None)
 _RECURRENT = frozenset((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu))
 
 _T = torch.Tensor
+
+_HERE = torch.device("cpu")
+
+#: What takes a tensor to a device, or to where another tensor is.
+_MOVES = frozenset((_T.to, _T.type_as, torch.as_tensor, torch.asarray, _T.new_tensor))
+
 _NEED_VALUES: Dict[Any, str] = {
     _T.item: ".item()", _T.tolist: ".tolist()", _T.numpy: ".numpy()", _T.__array__: ".numpy()",
     _T.__bool__: "bool()", _T.__float__: "float()", _T.__int__: "int()", _T.__index__: "an index",
@@ -70,7 +76,7 @@ NO_HOOKS = ("The model has hooks on gradients, which are not called: the backwar
 @contextlib.contextmanager
 def taken(tracer: "Tracer") -> Iterator[None]:
     """Take them, for a trace."""
-    with _patched(tracer), _plainPython(tracer), _plainLayers(), _uncompiled(), _anyMask(tracer), \
+    with _modes.withoutInferenceMode(), _patched(tracer), _plainPython(tracer), _plainLayers(), _uncompiled(), _anyMask(tracer), \
             _dtypes.castWeights(tracer.isTraced), _Functions(tracer):
         yield
 
@@ -87,6 +93,7 @@ class _Functions(TorchFunctionMode):
         t = self.tracer
         if t.pausing:
             return func(*args, **kwargs)
+        args, kwargs = _onThisDevice(func, args, kwargs)
         made = func in _FACTORIES or (func is torch.normal and next(tensorsIn((args, [*kwargs.values()])), None) is None)
         if made and kwargs.get("device") is None:
             t.warn(f"No device set in torch.{func.__name__}(): forcing to IPU")
@@ -102,7 +109,7 @@ class _Functions(TorchFunctionMode):
         if func is torch.cdist:
             return _cdist(*args, **kwargs)
         if not t.isTraced(first if first is not None else kwargs.get("input")):
-            return func(*args, **kwargs)
+            return _moved(t, func, args, kwargs) if func in _MOVES else func(*args, **kwargs)
         args, kwargs = _dtypes.weightsCast(func, args, kwargs)
         if func in _DROPOUTS:
             return _dropout(t, _DROPOUTS[func], *args, **_dropoutArguments(kwargs))
@@ -127,6 +134,30 @@ class _Functions(TorchFunctionMode):
         if func in (_T.__repr__, _T.__format__):
             return f"tensor(<unavailable>, size={tuple(first.shape)}, dtype={first.dtype})"
         return func(*args, **kwargs)
+
+
+def _onThisDevice(func: Any, args: Tuple, kwargs: Dict[str, Any]) -> Tuple[Tuple, Dict[str, Any]]:
+    """The device "ipu" is where the trace is."""
+    if _isIpu(kwargs.get("device")):
+        kwargs = {**kwargs, "device": _HERE}
+    if func is _T.to and len(args) > 1 and _isIpu(args[1]):
+        args = (args[0], _HERE, *args[2:])
+    return args, kwargs
+
+
+def _isIpu(device: Any) -> bool:
+    return isinstance(device, (str, torch.device)) and str(device).startswith("ipu")
+
+
+def _moved(t: "Tracer", func: Any, args: Tuple, kwargs: Dict[str, Any]) -> Any:
+    """A tensor of the host that goes where another one is: to the device, as a constant. A copy, so that writes to it stay
+    in the model."""
+    out = func(*args, **kwargs)
+    to = (*args[1:], *kwargs.values())
+    there = func is _T.new_tensor or any(isinstance(v, torch.device) or t.isTraced(v) for v in to)
+    if not isinstance(out, torch.Tensor) or not there:
+        return out
+    return t.claim(out.detach().clone())
 
 
 def _cdist(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: Any = None) -> torch.Tensor:

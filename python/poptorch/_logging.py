@@ -31,6 +31,7 @@ _NAMES = {TRACE: "trace"}
 
 logger = logging.getLogger("poptorch::python")
 _level = DEFAULT_LEVEL
+_engine_level: Optional[str] = None    # as the package's
 
 
 class _Formatter(logging.Formatter):
@@ -70,16 +71,26 @@ def setLogLevel(level: Union[str, int]) -> None:
     releases: 0 TRACE, 1 DEBUG, 2 INFO, 3 WARN, 4 ERR, 6 OFF. Anything else is a ValueError.
     """
     global _level
+    _level = _levelName(level)
+    logger.setLevel(LEVELS[_level])
+
+
+def setPopartLogLevel(level: Union[str, int]) -> None:
+    """The level of what is said below Python, when it is to be another than that of setLogLevel."""
+    global _engine_level
+    _engine_level = _levelName(level)
+
+
+def _levelName(level: Union[str, int]) -> str:
     name = LEGACY_LEVELS.get(level, "") if isinstance(level, int) else level
     if name not in LEVELS:
         raise ValueError(f"Invalid log level {level!r}, valid levels are: {', '.join(LEVELS)}")
-    _level = name
-    logger.setLevel(LEVELS[name])
+    return name
 
 
 def engineWarning(text: str) -> None:
     """A line in the form of the layers below: UTC time, module, process and thread, level."""
-    if LEVELS[_level] <= logging.WARNING:
+    if LEVELS[_engine_level or _level] <= logging.WARNING:
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         line = f"{now} popart:devicex {os.getpid()}.{threading.get_native_id()} W: {text}\n"
         where = os.environ.get("POPTORCH_LOG_DEST", "stderr")

@@ -257,6 +257,11 @@ class Memories(Record):
         self._constants[key] = (t, value)
         return value
 
+    def claim(self, t: torch.Tensor) -> torch.Tensor:
+        """A tensor of the host whose elements go to the device, as constants."""
+        self._made.add(storage(t))
+        return t
+
     def _checkMade(self, t: torch.Tensor) -> None:
         """A tensor from outside of the trace would be the same in every run, whatever becomes of it."""
         if t.dim() and t.numel() and storage(t) not in self._made:

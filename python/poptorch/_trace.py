@@ -406,9 +406,10 @@ class Tracer(Memories, TorchDispatchMode):
             self.graph.tap(value, self.host.add(look, spec), gradient), value)
         return out
 
-    def callHost(self, function: Callable, inputs: List[torch.Tensor],
-                 results: List[torch.Tensor]) -> List[torch.Tensor]:
-        """function(*inputs), called by the device: a list of tensors like these results."""
+    def callHost(self, function: Callable, inputs: List[torch.Tensor], results: List[torch.Tensor],
+                 gradient: Optional[Callable] = None) -> List[torch.Tensor]:
+        """function(*inputs), called by the device: a list of tensors like these results. gradient(*inputs, *results,
+        *gradients of the results) are those of the inputs that are no whole numbers."""
         try:
             values = [self._encode(t) for t in inputs]
         except Missing as e:
@@ -417,10 +418,13 @@ class Tracer(Memories, TorchDispatchMode):
         self.graph.here(*userLine())
         self._enterBlock()
         specs = [(DTYPES[t.dtype], tuple(t.shape)) for t in results]
-        which = self.host.add(function, [(TORCH_DTYPES[v.dtype], v.shape) for v in values],
-                              [(TORCH_DTYPES[d], shape) for d, shape in specs])
+        takes = [(TORCH_DTYPES[v.dtype], v.shape) for v in values]
+        gives = [(TORCH_DTYPES[d], shape) for d, shape in specs]
+        which = self.host.add(function, takes, gives)
+        back = -1 if gradient is None else self.host.add(gradient, [*takes, *gives, *gives],
+                                                         [t for t in takes if t[0].is_floating_point])
         types = " ".join(f"{d}[{','.join(map(str, shape))}]" for d, shape in specs)
-        for t, v in zip(results, self.graph.host_call(which, values, types)):
+        for t, v in zip(results, self.graph.host_call(which, values, types, back)):
             self._add(Tensor(t, self._newMemory(t), self.named("host_call:0", self._tracked(v, values))))
         return results
 

@@ -151,6 +151,13 @@ def _watch(t: torch.Tensor, link: Link) -> None:
     object.__getattribute__(t, "__dict__")[_LINK] = link
 
 
+def rewatch(t: torch.Tensor) -> None:
+    """Give a tensor that has its link the class that it should have."""
+    link = linkOf(t)
+    if link is not None:
+        _watch(t, link)
+
+
 def _unwatch(t: torch.Tensor) -> None:
     object.__getattribute__(t, "__dict__").pop(_LINK, None)
     if type(t) is PoptorchParameter:

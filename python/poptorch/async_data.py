@@ -281,7 +281,7 @@ class AsynchronousDataAccessor:
         if dataset._accessor is not None:
             raise createPoptorchError("The DataLoader is asynchronous already: its mode is not Sync")
         combined = dataset.combinedBatchSize
-        check(dataset.drop_last or rebatched_size is not None or combined is None or combined <= 1,
+        check(not dataset._keep_remainder or rebatched_size is not None or combined is None or combined <= 1,
               "An asynchronous loader with drop_last=False needs a rebatched_size: its last batch may be "
               "short")
 

@@ -347,6 +347,12 @@ class Recorder:
         self.order.append(self._current)
         return block
 
+    def beginAt(self, stage: int, phase: int, ipu: int) -> None:
+        """Make a block current whose place the caller says, whatever the strategy."""
+        self._started = True
+        self._current = Placement(f"stage {stage}, phase {phase}, device {ipu}", stage, phase, ipu)
+        self.order.append(self._current)
+
     def end(self) -> None:
         """No block is current."""
         self._current = None
@@ -446,10 +452,9 @@ class Block(torch.nn.Module):
     next number. `ipu_id` is a device of the model's group.
     """
 
-    def __init__(self, user_id: Optional[str] = None, ipu_id: Optional[int] = None) -> None:
+    def __init__(self, user_id: Union[str, int, None] = None, ipu_id: Optional[int] = None) -> None:
         super().__init__()
-        _checkIds(user_id, ipu_id)
-        self._user_id = user_id
+        self._user_id = _checkIds(user_id, ipu_id)
         self._ipu_id = ipu_id
 
     @staticmethod
@@ -459,11 +464,11 @@ class Block(torch.nn.Module):
             _recorder.resetAutoId()
 
     @staticmethod
-    def start(user_id: Optional[str] = None, ipu_id: Optional[int] = None) -> None:
+    def start(user_id: Union[str, int, None] = None, ipu_id: Optional[int] = None) -> None:
         """Switch to this block, until the next switch."""
-        _checkIds(user_id, ipu_id)
+        name = _checkIds(user_id, ipu_id)
         if _recorder is not None:
-            _recorder.begin(user_id, ipu_id)
+            _recorder.begin(name, ipu_id)
 
     def __enter__(self) -> "Block":
         if _recorder is not None:
@@ -475,9 +480,11 @@ class Block(torch.nn.Module):
             _recorder.end()
 
 
-def _checkIds(user_id: Optional[str], ipu_id: Optional[int]) -> None:
-    check(user_id is None or isinstance(user_id, str), f"A block's user_id is a string, got {user_id!r}")
+def _checkIds(user_id: Union[str, int, None], ipu_id: Optional[int]) -> Optional[str]:
+    """The user_id as a string; a number is its digits."""
+    check(user_id is None or isinstance(user_id, (str, int)), f"A block's user_id is a string, got {user_id!r}")
     check(ipu_id is None or isinstance(ipu_id, int), f"A block's ipu_id is an integer, got {ipu_id!r}")
+    return None if user_id is None else str(user_id)
 
 
 class BlockHook:
@@ -514,13 +521,13 @@ def blockHook(module: torch.nn.Module) -> Optional[BlockHook]:
     return None
 
 
-def BeginBlock(layer_to_call: Any, user_id: Optional[str] = None,
+def BeginBlock(layer_to_call: Any, user_id: Union[str, int, None] = None,
                ipu_id: Optional[int] = None) -> torch.nn.Module:
     """From this layer on, operations belong to the block, until another one starts.
 
     Returns the same module, or a module that calls `layer_to_call` when that is a plain function.
     """
-    _checkIds(user_id, ipu_id)
+    user_id = _checkIds(user_id, ipu_id)
     if not isinstance(layer_to_call, torch.nn.Module):
         if not callable(layer_to_call):
             raise createPoptorchError("module is not an instance of torch.nn.Module or function: "
@@ -533,7 +540,7 @@ def BeginBlock(layer_to_call: Any, user_id: Optional[str] = None,
     return layer_to_call
 
 
-def BlockFunction(user_id: Optional[str] = None, ipu_id: Optional[int] = None) -> Callable:
+def BlockFunction(user_id: Union[str, int, None] = None, ipu_id: Optional[int] = None) -> Callable:
     """A decorator: the function's operations belong to the block."""
     _checkIds(user_id, ipu_id)
 

@@ -269,9 +269,9 @@ static PyObject *graph_host_call(graph_object *self, PyObject *args)
     ts_value *in[HOST_INPUTS], *out[8] = {NULL};
     const char *types;
     PyObject *list, *t;
-    int id, n, nout;
+    int id, n, nout, gradient = -1;
 
-    if (!PyArg_ParseTuple(args, "iO!s", &id, &PyList_Type, &list, &types))
+    if (!PyArg_ParseTuple(args, "iO!s|i", &id, &PyList_Type, &list, &types, &gradient))
         return NULL;
     n = (int)PyList_GET_SIZE(list);
     if (n > HOST_INPUTS) {
@@ -280,7 +280,7 @@ static PyObject *graph_host_call(graph_object *self, PyObject *args)
     }
     for (int i = 0; i < n; i++)
         in[i] = core_value(PyList_GET_ITEM(list, i));
-    nout = ts_host_call(id, n, in, types, out);
+    nout = ts_host_op(id, gradient, n, in, types, out);
     if (!nout)
         return value_new(self, NULL);
     t = PyTuple_New(nout);
@@ -413,7 +413,7 @@ static PyMethodDef graph_methods[] = {
         "put(op, dtype, dims, args, value, i) -> Value: the first argument of a view, with the\n"
         "elements that its result i shows replaced by value's"),
     CORE_METHOD("host_call", graph_host_call, METH_VARARGS,
-                "host_call(id, values, types) -> Values that the host computes"),
+                "host_call(id, values, types, gradient=-1) -> Values that the host computes"),
     CORE_METHOD("tap", graph_tap, METH_VARARGS,
                 "tap(value, id, gradient) -> the value, which the host sees"),
     CORE_METHOD("detach", graph_detach, METH_O, "detach(value) -> Value without a gradient"),

@@ -6,12 +6,12 @@ groups of replicas that share their rows), so the loader's batch is that many ti
 
 import copy
 import math
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
 import torch.utils.data
 
-from . import _table, profiling
+from . import _args, _table, profiling
 from ._logging import logger
 from .async_data import AsynchronousDataAccessor, checkArguments
 from .enums import DataLoaderMode
@@ -35,15 +35,18 @@ class _CombinedBatchSampler(torch.utils.data.Sampler):
         self._drop_last = drop_last
 
     def __iter__(self) -> Iterator[List[int]]:
-        group: List[int] = []
-        taken = 0
+        for group in self.groups():
+            yield [i for batch in group for i in batch]
+
+    def groups(self) -> Iterator[List[List[int]]]:
+        """The batches that go together."""
+        group: List[List[int]] = []
         for batch in self._base:
-            group.extend(batch)
-            taken += 1
-            if taken == self.count:
+            group.append(list(batch))
+            if len(group) == self.count:
                 yield group
-                group, taken = [], 0
-        if taken and not self._drop_last:
+                group = []
+        if group and not self._drop_last:
             yield group
 
     def __len__(self) -> int:
@@ -53,6 +56,53 @@ class _CombinedBatchSampler(torch.utils.data.Sampler):
     def numBatches(self) -> int:
         """Of the other sampler."""
         return len(self._base)
+
+
+class _Groups:
+    """What a loader draws whose items are groups of micro-batches."""
+
+    def __init__(self, sampler: _CombinedBatchSampler) -> None:
+        self._sampler = sampler
+
+    def __iter__(self) -> Iterator[List[List[int]]]:
+        return self._sampler.groups()
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+
+class _MicroBatches(torch.utils.data.Dataset):
+    """The items of a micro-batch, by their indices."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, indices: List[int]) -> List[Any]:
+        several = getattr(self._dataset, "__getitems__", None)
+        return several(indices) if several is not None else [self._dataset[i] for i in indices]
+
+
+class _Combined:
+    """Collates each micro-batch by itself, and puts them one after the other along dim 0."""
+
+    def __init__(self, collate: Callable) -> None:
+        self._collate = collate
+
+    def __call__(self, groups: List[List[Any]]) -> Any:
+        return combine([self._collate(items) for items in groups])
+
+
+def combine(batches: List[Any]) -> Any:
+    """Structures of tensors as one: tensors along dim 0, anything else as in the first."""
+    tensors: List[List[torch.Tensor]] = [[] for _ in batches]
+    tree = [_args.flatten(b, found) for b, found in zip(batches, tensors)][0]
+    if len({len(found) for found in tensors}) > 1:
+        raise createPoptorchError("Micro-batches of one call must have the same tensors")
+    for parts in zip(*tensors):
+        if len({(t.dtype, t.shape[1:]) for t in parts}) > 1:
+            raise createPoptorchError("Micro-batches of one call differ in more than dim 0: "
+                                      f"{', '.join(str(tuple(t.shape)) for t in parts)}")
+    return _args.rebuild(tree, [torch.cat(p) if p[0].dim() else torch.stack(p) for p in zip(*tensors)])
 
 
 class _PartitionSampler(torch.utils.data.Sampler):
@@ -118,7 +168,7 @@ class DataLoader(torch.utils.data.DataLoader):
         (_table.py) needs neither the process nor workers, and is loaded without them in every mode.
     :param async_options: arguments of the AsynchronousDataAccessor.
     :param rebatched_worker_size: rows of those smaller batches; by default combinedBatchSize.
-    :param batch_sampler: yields lists of indices, a micro-batch each.
+    :param batch_sampler: yields lists of indices, a micro-batch each, which collate_fn sees by itself.
     :param kwargs: torch's other arguments.
     """
 
@@ -147,7 +197,8 @@ class DataLoader(torch.utils.data.DataLoader):
               "rebatched_size is the combined batch size and cannot be in async_options")
         self._warnAbout(dataset, drop_last, num_workers, batch_sampler, kwargs)
 
-        mode, size = self._chooseRebatching(mode, drop_last, rebatched_worker_size)
+        whole = batch_sampler is not None and getattr(batch_sampler, "batch_size", None) is None    # of any size
+        mode, size = (mode, None) if whole else self._chooseRebatching(mode, drop_last, rebatched_worker_size)
         if persistent_workers is None:
             persistent_workers = num_workers > 0
         arguments = dict(kwargs, num_workers=num_workers, persistent_workers=persistent_workers)
@@ -162,10 +213,18 @@ class DataLoader(torch.utils.data.DataLoader):
             elif shuffle:
                 arguments["shuffle"] = True
         super().__init__(dataset, **arguments)
+        self._grouped = self._perMicroBatch(arguments) if batch_sampler is not None else None
         if mode != DataLoaderMode.Sync:
             own_order = batch_sampler is None and not kwargs.get("sampler") and not kwargs.get("generator")
             self._accessor = (own_order and self._tableAccessor(async_options)) or \
                 self._makeAccessor(async_options)
+
+    def _perMicroBatch(self, arguments: Dict[str, Any]) -> Optional[torch.utils.data.DataLoader]:
+        """The loader of groups of micro-batches: collate_fn must not see two of them as one."""
+        if microBatchesPerCall(self._poptorch_options) == 1:
+            return None
+        arguments = dict(arguments, batch_sampler=_Groups(arguments["batch_sampler"]), collate_fn=_Combined(self.collate_fn))
+        return torch.utils.data.DataLoader(_MicroBatches(self.dataset), **arguments)
 
     def _combine(self, batch_size: Optional[int], batch_sampler: Any) -> Optional[int]:
         if batch_sampler is not None:
@@ -280,7 +339,7 @@ class DataLoader(torch.utils.data.DataLoader):
             return _table.TableIterator(self, table, self._order)
         if profiling.enabled() and not isinstance(self.dataset, torch.utils.data.IterableDataset):
             profiling.Channel("dataset").instrument(self.dataset, "__getitem__")
-        return super().__iter__()
+        return super().__iter__() if self._grouped is None else iter(self._grouped)
 
     def terminate(self) -> None:
         """Stop the process of an asynchronous loader. It cannot be iterated any more."""

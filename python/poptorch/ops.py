@@ -6,7 +6,7 @@ from typing import Any, Callable, List, Optional, Sequence, Union
 
 import torch
 
-from . import _args, _beam, _trace
+from . import _args, _beam, _trace, custom_ops
 from ._print import Print
 from .blocks import MAX_DEVICES, module_repr
 from .enums import MatMulSerializationMode, MultiConvPlanType, OverlapMode
@@ -17,10 +17,6 @@ def _tensor(t: Any, what: str) -> torch.Tensor:
     if not isinstance(t, torch.Tensor):
         raise createPoptorchError(f"{what} must be called on a tensor, got {type(t).__name__}")
     return t
-
-
-def _missing(name: str) -> Any:
-    return createPoptorchError(f"poptorch.{name} is not supported yet")
 
 
 def isRunningOnIpu() -> bool:
@@ -71,15 +67,16 @@ def ipu_print_tensor(tensor: torch.Tensor, title: str = "", print_gradient: bool
     return tracer.tap(tensor, value, gradient)
 
 
-def recomputationCheckpoint(*tensors: torch.Tensor) -> Any:
-    """The tensors themselves, to be kept for the backward pass where it computes the forward pass again: in
+def recomputationCheckpoint(*tensors: Any) -> Any:
+    """The tensors themselves, or tuples and lists of them, to be kept for the backward pass where it computes the forward pass again: in
     pipelined training, and on one device with autoRecomputation 1 (Standard) or 4 (RecomputeAll). What lies between
     two checkpoints is in memory only while the backward pass is there. Use what this returns."""
-    for t in tensors:
-        if not isinstance(t, torch.Tensor):
-            raise ValueError(f"recomputationCheckpoint takes tensors, got {type(t).__name__}")
-    marked = [_checkpoint(t) for t in tensors]
-    return marked[0] if len(marked) == 1 else tuple(marked)
+    found: List[torch.Tensor] = []
+    tree = _args.flatten(tensors, found)
+    for other in _args.constants(tree):
+        raise ValueError(f"recomputationCheckpoint takes tensors, got {type(other).__name__}")
+    marked = _args.rebuild(tree, [_checkpoint(t) for t in found])
+    return marked[0] if len(marked) == 1 else marked
 
 
 def _checkpoint(tensor: torch.Tensor) -> torch.Tensor:
@@ -289,8 +286,9 @@ class CPU:
 
 def custom_op(inputs: Any, name: str, domain: str, domain_version: int, example_outputs: Any,
               attributes: Optional[dict] = None) -> List[torch.Tensor]:
-    """A user's native operation; not supported yet."""
-    raise _missing(f"custom_op ({domain}.{name})")
+    """An operation that poptorch.custom_ops.load() or the program has loaded: results like example_outputs. Its gradient is the
+    one that it has."""
+    return custom_ops.customOp(inputs, name, domain, domain_version, example_outputs, attributes)
 
 
 def _places(tensor: Any, dim: Any, start: Any, size: Any, step: Any) -> torch.Tensor:

@@ -68,9 +68,8 @@ _POPART_USED = frozenset((
 
 _ENGINE_OPTIONS = "POPLAR_ENGINE_OPTIONS"
 
-#: Simulated devices by version: the kind in tessera.h, and the bytes of a tile.
-_MODELS = {2: (1, 624 * 1024), 21: (1, 624 * 1024), 1: (2, 256 * 1024)}
-_SMALL_TILES = 4
+#: Simulated devices by version: the kind in tessera.h.
+_MODELS = {2: 1, 21: 1, 1: 2}
 
 
 class _Freezable:
@@ -853,7 +852,11 @@ class Options(_Settings):
 
     def clone(self) -> "Options":
         """A copy that can be changed."""
-        other = copy.deepcopy(self)
+        return copy.deepcopy(self)
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> "Options":
+        other = memo[id(self)] = type(self).__new__(type(self))
+        other.__dict__.update(copy.deepcopy(self.__dict__, memo))
         other._unfreeze()
         return other
 
@@ -901,9 +904,8 @@ class Options(_Settings):
             raise createPoptorchError(f"deviceMemory is a number of bytes, got {memory!r}")
         if not self.uses_ipu_model and not self.exists("ipu_version"):
             return 0, memory
-        kind, tile = _MODELS[self.ipu_version if self.exists("ipu_version") else _modelVersion()]
-        small = self.uses_ipu_model and os.environ.get("POPTORCH_SMALL_IPU_MODEL", "0") == "1"
-        return kind, memory or (_SMALL_TILES * tile if small else 0)
+        kind = _MODELS[self.ipu_version if self.exists("ipu_version") else _modelVersion()]
+        return kind, memory
 
     @property
     def synthetic_data(self) -> int:
@@ -918,6 +920,24 @@ class Options(_Settings):
         """Where compiled models are kept, or None."""
         popart = self._popart_options.options
         return popart.get("cachePath") if popart.get("enableEngineCaching") else None
+
+
+#: What strategies add to Options.toDict().
+_STRATEGY_KEYS = frozenset("execution_mode separate_backward_phase serial_phases_execution tensors_liveness".split())
+
+
+def validate(values: Dict[str, Any]) -> None:
+    """An Error that names what is no option in the dictionary of Options.toDict()."""
+    opts = Options()
+    types = {**opts._types, **{k: t for group in opts._groups().values() for k, t in getattr(group, "_types", {}).items()}}
+    unknown = [k for k in values if k not in types and k not in _STRATEGY_KEYS and k not in opts._popart_options.options]
+    popart = _PopartOptions()
+    popart.options = {k: values[k] for k in unknown}
+    popart.checkKeys()
+    for name, value in values.items():
+        if name in types and not isinstance(value, types[name]):
+            raise createPoptorchError(f"Unexpected type {type(value).__name__} for option {name}. Expected "
+                                      f"{types[name].__name__}")
 
 
 def _modelVersion() -> int:

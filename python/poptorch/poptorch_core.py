@@ -10,6 +10,7 @@ from typing import NoReturn
 from . import ops
 from .enums import *  # noqa: F401,F403
 from .errors import Error, RecoverableError, UnrecoverableError, createNativeError  # noqa: F401
+from .options import validate as _validateOptions  # noqa: F401
 
 
 class TestErrorType(enum.IntEnum):

@@ -83,6 +83,15 @@ int ts_host_call(int id, int n, ts_value *const *in, const char *types, ts_value
     return g ? results(ts_node_make(g, TS_OP(host_call), n, in, TS_COUNT(attr), attr), out) : 0;
 }
 
+int ts_host_op(int id, int gradient, int n, ts_value *const *in, const char *types, ts_value **out)
+{
+    ts_graph *g = graph_of("host_call", n, in, out);
+    ts_attr attr[] = {ts_attr_i("id", id), ts_attr_s("types", types ? types : ""),
+                      ts_attr_i("gradient", gradient)};
+
+    return g ? results(ts_node_make(g, TS_OP(host_call), n, in, TS_COUNT(attr), attr), out) : 0;
+}
+
 ts_value *ts_tap(ts_value *x, int id, int gradient)
 {
     ts_attr attr[] = {ts_attr_i("id", id), ts_attr_i("gradient", gradient)};

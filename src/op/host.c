@@ -2,12 +2,14 @@
  *
  *   %2 = host_call(%x, %y) id=3 types="f32[4] i32[2]"     the host computes the results
  *   %3 = host_call(%x) id=4 gradient=5                    a tap: %x itself, which the host sees
+ *   %5 = host_call(%x) id=6 types="f32[4]" gradient=7     an op of the host with a gradient:
+ *   %8 = host_call(%x, %5, %dy) id=7 types="f32[4]"       that of %x, from %x, %5 and that of %5
  *
  *   %4 = host_call(%x) id=-1 checks="log|net.py:41"       the run looks at what was found (guard.c)
  *
  * Everything about such a call is the host's: nothing is folded, merged or fused with it, its
  * inputs and results lie row-major in memory, and calls are made in the order of the nodes by one
- * thread. The gradient of a tap is a tap; other calls have none.
+ * thread. The gradient of a tap is a tap; other calls have one when they name it.
  */
 #include "op/op.h"
 #include <ctype.h>
@@ -60,11 +62,48 @@ ts_status ts_infer_host_call(ts_node *n)
     return TS_OK;
 }
 
+/* The call of the gradient: takes the inputs, the results and the results' gradients, gives those
+ * of the inputs that are no whole numbers. */
+static ts_status second_call(ts_node *n, int64_t id, ts_value *const *dy, ts_value **dx)
+{
+    ts_value *in[TS_MAX_INPUTS];
+    ts_graph *g = n->out[0]->graph;
+    const char *types = "";
+    ts_attr attr[2] = {ts_attr_i("id", id)};
+    ts_node *call;
+    int nin = 0, k = 0;
+
+    if (n->nin + 2 * n->nout > TS_MAX_INPUTS)
+        return ts_fail_at(n, TS_ERR_ARG, "host_call has too many inputs for a gradient: %d",
+                          n->nin);
+    for (int i = 0; i < n->nin; i++) {
+        in[nin++] = n->in[i];
+        if (ts_dtype_is_float(n->in[i]->type.dtype))
+            types = ts_arena_printf(g->arena, "%s%s%s", types, *types ? " " : "",
+                                    ts_type_text(g->arena, &n->in[i]->type));
+    }
+    for (int i = 0; i < n->nout; i++)
+        in[nin++] = n->out[i];
+    for (int i = 0; i < n->nout; i++) {
+        const ts_type *t = &n->out[i]->type;
+
+        in[nin++] = dy[i] ? dy[i] : ts_full_n(g, t->dtype, 0, t->rank, t->dim);
+    }
+    attr[1] = ts_attr_s("types", types);
+    call = ts_node_make(g, TS_OP(host_call), nin, in, TS_COUNT(attr), attr);
+    for (int i = 0; call && i < n->nin; i++)
+        if (ts_dtype_is_float(n->in[i]->type.dtype))
+            dx[i] = call->out[k++];
+    return call ? TS_OK : ts_last_error()->code;
+}
+
 ts_status ts_grad_host_call(ts_node *n, ts_value *const *dy, ts_value **dx)
 {
     int64_t id = ts_attr_int(n, "gradient", -1);
     ts_attr attr = ts_attr_i("id", id);
 
+    if (ts_attr_find(n, "types") && id >= 0)
+        return second_call(n, id, dy, dx);
     if (ts_attr_find(n, "types")) {
         ts_fail_at(n, TS_ERR_GRAD, "host_call has no gradient, and a trained parameter needs one");
         ts_error_hint("call the host for inference only, or detach its inputs");

@@ -112,6 +112,85 @@ static void gradients(void **state)
     }
 }
 
+/* 5 computes (a b, a + k) of a, b and whole numbers k; 6 the gradients of a and b. */
+static ts_status product(void *arg, int id, const void *const *in, void *const *out)
+{
+    const float *a = in[0], *b = in[1];
+    const int *k = in[2];
+
+    ++*(int *)arg;
+    for (int i = 0; i < N && id == 5; i++) {
+        ((float *)out[0])[i] = a[i] * b[i];
+        ((float *)out[1])[i] = a[i] + (float)k[i];
+    }
+    for (int i = 0; i < N && id == 6; i++) {
+        const float *y = in[3], *dy = in[5], *dz = in[6];
+
+        if (y[i] != a[i] * b[i])
+            return ts_fail(TS_ERR_INTERNAL, "element %d of the result is %g", i, (double)y[i]);
+        ((float *)out[0])[i] = dy[i] * b[i] + dz[i];
+        ((float *)out[1])[i] = dy[i] * a[i];
+    }
+    return TS_OK;
+}
+
+static ts_engine *trained(bool host, bool both, ts_executor executor, ts_run_options *run)
+{
+    ts_graph *g = ts_graph_new("g");
+    ts_value *w = ts_param(g, "w", TS_F32, ((ts_init){TS_INIT_FULL, 0.25, 0}), N);
+    ts_value *b = ts_input(g, "b", TS_F32, N), *k = ts_input(g, "k", TS_I32, N);
+    ts_value *in[3] = {ts_tanh(w), b, k}, *out[2];
+    ts_optimizer sgd = ts_sgd(0.5);
+    ts_executable *exe;
+    ts_engine *e;
+
+    if (host)
+        assert_int_equal(ts_host_op(5, 6, 3, in, "f32[4] f32[4]", out), 2);
+    else {
+        out[0] = ts_mul(in[0], in[1]);
+        out[1] = ts_add(in[0], ts_cast(in[2], TS_F32));
+    }
+    out[0] = ts_square(out[0]);
+    ts_loss(ts_sum(both ? ts_add(out[0], ts_square(out[1])) : out[0], 0, NULL, false));
+    if (ts_compile(g, &(ts_options){.optimizer = &sgd, .executor = executor, .cache_dir = ""},
+                   &exe) ||
+        ts_engine_new(exe, run, &e))
+        fail_msg("%s", ts_error_text());
+    ts_executable_free(exe);
+    ts_graph_free(g);
+    return e;
+}
+
+/* An op of the host with a gradient trains as the same op of ours; a result that nobody uses has
+ * the gradient 0. */
+static void own_gradient(void **state)
+{
+    static const float b[N] = {1, -2, 3, 0.5f};
+    static const int k[N] = {1, 2, -1, 0};
+    float w[2][N], loss[2];
+
+    (void)state;
+    for (ts_executor x = TS_EXECUTOR_NATIVE; x <= TS_EXECUTOR_REFERENCE; x++) {
+        for (int both = 0; both < 2; both++) {
+            for (int host = 0; host < 2; host++) {
+                int calls = 0;
+                ts_engine *e =
+                    trained(host, both, x, &(ts_run_options){.host = product, .host_arg = &calls});
+
+                for (int i = 0; i < 3; i++)
+                    assert_int_equal(
+                        ts_engine_run(e, (const void *[]){b, k}, (void *[]){&loss[host]}), TS_OK);
+                assert_int_equal(ts_engine_read(e, "w", w[host], sizeof(w[0])), TS_OK);
+                assert_int_equal(calls, host * 6);
+                ts_engine_free(e);
+            }
+            assert_float_equal(loss[0], loss[1], 1e-6);
+            for (int i = 0; i < N; i++)
+                assert_float_equal(w[0][i], w[1][i], 1e-6);
+        }
+    }
+}
+
 enum { B = 8, C = 3, S = 6 };
 static float *wanted;
 
@@ -224,8 +303,9 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_the_middle), cmocka_unit_test(gradients), cmocka_unit_test(layouts),
-        cmocka_unit_test(failures),      cmocka_unit_test(refused),
+        cmocka_unit_test(in_the_middle), cmocka_unit_test(gradients),
+        cmocka_unit_test(layouts),       cmocka_unit_test(failures),
+        cmocka_unit_test(refused),       cmocka_unit_test(own_gradient),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,7 +17,7 @@ ENV = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP_"
 ENV.update(PIP_NO_INDEX="1", PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_CONFIG_FILE=os.devnull)
 
 STEP = """
-import importlib.metadata, torch, poptorch
+import importlib.metadata, torch, poptorch, popart._internal.ir, popdist.poptorch
 net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh())
 class Loss(torch.nn.Module):
     def __init__(self):
@@ -33,6 +33,8 @@ losses = [model(x, t)[1].item() for _ in range(20)]
 assert losses[-1] < losses[0], losses
 libraries = {line.split()[-1] for line in open("/proc/self/maps") if "libtessera" in line}
 assert poptorch.optim.__file__.startswith(poptorch.__path__[0])
+where = {m.__path__[0].rsplit("/", 1)[0] for m in (poptorch, popart, popdist)}
+assert len(where) == 1, where
 if poptorch.__path__[0].find("/dist-packages/") < 0:
     assert importlib.metadata.version("poptorch") == poptorch.__version__
 print(poptorch.__version__, poptorch.__file__, poptorch._core.__file__, *libraries, sep="\\n")

@@ -332,7 +332,7 @@ def test_block_function():
     assert found == [Placement("f", 1, 0, 1)]
 
 
-@pytest.mark.parametrize("kwargs", [{"user_id": 1}, {"user_id": ["a"]}, {"ipu_id": "0"}, {"ipu_id": 1.0}])
+@pytest.mark.parametrize("kwargs", [{"user_id": 1.5}, {"user_id": ["a"]}, {"ipu_id": "0"}, {"ipu_id": 1.0}])
 @pytest.mark.parametrize("mark", [Block, Block.start, BlockFunction, lambda **k: BeginBlock(torch.nn.ReLU(), **k)],
                          ids=["Block", "start", "BlockFunction", "BeginBlock"])
 def test_ids_are_checked(mark, kwargs):

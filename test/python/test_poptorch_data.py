@@ -257,6 +257,38 @@ def test_batch_sampler_with_batches_of_any_size():
     assert labels(loader) == [[0, 1, 2], [9, 8, 7, 3]]
 
 
+def padded(items):
+    """A batch with its length: what a micro-batch is must not be told from its neighbours."""
+    x = torch.zeros(4, dtype=torch.int64)
+    x[:len(items)] = torch.stack([y for _, y in items])
+    return x, torch.tensor(len(items))
+
+
+@pytest.mark.parametrize("mode", [DataLoaderMode.Sync, DataLoaderMode.Async])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_each_micro_batch_is_collated_by_itself(mode, workers):
+    sampler = [[1], [2, 3], [9, 8, 7], [4], [5]]
+    loader = DataLoader(opts(D=2), Numbers(10), batch_sampler=sampler, collate_fn=padded, mode=mode, num_workers=workers,
+                        async_options=FORK if mode == DataLoaderMode.Async else None)
+    for _ in range(2):
+        found = [(x.tolist(), n.tolist()) for x, n in loader]
+        assert found == [([1, 0, 0, 0, 2, 3, 0, 0], [1, 2]), ([9, 8, 7, 0, 4, 0, 0, 0], [3, 1])]
+    assert len(loader) == 2
+    loader.terminate()
+
+
+def test_micro_batches_of_one_call_must_fit_together():
+    wide = DataLoader(opts(D=2), Numbers(4), batch_sampler=[[0], [1, 2]], collate_fn=lambda items: torch.zeros(1, len(items)))
+    with pytest.raises(Error, match="differ in more than dim 0: .1, 1., .1, 2."):
+        next(iter(wide))
+
+
+def test_batches_of_any_size_cannot_be_put_together_again():
+    with pytest.raises(AssertionError, match="rebatched_size"):
+        DataLoader(opts(D=2), Numbers(4), batch_sampler=[[0], [1, 2]], drop_last=False, mode=DataLoaderMode.Async,
+                   async_options=FORK)
+
+
 SAMPLER = [[0, 1], [2, 3]]
 ERRORS = [
     ({"batch_sampler": SAMPLER, "batch_size": 2}, None, Error, "batch_sampler"),

@@ -628,8 +628,8 @@ def test_simulated_device(monkeypatch, variables, call, expected):
     ({"POPTORCH_IPU_MODEL": "1", "POPTORCH_IPU_MODEL_VERSION": "ipu1"}, {}, (2, 0)),
     ({"POPTORCH_IPU_MODEL_VERSION": "ipu21"}, {"useIpuModel": True}, (1, 0)),
     ({"POPTORCH_IPU_MODEL_VERSION": "ipu1"}, {}, (0, 0)), ({"POPTORCH_IPU_MODEL_VERSION": "x"}, {}, (0, 0)),
-    ({"POPTORCH_SMALL_IPU_MODEL": "1"}, {}, (1, 4 * 624 * 1024)),
-    ({"POPTORCH_SMALL_IPU_MODEL": "1", "POPTORCH_IPU_MODEL_VERSION": "ipu1"}, {}, (2, 2**20)),
+    ({"POPTORCH_SMALL_IPU_MODEL": "1"}, {}, (1, 0)),
+    ({"POPTORCH_SMALL_IPU_MODEL": "1", "POPTORCH_IPU_MODEL_VERSION": "ipu1"}, {}, (2, 0)),
     ({"POPTORCH_SMALL_IPU_MODEL": "1"}, {"useIpuModel": False}, (0, 0)),
     ({}, {"useOfflineIpuTarget": 1}, (2, 0)), ({}, {"useOfflineIpuTarget": 2}, (1, 0))])
 def test_kinds_of_devices(monkeypatch, variables, calls, expected):

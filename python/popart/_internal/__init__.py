@@ -1,0 +1,1 @@
+"""Names below popart that programs import; see ir.py."""
