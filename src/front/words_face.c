@@ -366,7 +366,7 @@ static int64_t list_of(const ts_call *c, const char *name, int64_t out[TS_MAX_RA
 static ts_status as(ts_call *c, int rank, const int64_t *dims)
 {
     for (int i = 0; i < rank; i++)
-        if (dims[i] < 1)
+        if (dims[i] < 0)
             return ts_fail(TS_ERR_SHAPE, "%s: a dim of size %ld", c->row->name, (long)dims[i]);
     c->rank = rank;
     for (int i = 0; i < rank; i++)

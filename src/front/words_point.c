@@ -746,6 +746,13 @@ ts_value *ts_word_normal(ts_call *c)
     return ts_add(ts_call_as(c, 0, c->dtype), ts_mul(ts_call_as(c, 1, c->dtype), gaussian(c)));
 }
 
+/* normal(x, mean, std), in x's shape */
+ts_value *ts_word_normal_like(ts_call *c)
+{
+    return ts_add_scalar(ts_mul_scalar(gaussian(c), ts_call_number(c, 2, 1)),
+                         ts_call_number(c, 1, 0));
+}
+
 /* exponential(x, lambda) */
 ts_value *ts_word_exponential(ts_call *c)
 {

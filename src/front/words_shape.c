@@ -135,7 +135,7 @@ bool ts_call_fits(ts_call *c, double elements)
 
 ts_value *ts_call_counted(ts_graph *g, int64_t n, int64_t start, int64_t step)
 {
-    int64_t *at = n > 0 && n <= 1 << 26 ? malloc((size_t)n * sizeof(*at)) : NULL;
+    int64_t *at = n >= 0 && n <= 1 << 26 ? malloc((size_t)(n + 1) * sizeof(*at)) : NULL;
     ts_value *v = NULL;
 
     for (int64_t i = 0; at && i < n; i++)

@@ -30,6 +30,11 @@ static bool make_table(table *t, int64_t windows, int64_t taps)
     return t->at != NULL;
 }
 
+static ts_value *too_many(ts_call *c)
+{
+    return ts_call_refuse(c, "windows with more than 2^24 taps along a dim");
+}
+
 static void free_tables(tables *ts)
 {
     for (int i = 0; i < ts->n; i++)
@@ -137,7 +142,7 @@ ts_value *ts_word_im2col(ts_call *c)
         return NULL;
     fold_arguments(c, 1, (int64_t[]){ts_dim(x, 2), ts_dim(x, 3)}, &f);
     x = padded(x, 2, f.padding, f.padding, 0);
-    x = fold_tables(&f, &ts) ? choose(c, x, &ts) : NULL;
+    x = fold_tables(&f, &ts) ? choose(c, x, &ts) : too_many(c);
     free_tables(&ts);
     taps_first(2, order);
     return x ? ts_reshape_n(ts_permute_n(x, 6, order), c->rank, c->dims) : NULL;
@@ -161,7 +166,11 @@ ts_value *ts_word_col2im(ts_call *c)
     for (int i = 0; i < 6; i++)
         inverse[order[i]] = i;
     x = ts_permute_n(x, 6, inverse);
-    for (int i = fold_tables(&f, &ts) ? 1 : -1; x && i >= 0; i--)
+    if (!fold_tables(&f, &ts)) {
+        free_tables(&ts);
+        return too_many(c);
+    }
+    for (int i = 1; x && i >= 0; i--)
         x = ts_apply(c->g, "index_add", 2, (ts_value *[]){table_value(c, &ts.t[i]), x}, 2,
                      (ts_arg[]){ts_arg_int("dim", (2 + 2 * i)), ts_arg_int("size", f.size[i])});
     /* the columns were added while the rows still had two dims, so they lie right */
@@ -265,6 +274,8 @@ ts_value *ts_call_window_max(ts_call *c)
         hi[i] = hi[i] < 0 ? 0 : hi[i];
         ok = strided(&ts.t[i], windows, kernel[i], s, dilation[i]);
     }
+    if (x && !ok)
+        too_many(c);
     if (ok)
         y = largest(c, padded(x, n, padding, hi, lowest(c->dtype)), &ts, size, padding);
     free_tables(&ts);
@@ -310,6 +321,8 @@ static ts_value *adaptive_windows(ts_call *c)
                 ts.t[i].at[k * to + o] = at < end ? at : end - 1;
             }
     }
+    if (x && !ok)
+        too_many(c);
     if (ok)
         y = largest(c, x, &ts, size, none);
     free_tables(&ts);

@@ -30,7 +30,8 @@ static void read_and_make(const uint8_t *data, size_t len)
     int n;
 
     if (ts_model_parse(text, "fuzz.txt", &m)) {
-        assert_int_not_equal(ts_last_error()->code, TS_ERR_INTERNAL);
+        if (ts_last_error()->code == TS_ERR_INTERNAL)
+            fail_msg("%s\n%s", ts_error_text(), text);
         assert_true(ts_last_error()->message[0]);
     } else {
         readable++;

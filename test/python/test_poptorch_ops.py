@@ -841,7 +841,7 @@ REACHED_BY = {
 INTERNAL = {
     "step": "relu's slope", "conv": "conv_bias without a bias", "conv_input": "conv's gradient",
     "conv_weight": "conv's gradient", "max_pool_grad": "max_pool's gradient", "sum_pool_grad": "sum_pool's gradient",
-    "windows": "fast convolutions", "mix": "fast convolutions", "argsort": "the places of sort",
+    "windows": "fast convolutions", "untile": "fast convolutions", "mix": "fast convolutions", "argsort": "the places of sort",
     "run_starts": "large index_add", "run_add": "large index_add",
     "round_random": "Precision.enableStochasticRounding",
     "iota": "positions are constants while a model is traced", "kl_div": "PyTorch makes it of xlogy or exp and mul",

@@ -173,6 +173,8 @@ CASES = {
     "sum_pool": [(IMAGE, ([2, 2],), lambda x: 4 * F.avg_pool2d(x, 2))],
     "sum_pool_grad": [(IMAGE[:, :, :4, :4], ([2, 2], [], [], False, [8, 8]),
                        lambda x: x.repeat_interleave(2, 2).repeat_interleave(2, 3))],
+    "untile": [(IMAGE.reshape(2, 2, 2, 2, 2, 16), ([4, 3],),
+                lambda x: x.permute(2, 5, 3, 0, 4, 1).reshape(2, 16, 4, 4)[..., :3])],
     "upsample_nearest3d": [(VOLUME, ([8, 6, 5],), lambda x: F.interpolate(x, (8, 6, 5)))],
     "upsample_nearest_exact1d": [(SIGNAL, ([50],), lambda x: F.interpolate(x, 50, mode="nearest-exact"))],
     "upsample_nearest_exact3d": [(VOLUME, ([3, 6, 7],), lambda x: F.interpolate(x, (3, 6, 7), mode="nearest-exact"))],
@@ -180,11 +182,13 @@ CASES = {
                  lambda x: x.unfold(2, 4, 2).unfold(3, 4, 2).permute(4, 5, 0, 2, 3, 1))],
 }
 
-#: Their numbers are ours: types and shapes only, here; test_poptorch_ops.py looks at how they are spread.
+#: Their numbers are ours: {word: (x, the other arguments, their mean and deviation)}, over many elements
+MANY = torch.full((200, 300), 2.0)
 RANDOM = {
-    "bernoulli": (Y.clamp(0, 1), ()), "dropout": (X, (0.3,)), "exponential": (X, (2.0,)), "feature_dropout": (IMAGE, (0.5,)),
-    "normal": (X, (1.0, 2.0)), "rand_like": (X, ()), "randn_like": (X, ()), "randint_like": (X, (2, 9)),
-    "uniform": (X, (1.0, 3.0)), "rrelu": (X, (0.1, 0.2, True)),
+    "bernoulli": (MANY / 8, (), 0.25, 0.433), "dropout": (MANY, (0.2,), 2, 1), "feature_dropout": (MANY, (0.5,), 2, 2),
+    "exponential": (MANY, (2.0,), 0.5, 0.5), "normal": (MANY, (1.0, 3.0), 1, 3), "rand_like": (MANY, (), 0.5, 0.2887),
+    "randn_like": (MANY, (), 0, 1), "randint_like": (MANY, (2, 9), 5, 2), "uniform": (MANY, (1.0, 3.0), 2, 0.5774),
+    "rrelu": (-MANY, (0.1, 0.4, True), -0.5, 0.1732),
 }
 
 #: Made of nothing, or half precision: in test/front/words.c
@@ -225,11 +229,22 @@ def test_words_that_no_trace_has(own):
             raise AssertionError(f"{name}: {e}") from None
 
 
-@pytest.mark.parametrize("word", RANDOM)
-def test_random_words(own, word):
-    x, extra = RANDOM[word]
-    trace(lambda y: _trace.tracer().emit(word, extra, y.clone), (x,))
-    assert own[0] == {word} and not own[1]
+class Drawn(torch.nn.Module):
+    """The words of RANDOM."""
+
+    def forward(self, *inputs):
+        tracer = _trace.tracer()
+        return {word: tracer.emit(word, case[1], x.clone) if tracer else x
+                for x, (word, case) in zip(inputs, RANDOM.items())}
+
+
+def test_random_words(own):
+    inputs = [case[0] for case in RANDOM.values()]
+    drawn = poptorch.inferenceModel(Drawn(), poptorch.Options().showCompilationProgressBar(False))(*inputs)
+    assert own[0] == set(RANDOM) and not own[1]
+    for word, (_, _, mean, deviation) in RANDOM.items():
+        assert drawn[word].mean().item() == pytest.approx(mean, abs=0.05), word
+        assert drawn[word].std().item() == pytest.approx(deviation, abs=0.05), word
 
 
 def test_every_word_has_a_case(own):
