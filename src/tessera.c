@@ -14,15 +14,15 @@
 
 static ts_status check_options(const ts_graph *g, const ts_options *opt)
 {
-    ts_isa isa;
+    ts_machine_model m;
 
     TS_TRY(ts_options_check(opt));
     TS_TRY(ts_pass_check(g, opt));
     TS_TRY(ts_plan_check_phases(g, opt));
     if (opt->executor == TS_EXECUTOR_REFERENCE)
         return TS_OK;
-    TS_TRY(ts_isa_find(opt->isa, &isa));
-    return ts_isa_check(isa.name);
+    TS_TRY(ts_machine_find(opt->isa, &m));
+    return ts_isa_check(m.isa.name);
 }
 
 /* TESSERA_DEVICE is for programs that know nothing of GPUs. */

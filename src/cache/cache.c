@@ -129,17 +129,18 @@ static void option_entries(ts_arena *a, ts_key *k, const ts_options *opt)
 ts_key ts_cache_key(ts_arena *a, const ts_graph *model, const ts_options *opt, const char *cc)
 {
     ts_key k = {0};
-    ts_isa isa = {.name = "", .flags = ""};
+    ts_machine_model m = {.isa = {.name = "", .flags = ""}};
     ts_text all = {0};
 
     /* What the program depends on besides the options, each with a name of its own. */
-    (void)ts_isa_find(opt->isa, &isa);
+    (void)ts_machine_find(opt->isa, &m);
     entry(a, &k, "model", hash_graph(a, model, opt->exceptions));
     entry(a, &k, "tessera", library_text(a));
     entry(a, &k, "abi", ts_arena_printf(a, "%d", (int)TS_MODULE_ABI));
-    entry(a, &k, "isa", isa.name);
+    entry(a, &k, "isa", m.isa.name);
+    entry(a, &k, "machine", ts_machine_text(a, &m));
     entry(a, &k, "compiler", cc);
-    entry(a, &k, "flags", ts_cc_flags(a, &isa, cc));
+    entry(a, &k, "flags", ts_cc_flags(a, &m.isa, cc));
     option_entries(a, &k, opt);
     for (int i = 0; i < k.nentries; i++)
         for (int j = 0; j < 2; j++) /* with its NUL, so that no two keys run together */

@@ -332,6 +332,7 @@ const char *ts_emit_lanes(ts_emit *e, ts_dtype t, const char *(*body)(ts_emit *,
     const ts_atom *lane = e->lane;
     int lanes = e->lanes, mark;
 
+    e->singles++;
     ts_emit_line(e, "%s %s;", ts_emit_ctype(e, t), name);
     ts_emit_line(e, "for (int %s = 0; %s < %d; %s++) {", lane->name, lane->name, lanes, lane->name);
     ts_emit_open(e, &mark);

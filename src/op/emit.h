@@ -68,7 +68,8 @@ struct ts_emit {
     bool plain;         /* C99 without extensions; scalar mode only */
     bool gpu;           /* and no pointers but those of the kernel: CUDA and OpenCL */
     const ts_atom *lane;
-    int lanes; /* 0: scalar mode */
+    int lanes;   /* 0: scalar mode */
+    int singles; /* values made so far lane by lane, with a loop each */
     ts_memo *memo;
     int nmemo;
     /* where the values that are in memory lie; asked with ts_emit_stored */

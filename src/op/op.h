@@ -10,6 +10,10 @@
 const ts_op *ts_op_find(const char *name); /* NULL when there is none */
 const ts_op *ts_op_at(int i);              /* the i-th row, NULL past the last */
 double ts_node_flops(const ts_node *n);
+/* price.c: multiply-adds in whose time an element of a pointwise op is made, by its formula; those of
+ * all a node does */
+double ts_op_price(const ts_op *op);
+double ts_node_sums(const ts_node *n);
 /* The row itself: TS_OP(relu). A name that is no op does not compile. */
 #define TS_OP(name) (&ts_ops[TS_ID_##name])
 extern const ts_op ts_ops[];

@@ -27,6 +27,7 @@ typedef struct cut {
     ts_arena *a;
     const ts_graph *g;
     const ts_options *opt;
+    ts_machine_model machine;
     int stages, groups;
     int *group;       /* by node */
     double *time;     /* sums: of the groups before */
@@ -128,12 +129,12 @@ static ts_status measure(cut *c)
 /* Of a stage of the groups from..to - 1. */
 static double stage_time(const cut *c, int from, int to)
 {
-    static const double bytes_a_second = 20e9; /* as plan/device.c has it */
     double copies = c->crossing[from] + (to < c->groups ? c->crossing[to] : 0);
 
     if (c->opt->device_memory && c->bytes[to] - c->bytes[from] > (double)c->opt->device_memory)
         return INFINITY;
-    return c->time[to] - c->time[from] + copies / bytes_a_second;
+    return c->time[to] - c->time[from] +
+           ts_machine_seconds(&c->machine, ts_price_bytes(&c->machine, copies));
 }
 
 /* best[s][e]: the slowest of s + 1 stages over the groups before e; from[s][e]: where the last of
@@ -176,6 +177,7 @@ ts_status ts_plan_cut(ts_arena *a, const ts_graph *in, const ts_options *opt, co
     *out = in;
     if (opt->nstages || opt->devices < 2 || !in->nnodes)
         return TS_OK;
+    TS_TRY(ts_machine_find(opt->isa, &c.machine));
     make_groups(&c);
     if (c.groups < c.stages)
         return ts_fail(TS_ERR_ARG, "%d nodes cannot be cut into %d stages", in->nnodes, c.stages);

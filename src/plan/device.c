@@ -248,7 +248,7 @@ static int by_section(const void *p, const void *q)
 }
 
 /* On one core; what matters is how kernels compare. */
-static double seconds(const ts_kernel *k)
+static double seconds(const ts_machine_model *m, const ts_kernel *k)
 {
     double bytes = 0;
 
@@ -256,7 +256,7 @@ static double seconds(const ts_kernel *k)
         bytes += (double)ts_type_bytes(&k->roots[i]->type);
     for (int i = 0; i < k->nreads; i++)
         bytes += (double)ts_type_bytes(&k->reads[i]->type);
-    return TS_MAX(k->flops / 50e9, bytes / 20e9);
+    return ts_machine_seconds(m, ts_price_kernel(m, k->sums, bytes));
 }
 
 static void find_sections(devices *x)
@@ -312,7 +312,7 @@ void ts_plan_renumber(ts_program *p)
         if (!s->count++)
             s->first = k;
         if (!y->load && !y->store)
-            s->seconds += seconds(y);
+            s->seconds += seconds(&p->machine, y);
         y->index = k;
         for (int r = 0; r < y->nroots && !y->copy && !y->load && !y->again; r++)
             p->place[y->roots[r]->id].kernel = k;

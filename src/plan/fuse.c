@@ -22,6 +22,7 @@
 
 enum {
     CHEAP = 3,  /* pointwise nodes that may be computed again instead of stored                   */
+    DEAR = 16,  /* multiply-adds that an element is worth storing for: its exp, for one           */
     OFTEN = 16, /* operations on an element of an operand that pay for another copy of it, in f32 */
 };
 
@@ -135,18 +136,6 @@ static bool small(const ts_value *v, const ts_value *result)
            ts_type_count(&v->type) * 64 <= ts_type_count(&result->type);
 }
 
-/* Has a formula a function that is worth storing the result of? */
-static bool costs(const char *formula)
-{
-    static const char *const words[] = {"EXP", "LOG", "TANH", "ERF",  "POW",
-                                        "SIN", "COS", "ZETA", "GAMMA"};
-
-    for (int i = 0; i < TS_COUNT(words); i++)
-        if (strstr(formula, words[i]))
-            return true;
-    return false;
-}
-
 /* What is behind an inlined value: how many pointwise nodes, how many stored tensors. */
 static void weigh(fuse *f, const ts_node *n)
 {
@@ -162,7 +151,7 @@ static void weigh(fuse *f, const ts_node *n)
     }
     if (n->op->flags & (TS_WINDOW | TS_INDEX | TS_RANDOM))
         w += 2 * CHEAP;
-    if (n->op->flags & TS_POINT && n->op->formula && costs(n->op->formula))
+    if (n->op->flags & TS_POINT && ts_op_price(n->op) >= DEAR)
         w += CHEAP;
     for (int i = 0; i < n->nout; i++) {
         f->weight[n->out[i]->id] = w;
@@ -328,6 +317,7 @@ static void collect(fuse *f, ts_kernel *k, ts_value *v, bool *seen)
     }
     k->nodes++;
     k->flops += ts_node_flops(v->node);
+    k->sums += ts_node_sums(v->node);
     for (int i = 0; i < v->node->nin; i++)
         collect(f, k, v->node->in[i], seen);
 }
@@ -339,7 +329,7 @@ static void collect_kernel(fuse *f, ts_kernel *k)
     k->nreads = 0;
     k->reads = NULL;
     k->nodes = 0;
-    k->flops = 0;
+    k->flops = k->sums = 0;
     for (int r = 0; r < k->nroots; r++)
         seen[k->roots[r]->id] = true;
     if (k->anchor)
@@ -350,6 +340,7 @@ static void collect_kernel(fuse *f, ts_kernel *k)
             continue;
         k->nodes++;
         k->flops += ts_node_flops(n);
+        k->sums += ts_node_sums(n);
         for (int i = 0; i < n->nin; i++)
             collect(f, k, n->in[i], seen);
     }
@@ -359,6 +350,7 @@ static void collect_kernel(fuse *f, ts_kernel *k)
             root = root || k->roots[r]->node == k->anchor;
         k->nodes += !root;
         k->flops += root ? 0 : ts_node_flops(k->anchor);
+        k->sums += root ? 0 : ts_node_sums(k->anchor);
         for (int i = 0; i < k->anchor->nin; i++)
             collect(f, k, k->anchor->in[i], seen);
     }
@@ -483,6 +475,7 @@ ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts
               .leaves = TS_NEWS(a, int, g->nvalues)};
     bool fusing = !ts_pass_skipped(opt, "fuse");
 
+    TS_TRY(ts_machine_find(opt->isa, &p->machine));
     for (int i = 0; i < g->nvalues; i++)
         p->place[i].kernel = -1;
     for (int i = 0; i < g->ninputs; i++)

@@ -18,7 +18,7 @@
 #include "op/emit.h"
 #include "plan/plan.h"
 
-enum { ALIGN = 64, SMALL = 4 << 20 };
+enum { ALIGN = 64 };
 
 typedef struct span {
     int from, to; /* kernels */
@@ -75,7 +75,7 @@ static bool small(const memory *m, int device)
     for (int i = 0; i < m->n; i++)
         if (m->lives[i].spot->device == device)
             total += room(m->lives[i].spot);
-    return total <= SMALL;
+    return total <= (size_t)ts_machine_spread(&m->p->machine);
 }
 
 static bool together(const life *x, const life *y)

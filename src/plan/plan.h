@@ -14,6 +14,7 @@
 #ifndef TS_PLAN_H
 #define TS_PLAN_H
 
+#include "machine/machine.h"
 #include "op/op.h"
 #include "pass/pass.h"
 #include "plan/pipeline.h"
@@ -32,6 +33,7 @@ typedef struct ts_kernel {
     int index;    /* in the program */
     bool wait;    /* all threads must have finished what comes before */
     double flops; /* of its body */
+    double sums;  /* the same by price: multiply-adds in whose time it is done */
     int nodes;    /* how many it holds */
 } ts_kernel;
 
@@ -65,8 +67,9 @@ typedef struct ts_place {
 
 typedef struct ts_program {
     const ts_graph *g;
-    ts_place *place;     /* by value id */
-    ts_kernel **kernels; /* by section */
+    ts_machine_model machine; /* that it is made for */
+    ts_place *place;          /* by value id */
+    ts_kernel **kernels;      /* by section */
     int nkernels;
     ts_pipeline pipe;
     const ts_value **sent;          /* of each of pipe.sends */

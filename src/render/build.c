@@ -1,4 +1,4 @@
-/* build.c - the system's C compiler as a child process, and which instructions it may use.
+/* build.c - the system's C compiler as a child process.
  *
  * gcc 12.2 judges a function that stores to arrays of two vector widths in one loop pure and
  * deletes the call; -fno-ipa-pure-const and -fno-ipa-modref together cure it
@@ -34,62 +34,6 @@ enum { UNIT_BYTES = 100 * 1024, MAX_UNITS = 64 };
 
 #define SHARED    "-shared"
 #define LIBRARIES "-lm"
-
-static const ts_isa isas[] = {
-    {"x86-64-v4", COMMON " -march=x86-64-v4 -mtune=native", 16, 32},
-    {"x86-64-v3", COMMON " -march=x86-64-v3", 8, 16},
-    {"portable", COMMON, 4, 16},
-};
-
-/* The best of them this machine runs; those after it in the table run too. */
-static const char *this_machine(void)
-{
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2")) {
-        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
-            return "x86-64-v4";
-        return "x86-64-v3";
-    }
-#endif
-    return "portable";
-}
-
-static int isa_index(const char *name)
-{
-    for (int i = 0; i < TS_COUNT(isas); i++)
-        if (!strcmp(isas[i].name, name))
-            return i;
-    return -1;
-}
-
-ts_status ts_isa_check(const char *isa)
-{
-    int i = isa_index(isa);
-
-    if (i >= 0 && i >= isa_index(this_machine()))
-        return TS_OK;
-    ts_fail(TS_ERR_UNSUPPORTED, "the step is compiled for %s; this machine runs %s", isa,
-            this_machine());
-    ts_error_hint("compile it on this machine, or with isa = \"portable\"");
-    return TS_ERR_UNSUPPORTED;
-}
-
-ts_status ts_isa_find(const char *name, ts_isa *out)
-{
-    const char *env = getenv("TESSERA_ISA");
-
-    name = name ? name : env && env[0] ? env : this_machine();
-    if (isa_index(name) >= 0) {
-        *out = isas[isa_index(name)];
-        return TS_OK;
-    }
-    ts_fail(TS_ERR_ARG, "the instruction set '%s' is not known", name);
-    ts_error_hint("use x86-64-v4, x86-64-v3 or portable");
-    return TS_ERR_ARG;
-}
 
 static const char *compiler(const ts_options *opt)
 {
@@ -227,8 +171,8 @@ const char *ts_cc_flags(ts_arena *a, const ts_isa *isa, const char *identity)
 {
     bool clang = identity && strstr(identity, "clang");
 
-    return ts_arena_printf(a, "%s%s -Wno-psabi -fPIC -fvisibility=hidden", isa->flags,
-                           clang ? "" : " " GCC_ONLY);
+    return ts_arena_printf(a, COMMON "%s%s%s -Wno-psabi -fPIC -fvisibility=hidden",
+                           isa->flags[0] ? " " : "", isa->flags, clang ? "" : " " GCC_ONLY);
 }
 
 /* A compiler whose name could end the comment that this is in, or needs quotes, is $CC. */

@@ -14,8 +14,6 @@
  */
 #include "render/contract.h"
 
-enum { CACHED = 256 << 10 }; /* bytes that stay in a core's second cache while others pass by */
-
 /* One part of the lane axis: `blocks` vectors of `width` from `from`; width 1 is plain numbers. */
 typedef struct part {
     int64_t from, blocks;
@@ -30,6 +28,7 @@ typedef struct writer {
     const ts_ix *base[2];       /* first element of the tile */
     int64_t size[2];            /* of this variant of it */
     const char *acc[32][32];
+    int counts; /* lanes at the end of a vector of both operands that count; 0: all */
 } writer;
 
 static const ts_ix *lane_ix(writer *w, const ts_ix *block)
@@ -83,6 +82,19 @@ static const char *term_condition(writer *w)
     return all;
 }
 
+/* A vector of an operand with zeros where it was summed before. */
+static const char *last_lanes(writer *w, const char *v)
+{
+    const char *mask = "";
+
+    for (int l = 0; l < w->x->width && w->counts; l++)
+        mask = ts_arena_printf(w->e->a, "%s%s%d", mask, l ? ", " : "",
+                               -(l >= w->x->width - w->counts));
+    return w->counts ? ts_arena_printf(w->e->a, "(f32x%d)((i32x%d)%s & (i32x%d){%s})", w->x->width,
+                                       w->x->width, v, w->x->width, mask)
+                     : v;
+}
+
 /* The unrolled terms of the tile. */
 static void terms(writer *w, int from)
 {
@@ -115,7 +127,7 @@ static void terms(writer *w, int from)
             ts_nest_at(x, x->s.b, x->n->in[1]->type.rank, w->axes, b);
             p = ts_emit_at(w->e, x->n->in[0], a);
             q = ts_emit_at(w->e, x->n->in[1], b);
-            ts_emit_line(w->e, "%s += %s * %s;", w->acc[i][j], p, q);
+            ts_emit_line(w->e, "%s += %s * %s;", w->acc[i][j], last_lanes(w, p), last_lanes(w, q));
             if (cond[0])
                 ts_emit_close(w->e, mark);
         }
@@ -206,6 +218,36 @@ static bool shares_bound_with_unrolled(const ts_nest *x, int u)
     return false;
 }
 
+static void sum_loops(writer *w, int from);
+
+/* Vectors along the summed axis. The last one may begin in the one before: what is in both counts
+ * once. */
+static void across(writer *w, int u)
+{
+    ts_nest *x = w->x;
+    ts_arena *a = x->r->a;
+    int64_t blocks = x->s.extent[u] / x->width, left = x->s.extent[u] % x->width;
+    const ts_ix *lane = ts_ix_var(a, w->e->lane);
+    int mark;
+
+    w->axes[u] = lane;
+    if (blocks == 1)
+        sum_loops(w, u + 1);
+    else {
+        const ts_atom *j = ts_emit_loop(w->e, "j", 0, blocks);
+        ts_emit_open(w->e, &mark);
+        w->axes[u] = ts_ix_add(a, ts_ix_mul(a, ts_ix_var(a, j), x->width), lane);
+        sum_loops(w, u + 1);
+        ts_emit_close(w->e, mark);
+    }
+    if (!left)
+        return;
+    w->axes[u] = ts_ix_addc(a, lane, x->s.extent[u] - x->width);
+    w->counts = (int)left;
+    sum_loops(w, u + 1);
+    w->counts = 0;
+}
+
 /* Loops over the summed axes that are left, outermost first in spec order. */
 static void sum_loops(writer *w, int from)
 {
@@ -222,21 +264,8 @@ static void sum_loops(writer *w, int from)
         terms(w, x->s.nout);
         return;
     }
-    if (u == x->lane) {                       /* across: vectors along the summed axis */
-        const char *j = ts_emit_name(e, "j"); /* v4 would be a tensor */
-        int64_t blocks = x->s.extent[u] / x->width;
-        if (blocks == 1)
-            w->axes[u] = ts_ix_var(a, e->lane);
-        else {
-            ts_emit_line(e, "for (int64_t %s = 0; %s < %ld; %s++) {", j, j, (long)blocks, j);
-            ts_emit_open(e, &mark);
-            w->axes[u] =
-                ts_ix_add(a, ts_ix_mul(a, ts_ix_var(a, ts_atom_var(a, j, 0, blocks - 1)), x->width),
-                          ts_ix_var(a, e->lane));
-        }
-        sum_loops(w, u + 1);
-        if (blocks > 1)
-            ts_emit_close(e, mark);
+    if (u == x->lane) {
+        across(w, u);
         return;
     }
     clip(w, u, &lo, &hi, &clo, &chi);
@@ -406,15 +435,6 @@ static void tile_variants(writer *w, int t, const ts_ix *const *block)
     }
 }
 
-/* Does the product update a weight in place? */
-static bool updates_state(const ts_nest *x)
-{
-    for (int r = 0; r < x->k->nroots; r++)
-        if (x->r->p->place[x->k->roots[r]->id].alias)
-            return true;
-    return false;
-}
-
 /* An axis of few blocks, the last of them smaller. */
 static bool ragged(const ts_nest *x, int axis, int64_t blocks)
 {
@@ -431,7 +451,7 @@ static bool inside(const ts_nest *x, int i, int64_t ni, int j, int64_t nj)
     /* A linear layer's weight [out, in]: the layer itself (pass/split.c) and the gradient of its
      * input are cut by input features, so the update is too, and a core finds the weights it reads
      * in the cache it wrote them to. */
-    bool by_input = x->n->op == TS_OP(matmul) && updates_state(x);
+    bool by_input = x->n->op == TS_OP(matmul) && ts_nest_updates(x);
 
     if (ragged(x, i, ni) != ragged(x, j, nj))
         return ragged(x, i, ni);
@@ -525,17 +545,17 @@ static int64_t group_size(const writer *w, const int *axes, const int64_t *count
     const ts_nest *x = w->x;
     int q = n ? axes[n - 1] : 0, o = x->step[1][q] != 0;
     int64_t pieces = 1;
-    double one;
+    double one, kept = (double)ts_machine_kept(&x->r->m);
 
     *first = n - 1;
-    if (n < 2 || updates_state(x) || x->step[!o][q])
+    if (n < 2 || ts_nest_updates(x) || x->step[!o][q])
         return 0;
     while (*first > 0 && !x->step[o][axes[*first - 1]] && x->step[!o][axes[*first - 1]])
         pieces *= counts[--*first];
-    if (pieces < 4 || footprint(w, o, q) < 2 * CACHED)
+    if (pieces < 4 || footprint(w, o, q) < 2 * kept)
         return 0;
     one = footprint(w, !o, -1);
-    return 2 * one > CACHED ? 0 : TS_MIN((int64_t)(CACHED / one), (pieces + 1) / 2);
+    return 2 * one > kept ? 0 : TS_MIN((int64_t)(kept / one), (pieces + 1) / 2);
 }
 
 /* Piece i of counts[0] x counts[1] pieces in groups of `group` blocks of the first: the first group
@@ -661,6 +681,7 @@ static bool write_nest(ts_render *r, const ts_kernel *k, const ts_spec *spec, bo
     ts_emit_line(&e, "/* lanes %s%s x%d, tile %s %ld x %s %ld */", x.s.axis[x.lane],
                  x.across ? " (summed)" : "", x.width, x.tile[0] < 0 ? "-" : x.s.axis[x.tile[0]],
                  (long)x.size[0], x.tile[1] < 0 ? "-" : x.s.axis[x.tile[1]], (long)x.size[1]);
+    cut->cycles += x.cycles;
     extent = x.s.extent[x.lane];
     if (x.across) {
         w.part = (part){0, 1, x.width};
@@ -668,11 +689,9 @@ static bool write_nest(ts_render *r, const ts_kernel *k, const ts_spec *spec, bo
         cut->dim = cut_dim(&w);
         return true;
     }
-    for (int width = x.width; from<extent; width = width> 4 ? width / 2 : 1) {
-        int64_t blocks = (extent - from) / width;
-        if (!blocks)
-            continue;
-        w.part = (part){from, blocks, width};
+    for (int width = x.width; from < extent; width = ts_nest_rest(&x, from)) {
+        int64_t blocks = TS_MAX(1, (extent - from) / width);
+        w.part = (part){TS_MIN(from, extent - width), blocks, width};
         /* What is left of the lanes goes with the last whole vectors: it is little work, and lies
          * beside them. */
         total = write_part(&w, start, cut->count);
@@ -744,8 +763,9 @@ bool ts_render_contract(ts_render *r, const ts_kernel *k, ts_cut *cut)
         if (s.b[d].div > 1)
             return false;
     cut->count = 0;
+    cut->cycles = 0;
     if (!write_phases(r, k, &s, 0, false, cut))
         return false;
-    cut->grain = TS_MAX(1, (int64_t)(8192 * (double)cut->count / (k->flops + 1)));
+    cut->grain = ts_machine_grain(&r->m, cut->count, cut->cycles);
     return true;
 }

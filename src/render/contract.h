@@ -26,7 +26,8 @@ typedef struct ts_nest {
     int tile[2];     /* axes or -1 */
     int64_t size[2]; /* of the tile */
     bool unroll[TS_AXES];
-    bool empty; /* nothing is summed: the result is zero */
+    bool empty;    /* nothing is summed: the result is zero */
+    double cycles; /* modelled, of one core; and cost: of all that share it */
     double cost;
 } ts_nest;
 
@@ -34,6 +35,10 @@ typedef struct ts_nest {
 /* Finds where the operands lie and chooses lanes and tile; false when this template is not
  * for it. */
 bool ts_nest_choose(ts_nest *x);
+/* The width in which what is left of the lanes from `from` on is done. */
+int ts_nest_rest(const ts_nest *x, int64_t from);
+/* Does the product update a weight in place? */
+bool ts_nest_updates(const ts_nest *x);
 /* Does padding bound this axis? */
 bool ts_nest_bounded(const ts_nest *x, int axis);
 /* The coordinates of an operand or result with these axes. */

@@ -14,8 +14,6 @@
  */
 #include "render/render.h"
 
-enum { WORK = 8192 }; /* flops below which a second thread does not pay for its wake-up */
-
 typedef struct loops {
     int rank;
     int dim[TS_MAX_RANK + 1]; /* logical dim of each physical one, outermost first */
@@ -256,6 +254,18 @@ static void follow(ts_render *r, const ts_kernel *k, loops *l, int count)
             l->outer = i;
 }
 
+/* Of one core: its arithmetic in vectors and `more` loads, or its memory. */
+static double cycles(const ts_render *r, const ts_kernel *k, double more)
+{
+    double bytes = 0;
+
+    for (int i = 0; i < k->nreads; i++)
+        bytes += (double)ts_type_bytes(&k->reads[i]->type);
+    for (int i = 0; i < k->nroots; i++)
+        bytes += (double)ts_type_bytes(&k->roots[i]->type);
+    return ts_price_kernel(&r->m, k->sums + more, bytes);
+}
+
 static void loop_line(ts_emit *e, const char *var, const char *lo, const char *hi, int step)
 {
     if (step == 1)
@@ -268,7 +278,7 @@ static void loop_line(ts_emit *e, const char *var, const char *lo, const char *h
  * the tail. */
 static void flat_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, ts_cut *cut)
 {
-    int64_t count = l->lanes ? l->lanes : 1, width = vector_ok(k) ? r->isa.width : 1, vectors;
+    int64_t count = l->lanes ? l->lanes : 1, width = vector_ok(k) ? r->m.isa.width : 1, vectors;
     const ts_ix *phys[TS_MAX_RANK + 1], *at[TS_MAX_RANK], *flat_ix, *hi;
     int mark;
 
@@ -276,7 +286,8 @@ static void flat_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
         count *= l->size[i];
     vectors = count / width;
     cut->count = vectors + (count % width != 0);
-    cut->grain = TS_MAX(1, (int64_t)(WORK * cut->count / (k->flops + (double)count + 1)));
+    cut->cycles = cycles(r, k, (double)count);
+    cut->grain = ts_machine_grain(&r->m, cut->count, cut->cycles);
     if (vectors) {
         const ts_atom *i = ts_atom_var(r->a, "i", 0, vectors - 1),
                       *lane = ts_atom_var(r->a, "l", 0, width - 1);
@@ -351,7 +362,25 @@ static void lanes_body(ts_render *r, ts_emit *e, const ts_kernel *k, const loops
     ts_emit_close(e, mark);
 }
 
-/* Outer dims flattened into the cut, the innermost one in vectors. */
+/* The values that were written lane by lane since the last time: a load and an insertion for each
+ * element. */
+static void charge(ts_emit *e, ts_cut *cut, double elements)
+{
+    cut->cycles += 2 * e->singles * elements;
+    e->singles = 0;
+}
+
+/* Does the kernel read what it writes? Then nothing may be done twice. */
+static bool updates(const ts_render *r, const ts_kernel *k)
+{
+    for (int i = 0; i < k->nroots; i++)
+        if (r->p->place[k->roots[i]->id].alias)
+            return true;
+    return false;
+}
+
+/* Outer dims flattened into the cut, the innermost one in vectors; the last vector may do some
+ * elements of the one before again, rather than a few one by one. */
 static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, ts_cut *cut)
 {
     bool vec = vector_ok(k) && !reduces_across(k);
@@ -371,7 +400,8 @@ static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
         count *= (l->size[i] + l->step[i] - 1) / l->step[i];
     follow(r, k, l, inner);
     cut->count = count;
-    cut->grain = TS_MAX(1, (int64_t)(WORK * (double)count / (k->flops + 1)));
+    cut->cycles = cycles(r, k, 0);
+    cut->grain = ts_machine_grain(&r->m, count, cut->cycles);
     loop_line(e, "i", "lo", "hi", 1);
     ts_emit_open(e, &mark);
     outer = ts_ix_var(r->a, ts_atom_var(r->a, "i", 0, count - 1));
@@ -387,7 +417,7 @@ static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
         return;
     }
     size = l->size[inner];
-    width = size >= r->isa.width ? r->isa.width : size >= 8 ? 8 : 4;
+    width = size >= r->m.isa.width ? r->m.isa.width : size >= 8 ? 8 : 4;
     main_part = size / width * width;
     {
         const ts_atom *lane = ts_atom_var(r->a, "l", 0, width - 1);
@@ -403,7 +433,20 @@ static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
         e->lanes = 0;
         ts_emit_close(e, mark2);
     }
-    if (main_part < size) {
+    charge(e, cut, (double)(ts_type_count(&k->roots[0]->type) / size * main_part));
+    if (main_part < size && !updates(r, k)) {
+        while (width > 4 && width / 2 >= size - main_part)
+            width /= 2;
+        ts_emit_line(e, "{");
+        ts_emit_open(e, &mark2);
+        e->lane = ts_atom_var(r->a, "l", 0, width - 1);
+        e->lanes = (int)width;
+        phys[inner] = ts_ix_addc(r->a, ts_ix_var(r->a, e->lane), size - width);
+        steps_body(r, e, k, l, 0, inner, phys, NULL);
+        e->lanes = 0;
+        ts_emit_close(e, mark2);
+        charge(e, cut, (double)(ts_type_count(&k->roots[0]->type) / size * width));
+    } else if (main_part < size) {
         const ts_atom *x = ts_atom_var(r->a, "x", main_part, size - 1);
         loop_line(e, "x", ts_arena_printf(r->a, "%ld", (long)main_part),
                   ts_arena_printf(r->a, "%ld", (long)size), 1);
@@ -423,7 +466,8 @@ static void rows_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, ts_cut *cu
     const ts_ix *at[TS_MAX_RANK], *rest;
 
     cut->count = ts_type_count(t) / t->dim[dim];
-    cut->grain = TS_MAX(1, (int64_t)(WORK * (double)cut->count / (k->flops + 1)));
+    cut->cycles = cycles(r, k, 0);
+    cut->grain = ts_machine_grain(&r->m, cut->count, cut->cycles);
     loop_line(e, "row", "lo", "hi", 1);
     ts_emit_open(e, &mark);
     rest = ts_ix_var(r->a, ts_atom_var(r->a, "row", 0, cut->count - 1));
@@ -443,6 +487,7 @@ ts_status ts_render_loops(ts_render *r, const ts_kernel *k, ts_cut *cut)
     if (k->nroots > 64)
         return ts_fail(TS_ERR_INTERNAL, "a kernel with %d roots", k->nroots);
     ts_render_emitter(r, &e);
+    cut->cycles = 0;
     if (ts_render_row_dim(k) >= 0) {
         rows_kernel(r, &e, k, cut);
         return TS_OK;
@@ -452,6 +497,7 @@ ts_status ts_render_loops(ts_render *r, const ts_kernel *k, ts_cut *cut)
         flat_kernel(r, &e, k, &l, cut);
     else
         nest_kernel(r, &e, k, &l, cut);
+    charge(&e, cut, (double)ts_type_count(&k->roots[0]->type));
     while (l.outer + 1 < l.rank && l.size[l.outer] == 1)
         l.outer++;
     cut->dim = l.rank ? l.dim[l.outer] : -1;

@@ -32,7 +32,4 @@ typedef struct ts_module {
     const ts_module_kernel *kernels;
 } ts_module;
 
-/* build.c: whether this machine runs what was compiled for `isa`; names are "x86-64-v3", ... */
-ts_status ts_isa_check(const char *isa);
-
 #endif

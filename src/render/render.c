@@ -247,7 +247,7 @@ static void table_row(ts_render *r, int i, const ts_cut *cut)
 /* A tensor between the block and the host's memory, in pieces of a page. */
 static void move(ts_render *r, const ts_kernel *k, ts_cut *cut)
 {
-    enum { PAGE = 4096, LEAST = 8 };
+    enum { PAGE = 4096 };
     const ts_value *v = k->load ? k->load : k->store;
     const ts_spot *s = ts_place_spot(r->p, v, k->device);
     size_t bytes = s->bytes;
@@ -266,7 +266,10 @@ static void move(ts_render *r, const ts_kernel *k, ts_cut *cut)
     ts_text_printf(&r->body, "    end = end < %zu ? end : %zu;\n", bytes, bytes);
     ts_text_printf(&r->body, "    memcpy(%s + at, %s + at, end - at);\n}\n",
                    k->load ? "here" : "there", k->load ? "there" : "here");
-    *cut = (ts_cut){(int64_t)((bytes + PAGE - 1) / PAGE), LEAST, -1};
+    *cut = (ts_cut){.count = (int64_t)((bytes + PAGE - 1) / PAGE),
+                    .dim = -1,
+                    .cycles = (double)bytes / r->m.memory};
+    cut->grain = ts_machine_grain(&r->m, cut->count, cut->cycles);
 }
 
 /* What a check of the run needs besides the findings: whose they are, and when it was. */
@@ -316,7 +319,7 @@ static ts_status kernels(ts_render *r)
     for (int i = 0; i < n; i++) {
         const ts_kernel *k = r->p->kernels[i];
         r->next = 0;
-        cuts[i] = (ts_cut){1, 1, -1};
+        cuts[i] = (ts_cut){1, 1, -1, 0};
         if (k->again || k->load || k->store) {
             written[i].start = written[i].code = written[i].end = r->body.len;
             if (k->again)
@@ -348,8 +351,10 @@ static ts_status kernels(ts_render *r)
             ts_text_printf(&r->body, "void %s(const ctx *c, int64_t lo, int64_t hi);\n",
                            ts_render_kernel(r, i));
     ts_text_printf(&r->body, "\nstatic const kernel table[] = {\n");
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        r->cycles += cuts[i].cycles;
         table_row(r, i, &cuts[i]);
+    }
     ts_text_printf(&r->body, "    {0},\n};\n");
     ts_text_printf(
         &r->body,
@@ -361,19 +366,19 @@ static ts_status kernels(ts_render *r)
 ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt,
                          const ts_source **out)
 {
-    ts_render r = {.a = a, .p = p};
+    ts_render r = {.a = a, .p = p, .m = p->machine};
     ts_source *s = TS_NEW(a, ts_source);
     ts_text all = {0};
     ts_status status;
 
-    TS_TRY(ts_isa_find(opt->isa, &r.isa));
     status = kernels(&r);
     if (!status) {
         ts_prelude(&r, &all);
         constants(&r, &all);
         ts_text_add(&all, r.body.s, r.body.len);
-        s->isa = r.isa;
-        s->flags = ts_cc_flags(a, &r.isa, ts_cc_identity(a, opt));
+        s->isa = r.m.isa;
+        s->cycles = r.cycles;
+        s->flags = ts_cc_flags(a, &r.m.isa, ts_cc_identity(a, opt));
         ts_text_printf(&all, "/* %s */\n", ts_c_text(a, ts_cc_by_hand(a, opt, s->flags)));
         s->text = ts_arena_copy(a, all.s, all.len + 1);
         s->len = all.len;

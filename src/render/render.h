@@ -13,18 +13,10 @@
 #ifndef TS_RENDER_H
 #define TS_RENDER_H
 
+#include "machine/machine.h"
 #include "op/emit.h"
 #include "plan/plan.h"
 #include "render/module.h"
-
-/* What the generated code may use: decided from the machine or opt->isa. */
-typedef struct ts_isa {
-    const char *name;  /* recorded in the executable */
-    const char *flags; /* for the compiler */
-    int width;         /* floats in a vector */
-    int registers;     /* vector registers */
-} ts_isa;
-ts_status ts_isa_find(const char *name, ts_isa *out); /* NULL: this machine */
 
 /* A line before each kernel and before the table: where build.c may cut a long source
  * into units. */
@@ -34,19 +26,21 @@ typedef struct ts_source {
     size_t len;
     ts_isa isa;
     const char *flags; /* all that the compiler is told */
+    double cycles;     /* modelled, of one core: all kernels once */
 } ts_source;
 
 typedef struct ts_render {
     ts_arena *a;
     const ts_program *p;
-    ts_isa isa;
+    ts_machine_model m;
     const char *prefix; /* of every name in a file; NULL unless it is exported as plain C */
     const char **names; /* by value id, of what is not called by its number; or NULL */
     ts_text body;       /* kernels and the table */
     int next;           /* fresh names */
     char **needs;       /* helper functions used, in order of first use */
     int nneeds;
-    int *cut_dim; /* of each stored value: the dim its kernel was cut along, or -1 */
+    double cycles; /* of the kernels so far */
+    int *cut_dim;  /* of each stored value: the dim its kernel was cut along, or -1 */
 } ts_render;
 
 #define TS_KERNEL "void %s(const ctx *c, int64_t lo, int64_t hi)\n"
@@ -77,6 +71,7 @@ const char *ts_render_pointer(const void *where, const ts_value *v);
 typedef struct ts_cut {
     int64_t count, grain;
     int dim;
+    double cycles; /* modelled, of one core */
 } ts_cut;
 /* Computes and stores every root at these coordinates. */
 void ts_render_body(ts_emit *e, const ts_kernel *k, const ts_ix *const *at);

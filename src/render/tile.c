@@ -301,10 +301,20 @@ static double valid_share(const ts_nest *x, const int64_t *size)
     return share;
 }
 
-/* Slots of one unrolled body for a tile of this size. */
-static double body_cost(const ts_nest *x, const int64_t *size)
+bool ts_nest_updates(const ts_nest *x)
 {
-    double wide = x->width > 8 ? 2 : 1, fma = (double)(size[0] * size[1]), loads = 0;
+    for (int r = 0; r < x->k->nroots; r++)
+        if (x->r->p->place[x->k->roots[r]->id].alias)
+            return true;
+    return false;
+}
+
+/* Cycles of one unrolled body for a tile of this size. Loads go beside the multiply-adds, two a cycle, but
+ * take a part of a slot each; too few accumulators wait for each other. */
+static double body_cost(const ts_nest *x, int width, const int64_t *size)
+{
+    const ts_machine_model *m = &x->r->m;
+    double each = 1 / ts_machine_rate(m, width), fma = (double)(size[0] * size[1]), loads = 0;
 
     for (int i = 0; i < x->s.naxes; i++)
         if (x->unroll[i])
@@ -312,10 +322,94 @@ static double body_cost(const ts_nest *x, const int64_t *size)
     fma *= valid_share(x, size);
     for (int o = 0; o < 2; o++) {
         bool vector = x->lane >= 0 && x->step[o][x->lane] == 1;
-        loads += (double)distinct(x, o, size) * (vector ? wide : 1);
+        loads += (double)distinct(x, o, size) * (vector ? each : 1.0 / m->units);
     }
-    /* too few accumulators wait for each other: 4 cycles of latency on 2 pipes */
-    return TS_MAX(TS_MAX(fma * wide, loads * 0.95), 8.0 / wide * wide) + 0.3 * loads + 1;
+    return TS_MAX(TS_MAX(fma * each, 0.95 * loads), m->latency) + 0.3 * loads + 1.0 / m->units;
+}
+
+/* Blocks of the lane axis in the part that is done in vectors of `width`. */
+typedef struct lane_part {
+    int width;
+    int64_t blocks;
+} lane_part;
+
+/* The tile that a part of the lane axis leaves whole, and what is left of it. */
+static void tile_counts(const ts_nest *x, const lane_part *p, int64_t *whole, int64_t *rest)
+{
+    for (int t = 0; t < 2; t++) {
+        int64_t e = x->tile[t] < 0 ? 1 : x->s.extent[x->tile[t]];
+        if (x->tile[t] == x->lane && x->lane >= 0)
+            e = p->blocks;
+        whole[t] = e / x->size[t];
+        rest[t] = e % x->size[t];
+    }
+}
+
+/* Cycles of one core for a part, and its pieces. */
+static double part_cost(ts_nest *x, const lane_part *p, double *pieces)
+{
+    double sums = 1, outputs = 1, cost = 0, units = x->r->m.units;
+    double store = (x->across ? 12 : 3) / units, start = 6 / units;
+    int64_t whole[2], rest[2];
+
+    for (int i = 0; i < x->s.naxes; i++) {
+        double n = (double)x->s.extent[i];
+        if (i == x->lane && x->across)
+            sums *= (double)((x->s.extent[i] + p->width - 1) / p->width);
+        else if (i >= x->s.nout)
+            sums *= x->unroll[i] ? 1 : n;
+        else if (i != x->tile[0] && i != x->tile[1])
+            outputs *= i == x->lane ? (double)p->blocks : n;
+    }
+    tile_counts(x, p, whole, rest);
+    for (int q = 0; q < 4; q++) {
+        int64_t size[2] = {q & 1 ? rest[0] : x->size[0], q & 2 ? rest[1] : x->size[1]};
+        double count = (double)((q & 1 ? 1 : whole[0]) * (q & 2 ? 1 : whole[1]));
+        if (size[0] && size[1] && count > 0)
+            cost += count * (sums * body_cost(x, p->width, size) +
+                             (double)(size[0] * size[1]) * store + start);
+    }
+    *pieces = outputs * (double)((whole[0] + (rest[0] > 0)) * (whole[1] + (rest[1] > 0)));
+    return cost * outputs;
+}
+
+/* All parts of the lane axis. What is left of it goes with the last whole vectors (contract.c), so it
+ * makes no pieces. */
+static void find_cost(ts_nest *x)
+{
+    int64_t from = 0;
+    double pieces = 0, more;
+
+    x->cycles = 0;
+    for (int width = x->width; width; width = ts_nest_rest(x, from)) {
+        lane_part p = {width, 1};
+        if (x->lane >= 0 && !x->across)
+            p.blocks = TS_MAX(1, (x->s.extent[x->lane] - from) / width);
+        x->cycles += part_cost(x, &p, &more);
+        pieces = TS_MAX(pieces, more);
+        from += p.blocks * width;
+        if (x->lane < 0 || x->across || from >= x->s.extent[x->lane])
+            break;
+    }
+    x->cost = ts_price_shared(&x->r->m, x->cycles, pieces);
+}
+
+/* How the lanes from `from` on, fewer than a vector, are done: by the narrowest vector that takes them all,
+ * which does some of those before them again; or, where a result is not stored twice (a weight that
+ * is updated in place), by narrower and narrower ones and at last one by one. */
+int ts_nest_rest(const ts_nest *x, int64_t from)
+{
+    int64_t left = x->s.extent[x->lane] - from;
+    int width = x->width;
+
+    if (ts_nest_updates(x)) {
+        while (width > 1 && width > left)
+            width = width > 4 ? width / 2 : 1;
+        return width;
+    }
+    while (width > 4 && width / 2 >= left)
+        width /= 2;
+    return width;
 }
 
 static int64_t lane_blocks(const ts_nest *x)
@@ -323,50 +417,11 @@ static int64_t lane_blocks(const ts_nest *x)
     return x->lane < 0 || x->across ? 1 : x->s.extent[x->lane] / x->width;
 }
 
-static double total_cost(ts_nest *x)
-{
-    double sums = 1, outputs = 1, cost = 0, tiles = 1, epilogue = 3 + (x->across ? 9 : 0);
-    int64_t whole[2], rest[2], pieces;
-
-    for (int i = 0; i < x->s.naxes; i++) {
-        double n = (double)x->s.extent[i];
-        if (i == x->lane && x->across)
-            sums *= n / x->width;
-        else if (i >= x->s.nout)
-            sums *= x->unroll[i] ? 1 : n;
-        else if (i != x->tile[0] && i != x->tile[1])
-            outputs *= i == x->lane ? (double)lane_blocks(x) : n;
-    }
-    for (int t = 0; t < 2; t++) {
-        int64_t e = x->tile[t] < 0 ? 1 : x->s.extent[x->tile[t]];
-        if (x->tile[t] == x->lane && x->lane >= 0)
-            e = lane_blocks(x);
-        whole[t] = e / x->size[t];
-        rest[t] = e % x->size[t];
-    }
-    for (int p = 0; p < 2; p++)
-        for (int q = 0; q < 2; q++) {
-            int64_t size[2] = {p ? rest[0] : x->size[0], q ? rest[1] : x->size[1]};
-            double count = (double)((p ? 1 : whole[0]) * (q ? 1 : whole[1]));
-            if (!size[0] || !size[1] || count == 0)
-                continue;
-            cost +=
-                count * (sums * body_cost(x, size) + (double)(size[0] * size[1]) * epilogue + 6);
-        }
-    tiles = outputs * (double)((whole[0] + (rest[0] > 0)) * (whole[1] + (rest[1] > 0)));
-    cost *= outputs;
-    /* two threads: an odd or small number of pieces leaves one of them waiting */
-    pieces = (int64_t)tiles;
-    if (cost > 4000)
-        cost *= pieces == 1 ? 1.9 : (double)((pieces + 1) / 2 * 2) / (double)pieces;
-    return cost;
-}
-
-static void try_tile(ts_nest *x, ts_nest *best, int registers)
+static void try_tile(ts_nest *x, ts_nest *best)
 {
     int64_t e0 = x->tile[0] < 0 ? 1 : x->s.extent[x->tile[0]],
             e1 = x->tile[1] < 0 ? 1 : x->s.extent[x->tile[1]];
-    int64_t room = registers >= 32 ? 26 : 12, body = 1;
+    int64_t room = ts_machine_accumulators(&x->r->m), body = 1;
 
     for (int i = 0; i < x->s.naxes; i++)
         body *= x->unroll[i] ? x->s.extent[i] : 1;
@@ -380,7 +435,7 @@ static void try_tile(ts_nest *x, ts_nest *best, int registers)
                 continue; /* much too small when there is more to take, or too much to write out */
             x->size[0] = p;
             x->size[1] = q;
-            x->cost = total_cost(x);
+            find_cost(x);
             if (best->cost < 0 || x->cost < best->cost)
                 *best = *x;
         }
@@ -411,9 +466,15 @@ static void try_lane(ts_nest *x, ts_nest *best)
                     if (u >= 0 && u != x->lane && which & (1 << t))
                         x->unroll[u] = true;
                 }
-                try_tile(x, best, x->r->isa.registers);
+                try_tile(x, best);
             }
         }
+}
+
+/* Can a last vector of both operands overlap the one before, what was summed already taken as zeros? */
+static bool masks(const ts_nest *x)
+{
+    return x->n->in[0]->type.dtype == TS_F32 && x->n->in[1]->type.dtype == TS_F32;
 }
 
 /* Widths worth trying: the machine's, 8 and 4, as far as the axis has so many. */
@@ -427,8 +488,8 @@ static bool choose(ts_nest *x)
         if (x->s.extent[i] < 4 || !lane_ok(x, i))
             continue;
         for (int w = 0; w < TS_COUNT(widths); w++) {
-            if (widths[w] > x->r->isa.width || x->s.extent[i] < widths[w] ||
-                (i >= x->s.nout && x->s.extent[i] % widths[w]))
+            if (widths[w] > x->r->m.isa.width || x->s.extent[i] < widths[w] ||
+                (i >= x->s.nout && x->s.extent[i] % widths[w] && !masks(x)))
                 continue;
             x->lane = i;
             x->across = i >= x->s.nout;

@@ -45,12 +45,21 @@ static bool channels_last(const ts_value *v)
     return true;
 }
 
-/* What is stored behind views that keep the samples and the order of their features. */
+/* The first samples of something, or other features of the same samples: those lie where they lay. */
+static bool leaves_in_place(const ts_node *n)
+{
+    const ts_type *x = &n->in[0]->type, *y = &n->out[0]->type;
+
+    if (n->op == TS_OP(slice))
+        return x->rank && x->dim[0] > y->dim[0] && !ts_attr_int(n, "start", 0) &&
+               ts_attr_int(n, "step", 1) == 1;
+    return n->op == TS_OP(reshape) && y->rank && x->rank && x->dim[0] == y->dim[0];
+}
+
 static const ts_value *behind(const ts_render *r, const ts_value *v)
 {
     while (r->p->place[v->id].home == TS_HOME_NONE && v->kind == TS_VALUE_NODE &&
-           v->node->op == TS_OP(reshape) && v->type.rank && v->node->in[0]->type.rank &&
-           v->node->in[0]->type.dim[0] == v->type.dim[0])
+           leaves_in_place(v->node))
         v = v->node->in[0];
     return r->p->place[v->id].home == TS_HOME_NONE ? NULL : v;
 }
@@ -58,7 +67,7 @@ static const ts_value *behind(const ts_render *r, const ts_value *v)
 /* The widest vector that the channels fill. */
 static int lanes_of(const ts_render *r, int64_t channels)
 {
-    int n = r->isa.width;
+    int n = r->m.isa.width;
 
     while (n > 2 && channels % n)
         n /= 2;
@@ -222,6 +231,7 @@ bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut)
     }
     ts_emit_close(&e, mark);
     cut->count = t.matrices * blocks * groups;
-    cut->grain = TS_MAX(1, 4096 / (t.lanes * t.lanes)); /* numbers a thread should move at least */
+    cut->cycles = ts_price_sums(&r->m, 2 * (double)ts_type_count(&t.to->type));
+    cut->grain = ts_machine_grain(&r->m, cut->count, cut->cycles);
     return true;
 }

@@ -229,7 +229,8 @@ static ts_status check_same(const ts_engine *e)
             e->comm->rank, own.isa, first.isa);
     ts_error_hint(
         "all processes need the same model, options and version; TESSERA_ISA=x86-64-v3 or "
-        "another name chooses instructions that all machines have");
+        "another name chooses instructions that all machines have, TESSERA_MACHINE=cores=2 "
+        "and so on what else their programs depend on");
     return TS_ERR_PROCESS;
 }
 

@@ -14,6 +14,7 @@
  * every byte is under a checksum, and nothing is looked at before its checksum is right.
  */
 #include "gpu/gpu.h"
+#include "machine/machine.h"
 #include "render/module.h"
 #include "run/run.h"
 #include <openssl/sha.h>

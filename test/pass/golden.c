@@ -266,6 +266,8 @@ int main(void)
         fprintf(stderr, "no golden cases under %s; is TS_SOURCE_ROOT set?\n", root);
         return 1;
     }
+    setenv("TESSERA_MACHINE", TEST_MACHINE, 1);
+    setenv("TESSERA_ISA", "x86-64-v4", 1);
     qsort(tests, (size_t)n, sizeof(*tests), by_name);
     failed = _cmocka_run_group_tests("golden", tests, (size_t)n, NULL, NULL);
     ts_arena_free(a);
