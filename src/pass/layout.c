@@ -17,8 +17,8 @@
  *       optimiser states; the gradient of the input reads a transposed copy.
  *   four of the batch    otherwise, when it is a multiple of 4.
  */
+#include "machine/machine.h"
 #include "pass/pass.h"
-#include "render/render.h"
 
 typedef enum scheme { ROWS, BATCH_LANES, CHANNELS_LAST } scheme;
 
@@ -112,38 +112,51 @@ static void find_batch(layouts *l)
 
 /* --- the choice --- */
 
+/* Vectors that a last one completes are mostly full from 16 on, and below at multiples of 8. */
+bool ts_fills_lanes(int64_t channels)
+{
+    return channels >= 16 || channels % 8 == 0;
+}
+
+bool ts_conv_wide(const ts_node *n)
+{
+    const ts_type *w = &n->in[1]->type;
+
+    return ts_fills_lanes(w->dim[0]) && ts_fills_lanes(w->dim[1]) && n->in[0]->type.dtype == TS_F32;
+}
+
+bool ts_channels_last(double wide, double all)
+{
+    return all > 0 && wide >= 0.8 * all; /* the first one has the image's 1 or 3 channels */
+}
+
+/* Of the parts of a batch (batch.c) the larger one decides; the other lies in rows if it does not fill
+ * the lanes. */
 static ts_status choose(layouts *l, const ts_options *opt)
 {
     int64_t n = 0;
     double all = 0, wide = 0; /* flops */
-    bool any = false;
-    ts_isa isa;
+    ts_machine_model m;
 
-    TS_TRY(ts_isa_find(opt->isa, &isa));
-    l->width = isa.width;
+    TS_TRY(ts_machine_find(opt->isa, &m));
+    l->width = m.isa.width;
     for (int i = 0; i < l->in->nnodes; i++) {
         const ts_node *c = l->in->nodes[i];
-        const ts_type *x, *w;
         if (c->op != TS_OP(conv) || l->batch[c->in[0]->id] != 0)
             continue;
-        x = &c->in[0]->type;
-        w = &c->in[1]->type;
-        if (any && x->dim[0] != n)
-            return TS_OK; /* two batch sizes: leave it */
-        any = true;
-        n = x->dim[0];
+        n = TS_MAX(n, c->in[0]->type.dim[0]);
         all += ts_node_flops(c);
-        if (w->dim[0] % 8 == 0 && w->dim[1] % 8 == 0 && x->dtype == TS_F32)
-            wide += ts_node_flops(c);
+        wide += ts_conv_wide(c) ? ts_node_flops(c) : 0;
     }
-    if (any && n % 8 == 0) {
+    if (n && n % 8 == 0) {
         l->scheme = BATCH_LANES;
-        l->lanes = n % 16 == 0 && isa.width >= 16 ? 16 : 8;
-    } else if (any && n % 4 == 0 && wide < 0.8 * all) {
+        l->lanes = n % 16 == 0 && m.isa.width >= 16 ? 16 : 8;
+    } else if (ts_channels_last(wide, all))
+        l->scheme = CHANNELS_LAST;
+    else if (n && n % 4 == 0) {
         l->scheme = BATCH_LANES;
         l->lanes = 4;
-    } else if (any && wide >= 0.8 * all) /* the first one has the image's 1 or 3 channels */
-        l->scheme = CHANNELS_LAST;
+    }
     return TS_OK;
 }
 
@@ -292,6 +305,17 @@ static ts_value *rows_for_product(layouts *l, const ts_node *n, ts_value *v)
     return relaid(l, v, (ts_layout){0}, n);
 }
 
+/* Does n make features of a picture with channels last? They lie otherwise than those of a linear layer's
+ * weight, and a product of the two has no vectors: so the picture is turned before. */
+static bool flattens(const layouts *l, const ts_node *n)
+{
+    const ts_type *x = n->nin ? &n->in[0]->type : NULL;
+
+    return n->op == TS_OP(reshape) && l->scheme == CHANNELS_LAST && l->batch[n->in[0]->id] == 0 &&
+           x->rank > 2 && x->dim[1] > 1 && ts_type_count(x) > x->dim[0] * x->dim[1] &&
+           n->out[0]->type.rank == 2 && n->out[0]->type.dim[0] == x->dim[0];
+}
+
 static ts_status copy_node(layouts *l, const ts_node *n, ts_value **rows)
 {
     ts_value **in = TS_NEWS(l->a, ts_value *, n->nin);
@@ -305,6 +329,8 @@ static ts_status copy_node(layouts *l, const ts_node *n, ts_value **rows)
             *made = rows_for_product(l, n, in[1]);
         in[1] = *made;
     }
+    if (flattens(l, n))
+        in[0] = relaid(l, in[0], (ts_layout){0}, n);
     if (n->op == TS_OP(conv_input) && l->scheme == CHANNELS_LAST)
         in[1] = relaid(l, in[1], weight_layout(in[1]->type.rank, true), n);
     for (int i = 0; i < n->nin && n->op->flags & TS_HOST; i++)
@@ -314,7 +340,9 @@ static ts_status copy_node(layouts *l, const ts_node *n, ts_value **rows)
     for (int i = 0; i < n->nout; i++) {
         ts_layout x = layout_of(l, n->out[i]);
         l->map[n->out[i]->id] = c->out[i];
-        if (!(n->op->flags & TS_HOST))
+        if (n->op == TS_OP(slice) && n->in[0]->kind == TS_VALUE_INPUT && x.set) /* batch.c */
+            l->map[n->out[i]->id] = relaid(l, c->out[i], x, n);
+        else if (!(n->op->flags & TS_HOST))
             c->out[i]->layout = x;
         else if (x.set)
             l->map[n->out[i]->id] = relaid(l, c->out[i], x, n);

@@ -43,6 +43,7 @@ ts_pass_fn ts_pass_optimizer; /* optimizer.c  grads become updates of weights an
 ts_pass_fn ts_pass_simplify;  /* simplify.c   fold, algebra, common subexpressions, dead code  */
 ts_pass_fn ts_pass_empty;     /* empty.c      what follows from tensors without elements */
 ts_pass_fn ts_pass_crop;      /* crop.c       convolutions without what pooling drops */
+ts_pass_fn ts_pass_batch;     /* batch.c      samples that do not fill the lanes, in parts   */
 ts_pass_fn ts_pass_order;     /* order.c      the canonical order of the nodes; no dead code */
 ts_pass_fn ts_pass_rounding;  /* rounding.c   products of halves in f32, rounded once       */
 ts_pass_fn ts_pass_runs;      /* runs.c       adds by index by way of the sorted index */
@@ -91,6 +92,12 @@ ts_status ts_replica_groups_check(const ts_graph *g, const ts_options *opt);
 const ts_replica_group *ts_replica_group_of(const ts_options *opt, const char *state,
                                             bool optimizer);
 int ts_replica_group_size(const ts_options *opt, const ts_replica_group *q); /* NULL: all */
+
+/* layout.c: may the channels of a convolution be the lanes? And are they, where such convolutions have
+ * this part of the work? */
+bool ts_fills_lanes(int64_t channels);
+bool ts_conv_wide(const ts_node *n);
+bool ts_channels_last(double wide, double all);
 
 /* What simplify.c is made of. A rule looks at a node of the graph being made, whose inputs are
  * simple already, and gives a value of the same type to use instead: one that is there, or one it

@@ -23,16 +23,24 @@
  *
  * needs   no composite op
  */
+#include "machine/machine.h"
 #include "pass/pass.h"
 
-enum { LARGE = 16384, FEW = 512, ROWS = 8, PARTS = 4, CHANNELS = 8, WORK = 1 << 18 };
+/* Results of a sum that are too few to share; rows of a picture that are enough to. */
+enum { FEW = 512, ROWS = 8 };
 
-static bool splits(const ts_node *n)
+/* A sum must be worth a meeting of the threads; for each result there must be enough to add up that
+ * the second step is little beside the first. */
+static bool splits(const ts_machine_model *m, const ts_node *n)
 {
-    return n->op->flags & TS_REDUCE && !(n->op->flags & TS_NODIFF) &&
-           ts_dtype_is_float(n->out[0]->type.dtype) && ts_type_count(&n->in[0]->type) >= LARGE &&
-           ts_type_count(&n->out[0]->type) <= FEW &&
-           ts_type_count(&n->in[0]->type) / ts_type_count(&n->out[0]->type) >= LARGE / FEW;
+    double all, made;
+
+    if (!(n->op->flags & TS_REDUCE) || n->op->flags & TS_NODIFF ||
+        !ts_dtype_is_float(n->out[0]->type.dtype))
+        return false;
+    all = (double)ts_type_count(&n->in[0]->type);
+    made = (double)ts_type_count(&n->out[0]->type);
+    return ts_price_sums(m, all) >= m->meet && made <= FEW && all >= 32 * made;
 }
 
 /* The dim to leave for the second step: the first summed one behind the batch and the channels,
@@ -73,9 +81,15 @@ static bool turned(const ts_value *v)
     return v->kind == TS_VALUE_NODE && v->node->op == TS_OP(permute);
 }
 
-/* The partial products are written and read once; that must be little beside reading the
- * weights. */
-static bool splits_product(const ts_node *n)
+/* In so many parts a product is summed: two for each core, so that it is shared evenly. */
+static int64_t product_parts(const ts_machine_model *m)
+{
+    return TS_MIN(2 * m->cores, 16);
+}
+
+/* The partial products are written and read once; that must be little beside reading the weights, and the
+ * weights must be more than passes through a core's first cache. */
+static bool splits_product(const ts_machine_model *m, const ts_node *n)
 {
     const ts_type *x, *y;
 
@@ -84,40 +98,51 @@ static bool splits_product(const ts_node *n)
         return false;
     x = &n->in[0]->type;
     y = &n->out[0]->type;
-    return y->dtype == TS_F32 && x->dim[1] % PARTS == 0 && x->dim[1] * y->dim[1] >= LARGE &&
-           2 * PARTS * x->dim[0] <= x->dim[1];
+    return y->dtype == TS_F32 && 4 * x->dim[1] * y->dim[1] >= 2 * m->level1 &&
+           2 * product_parts(m) * x->dim[0] <= x->dim[1];
 }
 
+/* What does not fill the parts is a product of its own, a small one. */
 static ts_value *split_product(ts_value *x, ts_value *y, int64_t parts)
 {
-    int64_t m = x->type.dim[0], k = x->type.dim[1] / parts, n = y->type.dim[1];
-    ts_value *part = ts_permute(ts_reshape(x, m, parts, k), 1, 0, 2);
+    int64_t m = x->type.dim[0], all = x->type.dim[1], k = all / parts, n = y->type.dim[1];
+    ts_value *left = x, *right = y, *sum;
 
-    return ts_sum(ts_matmul(part, ts_reshape(y, parts, k, n)), 1, (const int64_t[]){0}, false);
+    if (k * parts < all) {
+        left = ts_slice(x, 1, 0, k * parts, 1);
+        right = ts_slice(y, 0, 0, k * parts, 1);
+    }
+    left = ts_permute(ts_reshape(left, m, parts, k), 1, 0, 2);
+    sum = ts_sum(ts_matmul(left, ts_reshape(right, parts, k, n)), 1, (const int64_t[]){0}, false);
+    if (k * parts == all)
+        return sum;
+    return ts_add(sum,
+                  ts_matmul(ts_slice(x, 1, k * parts, all, 1), ts_slice(y, 0, k * parts, all, 1)));
 }
 
 /* In how many parts to sum the rows of a picture: the smallest number above 1 that divides them, if
  * the channels are too few for each thread to have its own; else 1. */
-static int64_t row_parts(const ts_node *n)
+static int64_t row_parts(const ts_machine_model *m, const ts_node *n)
 {
     const ts_type *dy;
+    int64_t few = 4 * m->cores;
 
     if (n->op != TS_OP(conv_weight) || n->out[0]->type.dtype != TS_F32 ||
-        ts_attr_int(n, "parts", 1) > 1 || ts_node_flops(n) < WORK)
+        ts_attr_int(n, "parts", 1) > 1 || ts_price_node(m, n) < 8 * m->meet)
         return 1;
     dy = &n->in[1]->type;
-    for (int64_t parts = 2; parts < CHANNELS && dy->dim[1] < CHANNELS && dy->rank > 3; parts++)
+    for (int64_t parts = 2; parts < few && dy->dim[1] < few && dy->rank > 3; parts++)
         if (dy->dim[2] % parts == 0 && dy->dim[2] >= ROWS)
             return parts;
     return 1;
 }
 
-static ts_value *split_rows(const ts_node *n, ts_value *x, ts_value *dy)
+static ts_value *split_rows(const ts_node *n, ts_value *x, ts_value *dy, int64_t parts)
 {
     ts_attr attr[TS_MAX_ATTR + 1];
     int count = ts_attrs_but(n, "parts", attr);
 
-    attr[count++] = ts_attr_i("parts", row_parts(n));
+    attr[count++] = ts_attr_i("parts", parts);
     return ts_sum(ts_make2(n->op, x, dy, count, attr), 1, (const int64_t[]){0}, false);
 }
 
@@ -160,19 +185,20 @@ static ts_value *split_for_gpu(const ts_node *n, ts_value *const *map)
 }
 
 /* n in two steps, or NULL. The parts of products are for the caches of cores. */
-static ts_value *split(const ts_node *n, ts_value *const *map, bool cores)
+static ts_value *split(const ts_machine_model *m, const ts_node *n, ts_value *const *map,
+                       bool cores)
 {
     bool summed[TS_MAX_RANK];
-    int row = splits(n) ? row_dim(n, summed) : -1;
+    int row = splits(m, n) ? row_dim(n, summed) : -1;
 
     if (row >= 0)
         return split_sum(n, map[n->in[0]->id], summed, row);
     if (!cores)
         return split_for_gpu(n, map);
-    if (splits_product(n))
-        return split_product(map[n->in[0]->id], map[n->in[1]->id], PARTS);
-    if (row_parts(n) > 1)
-        return split_rows(n, map[n->in[0]->id], map[n->in[1]->id]);
+    if (splits_product(m, n))
+        return split_product(map[n->in[0]->id], map[n->in[1]->id], product_parts(m));
+    if (row_parts(m, n) > 1)
+        return split_rows(n, map[n->in[0]->id], map[n->in[1]->id], row_parts(m, n));
     return NULL;
 }
 
@@ -181,12 +207,14 @@ ts_status ts_pass_split(ts_arena *a, const ts_graph *in, const ts_options *opt,
 {
     ts_value **map;
     ts_graph *g = ts_graph_begin_copy(a, in, &map);
+    ts_machine_model m;
 
+    TS_TRY(ts_machine_find(opt->isa, &m));
     for (int i = 0; i < in->nnodes; i++) {
         const ts_node *n = in->nodes[i];
         ts_value *y;
         g->like = n;
-        y = split(n, map, !ts_pass_for_gpu(opt));
+        y = split(&m, n, map, !ts_pass_for_gpu(opt));
         g->like = NULL;
         if (y)
             map[n->out[0]->id] = y;
