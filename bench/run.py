@@ -21,7 +21,7 @@ the cores; Winograd does with less, so it may pass 100 %. "of peak" (fma_peak_pc
 plan's count where that is smaller. (Elsewhere it is larger, for it has taps that the kernels clip away.) "planned" is the plan's block,
 "resident" what the loop was measured to keep in memory (bench/steps.c says how).
 
-After W1 it also measures the loader alone, in samples a second, against what W1 consumes; and the poptorch package
+After W1 it also prints a sweep of sizes (bench/sweep.c), and measures the loader alone, in samples a second, against what W1 consumes; and the poptorch package
 (bench/loop.py): what a call costs beyond the engine, and W1 as a training loop with its DataLoader against the same
 loop in PyTorch.
 
@@ -194,6 +194,22 @@ def pipeline(build, threads):
         print(f"pipeline: {line}")
 
 
+def sweep(build, seconds):
+    """Nets that differ by one in one size: the largest step between neighbours beyond their work, on one thread."""
+    print("\nsweep: time of a step against that of the size before, beyond what the work explains\n")
+    print("                   sizes        us a step     largest excess")
+    done = subprocess.run([build / "bench" / "sweep", "all", "1", str(seconds)], capture_output=True, text=True)
+    for family in re.split(r"\n\n", done.stdout.strip()):
+        rows = re.findall(r"^ +(\d+) +([\d.]+) +[\d.]+ +[\d.]+$", family, re.M)
+        jump = re.search(r"jump ([\d.]+)", family)
+        if rows and jump:
+            name, what = family.split("\n")[0].split(": ", 1)
+            print(f"{name:16} {rows[0][0]:>4} .. {rows[-1][0]:>3} {float(rows[0][1]):8.0f} .. {float(rows[-1][1]):<6.0f} "
+                  f"{float(jump[1]):8.2f}x   {what}", flush=True)
+    if done.returncode:
+        print(f"sweep: not measured: {done.stderr.strip()}")
+
+
 def loader(build, steps):
     """The loader alone, against the samples that W1 consumes at that many steps a second."""
     done = subprocess.run([build / "bench" / "loader"], capture_output=True, text=True)
@@ -251,6 +267,7 @@ def main():
         if w1:
             loader(args.build, w1["tessera_steps_per_s"])
             pipeline(args.build, args.threads)
+            sweep(args.build, args.seconds)
         if w1 and with_torch:
             package(args, w1, cache)
     out = args.build / "bench.json"
