@@ -237,7 +237,8 @@ ts_status ts_pass_batch(ts_arena *a, const ts_graph *in, const ts_options *opt,
     batch b = {.n = samples(in)};
 
     *out = in;
-    if (opt->executor == TS_EXECUTOR_REFERENCE || !b.n || ts_pass_skipped(opt, "layout"))
+    if (opt->executor == TS_EXECUTOR_REFERENCE || ts_pass_for_gpu(opt) || !b.n ||
+        ts_pass_skipped(opt, "layout"))
         return TS_OK;
     choose(&b);
     if (!b.count)
