@@ -709,8 +709,8 @@ static void what_cannot_be(void **state)
         TS_ERR_ARG, "stage 0 is on device -1; devices have the numbers 0 to 4095");
     assert_fails(ts_compile(g, &(ts_options){.replicas = -1}, &exe), TS_ERR_ARG,
                  "replicas is -1; it must not be negative");
-    assert_fails(ts_compile(g, &(ts_options){.device_kind = (ts_device_kind)3}, &exe), TS_ERR_ARG,
-                 "device_kind is 3; it can be one of: cpu mk2 mk1");
+    assert_fails(ts_compile(g, &(ts_options){.device_kind = (ts_device_kind)9}, &exe), TS_ERR_ARG,
+                 "device_kind is 9; it can be one of: cpu mk2 mk1 gpu opencl");
     opt.nstages = cut(4, stages, false);
     assert_fails(ts_compile(g, &(ts_options){.schedule = TS_SCHEDULE_PHASED}, &exe), TS_ERR_ARG,
                  "phased execution needs stages that say their phases");
