@@ -16,6 +16,7 @@ A call's way:
 """
 
 import contextlib
+import functools
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
@@ -96,6 +97,9 @@ class Tracer(Memories, TorchDispatchMode):
         self.pausing = False
         self._offsets: Dict[int, Tuple[int, int]] = {}    # id of a tensor: that of another, how much more it is
         self._override: Optional[Tuple[str, Tuple]] = None
+        self._python_gradients = False    # of torch.autograd.Function
+        self._host_gradients = False      # that the host computes or looks at
+        self._lost: List[torch.Tensor] = []    # the tensors of self.losses
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Tuple = (), kwargs: Optional[Dict] = None) -> Any:
         kwargs = kwargs or {}
@@ -211,8 +215,7 @@ class Tracer(Memories, TorchDispatchMode):
         if isinstance(value, torch.Tensor):
             known = self._find(value)
             if self.training and torch.is_grad_enabled() and isinstance(value.grad_fn, BackwardCFunction):
-                self._note(f"{type(value.grad_fn).__name__}: a gradient that is a Python function "
-                           "(torch.autograd.Function) is not supported")
+                self._python_gradients = True
             if known is not None and known.trained and not value.requires_grad:    # for the time being
                 return self._tracked(self.graph.detach(self._valueOf(known)), self._valueOf(known))
             if known is not None:
@@ -391,6 +394,32 @@ class Tracer(Memories, TorchDispatchMode):
             self._addLoss(self._valueOf(known))
         except Missing:
             return
+        self._lost.append(t)
+
+    def _differentiate(self) -> None:
+        """Gradients that a torch.autograd.Function has a part in are PyTorch's: its backward pass is written down as what
+        forward() itself differentiates is, and the loss becomes one that has these gradients, sum(p * g) over all parameters
+        p, where g is a constant. Nobody sees its value: the loss that is returned is forward()'s."""
+        if not self._python_gradients or not self.training or self.missing:
+            return
+        loss = self._lost[self.losses.index(self.theLoss())]
+        if len({p.ipu for p in self.placements}) > 1:
+            raise createPoptorchError("A model with a torch.autograd.Function is trained on one device: its backward pass is "
+                                      "not divided into blocks")
+        if self._host_gradients:
+            raise createPoptorchError("A model with a torch.autograd.Function cannot have a custom_op or print gradients: only "
+                                      "one of them can say what gradients are")
+        self._recorder.resume()    # type: ignore[union-attr]
+        trained = [leaf.tensor for leaf in self.leaves.values() if leaf.trained]
+        found = torch.autograd.grad(loss.sum(), trained, allow_unused=True)
+        parts = [(p * g.detach()).sum() for p, g in zip(trained, found) if g is not None]
+        if not parts:
+            raise createPoptorchError("No trained parameter reaches the loss: there is nothing to train")
+        self.losses.clear()
+        self._lost.clear()
+        self.demoted.clear()
+        self._feeds.clear()
+        self.markLoss(functools.reduce(torch.add, parts))
 
     def tap(self, t: torch.Tensor, look: Callable, look_at_gradient: Optional[Callable]) -> torch.Tensor:
         """The tensor, shown to a function whenever it was computed, and so is its gradient."""
@@ -401,6 +430,7 @@ class Tracer(Memories, TorchDispatchMode):
         except Missing:
             return out
         spec = [(TORCH_DTYPES[value.dtype], value.shape)]
+        self._host_gradients |= look_at_gradient is not None
         gradient = self.host.add(look_at_gradient, spec) if look_at_gradient is not None else -1
         known.value = self._tracked(    # type: ignore[union-attr]
             self.graph.tap(value, self.host.add(look, spec), gradient), value)
@@ -421,6 +451,7 @@ class Tracer(Memories, TorchDispatchMode):
         takes = [(TORCH_DTYPES[v.dtype], v.shape) for v in values]
         gives = [(TORCH_DTYPES[d], shape) for d, shape in specs]
         which = self.host.add(function, takes, gives)
+        self._host_gradients |= gradient is not None
         back = -1 if gradient is None else self.host.add(gradient, [*takes, *gives, *gives],
                                                          [t for t in takes if t[0].is_floating_point])
         types = " ".join(f"{d}[{','.join(map(str, shape))}]" for d, shape in specs)
@@ -480,7 +511,9 @@ class Tracer(Memories, TorchDispatchMode):
         try:
             with blocks.recording(self.options.execution_strategy) as self._recorder, \
                     self._moduleScopes(root), _functions.taken(self), self:
-                return call()
+                result = call()
+                self._differentiate()
+                return result
         finally:
             _tracer = None
             _record.excluded = ()

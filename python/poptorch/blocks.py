@@ -353,6 +353,11 @@ class Recorder:
         self._current = Placement(f"stage {stage}, phase {phase}, device {ipu}", stage, phase, ipu)
         self.order.append(self._current)
 
+    def resume(self) -> None:
+        """The last block goes on."""
+        if self._current is None and self.order:
+            self._current = self.order[-1]
+
     def end(self) -> None:
         """No block is current."""
         self._current = None
