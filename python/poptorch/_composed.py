@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from ._gradients import placed
+from ._record import needsValue
 from .errors import createPoptorchError
 
 _ROWS = 64    # of a matrix that is written out
@@ -252,6 +253,17 @@ def _timeFirst(x: _T, weight: _T, bias: _T, pad: int = 0) -> _T:
     return F.conv1d(x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
 
 
+def _packed(x: _T, lengths: _T, batch_first: bool) -> Tuple[_T, _T]:
+    """Step by step the rows that have not ended, of lengths that are known: and how many those are."""
+    from . import _trace    # which imports this
+    if _trace.tracer().isTraced(lengths):    # type: ignore[union-attr]
+        raise needsValue("A length of a packed sequence")
+    x = x.transpose(0, 1) if batch_first else x
+    known = lengths.tolist()
+    sizes = [sum(n > t for n in known) for t in range(max(known))]
+    return torch.cat([x[t, :n] for t, n in enumerate(sizes)]), torch.tensor(sizes)
+
+
 COMPOSED: Dict[str, Callable] = {
     "aten::linalg_lu_factor_ex": _lu, "aten::linalg_lu_solve": _luSolve, "aten::_linalg_solve_ex": _solve,
     "aten::linalg_inv_ex": _inverse, "aten::_linalg_det": _det, "aten::_linalg_slogdet": _slogdet,
@@ -268,5 +280,5 @@ COMPOSED: Dict[str, Callable] = {
     "aten::multinomial": _draws, "aten::log_normal_": _logNormal, "aten::cauchy_": _cauchy,
     "aten::geometric_": _geometric, "aten::fake_quantize_per_tensor_affine_cachemask": _quantized,
     "aten::fake_quantize_per_channel_affine_cachemask": _quantizedChannels,
-    "aten::grid_sampler_3d": _sampled3d, "aten::conv_tbc": _timeFirst,
+    "aten::_pack_padded_sequence": _packed, "aten::grid_sampler_3d": _sampled3d, "aten::conv_tbc": _timeFirst,
 }
