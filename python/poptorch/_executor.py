@@ -402,8 +402,12 @@ class PoplarExecutor(_legacy.Names):
         if not self._options.exists("ipu_id"):
             return None
         wait = -1.0 if os.environ.get("POPTORCH_WAIT_FOR_IPU", "0") == "1" else 0.0
-        return _core.attach(self._options.ipu_id, self._compiled().ipus * self._batching.engine_replicas, wait,
-                            "POPDIST_NUM_TOTAL_REPLICAS" not in os.environ)
+        count = self._compiled().ipus * self._batching.engine_replicas
+        try:
+            return _core.attach(self._options.ipu_id, count, wait, "POPDIST_NUM_TOTAL_REPLICAS" not in os.environ)
+        except _core.Error as e:
+            kind, message, *rest = e.args
+            raise _core.Error(kind, f"Failed to acquire {count} IPU(s): {message}", *rest) from None
 
     def _processes(self) -> Tuple[int, int]:
         """This one and how many train together; inference needs no others."""

@@ -655,7 +655,7 @@ def test_a_device_by_its_id(held, monkeypatch):
     monkeypatch.setattr(_core, "attach", lambda *args, attach=_core.attach: where.append(args) or attach(*args))
     assert_same_bits(Tied, four(), lambda opts: opts.useIpuId(1))
     assert where == [(1, 4, 0.0, True)]
-    with pytest.raises(poptorch.Error, match="device 5 is in use by another process"):
+    with pytest.raises(poptorch.Error, match=r"Failed to acquire 2 IPU\(s\): device 5 is in use by another process"):
         run(Tied, two(), lambda opts: opts.useIpuId(4))
 
 
