@@ -5,12 +5,13 @@
  * those of the other the columns (the operand that has the result's last axis, so that neighbouring
  * threads store neighbours), and the summed axes are the depth:
  *
- *   group of 64 threads: 64 x 64 results, 8 x 8 of them in each thread's registers
- *     for (step over the depth, 8 at a time)
- *         the next 64 x 8 elements of both operands from memory to registers
+ *   group of 256 threads: 64 x 64 results, 8 x 8 of them in the registers of each of 64 threads,
+ *   and that four times: a slice of 64 threads has a quarter of the depth
+ *     for (step over the depth, 32 at a time)
+ *         the next 64 x 32 elements of both operands from memory to registers
  *         the last ones, in shared memory: 8 x 64 products a thread
  *         registers to shared memory, in the other one of two buffers
- *     the results by way of shared memory, for what comes after the sum
+ *     the slices' results added up in shared memory, for what comes after the sum
  *
  * An element of an operand is what its emit rule says, so operands that are computed on the way, and
  * padding, cost no more than here and there an instruction. What an axis of the rows or columns is
