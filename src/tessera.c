@@ -182,8 +182,11 @@ static ts_status find_compiler(ts_arena *a, const ts_options *opt, const char **
     *cc = NULL;
     if (opt->executor == TS_EXECUTOR_REFERENCE)
         return TS_OK;
-    if (ts_gpu_is(opt->device_kind))
-        return ts_gpu_identity(a, ts_gpu_driver_of(opt->device_kind), cc);
+    if (ts_gpu_is(opt->device_kind)) {
+        TS_TRY(ts_gpu_identity(a, ts_gpu_driver_of(opt->device_kind), cc));
+        *cc = ts_gpu_choices(a, *cc);
+        return TS_OK;
+    }
     *cc = ts_cc_identity(a, opt);
     if (*cc)
         return TS_OK;

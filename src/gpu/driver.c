@@ -61,6 +61,16 @@ ts_status ts_gpu_identity(ts_arena *a, const ts_gpu_driver *d, const char **out)
     return TS_OK;
 }
 
+const char *ts_gpu_choices(ts_arena *a, const char *identity)
+{
+    static const char *const names[] = {"TESSERA_GPU_TOGETHER", "TESSERA_OPENCL_FLAGS"};
+
+    for (int i = 0; i < TS_COUNT(names); i++)
+        if (getenv(names[i]))
+            identity = ts_arena_printf(a, "%s %s=%s", identity, names[i], getenv(names[i]));
+    return identity;
+}
+
 void *ts_gpu_library(const char *what, const char *const *names, const char *hint)
 {
     ts_text tried = {0};

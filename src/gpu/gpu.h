@@ -165,6 +165,8 @@ const ts_gpu_driver *ts_gpu_driver_named(const char *isa); /* "cuda sm_90": by i
 ts_status ts_gpu_open(const ts_gpu_driver *d, ts_gpu **out);
 /* "cuda sm_90, NVRTC 13.0": what a binary depends on. */
 ts_status ts_gpu_identity(ts_arena *a, const ts_gpu_driver *d, const char **out);
+/* The same, and what the environment says of the text and of how it is compiled: for the cache. */
+const char *ts_gpu_choices(ts_arena *a, const char *identity);
 /* A library that is looked for under several names; NULL and an error that lists them. */
 void *ts_gpu_library(const char *what, const char *const *names, const char *hint);
 

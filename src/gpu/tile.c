@@ -5,12 +5,13 @@
  * those of the other the columns (the operand that has the result's last axis, so that neighbouring
  * threads store neighbours), and the summed axes are the depth:
  *
- *   group of 64 threads: 64 x 64 results, 8 x 8 of them in each thread's registers
- *     for (step over the depth, 8 at a time)
- *         the next 64 x 8 elements of both operands from memory to registers
+ *   group of 256 threads: 64 x 64 results, 8 x 8 of them in the registers of each of 64 threads,
+ *   and that four times: a slice of 64 threads has a quarter of the depth
+ *     for (step over the depth, 32 at a time)
+ *         the next 64 x 32 elements of both operands from memory to registers
  *         the last ones, in shared memory: 8 x 64 products a thread
  *         registers to shared memory, in the other one of two buffers
- *     the results by way of shared memory, for what comes after the sum
+ *     the slices' results added up in shared memory, for what comes after the sum
  *
  * An element of an operand is what its emit rule says, so operands that are computed on the way, and
  * padding, cost no more than here and there an instruction. What an axis of the rows or columns is
@@ -20,9 +21,9 @@
 
 enum {
     PAD = 4, /* elements between the rows of a tile in shared memory, against bank conflicts */
-    LEAST_SIDE = 24,
+    LEAST_SIDE = 8,
     LEAST_TILES = 24,
-    ENOUGH_TILES = 264,
+    ENOUGH_THREADS = 64 << 10,
     LEAST_DEPTH = 24,
 };
 
@@ -46,6 +47,8 @@ typedef struct tiles {
     side rows, columns, depth, both;
     int threads;
     int own_rows, own_columns, step; /* results of a thread; the depth of a step */
+    int slice,
+        slices; /* threads that share the results, and how often: each has a part of a step */
     const char *shared;
     int most; /* elements of the shared array */
 } tiles;
@@ -118,25 +121,53 @@ static int64_t count(const tiles *t)
     return t->both.size * up(t->rows.size, t->rows.tile) * up(t->columns.size, t->columns.tile);
 }
 
-/* Larger tiles read less; too few of them leave the GPU idle. */
+/* Larger tiles read less for each product; too few threads leave the GPU idle, and a tile that hangs
+ * over the edge works for nothing. `quality` is how near the machine's best a size comes when there
+ * are enough of it. */
+static const struct {
+    int rows, columns, own_rows, own_columns, step, slices;
+    double quality;
+} sizes[] = {
+    {128, 64, 8, 8, 16, 2, 1.0}, {64, 64, 8, 8, 32, 4, 0.9}, {32, 128, 4, 8, 32, 2, 0.8},
+    {32, 32, 4, 4, 32, 4, 0.6},  {32, 32, 4, 4, 64, 8, 0.5}, {16, 64, 4, 4, 32, 4, 0.5},
+};
+
+static void take_size(tiles *t, int i)
+{
+    t->rows.tile = sizes[i].rows;
+    t->columns.tile = sizes[i].columns;
+    t->own_rows = sizes[i].own_rows;
+    t->own_columns = sizes[i].own_columns;
+    t->step = sizes[i].step;
+    t->slices = sizes[i].slices;
+    t->slice = t->rows.tile * t->columns.tile / (t->own_rows * t->own_columns);
+    t->threads = t->slice * t->slices;
+}
+
+static double score(const tiles *t, int i)
+{
+    double area = (double)(count(t) * t->rows.tile * t->columns.tile),
+           all = (double)(t->both.size * t->rows.size * t->columns.size),
+           threads = (double)(count(t) * t->threads);
+
+    return sizes[i].quality * all / area * TS_MIN(1, threads / ENOUGH_THREADS);
+}
+
 static bool choose_size(tiles *t)
 {
-    static const struct {
-        int rows, columns, own_rows, own_columns, depth;
-    } sizes[] = {{128, 64, 8, 8, 16}, {64, 64, 8, 8, 16}, {64, 32, 8, 4, 16}, {32, 32, 4, 4, 32}};
+    double best = 0;
+    int which = 0;
 
     if (t->rows.size < LEAST_SIDE || t->columns.size < LEAST_SIDE || t->depth.size < LEAST_DEPTH)
         return false;
     for (int i = 0; i < TS_COUNT(sizes); i++) {
-        t->rows.tile = sizes[i].rows;
-        t->columns.tile = sizes[i].columns;
-        t->own_rows = sizes[i].own_rows;
-        t->own_columns = sizes[i].own_columns;
-        t->step = sizes[i].depth;
-        t->threads = t->rows.tile * t->columns.tile / (t->own_rows * t->own_columns);
-        if (count(t) >= ENOUGH_TILES)
-            return true;
+        take_size(t, i);
+        if (score(t, i) > best) {
+            best = score(t, i);
+            which = i;
+        }
     }
+    take_size(t, which);
     return count(t) >= LEAST_TILES;
 }
 
@@ -322,16 +353,16 @@ static void multiply(tiles *t)
 {
     ts_emit *e = t->w->e;
     int row = t->rows.tile + PAD, column = t->columns.tile + PAD,
-        across = t->columns.tile / t->own_columns;
+        across = t->columns.tile / t->own_columns, part = t->step / t->slices;
 
     ts_emit_line(e, "UNROLL(2)");
-    ts_emit_line(e, "for (int32_t d = 0; d < %d; d++) {", t->step);
+    ts_emit_line(e, "for (int32_t d = slice * %d; d < slice * %d + %d; d++) {", part, part, part);
     ts_emit_line(e, "    float a[%d], b[%d];", t->own_rows, t->own_columns);
     for (int i = 0; i < t->own_rows; i += 4)
-        ts_emit_line(e, "    LOAD4(a, %d, %s + %s + d * %d + (LOCAL / %d) * %d + %d)", i, t->shared,
+        ts_emit_line(e, "    LOAD4(a, %d, %s + %s + d * %d + (own / %d) * %d + %d)", i, t->shared,
                      buffer(t, &t->rows, "(~step & 1)"), row, across, t->own_rows, i);
     for (int i = 0; i < t->own_columns; i += 4)
-        ts_emit_line(e, "    LOAD4(b, %d, %s + %s + d * %d + (LOCAL %% %d) * 4 + %d)", i, t->shared,
+        ts_emit_line(e, "    LOAD4(b, %d, %s + %s + d * %d + (own %% %d) * 4 + %d)", i, t->shared,
                      buffer(t, &t->columns, "(~step & 1)"), column, across,
                      i / 4 * (t->columns.tile / 2));
     ts_emit_line(e, "    UNROLL(%d)", t->own_rows);
@@ -356,6 +387,7 @@ static void find_tile(tiles *t)
                  t->columns.tile);
     ts_emit_line(e, "const %s rows_first = GROUP / %ld %% %ld * %d;", e->index, columns, rows,
                  t->rows.tile);
+    ts_emit_line(e, "const int32_t own = LOCAL %% %d, slice = LOCAL / %d;", t->slice, t->slice);
     ts_emit_line(e, "const %s both = GROUP / %ld;", e->index, rows * columns);
 }
 
@@ -398,23 +430,27 @@ static void steps(tiles *t, const ts_ix **axes)
     ts_emit_close(e, mark);
 }
 
+/* One slice after the other: the order of the additions is always the same. */
 static void results_to_shared(tiles *t)
 {
     ts_emit *e = t->w->e;
     int across = t->columns.tile / t->own_columns;
 
-    ts_emit_line(e, "UNROLL(%d)", t->own_rows);
-    ts_emit_line(e, "for (int32_t i = 0; i < %d; i++) {", t->own_rows);
-    ts_emit_line(e, "    UNROLL(%d)", t->own_columns);
-    ts_emit_line(e, "    for (int32_t j = 0; j < %d; j++)", t->own_columns);
-    ts_emit_line(
-        e,
-        "        %s[((LOCAL / %d) * %d + i) * %d + j / 4 * %d + (LOCAL %% %d) * 4 + j %% 4] "
-        "= sum[i * %d + j];",
-        t->shared, across, t->own_rows, t->columns.tile, t->columns.tile / 2, across,
-        t->own_columns);
-    ts_emit_line(e, "}");
-    ts_emit_line(e, "BARRIER();");
+    for (int k = 0; k < t->slices; k++) {
+        ts_emit_line(e, t->slices > 1 ? "if (slice == %d) {" : "{", k);
+        ts_emit_line(e, "    UNROLL(%d)", t->own_rows);
+        ts_emit_line(e, "    for (int32_t i = 0; i < %d; i++) {", t->own_rows);
+        ts_emit_line(e, "        UNROLL(%d)", t->own_columns);
+        ts_emit_line(e, "        for (int32_t j = 0; j < %d; j++)", t->own_columns);
+        ts_emit_line(e,
+                     "            %s[((own / %d) * %d + i) * %d + j / 4 * %d + (own %% %d) * 4 + "
+                     "j %% 4] %s= sum[i * %d + j];",
+                     t->shared, across, t->own_rows, t->columns.tile, t->columns.tile / 2, across,
+                     k ? "+" : "", t->own_columns);
+        ts_emit_line(e, "    }");
+        ts_emit_line(e, "}");
+        ts_emit_line(e, "BARRIER();");
+    }
 }
 
 /* The result's coordinates from the axes. */

@@ -1,0 +1,133 @@
+/* text.c - the text of the seeds' nets for an NVIDIA GPU: the same from compile to compile, and where
+ * NVRTC is installed it compiles for two generations of them. Nothing here needs a GPU.
+ */
+#include "../models/nets.h"
+#include "gpu/gpu.h"
+#include "support.h"
+
+typedef struct net {
+    ts_graph *(*make)(void);
+    ts_optimizer optimizer;
+} net;
+
+static ts_graph *fashion(void)
+{
+    return net_fashion(16);
+}
+
+static ts_graph *digits(void)
+{
+    return net_digits(8, true);
+}
+
+static ts_graph *residual(void)
+{
+    return net_residual(1, 32, 32, 48);
+}
+
+static ts_status text_of(ts_arena *a, const net *n, ts_gpu_code *code)
+{
+    ts_options opt = {.optimizer = &n->optimizer,
+                      .device_iterations = 4,
+                      .device_kind = TS_DEVICE_GPU,
+                      .device_memory = INT64_C(1) << 40};
+    const ts_program *p;
+    ts_graph *g = n->make();
+    ts_status s = ts_compile_plan(a, g, &opt, &p);
+
+    if (!s)
+        s = ts_gpu_text(a, p, &opt, code);
+    ts_graph_free(g);
+    return s;
+}
+
+/* Compiled for both, unless NVRTC is not there. */
+static bool compiles(const char *text)
+{
+    static const char *const targets[] = {"sm_80", "sm_90"};
+
+    for (int i = 0; i < TS_COUNT(targets); i++) {
+        void *binary = NULL;
+        size_t bytes = 0;
+        ts_status s = ts_gpu_cuda_compile(text, targets[i], &binary, &bytes);
+        if (s == TS_ERR_UNSUPPORTED)
+            return false;
+        assert_ok(s);
+        assert_true(bytes > 1000);
+        free(binary);
+    }
+    return true;
+}
+
+static void check(const net *n)
+{
+    ts_arena *a = ts_arena_new();
+    ts_gpu_code one, two;
+    bool done;
+
+    assert_ok(text_of(a, n, &one));
+    assert_ok(text_of(a, n, &two));
+    assert_string_equal(one.text, two.text);
+    assert_true(one.nfunctions > 5);
+    done = compiles(one.text);
+    ts_arena_free(a);
+    if (!done) {
+        print_message("# %s\n", ts_last_error()->message);
+        skip();
+    }
+}
+
+static void of_a_small_net(void **state)
+{
+    (void)state;
+    check(&(net){fashion, ts_sgd(0.001)});
+}
+
+static void of_one_with_dropout(void **state)
+{
+    (void)state;
+    check(&(net){digits, ts_adamw(0.001)});
+}
+
+/* Its convolutions are large enough for tiles. */
+static void of_one_with_tiles(void **state)
+{
+    (void)state;
+    check(&(net){residual, ts_sgd(0.01)});
+}
+
+/* What an executable keeps is what it gets back. */
+static void packed_and_unpacked(void **state)
+{
+    ts_arena *a = ts_arena_new();
+    ts_gpu_code code, *back;
+    ts_text bytes = {0}, again = {0};
+
+    (void)state;
+    assert_ok(text_of(a, &(net){fashion, ts_sgd(0.001)}, &code));
+    code.binary = "not one";
+    code.nbinary = 7;
+    ts_gpu_pack(&code, &bytes);
+    assert_ok(ts_gpu_unpack(bytes.s, bytes.len, &back));
+    ts_gpu_pack(back, &again);
+    assert_int_equal(again.len, bytes.len);
+    assert_memory_equal(again.s, bytes.s, bytes.len);
+    ts_gpu_code_free(back);
+    for (size_t n = 0; n < bytes.len; n += 1 + bytes.len / 500) /* cut off anywhere */
+        assert_int_equal(ts_gpu_unpack(bytes.s, n, &back), TS_ERR_CORRUPT);
+    ts_text_free(&bytes);
+    ts_text_free(&again);
+    ts_arena_free(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_a_small_net),
+        cmocka_unit_test(of_one_with_dropout),
+        cmocka_unit_test(of_one_with_tiles),
+        cmocka_unit_test(packed_and_unpacked),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
