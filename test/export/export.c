@@ -461,7 +461,7 @@ static void comments_stay_comments(void **state)
 
     (void)state;
     assert_ok(ts_export_c(g, &opt, &f));
-    assert_non_null(strstr(f.header, " * a * / int evil; / * b\n *\n * * /\n */\n"));
+    assert_non_null(strstr(f.header, " * a *\\057 int evil; /\\052 b\n *\n * *\\057\n */\n"));
     ts_c_files_free(&f);
     ts_graph_free(g);
 }
