@@ -563,6 +563,8 @@ ts_status ts_shape_pool(ts_call *c)
         int64_t *d = &dims[rank - n + i];
         *d =
             windows(*d, kernel[i], own ? stride[i] : kernel[i], padding[i], dilation[i], ceil_mode);
+        if (*d < 1)
+            return wrong(c, "no window fits");
     }
     return as(c, rank, dims);
 }
@@ -580,6 +582,8 @@ ts_status ts_shape_resize(ts_call *c)
     for (int i = 0; i < n; i++) {
         int64_t *d = &dims[rank - n + i];
         *d = given == n ? size[i] : (int64_t)((double)*d * ts_call_item(c, at, i));
+        if (*d < 1)
+            return wrong(c, "sizes are at least 1");
     }
     return as(c, rank, dims);
 }

@@ -310,6 +310,8 @@ static ts_value *adaptive_windows(ts_call *c)
         int64_t to = c->dims[c->rank - n + i], taps = 1;
 
         size[i] = ts_dim(x, 2 + i);
+        if (!(ok = ts_call_fits(c, (double)to)))
+            break;
         for (int64_t o = 0; o < to; o++) {
             int64_t len = ((o + 1) * size[i] + to - 1) / to - o * size[i] / to;
             taps = len > taps ? len : taps;
