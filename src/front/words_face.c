@@ -601,11 +601,17 @@ static ts_status columns(ts_call *c, const int64_t *size, int64_t *count, int64_
     each(c, "dilation", 2, 1, dilation);
     each(c, "padding", 2, 0, padding);
     each(c, "stride", 2, 1, stride);
-    *taps = kernel[0] * kernel[1];
-    *count = 1;
-    for (int i = 0; i < 2; i++)
-        *count *= windows(size[i], kernel[i], stride[i], padding[i], dilation[i], false);
-    return *count > 0 && *taps > 0 ? TS_OK : wrong(c, "no window fits");
+    *taps = *count = 1;
+    for (int i = 0; i < 2; i++) {
+        int64_t n = windows(size[i], kernel[i], stride[i], padding[i], dilation[i], false);
+
+        if (n < 1 || kernel[i] < 1 || (double)n * (double)*count > (double)TS_MAX_COUNT ||
+            (double)kernel[i] * (double)*taps > (double)TS_MAX_COUNT)
+            return wrong(c, "no window fits");
+        *count *= n;
+        *taps *= kernel[i];
+    }
+    return TS_OK;
 }
 
 ts_status ts_shape_im2col(ts_call *c)
