@@ -133,8 +133,8 @@ def test_user_code_asks_for_the_flag():
     for make in (lambda net: training(net)[1], inference):
         net = Asking().train()
         model = make(net)
-        net.eval()    # the top module's flag was taken when it was wrapped, its children's are shared
-        assert model(torch.ones(1))[:2] == (True, False)
+        net.eval()    # the inner module's flags count until it is compiled
+        assert model(torch.ones(1))[:2] == (False, False)
 
 
 # --- random numbers -------------------------------------------------------------------------------
