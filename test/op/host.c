@@ -142,7 +142,7 @@ static ts_engine *trained(bool host, bool both, ts_executor executor, ts_run_opt
     ts_value *in[3] = {ts_tanh(w), b, k}, *out[2];
     ts_optimizer sgd = ts_sgd(0.5);
     ts_executable *exe;
-    ts_engine *e;
+    ts_engine *e = NULL;
 
     if (host)
         assert_int_equal(ts_host_op(5, 6, 3, in, "f32[4] f32[4]", out), 2);

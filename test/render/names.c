@@ -8,11 +8,11 @@
 /* In a comment, in a string, across lines, and as what older compilers make of ??/ at the end of a line. */
 #define CODE "__attribute__((constructor)) static void evil(void){setenv(\"TS_EVIL\",\"1\",1);}"
 static const char *const hostile[] = {
-    "*/ " CODE " /*",
-    "\"}; " CODE " /*",
+    ("*/ " CODE " /*"),
+    ("\"}; " CODE " /*"),
     "\\",
-    "?"
-    "?/",
+    ("?"
+     "?/"),
     "x\"y",
     "/* unit */",
     "*/*/*/",
@@ -22,9 +22,7 @@ static const char *const hostile[] = {
     "#define float int",
 };
 /* Those that no call takes, and only the text form can have. */
-static const char *const lines[] = {"a\\x0a#include </etc/passwd>",
-                                    "a\\x0a"
-                                    "*/ int x; /*",
+static const char *const lines[] = {"a\\x0a#include </etc/passwd>", "a\\x0a*/ int x; /*",
                                     "\\x5c\\x0a"};
 
 static ts_graph *net(const char *name)
