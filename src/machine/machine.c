@@ -107,7 +107,7 @@ static ts_machine_model system_model(void)
                               .near = 32,
                               .far = 25,
                               .memory = 8,
-                              .meet = 1024,
+                              .meet = 512,
                               .move = 256,
                               .hertz = 3.5e9};
 }
