@@ -93,6 +93,14 @@ const char *ts_emit_temp(ts_emit *e, ts_dtype t, const char *fmt, ...)
     return name;
 }
 
+void ts_emit_product(ts_emit *e, ts_dtype t, const char *sum, const char *x, const char *y)
+{
+    if (e->plain || e->gpu || !ts_dtype_is_float(t))
+        ts_emit_line(e, "%s += %s * %s;", sum, x, y);
+    else
+        ts_emit_line(e, "%s = fma_%s(%s, %s, %s);", sum, ts_emit_suffix(e, t), x, y, sum);
+}
+
 void ts_emit_open(ts_emit *e, int *mark)
 {
     *mark = e->nmemo;

@@ -90,6 +90,8 @@ const char *ts_emit_recall(ts_emit *e, const ts_value *v,
 void ts_emit_bind(ts_emit *e, const ts_value *v, const ts_ix *const *at, const char *name);
 void ts_emit_line(ts_emit *e, const char *fmt, ...) TS_PRINTF(2, 3);
 const char *ts_emit_temp(ts_emit *e, ts_dtype t, const char *fmt, ...) TS_PRINTF(3, 4);
+/* sum += x * y, rounded once where the processor can */
+void ts_emit_product(ts_emit *e, ts_dtype t, const char *sum, const char *x, const char *y);
 const char *ts_emit_name(ts_emit *e, const char *prefix); /* fresh */
 const char *ts_emit_ctype(ts_emit *e, ts_dtype t);        /* of a value in the current mode */
 const char *ts_emit_memory_type(ts_dtype t);              /* of an element in memory */

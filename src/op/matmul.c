@@ -252,15 +252,52 @@ void ts_spec_axes(ts_arena *a, const ts_spec *s, int rank, const ts_ix *const *a
     }
 }
 
+/* The two operands' coordinates in `arg`, and what must hold for them; NULL: it never does. */
+static const char *term(ts_emit *e, const ts_spec *s, const ts_ix *const *axes, term_arg *arg,
+                        bool *by_lane)
+{
+    ts_value *const *in = arg->n->in;
+    const char *cond = operand(e, s->a, s->naxes, axes, &in[0]->type, arg->a, "", by_lane);
+
+    return operand(e, s->b, s->naxes, axes, &in[1]->type, arg->b, cond, by_lane);
+}
+
 const char *ts_emit_term(ts_emit *e, const ts_node *n, const ts_spec *s, const ts_ix *const *axes)
 {
-    const char *cond = "";
     bool by_lane = false;
     term_arg arg = {.n = n};
+    const char *cond = term(e, s, axes, &arg, &by_lane);
 
-    cond = operand(e, s->a, s->naxes, axes, &n->in[0]->type, arg.a, cond, &by_lane);
-    cond = operand(e, s->b, s->naxes, axes, &n->in[1]->type, arg.b, cond, &by_lane);
     return ts_emit_guard(e, cond, by_lane, n->out[0]->type.dtype, 0, term_body, &arg);
+}
+
+/* As the blocked template adds it: the same bits. A condition that differs by lane is a product that
+ * may be 0. */
+static void add_term(ts_emit *e, const ts_node *n, const ts_spec *s, const ts_ix *const *axes,
+                     const char *sum)
+{
+    ts_dtype t = n->out[0]->type.dtype;
+    bool by_lane = false;
+    term_arg arg = {.n = n};
+    const char *cond = term(e, s, axes, &arg, &by_lane);
+    const char *x, *y;
+    int mark;
+
+    if (!cond)
+        return;
+    if (by_lane) {
+        ts_emit_line(e, "%s += %s;", sum, ts_emit_guard(e, cond, true, t, 0, term_body, &arg));
+        return;
+    }
+    if (cond[0]) {
+        ts_emit_line(e, "if (%s) {", cond);
+        ts_emit_open(e, &mark);
+    }
+    x = ts_emit_at(e, n->in[0], arg.a);
+    y = ts_emit_at(e, n->in[1], arg.b);
+    ts_emit_product(e, t, sum, x, y);
+    if (cond[0])
+        ts_emit_close(e, mark);
 }
 
 typedef struct operand_arg {
@@ -307,7 +344,7 @@ const char *ts_emit_contract(ts_emit *e, const ts_node *n, int out, const ts_ix 
         axes[i] = ts_ix_var(e->a, ts_emit_loop(e, s.axis[i], 0, s.extent[i]));
         ts_emit_open(e, &marks[depth++]);
     }
-    ts_emit_line(e, "%s += %s;", acc, ts_emit_term(e, n, &s, axes));
+    add_term(e, n, &s, axes, acc);
     while (depth--)
         ts_emit_close(e, marks[depth]);
     return acc;

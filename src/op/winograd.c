@@ -223,7 +223,7 @@ const char *ts_emit_mix(ts_emit *e, const ts_node *n, int out, const ts_ix *cons
         mat[0] = at[dim];
         one = ts_emit_at(e, n->in[0], x);
         factor = ts_emit_at(e, n->in[1], mat);
-        ts_emit_line(e, "%s += %s * %s;", name, factor, one);
+        ts_emit_product(e, t, name, factor, one);
         ts_emit_close(e, mark);
         return name;
     }

@@ -127,7 +127,8 @@ static void terms(writer *w, int from)
             ts_nest_at(x, x->s.b, x->n->in[1]->type.rank, w->axes, b);
             p = ts_emit_at(w->e, x->n->in[0], a);
             q = ts_emit_at(w->e, x->n->in[1], b);
-            ts_emit_line(w->e, "%s += %s * %s;", w->acc[i][j], last_lanes(w, p), last_lanes(w, q));
+            ts_emit_product(w->e, x->n->out[0]->type.dtype, w->acc[i][j], last_lanes(w, p),
+                            last_lanes(w, q));
             if (cond[0])
                 ts_emit_close(w->e, mark);
         }

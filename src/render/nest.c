@@ -142,7 +142,7 @@ static void add_product(contraction *c, const char *sum)
     const char *x = ts_emit_at(c->e, c->n->in[0], c->at[0]),
                *y = ts_emit_at(c->e, c->n->in[1], c->at[1]);
 
-    ts_emit_line(c->e, "%s += %s * %s;", sum, x, y);
+    ts_emit_product(c->e, c->n->out[0]->type.dtype, sum, x, y);
 }
 
 /* What comes after the sum: the kernel's roots at the result's coordinates. */

@@ -375,9 +375,62 @@ static const char vector_text[] =
     "*/\n"
     "typedef int32_t i32x@u __attribute__((vector_size(4 * @), aligned(4), may_alias));\n";
 
+/* a b + c, rounded once where the processor can. */
+static const char fma_text[] =
+    "\n"
+    "#if defined(__FMA__)\n"
+    "static inline f32x4 fma_f32x4(f32x4 a, f32x4 b, f32x4 c)\n"
+    "{\n"
+    "    return __builtin_ia32_vfmaddps(a, b, c);\n"
+    "}\n"
+    "static inline f32x8 fma_f32x8(f32x8 a, f32x8 b, f32x8 c)\n"
+    "{\n"
+    "    return __builtin_ia32_vfmaddps256(a, b, c);\n"
+    "}\n"
+    "#elif defined(__ARM_FEATURE_FMA) && defined(__ARM_NEON)\n"
+    "#include <arm_neon.h>\n"
+    "static inline f32x4 fma_f32x4(f32x4 a, f32x4 b, f32x4 c)\n"
+    "{\n"
+    "    return (f32x4)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);\n"
+    "}\n"
+    "#else\n"
+    "#define TWO_ROUNDINGS\n"
+    "static inline f32x4 fma_f32x4(f32x4 a, f32x4 b, f32x4 c)\n"
+    "{\n"
+    "    return a * b + c;\n"
+    "}\n"
+    "#endif\n"
+    "#define IN_HALVES(w, h)                                                        \\\n"
+    "    static inline f32x##w fma_f32x##w(f32x##w a, f32x##w b, f32x##w c)       \\\n"
+    "    {                                                                          \\\n"
+    "        f32x##h x[2], y[2], z[2];                                              \\\n"
+    "        memcpy(x, &a, sizeof(x)), memcpy(y, &b, sizeof(y)), memcpy(z, &c, sizeof(z)); \\\n"
+    "        z[0] = fma_f32x##h(x[0], y[0], z[0]);                                \\\n"
+    "        z[1] = fma_f32x##h(x[1], y[1], z[1]);                                \\\n"
+    "        memcpy(&c, z, sizeof(z));                                              \\\n"
+    "        return c;                                                              \\\n"
+    "    }\n"
+    "#ifndef __FMA__\n"
+    "IN_HALVES(8, 4)\n"
+    "#endif\n"
+    "#ifdef __AVX512F__\n"
+    "static inline f32x16 fma_f32x16(f32x16 a, f32x16 b, f32x16 c)\n"
+    "{\n"
+    "    return __builtin_ia32_vfmaddps512_mask(a, b, c, (unsigned short)-1, 4);\n"
+    "}\n"
+    "#else\n"
+    "IN_HALVES(16, 8)\n"
+    "#endif\n"
+    "#ifdef TWO_ROUNDINGS\n"
+    "#define fma_f32(a, b, c) ((a) * (b) + (c))\n"
+    "#define fma_f64(a, b, c) ((a) * (b) + (c))\n"
+    "#else\n"
+    "#define fma_f32(a, b, c) __builtin_fmaf(a, b, c)\n"
+    "#define fma_f64(a, b, c) __builtin_fma(a, b, c)\n"
+    "#endif\n";
+
 /* What the formulas' capital names mean for a float (scalar_f32), a vector (vector_f32), and so on. T is the type, I the
- * integer type of the same shape. SEL has no branch even for one float: between branches gcc does not contract a*b+c, and
- * the bits would differ from a vector's. */
+ * integer type of the same shape. SEL has no branch, as in a vector. */
 static const char scalar_f32[] =
     "#define T float\n"
     "#define I int32_t\n"
@@ -555,18 +608,21 @@ static const char undefine[] =
     "#undef NOT\n#undef AND\n#undef OR\n#undef XOR\n#undef SHL\n#undef SHR\n";
 
 static const char math_text[] =
+    "#define FMA(a, b, c) JOIN(fma_, NAME)((a) - (T){0}, (b) - (T){0}, (c) - (T){0}) /* numbers too */\n"
     "/* e^x = 2^n e^r, |r| <= ln2/2; e^r - 1 - r = r^2 p(r), error 3e-9. 2^n in two factors: subnormal results too */\n"
     "static inline T JOIN(math_exp_, NAME)(T x)\n"
     "{\n"
-    "    T n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;\n"
+    "    T n = FMA(x, 1.44269504f, 12582912.0f) - 12582912.0f;\n"
     "    n = SEL(n < 129.0f, n, (T){0} + 129.0f); /* NaN too: it must become an integer */\n"
     "    n = SEL(n > -151.0f, n, (T){0} - 151.0f);\n"
     "    I i = TO_I(n), h = i >> 1;\n"
-    "    T r = (x - n * 0.693359375f) + n * 2.12194440e-4f;\n"
-    "    T p = ((((1.98495185e-4f * r + 1.39335813e-3f) * r + 8.33337313e-3f) * r + "
-    "4.16664657e-2f) * r +\n"
-    "           1.66666665e-1f) * r + 5.00000001e-1f;\n"
-    "    T y = (p * r * r + r + 1.0f) * FLOAT((h + 127) << 23) * FLOAT((i - h + 127) << 23);\n"
+    "    T r = FMA(n, 2.12194440e-4f, FMA(n, -0.693359375f, x));\n"
+    "    T p = FMA(1.98495185e-4f, r, 1.39335813e-3f);\n"
+    "    p = FMA(p, r, 8.33337313e-3f);\n"
+    "    p = FMA(p, r, 4.16664657e-2f);\n"
+    "    p = FMA(p, r, 1.66666665e-1f);\n"
+    "    p = FMA(p, r, 5.00000001e-1f);\n"
+    "    T y = (FMA(p * r, r, r) + 1.0f) * FLOAT((h + 127) << 23) * FLOAT((i - h + 127) << 23);\n"
     "    return SEL(x < -104.0f, (T){0}, y);\n"
     "}\n"
     "/* log x = e ln2 + log(1 + f), f in [sqrt(1/2) - 1, sqrt(2) - 1], error 8e-8 of f^3 */\n"
@@ -577,9 +633,15 @@ static const char math_text[] =
     "    I i = BITS(s) - 0x3f3504f3;\n"
     "    T f = FLOAT((i & 0x007fffff) + 0x3f3504f3) - 1.0f;\n"
     "    T k = CVT(i >> 23) - SEL(tiny, (T){0} + 23.0f, (T){0});\n"
-    "    T p = (((((((6.862343e-2f * f - 1.14214981e-1f) * f + 1.16990747e-1f) * f - 1.24349245e-1f) * f +\n"
-    "             1.42486559e-1f) * f - 1.66673783e-1f) * f + 2.00007161e-1f) * f - 2.50000019e-1f) * f + 3.33333312e-1f;\n"
-    "    T y = k * 0.693359375f + (f + (f * f * (f * p - 0.5f) - k * 2.12194440e-4f));\n"
+    "    T p = FMA(6.862343e-2f, f, -1.14214981e-1f);\n"
+    "    p = FMA(p, f, 1.16990747e-1f);\n"
+    "    p = FMA(p, f, -1.24349245e-1f);\n"
+    "    p = FMA(p, f, 1.42486559e-1f);\n"
+    "    p = FMA(p, f, -1.66673783e-1f);\n"
+    "    p = FMA(p, f, 2.00007161e-1f);\n"
+    "    p = FMA(p, f, -2.50000019e-1f);\n"
+    "    p = FMA(p, f, 3.33333312e-1f);\n"
+    "    T y = FMA(k, 0.693359375f, f + FMA(f * f, FMA(f, p, -0.5f), k * -2.12194440e-4f));\n"
     "    y = SEL(x == __builtin_inff(), x, y);\n"
     "    y = SEL(x == 0.0f, (T){0} - __builtin_inff(), y);\n"
     "    return SEL((x < 0.0f) | (x != x), (T){0} + __builtin_nanf(\"\"), y);\n"
@@ -588,30 +650,39 @@ static const char math_text[] =
     "static inline T JOIN(math_tanh_, NAME)(T x)\n"
     "{\n"
     "    T a = FLOAT(BITS(x) & 0x7fffffff), t = x * x;\n"
-    "    T p = ((((-5.65235526e-3f * t + 2.0583489e-2f) * t - 5.3718485e-2f) * t + 1.33310911e-1f) "
-    "* t - 3.33332587e-1f) * t;\n"
+    "    T p = FMA(-5.65235526e-3f, t, 2.0583489e-2f);\n"
+    "    p = FMA(p, t, -5.3718485e-2f);\n"
+    "    p = FMA(p, t, 1.33310911e-1f);\n"
+    "    p = FMA(p, t, -3.33332587e-1f) * t;\n"
     "    T big = 1.0f - 2.0f / (JOIN(math_exp_, NAME)(a + a) + 1.0f);\n"
-    "    T y = SEL(a < 0.625f, a + a * p, big);\n"
+    "    T y = SEL(a < 0.625f, FMA(a, p, a), big);\n"
     "    return FLOAT(BITS(y) | (BITS(x) & (-0x7fffffff - 1)));\n"
     "}\n"
     "/* x p(x^2) below 1 (error 1e-9); above, 1 - e^(-x^2) q(1/(1 + x/2)) (error 7e-10) */\n"
     "static inline T JOIN(math_erf_, NAME)(T x)\n"
     "{\n"
     "    T a = FLOAT(BITS(x) & 0x7fffffff), t = x * x;\n"
-    "    T p = (((((7.84725913e-5f * t - 8.00818932e-4f) * t + 5.18809889e-3f) * t - "
-    "2.68536911e-2f) * t +\n"
-    "            1.12835822e-1f) * t - 3.76126256e-1f) * t + 1.12837917f;\n"
-    "    T u = 1.0f / (1.0f + 0.5f * a);\n"
-    "    T q = ((((((1.18261461e-1f * u - 4.67449583e-1f) * u + 5.57763926e-1f) * u - "
-    "9.91536604e-2f) * u +\n"
-    "             3.45651036e-1f) * u + 2.60306773e-1f) * u + 2.84814204e-1f) * u - "
-    "1.47535193e-4f;\n"
-    "    T big = 1.0f - JOIN(math_exp_, NAME)(-t) * q;\n"
+    "    T p = FMA(7.84725913e-5f, t, -8.00818932e-4f);\n"
+    "    p = FMA(p, t, 5.18809889e-3f);\n"
+    "    p = FMA(p, t, -2.68536911e-2f);\n"
+    "    p = FMA(p, t, 1.12835822e-1f);\n"
+    "    p = FMA(p, t, -3.76126256e-1f);\n"
+    "    p = FMA(p, t, 1.12837917f);\n"
+    "    T u = 1.0f / FMA(0.5f, a, 1.0f);\n"
+    "    T q = FMA(1.18261461e-1f, u, -4.67449583e-1f);\n"
+    "    q = FMA(q, u, 5.57763926e-1f);\n"
+    "    q = FMA(q, u, -9.91536604e-2f);\n"
+    "    q = FMA(q, u, 3.45651036e-1f);\n"
+    "    q = FMA(q, u, 2.60306773e-1f);\n"
+    "    q = FMA(q, u, 2.84814204e-1f);\n"
+    "    q = FMA(q, u, -1.47535193e-4f);\n"
+    "    T big = FMA(-JOIN(math_exp_, NAME)(-t), q, 1.0f);\n"
     "    big = SEL(a > 4.0f, (T){0} + 1.0f, big);\n"
     "    T y = SEL(a < 1.0f, a * p, big);\n"
     "    y = SEL(x != x, x, y);\n"
     "    return FLOAT(BITS(y) | (BITS(x) & (-0x7fffffff - 1)));\n"
-    "}\n";
+    "}\n"
+    "#undef FMA\n";
 
 /* clang-format on */
 
@@ -668,7 +739,7 @@ static void formulas(ts_render *r, ts_text *out, const char *suffix, int width)
         ts_text_printf(out, "%s", float_names);
         if (formula_uses(r, suffix, "EXP(") || formula_uses(r, suffix, "LOG(") ||
             formula_uses(r, suffix, "TANH(") || formula_uses(r, suffix, "ERF("))
-            ts_text_printf(out, "%s", width ? math_text : math_text);
+            ts_text_printf(out, "%s", math_text);
         ts_text_printf(out, "#undef CVT\n");
     } else if (is_float)
         ts_text_printf(out, "%s", scalar_f64);
@@ -788,7 +859,7 @@ void ts_prelude(ts_render *r, ts_text *out)
     ts_text_printf(out, "%s\n#define JOIN_(a, b) a##b\n#define JOIN(a, b) JOIN_(a, b)\n", types);
     for (int i = 0; i < TS_COUNT(widths); i++)
         put(out, vector_text, widths[i]);
-    ts_text_printf(out, "%s%s", splat_text, least_text);
+    ts_text_printf(out, "%s%s%s", splat_text, least_text, fma_text);
     if (needs(r, "random"))
         randoms(out, widths, TS_COUNT(widths));
     if (needs(r, "clip"))

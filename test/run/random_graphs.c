@@ -20,6 +20,7 @@
 #include "compare.h"
 #include "random_graph.h"
 #include "render/render.h"
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -145,6 +146,40 @@ static void compare(const trial *t, const ts_executable *ref, const results *wan
     }
 }
 
+/* The same bits, or NaN on both sides: which NaN is the compiler's choice. */
+static bool same_bits(const results *x, const results *y, int i)
+{
+    size_t size = ts_dtype_size(x->info[i].dtype);
+    const char *p = x->data[i], *q = y->data[i];
+
+    for (int64_t k = 0; k < x->count[i]; k++, p += size, q += size) {
+        double a = ts_dtype_get(x->info[i].dtype, x->data[i], k),
+               b = ts_dtype_get(y->info[i].dtype, y->data[i], k);
+        if (memcmp(p, q, size) && !(isnan(a) && isnan(b)))
+            return false;
+    }
+    return true;
+}
+
+/* What clang makes of a graph has the bits of what the system's compiler makes of it. */
+static void check_compilers(const trial *t, const results *clang, verdict *v)
+{
+    trial r = *t;
+    ts_executable *exe = NULL;
+    results got = {0};
+
+    r.opt.cc = NULL;
+    if (r.opt.optimizer)
+        r.opt.optimizer = &r.optimizer;
+    if (ts_compile(r.g, &r.opt, &exe) || run_all(exe, &r.opt, 1, CALLS, r.seed, 0, &got))
+        blame(v, "compile with cc: %s", ts_error_text());
+    for (int i = 0; i < clang->n && i < got.n && !v->failed; i++)
+        if (!same_bits(clang, &got, i))
+            blame(v, "%s has other bits from cc than from clang", got.info[i].name);
+    results_free(&got);
+    ts_executable_free(exe);
+}
+
 static void check_native(const trial *t, const ts_executable *ref, const ts_executable *exe,
                          verdict *v)
 {
@@ -160,6 +195,8 @@ static void check_native(const trial *t, const ts_executable *ref, const ts_exec
         if (memcmp(one.data[i], three.data[i],
                    (size_t)one.count[i] * ts_dtype_size(one.info[i].dtype)))
             blame(v, "%s has other bits with 3 threads than with 1", one.info[i].name);
+    if (t->opt.cc && !v->failed)
+        check_compilers(t, &one, v);
     results_free(&want);
     results_free(&one);
     results_free(&three);
