@@ -50,8 +50,9 @@
 
 #ifdef __cplusplus
 #include <initializer_list>
-template <class T> const T *ts_address_of_(const T &options)
+template <class T> const T *ts_sized_(T &&options)
 {
+    options.size = sizeof(T);
     return &options;
 }
 extern "C" {
@@ -187,25 +188,24 @@ TS_API int ts_steps_begin(const ts_graph *g);
 TS_API void ts_steps_end(ts_graph *g, int begin, int nresults, ts_value *const *results);
 
 /* What the macros below make of their arguments: the number of dims and the dims, and options that
- * live as long as the call. ISO C wants something for every "..." and between every pair of braces:
- * the options' `unused`. C++ has no compound literals, and designators since C++20. */
+ * live as long as the call and know their size, so that they can grow. C++ has no compound literals,
+ * and designators since C++20. */
 #define TS_FIRST_(...)                TS_FIRST_OF_(__VA_ARGS__, 0)
 #define TS_FIRST_OF_(first, ...)      first
+#define TS_REST_(type, ...)           TS_REST_OF_(type, __VA_ARGS__, )
 #define TS_REST_OF_(type, first, ...) TS_OPTIONS_(type, __VA_ARGS__)
 #ifdef __cplusplus
 #define TS_DIMS_(...)                                                                              \
     static_cast<int>(std::initializer_list<int64_t>{__VA_ARGS__}.size()),                          \
         std::initializer_list<int64_t>{__VA_ARGS__}.begin()
-#define TS_REST_(type, ...)    TS_REST_OF_(type, __VA_ARGS__, )
-#define TS_OPTIONS_(type, ...) ts_address_of_(type{__VA_ARGS__})
+#define TS_OPTIONS_(type, ...) ts_sized_(type{__VA_ARGS__})
 #else
 #define TS_DIMS_(...)                                                                              \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[])                   \
     {                                                                                              \
         __VA_ARGS__                                                                                \
     }
-#define TS_REST_(type, ...)    TS_REST_OF_(type, __VA_ARGS__, .unused = 0)
-#define TS_OPTIONS_(type, ...) (&(type){__VA_ARGS__})
+#define TS_OPTIONS_(type, ...) (&(type){.size = sizeof(type), __VA_ARGS__})
 #endif
 #define ts_input(g, name, t, ...)        ts_input_n(g, name, t, TS_DIMS_(__VA_ARGS__))
 #define ts_const(g, t, data, ...)        ts_const_n(g, t, data, TS_DIMS_(__VA_ARGS__))
@@ -388,22 +388,24 @@ TS_API ts_value *ts_randn_n(ts_graph *g, ts_dtype t, int rank, const int64_t *di
 
 /* --- layers: ops with named parameters and PyTorch's default initialisation ------------------- */
 
+/* In each of these `size` is sizeof the struct, set by the macros below. 0 in one that is made by hand
+ * means the fields that are there now: those of a later version are then not looked at. */
 typedef struct ts_conv_options {
+    size_t size;
     int stride, padding, dilation, groups; /* 0 means PyTorch's default: 1, 0, 1, 1 */
     int output_padding;                    /* transposed only                       */
     bool no_bias;
-    bool unused; /* for the macros below */
 } ts_conv_options;
 typedef struct ts_pool_options {
+    size_t size;
     int stride, padding; /* stride 0: the kernel */
     bool ceil_mode, exclude_pad;
-    bool unused; /* for the macros below */
 } ts_pool_options;
 typedef struct ts_norm_options {
+    size_t size;
     double eps, momentum; /* 0: 1e-5 and 0.1 */
     bool no_affine;
     bool inference; /* batch norm: use the running statistics and do not update them */
-    bool unused;    /* for the macros below */
 } ts_norm_options;
 
 /* ts_conv2d(x, "conv1", 32, 3, .padding = 1): x is [N, C, H, W], 3 the kernel, and options may
@@ -464,6 +466,7 @@ TS_API ts_value *ts_embedding_layer(ts_value *index, const char *name, int64_t r
 
 typedef enum ts_reduction { TS_REDUCTION_MEAN, TS_REDUCTION_SUM, TS_REDUCTION_NONE } ts_reduction;
 typedef struct ts_loss_options {
+    size_t size; /* as above */
     ts_reduction reduction;
     ts_value *weight;     /* nll, cross-entropy: per class; bce: per element      */
     ts_value *pos_weight; /* bce_with_logits                                      */
@@ -472,7 +475,6 @@ typedef struct ts_loss_options {
     double label_smoothing; /* cross-entropy */
     double beta;            /* smooth_l1; 0 means 1 */
     bool log_target;        /* kl_div */
-    bool unused;            /* for the macros below */
 } ts_loss_options;
 /* ts_cross_entropy(scores, labels, .label_smoothing = 0.1): what is predicted, the target, and
  * options. A class is a number from 0 to C - 1. Nobody looks at them while a run goes on: one

@@ -80,7 +80,7 @@ static int conv_attrs(const ts_conv_options *o, int spatial, int64_t lists[4][3]
 static ts_value *conv(ts_value *x, const char *name, int spatial, int64_t out, int64_t kernel,
                       const ts_conv_options *o, bool transposed)
 {
-    static const ts_conv_options defaults;
+    ts_conv_options own;
     int64_t groups, c = ts_dim(x, 1), taps = 1, lists[4][3], dims[5];
     ts_value *args[3] = {x}, *y;
     ts_attr attr[6];
@@ -91,7 +91,9 @@ static ts_value *conv(ts_value *x, const char *name, int spatial, int64_t out, i
     if (!x)
         return NULL;
     g = x->graph;
-    o = o ? o : &defaults;
+    o = ts_graph_options(g, o, TS_END_OF(ts_conv_options, no_bias), &own, sizeof(own));
+    if (!o)
+        return NULL;
     groups = o->groups ? o->groups : 1;
     if (spatial < 1 || spatial > 3 || x->type.rank != spatial + 2 || groups < 1 || c % groups ||
         out % groups || kernel < 1)
@@ -134,14 +136,16 @@ ts_value *ts_conv_transpose_layer(ts_value *x, const char *name, int spatial, in
 static ts_value *pool(const char *op, ts_value *x, int spatial, int64_t kernel,
                       const ts_pool_options *o)
 {
-    static const ts_pool_options defaults;
+    ts_pool_options own;
     int64_t lists[3][3] = {{0}};
     ts_attr attr[5];
     int n = 0;
 
     if (!x)
         return NULL;
-    o = o ? o : &defaults;
+    o = ts_graph_options(x->graph, o, TS_END_OF(ts_pool_options, exclude_pad), &own, sizeof(own));
+    if (!o)
+        return NULL;
     if (spatial < 1 || spatial > 3)
         return ts_graph_refuse(x->graph, TS_ERR_SHAPE, NULL, "%s over %d dims; 1 to 3 are possible",
                                op, spatial);
@@ -195,7 +199,11 @@ ts_value *ts_upsample_bilinear2d(ts_value *x, int64_t h, int64_t w, bool align_c
 
 /* --- norms --- */
 
-static const ts_norm_options plain_norm;
+static const ts_norm_options *norm_options(ts_graph *g, const ts_norm_options *o,
+                                           ts_norm_options *own)
+{
+    return ts_graph_options(g, o, TS_END_OF(ts_norm_options, inference), own, sizeof(*own));
+}
 
 static ts_attr eps_of(const ts_norm_options *o)
 {
@@ -211,13 +219,13 @@ ts_value *ts_batch_norm_layer(ts_value *x, const char *name, const ts_norm_optio
 {
     int64_t c = ts_dim(x, 1);
     ts_value *args[5] = {x}, *y;
+    ts_norm_options own;
     ts_attr attr[3];
     ts_graph *g;
 
-    if (!x)
+    if (!x || !(o = norm_options(x->graph, o, &own)))
         return NULL;
     g = x->graph;
-    o = o ? o : &plain_norm;
     attr[0] = eps_of(o);
     attr[1] = ts_attr_f("momentum", o->momentum > 0 ? o->momentum : 0.1);
     attr[2] = ts_attr_i("training", !o->inference);
@@ -243,11 +251,11 @@ static ts_value *affine_norm(const char *op, ts_value *x, const char *name,
                              const ts_norm_options *o, int rank, const int64_t *dims, ts_attr extra)
 {
     ts_value *args[3] = {x}, *y;
+    ts_norm_options own;
     ts_attr attr[2];
 
-    if (!x)
+    if (!x || !(o = norm_options(x->graph, o, &own)))
         return NULL;
-    o = o ? o : &plain_norm;
     attr[0] = eps_of(o);
     attr[1] = extra;
     if (!o->no_affine) {

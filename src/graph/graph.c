@@ -212,6 +212,21 @@ void *ts_graph_refuse(ts_graph *g, ts_status code, const char *hint, const char 
     return NULL;
 }
 
+const void *ts_graph_options(ts_graph *g, const void *in, size_t first, void *out, size_t room)
+{
+    ts_status s;
+    size_t size = 0;
+
+    if (in)
+        memcpy(&size, in, sizeof(size));
+    s = ts_take_sized("the layer", in, size ? size : first, out, room);
+    if (!s)
+        return out;
+    ts_error_doing("building the graph");
+    give_up(g, s);
+    return NULL;
+}
+
 /* The kind letter of an attribute in a list such as "dims:l keepdim:i", 0 when it is not there. */
 static char declared(const char *list, const char *name)
 {

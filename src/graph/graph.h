@@ -158,6 +158,10 @@ ts_value *ts_graph_add_state(ts_graph *g, const char *name, ts_type t, ts_init i
 void ts_graph_add_update(ts_graph *g, ts_value *state, ts_value *next, int phase);
 void ts_graph_add_output(ts_graph *g, ts_value *v, const char *name);
 ts_value *ts_graph_find_state(const ts_graph *g, const char *name);
+/* A copy in `out` of a layer's options, NULL: zeros, whose first field is their size; 0 means that they
+ * end at `first`, as they did when they were new. NULL: they ask for what we do not know. */
+const void *ts_graph_options(ts_graph *g, const void *in, size_t first, void *out, size_t room);
+#define TS_END_OF(type, field) (offsetof(type, field) + sizeof(((type *)0)->field))
 /* For a call that cannot be done: g remembers the first such, with the user's line; hint may be
  * NULL. Returns NULL. */
 void *ts_graph_refuse(ts_graph *g, ts_status code, const char *hint, const char *fmt, ...)

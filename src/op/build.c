@@ -760,7 +760,14 @@ ts_value *ts_attention(ts_value *q, ts_value *k, ts_value *v, ts_value *mask)
 /* --- losses --- */
 
 static const char *const reductions[] = {"mean", "sum", "none"};
-static const ts_loss_options plain_loss;
+
+static const ts_loss_options *loss_options(ts_value *x, const ts_loss_options *o,
+                                           ts_loss_options *own)
+{
+    return x ? ts_graph_options(x->graph, o, TS_END_OF(ts_loss_options, log_target), own,
+                                sizeof(*own))
+             : NULL;
+}
 
 /* NULL, and x's graph remembers, when there is none such. */
 static const char *reduction_name(ts_value *x, ts_reduction r)
@@ -775,13 +782,13 @@ static const char *reduction_name(ts_value *x, ts_reduction r)
 static ts_value *class_loss(const char *op, ts_value *x, ts_value *t, const ts_loss_options *o)
 {
     ts_value *in[3] = {x, t};
+    ts_loss_options own;
     ts_attr attr[3];
     int n = 0;
 
-    o = o ? o : &plain_loss;
-    in[2] = o->weight;
-    if (!x || !reduction_name(x, o->reduction))
+    if (!(o = loss_options(x, o, &own)) || !reduction_name(x, o->reduction))
         return NULL;
+    in[2] = o->weight;
     attr[n++] = ts_attr_s("reduction", reductions[o->reduction]);
     if (o->has_ignore)
         attr[n++] = ts_attr_i("ignore_index", o->ignore_index);
@@ -803,12 +810,12 @@ ts_value *ts_cross_entropy_o(ts_value *logits, ts_value *target, const ts_loss_o
 ts_value *ts_loss_o(const char *op, ts_value *x, ts_value *target, const ts_loss_options *o)
 {
     ts_value *in[4] = {x, target};
+    ts_loss_options own;
     ts_attr attr[4];
     int n = 0, nin = 2;
     bool logits = op && !strcmp(op, "binary_cross_entropy_with_logits");
 
-    o = o ? o : &plain_loss;
-    if (!x || !reduction_name(x, o->reduction))
+    if (!(o = loss_options(x, o, &own)) || !reduction_name(x, o->reduction))
         return NULL;
     if (!op || !ts_op_find(op))
         return ts_graph_refuse(x->graph, TS_ERR_ARG, NULL, "there is no loss '%s'",

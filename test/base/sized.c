@@ -1,5 +1,6 @@
 /* sized.c - programs that were built with an older header, or with a newer one: every call that takes
  * a struct of options or fills one of results is made with a smaller and with a larger one. */
+#include "graph/graph.h"
 #include "support.h"
 
 enum { MORE = 16, GUARD = 0x5a };
@@ -226,6 +227,32 @@ static void lists_with_the_callers_stride(void **state)
     ts_model_free(m);
 }
 
+/* Options of layers carry their size. The last ones of each struct, of a smaller, a larger and one that
+ * was made by hand. */
+static void options_of_layers(void **state)
+{
+    LARGER(ts_conv_options) conv = {.known = {.no_bias = true}};
+    LARGER(ts_loss_options) loss = {.known = {.reduction = TS_REDUCTION_NONE}};
+    ts_graph *g = ts_graph_new("net");
+    ts_value *x = ts_input(g, "x", TS_F32, 2, 3, 8, 8);
+
+    (void)state;
+    assert_non_null(ts_conv_layer(x, "by hand", 2, 4, 3, &conv.known));
+    conv.known.size = offsetof(ts_conv_options, no_bias);
+    assert_non_null(ts_conv_layer(x, "older", 2, 4, 3, &conv.known));
+    conv.known.size = sizeof(conv);
+    assert_non_null(ts_conv_layer(x, "newer", 2, 4, 3, &conv.known));
+    assert_null(ts_graph_find_state(g, "by hand.bias"));
+    assert_non_null(ts_graph_find_state(g, "older.bias"));
+    assert_null(ts_graph_find_state(g, "newer.bias"));
+    loss.known.size = sizeof(loss);
+    assert_int_equal(ts_rank(ts_loss_o("mse_loss", x, x, &loss.known)), 4);
+    loss.more[2] = 1;
+    assert_null(ts_loss_o("mse_loss", x, x, &loss.known));
+    assert_refused(ts_graph_check(g), "the layer");
+    ts_graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +262,7 @@ int main(void)
         cmocka_unit_test(the_rest_by_name),
         cmocka_unit_test(results_as_the_caller_knows_them),
         cmocka_unit_test(lists_with_the_callers_stride),
+        cmocka_unit_test(options_of_layers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
