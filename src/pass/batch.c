@@ -8,21 +8,23 @@
  * With the batch in the lanes (layout.c) a sample takes a third of the time that it takes by itself, with
  * the rows of its pictures in the lanes. So of 9 samples 8 go together and one alone; and 11 are filled up
  * to 16 by doing the last of them again, which is no other number than it was and gets no gradient.
- * Each part goes on by itself until somebody wants all samples: a sum over them, an output.
+ * Each part goes on by itself until somebody wants all samples: a sum over them, an output. Wide
+ * convolutions do well alone too, with channels in the lanes: then of 13 samples 5 are
+ * alone, and 14 are filled up.
  *
  * needs   no composite op; comes before the gradients, which follow by themselves
  * keeps   every element; sums over the samples are made of those of the parts
- *
- * Not where channels are the lanes, for any batch.
  */
 #include "pass/pass.h"
 
 enum {
     LANES = 8, /* samples that fill a vector, two of them or a half          */
-    ALONE = 3, /* samples in the lanes that take the time of one alone: 28.6 us against 8.4 for a
-                  classifier of 5 and 12 channels                                */
     PARTS = 2,
 };
+
+/* Samples in the lanes that take the time of one alone: 28.6 us against 8.4 for a classifier of 5 and
+ * 12 channels; with channels last 150 against 105 for 32 and 64, 260 against 193 for 64 and 64. */
+static const double alone = 3, alone_wide = 1.35;
 
 typedef struct part {
     int64_t from, to; /* samples */
@@ -35,26 +37,10 @@ typedef struct batch {
     ts_value *(*parts)[PARTS];
     bool *made; /* in parts */
     int64_t n;
+    bool wide; /* one alone has its channels in the lanes */
     part part[PARTS];
     int count;
 } batch;
-
-/* How many samples go where. */
-static void choose(batch *b)
-{
-    int64_t full = b->n / LANES * LANES, rest = b->n - full, least = b->n <= 4 ? 4 : LANES;
-
-    if (b->n <= 2 || rest == 0 || b->n == 4)
-        return;
-    if (full && ALONE * rest < LANES) {
-        b->part[0] = (part){0, full, full};
-        b->part[1] = (part){full, b->n, rest};
-        b->count = 2;
-        return;
-    }
-    b->part[0] = (part){0, b->n, TS_ROUND_UP(b->n, least)};
-    b->count = 1;
-}
 
 /* --- values --- */
 
@@ -212,8 +198,8 @@ static ts_status copy_node(batch *b, const ts_node *n)
 
 /* --- where it applies --- */
 
-/* The samples of all convolutions, if they are as many and rows or lanes are for them; else 0. */
-static int64_t samples(const ts_graph *g)
+/* The samples of all convolutions, if they are as many; else 0. */
+static int64_t samples(const ts_graph *g, bool *channels)
 {
     int64_t n = 0;
     double all = 0, wide = 0;
@@ -228,26 +214,68 @@ static int64_t samples(const ts_graph *g)
         all += ts_node_flops(c);
         wide += ts_conv_wide(c) ? ts_node_flops(c) : 0;
     }
-    return ts_channels_last(wide, all) ? 0 : n;
+    *channels = ts_channels_last(wide, all);
+    return n;
+}
+
+/* Is all of a picture wanted somewhere, as by each batch norm? Its parts would be put together there. */
+static bool torn(batch *b, const ts_graph *g)
+{
+    bool found = false;
+
+    b->count = 2;
+    for (int i = 0; i < g->nnodes && !found; i++) {
+        const ts_node *n = g->nodes[i];
+        bool apart = in_parts(b, n), kept = keeps(b, n);
+        for (int k = 0; k < n->nout; k++)
+            b->made[n->out[k]->id] = apart && kept;
+        found = apart && !kept && n->in[0]->type.rank > 2 && !(n->op->flags & TS_VIEW);
+    }
+    for (int i = 0; i < g->nnodes; i++)
+        for (int k = 0; k < g->nodes[i]->nout; k++)
+            b->made[g->nodes[i]->out[k]->id] = false;
+    b->count = 0;
+    return found;
+}
+
+/* How many samples go where: all alone, some of them, or none, filled up; the least time. */
+static void choose(batch *b, const ts_graph *g)
+{
+    int64_t full = b->n / LANES * LANES, rest = b->n - full,
+            most = !b->wide && b->n == 3 ? 4 : TS_ROUND_UP(b->n, LANES);
+    double one = b->wide ? alone_wide : alone, filled = (double)most,
+           apart = (double)full + one * (double)rest;
+
+    if (rest == 0 || (!b->wide && b->n == 4)) /* which four lanes take */
+        return;
+    if (full && apart < filled && !torn(b, g)) {
+        b->part[0] = (part){0, full, full};
+        b->part[1] = (part){full, b->n, rest};
+        b->count = 2;
+    } else if (filled < one * (double)b->n) {
+        b->part[0] = (part){0, b->n, most};
+        b->count = 1;
+    }
 }
 
 ts_status ts_pass_batch(ts_arena *a, const ts_graph *in, const ts_options *opt,
                         const ts_graph **out)
 {
-    batch b = {.n = samples(in)};
+    batch b = {0};
 
     *out = in;
+    b.n = samples(in, &b.wide);
     if (opt->executor == TS_EXECUTOR_REFERENCE || ts_pass_for_gpu(opt) || !b.n ||
         ts_pass_skipped(opt, "layout"))
         return TS_OK;
-    choose(&b);
+    b.made = TS_NEWS(a, bool, in->nvalues);
+    for (int i = 0; i < in->ninputs; i++)
+        b.made[in->inputs[i]->id] = samples_first(&b, in->inputs[i]);
+    choose(&b, in);
     if (!b.count)
         return TS_OK;
     b.g = ts_graph_begin_copy(a, in, &b.map);
     b.parts = (ts_value * (*)[PARTS]) ts_arena_alloc(a, (size_t)in->nvalues * sizeof(*b.parts));
-    b.made = TS_NEWS(a, bool, in->nvalues);
-    for (int i = 0; i < in->ninputs; i++)
-        b.made[in->inputs[i]->id] = samples_first(&b, in->inputs[i]);
     for (int i = 0; i < in->nnodes; i++)
         TS_TRY(copy_node(&b, in->nodes[i]));
     for (int i = 0; i < in->noutputs; i++)

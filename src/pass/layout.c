@@ -16,6 +16,9 @@
  *       multiples of 8: [N][H][W][C]. Weights lie as [kh][kw][in][out], and so do their
  *       optimiser states; the gradient of the input reads a transposed copy.
  *   four of the batch    otherwise, when it is a multiple of 4.
+ *
+ * A part of the batch that does not fill the lanes (batch.c) has channels last beside them if its
+ * convolutions are wide; their weights lie as for the lanes and are copied.
  */
 #include "machine/machine.h"
 #include "pass/pass.h"
@@ -29,6 +32,7 @@ typedef struct layouts {
     ts_value **map;
     int *batch; /* which dim of each value counts samples, -1 for none */
     scheme scheme;
+    bool last; /* channels last for what does not fill the lanes */
     int lanes;
     int *group;   /* values that must lie alike, each under its group's first one */
     bool *weight; /* by group: convolution weights, their gradients and optimiser states */
@@ -148,10 +152,11 @@ static ts_status choose(layouts *l, const ts_options *opt)
         all += ts_node_flops(c);
         wide += ts_conv_wide(c) ? ts_node_flops(c) : 0;
     }
+    l->last = ts_channels_last(wide, all);
     if (n && n % 8 == 0) {
         l->scheme = BATCH_LANES;
         l->lanes = n % 16 == 0 && m.isa.width >= 16 ? 16 : 8;
-    } else if (ts_channels_last(wide, all))
+    } else if (l->last)
         l->scheme = CHANNELS_LAST;
     else if (n && n % 4 == 0) {
         l->scheme = BATCH_LANES;
@@ -192,13 +197,20 @@ static ts_layout activation(const layouts *l, const ts_value *v)
     }
     if (b > 0)
         return (ts_layout){0};
-    if (l->scheme == CHANNELS_LAST && rank >= 3) {
+    if (l->last && rank >= 3) {
         for (int i = 1; i < rank - 1; i++)
             x.order[i] = (int8_t)(i + 1);
         x.order[rank - 1] = 1;
         return x;
     }
     return (ts_layout){0};
+}
+
+static bool channels_last(const layouts *l, const ts_value *v)
+{
+    ts_layout x = activation(l, v);
+
+    return x.set && !x.lanes;
 }
 
 /* --- weights, with channels last --- */
@@ -269,8 +281,18 @@ static ts_layout row_layout(const layouts *l)
     return x;
 }
 
+/* The gradient of a weight, of a part of the batch that has channels last. */
+static bool of_a_part(const layouts *l, const ts_value *v)
+{
+    return l->scheme == BATCH_LANES && v->kind == TS_VALUE_NODE &&
+           v->node->op == TS_OP(conv_weight) && channels_last(l, v->node->in[0]) &&
+           ts_attr_int(v->node, "parts", 1) == 1;
+}
+
 static ts_layout layout_of(layouts *l, const ts_value *v)
 {
+    if (of_a_part(l, v))
+        return weight_layout(v->type.rank, false);
     if (l->scheme == BATCH_LANES && l->linear[group_of(l, v->id)] && v->type.rank == 2 &&
         v->type.dtype == TS_F32 && v->type.dim[1] % l->width && v->type.dim[1] > 4 * l->width)
         return row_layout(l);
@@ -311,9 +333,9 @@ static bool flattens(const layouts *l, const ts_node *n)
 {
     const ts_type *x = n->nin ? &n->in[0]->type : NULL;
 
-    return n->op == TS_OP(reshape) && l->scheme == CHANNELS_LAST && l->batch[n->in[0]->id] == 0 &&
-           x->rank > 2 && x->dim[1] > 1 && ts_type_count(x) > x->dim[0] * x->dim[1] &&
-           n->out[0]->type.rank == 2 && n->out[0]->type.dim[0] == x->dim[0];
+    return n->op == TS_OP(reshape) && channels_last(l, n->in[0]) && x->rank > 2 && x->dim[1] > 1 &&
+           ts_type_count(x) > x->dim[0] * x->dim[1] && n->out[0]->type.rank == 2 &&
+           n->out[0]->type.dim[0] == x->dim[0];
 }
 
 static ts_status copy_node(layouts *l, const ts_node *n, ts_value **rows)
@@ -331,8 +353,10 @@ static ts_status copy_node(layouts *l, const ts_node *n, ts_value **rows)
     }
     if (flattens(l, n))
         in[0] = relaid(l, in[0], (ts_layout){0}, n);
-    if (n->op == TS_OP(conv_input) && l->scheme == CHANNELS_LAST)
+    if (n->op == TS_OP(conv_input) && channels_last(l, n->in[0]))
         in[1] = relaid(l, in[1], weight_layout(in[1]->type.rank, true), n);
+    if (n->op == TS_OP(conv) && l->scheme == BATCH_LANES && channels_last(l, n->in[0]))
+        in[1] = relaid(l, in[1], weight_layout(in[1]->type.rank, false), n);
     for (int i = 0; i < n->nin && n->op->flags & TS_HOST; i++)
         if (in[i]->layout.set)
             in[i] = relaid(l, in[i], (ts_layout){0}, n);
@@ -374,7 +398,7 @@ ts_status ts_pass_layout(ts_arena *a, const ts_graph *in, const ts_options *opt,
         l.map[in->states[i].value->id]->layout = layout_of(&l, in->states[i].value);
     for (int i = 0; i < in->ninputs; i++) {
         ts_layout x = activation(&l, in->inputs[i]);
-        if (x.set)
+        if (x.set && (x.lanes || l.scheme == CHANNELS_LAST)) /* else its parts are laid */
             l.map[in->inputs[i]->id] = relaid(&l, l.map[in->inputs[i]->id], x, first);
     }
     for (int i = 0; i < in->nnodes; i++)
