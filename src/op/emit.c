@@ -239,10 +239,67 @@ static const char *at_body(ts_emit *e, void *arg)
     return ts_emit_at(e, x->v, x->at);
 }
 
+/* x where the lane is 0. */
+static const ts_ix *without_lane(ts_emit *e, const ts_ix *x)
+{
+    int64_t k = ts_ix_coef(x, e->lane);
+
+    return ts_ix_add(e->a, x, ts_ix_mul(e->a, ts_ix_var(e->a, e->lane), -k));
+}
+
 /* The address of lane 0. */
 static const char *first_lane(ts_emit *e, const ts_ix *x)
 {
-    return ts_ix_text(e->a, ts_ix_add(e->a, x, ts_ix_mul(e->a, ts_ix_var(e->a, e->lane), -1)));
+    return ts_ix_text(e->a, without_lane(e, x));
+}
+
+bool ts_emit_pairs(ts_emit *e, const ts_ix *x)
+{
+    bool even =
+        e->lanes >= 8 && ts_ix_linear(x, e->lane) && ts_ix_coef(x, e->lane) == 1 && x->c % 2 == 0;
+
+    for (int i = 0; i < x->n; i++)
+        even = even && (x->t[i].atom == e->lane || x->t[i].k % 2 == 0);
+    return even;
+}
+
+/* x / 2 + the rest, of lanes in pairs: where the first pair lies; NULL: it is not so. */
+static const ts_ix *first_pair(ts_emit *e, const ts_ix *x)
+{
+    const ts_atom *half = NULL;
+    const ts_ix *rest;
+
+    for (int i = 0; i < x->n; i++)
+        if (x->t[i].k == 1 && x->t[i].atom->kind == TS_ATOM_DIV && x->t[i].atom->by == 2 &&
+            ts_emit_pairs(e, x->t[i].atom->of))
+            half = x->t[i].atom;
+    if (!half)
+        return NULL;
+    rest = ts_ix_add(e->a, x, ts_ix_mul(e->a, ts_ix_var(e->a, half), -1));
+    if (ts_ix_uses(rest, e->lane))
+        return NULL;
+    return ts_ix_add(e->a, rest, ts_ix_div(e->a, without_lane(e, half->of), 2));
+}
+
+/* Every second element, or every element twice: whole vectors, and their lanes in another order. */
+static const char *paired_load(ts_emit *e, const ts_value *v, const ts_ix *x)
+{
+    const ts_ix *first = first_pair(e, x);
+    ts_dtype t = v->type.dtype;
+    const char *half;
+
+    if (t == TS_F32 && ts_ix_linear(x, e->lane) && ts_ix_coef(x, e->lane) == 2) {
+        e->need(e->where, ts_arena_printf(e->a, "apart %d", e->lanes));
+        return ts_arena_printf(e->a, "apart_f32x%d(%s + %s)", e->lanes, e->pointer(e->where, v),
+                               first_lane(e, x));
+    }
+    if (!first)
+        return NULL;
+    e->need(e->where, ts_arena_printf(e->a, "twice %d", e->lanes));
+    e->lanes /= 2;
+    half = vector_load(e, v, ts_ix_text(e->a, first));
+    e->lanes *= 2;
+    return ts_arena_printf(e->a, "twice_%s(%s)", ts_emit_ctype(e, t), half);
 }
 
 static bool runs_backwards(const ts_ix *x)
@@ -271,7 +328,7 @@ static const char *backward_load(ts_emit *e, const ts_value *v, const char *addr
 static const char *load(ts_emit *e, const ts_value *v, const ts_ix *const *at)
 {
     const ts_ix *x = ts_emit_address(e->a, v, at);
-    const char *text = ts_ix_text(e->a, x);
+    const char *text = ts_ix_text(e->a, x), *pairs;
 
     if (e->loaded)
         e->loaded(e->where, v, x);
@@ -284,6 +341,9 @@ static const char *load(ts_emit *e, const ts_value *v, const ts_ix *const *at)
                             ts_emit_splat(e, v->type.dtype, scalar_load(e, v, text)));
     if (ts_ix_linear(x, e->lane) && ts_ix_coef(x, e->lane) == 1)
         return ts_emit_temp(e, v->type.dtype, "%s", vector_load(e, v, first_lane(e, x)));
+    pairs = paired_load(e, v, x);
+    if (pairs)
+        return ts_emit_temp(e, v->type.dtype, "%s", pairs);
     return ts_emit_lanes(e, v->type.dtype, at_body, &(at_arg){v, at});
 }
 

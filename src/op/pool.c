@@ -444,7 +444,18 @@ typedef struct cover {
     const ts_node *n;
     const ts_ix *o[TS_MAX_RANK]; /* the window asked */
     const char *k;               /* which tap of it we would be */
+    bool pairs;                  /* and the next one, in every second lane */
 } cover;
+
+/* 0, 1, 0, 1, .. */
+static const char *odd_lanes(ts_emit *e)
+{
+    const char *s = "0, 1";
+
+    for (int l = 2; l < e->lanes; l += 2)
+        s = ts_arena_printf(e->a, "%s, 0, 1", s);
+    return ts_arena_printf(e->a, "(i32x%d){%s}", e->lanes, s);
+}
 
 static const char *cover_body(ts_emit *e, void *arg)
 {
@@ -457,10 +468,25 @@ static const char *cover_body(ts_emit *e, void *arg)
     w = ts_emit_at(e, c->n->in[1], c->o);
     if (e->lanes) {
         e->need(e->where, ts_arena_printf(e->a, "lanes %d", e->lanes));
-        return ts_emit_temp(e, t, "(%s)((%s == (int32_t)(%s)) & (i32x%d)%s)", ts_emit_ctype(e, t),
-                            w, c->k, e->lanes, d);
+        return ts_emit_temp(e, t, "(%s)((%s == (int32_t)(%s)%s%s) & (i32x%d)%s)",
+                            ts_emit_ctype(e, t), w, c->k, c->pairs ? " + " : "",
+                            c->pairs ? odd_lanes(e) : "", e->lanes, d);
     }
     return ts_emit_temp(e, t, "%s == %s ? %s : 0", w, c->k, d);
+}
+
+/* Two taps side by side that never overlap, and lanes along them: both are one step, of each window
+ * twice. */
+static bool in_pairs(ts_emit *e, const ts_node *n, const pool *p, const ts_ix *const *at)
+{
+    int d = p->spatial - 1;
+    const ts_ix *x = at[2 + d];
+    const char *in;
+
+    if (p->stride[d] != 2 || p->kernel[d] != 2 || p->padding[d] || !ts_emit_pairs(e, x))
+        return false;
+    in = ts_emit_inside(e, ts_ix_div(e->a, x, 2), n->in[0]->type.dim[2 + d]);
+    return in && !in[0];
 }
 
 /* Adds what the window gives whose tap k is our element: there is one when (x + padding - k) %
@@ -473,8 +499,15 @@ static void add_cover(ts_emit *e, const ts_node *n, const pool *p, const ts_ix *
     cover c = {.n = n, .o = {at[0], at[1]}, .k = ts_ix_text(e->a, k->flat)};
     const char *cond = "";
     bool by_lane = false;
+    int last = p->spatial - 1;
+    int64_t tap = 1;
 
-    for (int d = p->spatial - 1; d >= 0; d--) {
+    c.pairs = in_pairs(e, n, p, at) && ts_ix_is_const(k->k[last], &tap);
+    if (c.pairs && tap)
+        return; /* done with the tap before */
+    if (c.pairs)
+        c.o[2 + last] = ts_ix_div(e->a, at[2 + last], 2);
+    for (int d = c.pairs ? last - 1 : last; d >= 0; d--) {
         const ts_ix *top = ts_ix_addc(e->a, at[2 + d], p->padding[d] + p->kernel[d] * p->stride[d]);
         const ts_ix *phase;
         const char *in;

@@ -344,21 +344,36 @@ static const char round_random_vector_text[] =
     "ROUND_RANDOM(bf16)\n"
     "#undef ROUND_RANDOM\n";
 
+/* gcc widens less than 16 bytes one by one. */
+static const char widen_text[] =
+    "\n"
+    "#if defined(__AVX2__) && !defined(__clang__)\n"
+    "typedef char i8x16 __attribute__((vector_size(16)));\n"
+    "typedef int64_t i64x2 __attribute__((vector_size(16)));\n"
+    "#define WIDEN(w, p, make) ({ uint64_t h_ = 0; memcpy(&h_, p, w); (i32x##w)make((i8x16)(i64x2){(int64_t)h_}); })\n"
+    "#define WIDEN_4(t, z, p) WIDEN(4, p, __builtin_ia32_pmov##z##xbd128)\n"
+    "#define WIDEN_8(t, z, p) WIDEN(8, p, __builtin_ia32_pmov##z##xbd256)\n"
+    "#else\n"
+    "#define WIDEN_4(t, z, p) __builtin_convertvector(*(const t##x4u *)p, i32x4)\n"
+    "#define WIDEN_8(t, z, p) __builtin_convertvector(*(const t##x8u *)p, i32x8)\n"
+    "#endif\n"
+    "#define WIDEN_16(t, z, p) __builtin_convertvector(*(const t##x16u *)p, i32x16)\n";
+
 static const char narrow_text[] =
     "\n"
-    "#define NARROW(t, c)                                                       \\\n"
+    "#define NARROW(t, c, z)                                                    \\\n"
     "    typedef c t##x@u __attribute__((vector_size(@), aligned(1), may_alias)); \\\n"
     "    static inline i32x@ load_##t##x@(const void *p)                        \\\n"
     "    {                                                                      \\\n"
-    "        return __builtin_convertvector(*(const t##x@u *)p, i32x@);         \\\n"
+    "        return WIDEN_@(t, z, p);                                           \\\n"
     "    }                                                                      \\\n"
     "    static inline void store_##t##x@(void *p, i32x@ v)                     \\\n"
     "    {                                                                      \\\n"
     "        *(t##x@u *)p = __builtin_convertvector(v, t##x@u);                 \\\n"
     "    }\n"
-    "NARROW(u8, uint8_t)\n"
-    "NARROW(i8, int8_t)\n"
-    "NARROW(bool, uint8_t)\n"
+    "NARROW(u8, uint8_t, z)\n"
+    "NARROW(i8, int8_t, s)\n"
+    "NARROW(bool, uint8_t, z)\n"
     "#undef NARROW\n";
 
 /* Subtracting zero makes a vector of a number, and keeps -0. */
@@ -815,9 +830,32 @@ static const char shuffle_text[] =
     "#define SHUFFLE_f32x@(a, b, ...) __builtin_shuffle(a, b, (i32x@){__VA_ARGS__})\n"
     "#endif\n";
 
+/* apart_f32x8(p): every second element, read without one beyond the last; twice_f32x8(h): each lane of
+ * half a vector twice. */
+static void apart(ts_text *out, int width)
+{
+    ts_text_printf(out,
+                   "\nstatic inline f32x%d apart_f32x%d(const float *p)\n{\n"
+                   "    const f32x%d a = *(const f32x%du *)p, b = *(const f32x%du *)(p + %d);\n"
+                   "    return SHUFFLE_f32x%d(a, b",
+                   width, width, width, width, width, width - 1, width);
+    for (int l = 0; l < width; l++)
+        ts_text_printf(out, ", %d", l < width / 2 ? 2 * l : 2 * l + 1);
+    ts_text_printf(out, ");\n}\n");
+}
+
+static void twice(ts_text *out, char kind, int width)
+{
+    ts_text_printf(out, "\nstatic inline %c32x%d twice_%c32x%d(%c32x%d h)\n{\n", kind, width, kind,
+                   width, kind, width / 2);
+    ts_text_printf(out, "    return __builtin_shufflevector(h, h");
+    for (int l = 0; l < width; l++)
+        ts_text_printf(out, ", %d", l / 2);
+    ts_text_printf(out, ");\n}\n");
+}
+
 static void swaps(ts_text *out, int width)
 {
-    put(out, shuffle_text, width);
     for (int s = 1; s < width; s *= 2) {
         ts_text_printf(out, "#define SWAP_f32x%d_%d(a, b)  \\\n    do {  \\\n", width, s);
         ts_text_printf(out, "        const f32x%d low = SHUFFLE_f32x%d(a, b", width, width);
@@ -827,6 +865,23 @@ static void swaps(ts_text *out, int width)
         for (int l = 0; l < width; l++)
             ts_text_printf(out, ", %d", l & s ? width + l : l + s);
         ts_text_printf(out, ");  \\\n        a = low;  \\\n    } while (0)\n");
+    }
+}
+
+static void shuffles(ts_render *r, ts_text *out, int width)
+{
+    bool swap = needs(r, ts_arena_printf(r->a, "swap %d", width)),
+         second = needs(r, ts_arena_printf(r->a, "apart %d", width));
+
+    if (swap || second)
+        put(out, shuffle_text, width);
+    if (swap)
+        swaps(out, width);
+    if (second)
+        apart(out, width);
+    if (needs(r, ts_arena_printf(r->a, "twice %d", width))) {
+        twice(out, 'f', width);
+        twice(out, 'i', width);
     }
 }
 
@@ -868,12 +923,13 @@ void ts_prelude(ts_render *r, ts_text *out)
         if (needs(r, ts_arena_printf(r->a, "add up %d", widths[i])))
             add_up(out, widths[i]);
     for (int i = 0; i < TS_COUNT(widths); i++)
-        if (needs(r, ts_arena_printf(r->a, "swap %d", widths[i])))
-            swaps(out, widths[i]);
+        shuffles(r, out, widths[i]);
     if (needs(r, "half"))
         halves(out, widths, TS_COUNT(widths));
     if (needs(r, "round random"))
         ts_text_printf(out, "%s", round_random_text);
+    if (needs(r, "narrow"))
+        ts_text_printf(out, "%s", widen_text);
     for (int i = 0; i < TS_COUNT(widths); i++) {
         if (needs(r, "round random"))
             put(out, round_random_vector_text, widths[i]);

@@ -135,7 +135,7 @@ static const size_family size_families[] = {
      1.25},
     {"channels_of_one", "of two convolutions, 40 x 40, batch 1", size_channels_of_one, size_squared,
      29, 35, 1.35},
-    {"batches", "of a classifier of 5 and 12 channels", size_batches, size_once, 1, 17, 1.4},
+    {"batches", "of a classifier of 5 and 12 channels", size_batches, size_once, 1, 17, 1.25},
     {"wide_batches", "of a classifier of 32 and 64 channels", size_wide_batches, size_once, 1, 17,
      1.25},
     {"products", "of square matrices", size_products, size_cubed, 60, 70, 1.25},
