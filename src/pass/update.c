@@ -490,7 +490,7 @@ const ts_update_rule *ts_update_rule_of(const ts_optimizer *o)
         [TS_OPTIMIZER_RMSPROP] = {.name = "RMSprop", .next = rmsprop},
         [TS_OPTIMIZER_LAMB] = {.name = "LAMB", .next = lamb, .counts = true, .whole = true},
         [TS_OPTIMIZER_ADAGRAD] = {"Adagrad", adagrad, adagrad_scalars, .counts = true},
-        [TS_OPTIMIZER_ADADELTA] = {.name = "Adadelta", .next = adadelta},
+        [TS_OPTIMIZER_ADADELTA] = {.name = "Adadelta", .next = adadelta, .counts = true},
         [TS_OPTIMIZER_ADAMAX] = {.name = "Adamax", .next = adamax, .counts = true},
         [TS_OPTIMIZER_NADAM] = {"NAdam", nadam, nadam_scalars, .counts = true},
         [TS_OPTIMIZER_RADAM] = {"RAdam", radam, radam_scalars, .counts = true},

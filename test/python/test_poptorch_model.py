@@ -643,7 +643,7 @@ def test_misuse():
         opts.Training.gradientAccumulation(2)
         poptorch.inferenceModel(net, opts)
     with pytest.raises(AssertionError):
-        poptorch.trainingModel(Small(), options(), torch.optim.Adagrad(net.parameters()))
+        poptorch.trainingModel(Small(), options(), torch.optim.LBFGS(net.parameters()))
 
 
 def test_reassigned_buffer():
