@@ -505,8 +505,24 @@ typedef enum ts_optimizer_kind {
     TS_OPTIMIZER_ADAM,
     TS_OPTIMIZER_ADAMW,
     TS_OPTIMIZER_RMSPROP,
-    TS_OPTIMIZER_LAMB
+    TS_OPTIMIZER_LAMB,
+    TS_OPTIMIZER_ADAGRAD,
+    TS_OPTIMIZER_ADADELTA,
+    TS_OPTIMIZER_ADAMAX,
+    TS_OPTIMIZER_NADAM,
+    TS_OPTIMIZER_RADAM,
+    TS_OPTIMIZER_RPROP,
+    TS_OPTIMIZER_ASGD,
+    TS_OPTIMIZER_ADAFACTOR,
+    TS_OPTIMIZER_MUON
 } ts_optimizer_kind;
+
+/* Muon: what the learning rate of a matrix of A rows and B columns is multiplied with. */
+typedef enum ts_lr_adjust {
+    TS_LR_ADJUST_ORIGINAL,          /* sqrt(max(1, A / B))    */
+    TS_LR_ADJUST_MATCH_RMS_ADAMW,   /* 0.2 sqrt(max(A, B))    */
+    TS_LR_ADJUST_SPECTRAL_UNCLAMPED /* sqrt(A / B)            */
+} ts_lr_adjust;
 
 /* Hyper-parameters of a group of parameters. Those that `variable` marks (one bit each, TS_HYPER_*)
  * can be changed between runs with ts_engine_set; the others are compiled in. */
@@ -514,6 +530,17 @@ typedef struct ts_hyper {
     double lr, momentum, dampening, weight_decay;
     double beta1, beta2, eps, alpha, max_weight_norm, velocity_scaling;
     bool nesterov;
+    double lr_decay, initial_accumulator_value;     /* Adagrad                            */
+    double momentum_decay;                          /* NAdam                              */
+    double lambd, t0;                               /* ASGD                               */
+    double eta_minus, eta_plus, step_min, step_max; /* Rprop                              */
+    double beta2_decay, eps2, clip;                 /* Adafactor; its d is called clip    */
+    double ns_a, ns_b, ns_c;                        /* Muon: of the Newton-Schulz steps   */
+    int ns_steps;
+    ts_lr_adjust adjust_lr;
+    bool amsgrad;                /* Adam, AdamW: the greatest mean square so far counts        */
+    bool maximize;               /* go up instead of down                                      */
+    bool decoupled_weight_decay; /* Adam, NAdam, RAdam: decay as AdamW does                    */
 } ts_hyper;
 enum {
     TS_HYPER_LR = 1,
@@ -580,6 +607,42 @@ static inline ts_optimizer ts_rmsprop(double lr)
 static inline ts_optimizer ts_lamb(double lr)
 {
     return ts_optimizer_of(TS_OPTIMIZER_LAMB, lr);
+}
+static inline ts_optimizer ts_adagrad(double lr)
+{
+    return ts_optimizer_of(TS_OPTIMIZER_ADAGRAD, lr);
+}
+static inline ts_optimizer ts_adadelta(double lr)
+{
+    return ts_optimizer_of(TS_OPTIMIZER_ADADELTA, lr);
+}
+static inline ts_optimizer ts_adamax(double lr)
+{
+    return ts_optimizer_of(TS_OPTIMIZER_ADAMAX, lr);
+}
+static inline ts_optimizer ts_nadam(double lr)
+{
+    return ts_optimizer_of(TS_OPTIMIZER_NADAM, lr);
+}
+static inline ts_optimizer ts_radam(double lr)
+{
+    return ts_optimizer_of(TS_OPTIMIZER_RADAM, lr);
+}
+static inline ts_optimizer ts_rprop(double lr)
+{
+    return ts_optimizer_of(TS_OPTIMIZER_RPROP, lr);
+}
+static inline ts_optimizer ts_asgd(double lr)
+{
+    return ts_optimizer_of(TS_OPTIMIZER_ASGD, lr);
+}
+static inline ts_optimizer ts_adafactor(double lr)
+{
+    return ts_optimizer_of(TS_OPTIMIZER_ADAFACTOR, lr);
+}
+static inline ts_optimizer ts_muon(double lr)
+{
+    return ts_optimizer_of(TS_OPTIMIZER_MUON, lr);
 }
 
 /* --- compile ---------------------------------------------------------------------------------- */

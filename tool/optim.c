@@ -11,14 +11,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of a parameter each; PyTorch's names, but for SGD's. */
 static const struct {
     const char *ours, *theirs;
 } slots[] = {
-    {"momentum", "momentum_buffer"},                               /* SGD     */
-    {"exp_avg", "exp_avg"},                                        /* Adam    */
-    {"exp_avg_sq", "exp_avg_sq"},    {"square_avg", "square_avg"}, /* RMSprop */
-    {"grad_avg", "grad_avg"},        {"momentum_buffer", "momentum_buffer"},
+    {"momentum", "momentum_buffer"},
+    {"exp_avg", "exp_avg"},
+    {"exp_avg_sq", "exp_avg_sq"},
+    {"max_exp_avg_sq", "max_exp_avg_sq"},
+    {"exp_inf", "exp_inf"},
+    {"square_avg", "square_avg"},
+    {"grad_avg", "grad_avg"},
+    {"momentum_buffer", "momentum_buffer"},
+    {"sum", "sum"},
+    {"acc_delta", "acc_delta"},
+    {"prev", "prev"},
+    {"step_size", "step_size"},
+    {"ax", "ax"},
+    {"row_var", "row_var"},
+    {"col_var", "col_var"},
+    {"variance", "variance"},
 };
+
+/* One for all parameters; PyTorch has it with each. */
+static const char *const shared[] = {"mu_product", "eta", "mu"};
 
 static const ts_tensor_info *find_state(const run *r, const char *name)
 {
@@ -55,12 +71,21 @@ static ts_status put_slot(const run *r, ts_object *state, const char *param, int
                                : TS_OK;
 }
 
-/* RMSprop's step is a number in PyTorch; the others' are tensors. */
+static ts_status put_shared(const run *r, ts_object *state)
+{
+    for (int i = 0; i < COUNT(shared); i++)
+        if (find_state(r, shared[i]) &&
+            ts_object_set(state, shared[i], engine_tensor(r, shared[i])))
+            return TS_ERR_MEMORY;
+    return TS_OK;
+}
+
+/* A number where the engine counts no steps: it is one in PyTorch 1.x. */
 static ts_status put_step(const run *r, ts_object *state)
 {
-    if (r->optimizer.kind == TS_OPTIMIZER_SGD)
+    if (r->optimizer.kind == TS_OPTIMIZER_SGD || r->optimizer.kind == TS_OPTIMIZER_MUON)
         return TS_OK;
-    if (r->optimizer.kind != TS_OPTIMIZER_RMSPROP && find_state(r, "step"))
+    if (find_state(r, "step"))
         return ts_object_set(state, "step", engine_tensor(r, "step"));
     return ts_object_set(state, "step", ts_object_new_int(r->done.updates));
 }
@@ -79,6 +104,8 @@ static ts_status put_states(const run *r, ts_object *all)
         s = ts_object_set_int(all, n++, state);
         if (!s)
             s = put_step(r, state);
+        if (!s)
+            s = put_shared(r, state);
         for (int k = 0; !s && k < COUNT(slots); k++)
             s = put_slot(r, state, param, k);
     }
@@ -123,38 +150,141 @@ static ts_status put_flag(ts_object *o, const char *key, bool v)
     return ts_object_set(o, key, ts_object_new_bool(v));
 }
 
-static bool put_sgd(const ts_hyper *h, ts_object *g)
+/* What a kind's group has of ts_hyper, under PyTorch's names. */
+static const struct {
+    ts_optimizer_kind kind;
+    const char *name;
+    size_t offset;
+} reals[] = {
+#define REAL(kind, name, field)                                                                    \
+    {                                                                                              \
+        TS_OPTIMIZER_##kind, name, offsetof(ts_hyper, field)                                       \
+    }
+    REAL(SGD, "momentum", momentum),
+    REAL(SGD, "dampening", dampening),
+    REAL(RMSPROP, "momentum", momentum),
+    REAL(RMSPROP, "alpha", alpha),
+    REAL(RMSPROP, "eps", eps),
+    REAL(ADAM, "eps", eps),
+    REAL(ADAMW, "eps", eps),
+    REAL(LAMB, "eps", eps),
+    REAL(ADAGRAD, "lr_decay", lr_decay),
+    REAL(ADAGRAD, "initial_accumulator_value", initial_accumulator_value),
+    REAL(ADAGRAD, "eps", eps),
+    REAL(ADADELTA, "rho", alpha),
+    REAL(ADADELTA, "eps", eps),
+    REAL(ADAMAX, "eps", eps),
+    REAL(NADAM, "eps", eps),
+    REAL(NADAM, "momentum_decay", momentum_decay),
+    REAL(RADAM, "eps", eps),
+    REAL(ASGD, "lambd", lambd),
+    REAL(ASGD, "alpha", alpha),
+    REAL(ASGD, "t0", t0),
+    REAL(ADAFACTOR, "beta2_decay", beta2_decay),
+    REAL(ADAFACTOR, "d", clip),
+    REAL(MUON, "momentum", momentum),
+    REAL(MUON, "eps", eps),
+#undef REAL
+};
+
+static bool put_reals(const ts_optimizer *opt, ts_object *g)
 {
-    return !put_real(g, "momentum", h->momentum) && !put_real(g, "dampening", h->dampening) &&
-           !put_flag(g, "nesterov", h->nesterov);
+    bool ok = true;
+    double x;
+
+    for (int i = 0; i < COUNT(reals); i++)
+        if (reals[i].kind == opt->kind) {
+            memcpy(&x, (const char *)&opt->hyper + reals[i].offset, sizeof(x));
+            ok = ok && !put_real(g, reals[i].name, x);
+        }
+    return ok;
 }
 
-static bool put_rmsprop(const run *r, ts_object *g)
+static bool put_betas(const ts_hyper *h, ts_object *g)
 {
-    const ts_hyper *h = &r->optimizer.hyper;
-
-    return !put_real(g, "momentum", h->momentum) && !put_real(g, "alpha", h->alpha) &&
-           !put_real(g, "eps", h->eps) && !put_flag(g, "centered", r->optimizer.centered);
+    return !ts_object_set(g, "betas", pair(h->beta1, h->beta2));
 }
 
 static bool put_adam(const ts_hyper *h, ts_object *g)
 {
-    return !ts_object_set(g, "betas", pair(h->beta1, h->beta2)) && !put_real(g, "eps", h->eps) &&
-           !put_flag(g, "amsgrad", false) && !put_flag(g, "capturable", false) &&
-           !ts_object_set(g, "fused", ts_object_new_none());
+    return put_betas(h, g) && !put_flag(g, "amsgrad", h->amsgrad) &&
+           !put_flag(g, "capturable", false) && !ts_object_set(g, "fused", ts_object_new_none());
+}
+
+static bool put_rprop(const ts_hyper *h, ts_object *g)
+{
+    return !ts_object_set(g, "etas", pair(h->eta_minus, h->eta_plus)) &&
+           !ts_object_set(g, "step_sizes", pair(h->step_min, h->step_max));
+}
+
+/* (None, eps2): None is the type's own */
+static ts_object *adafactor_eps(const ts_hyper *h)
+{
+    ts_object *t = ts_object_new_tuple();
+
+    if (!ts_object_append(t, h->eps > 0 ? ts_object_new_float(h->eps) : ts_object_new_none()) &&
+        !ts_object_append(t, ts_object_new_float(h->eps2)))
+        return t;
+    ts_object_free(t);
+    return NULL;
+}
+
+static ts_object *triple(double a, double b, double c)
+{
+    ts_object *t = pair(a, b);
+
+    if (!t || !ts_object_append(t, ts_object_new_float(c)))
+        return t;
+    ts_object_free(t);
+    return NULL;
+}
+
+static bool put_muon(const ts_hyper *h, ts_object *g)
+{
+    return !ts_object_set(g, "ns_coefficients", triple(h->ns_a, h->ns_b, h->ns_c)) &&
+           !ts_object_set(g, "ns_steps", ts_object_new_int(h->ns_steps ? h->ns_steps : 5)) &&
+           !put_flag(g, "nesterov", h->nesterov) &&
+           !ts_object_set(g, "adjust_lr_fn", ts_object_new_none());
+}
+
+/* What is no real number. */
+static bool put_rest(const ts_optimizer *o, ts_object *g)
+{
+    const ts_hyper *h = &o->hyper;
+
+    switch (o->kind) {
+    case TS_OPTIMIZER_SGD:
+        return !put_flag(g, "nesterov", h->nesterov);
+    case TS_OPTIMIZER_RMSPROP:
+        return !put_flag(g, "centered", o->centered);
+    case TS_OPTIMIZER_ADAM:
+    case TS_OPTIMIZER_ADAMW:
+    case TS_OPTIMIZER_LAMB:
+        return put_adam(h, g);
+    case TS_OPTIMIZER_ADAMAX:
+        return put_betas(h, g);
+    case TS_OPTIMIZER_NADAM:
+    case TS_OPTIMIZER_RADAM:
+        return put_betas(h, g) && !put_flag(g, "decoupled_weight_decay", h->decoupled_weight_decay);
+    case TS_OPTIMIZER_RPROP:
+        return put_rprop(h, g);
+    case TS_OPTIMIZER_ADAFACTOR:
+        return !ts_object_set(g, "eps", adafactor_eps(h));
+    case TS_OPTIMIZER_MUON:
+        return put_muon(h, g);
+    default:
+        return true;
+    }
 }
 
 static ts_object *group(const run *r)
 {
     const ts_hyper *h = &r->optimizer.hyper;
     ts_object *g = ts_object_new_dict();
-    bool ok = g && !put_real(g, "lr", h->lr) && !put_real(g, "weight_decay", h->weight_decay);
 
-    if (ok)
-        ok = r->optimizer.kind == TS_OPTIMIZER_SGD       ? put_sgd(h, g)
-             : r->optimizer.kind == TS_OPTIMIZER_RMSPROP ? put_rmsprop(r, g)
-                                                         : put_adam(h, g);
-    if (ok && !put_flag(g, "maximize", false) &&
+    if (g && !put_real(g, "lr", h->lr) && !put_real(g, "weight_decay", h->weight_decay) &&
+        put_reals(&r->optimizer, g) && put_rest(&r->optimizer, g) &&
+        !put_flag(g, "maximize", h->maximize) &&
         !ts_object_set(g, "foreach", ts_object_new_none()) &&
         !put_flag(g, "differentiable", false) && !ts_object_set(g, "params", indices(r)))
         return g;

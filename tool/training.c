@@ -5,9 +5,10 @@ training chosen = {.optimizer = "sgd", .lr = 0.001, .weight_decay = -1};
 
 option training_options[] = {
     {"optimizer", "NAME", KIND_WORD, &chosen.optimizer, "how the weights learn",
-     .choice = "sgd adam adamw rmsprop lamb"},
+     .choice = "sgd adam adamw rmsprop lamb adagrad adadelta adamax nadam radam rprop asgd "
+               "adafactor muon"},
     {"lr", "X", KIND_REAL, &chosen.lr, "learning rate", .low = 0, .high = 1e6},
-    {"momentum", "X", KIND_REAL, &chosen.momentum, "momentum of sgd and rmsprop", .low = 0,
+    {"momentum", "X", KIND_REAL, &chosen.momentum, "momentum of sgd, rmsprop and muon", .low = 0,
      .high = 1},
     {"weight-decay", "X", KIND_REAL, &chosen.weight_decay,
      "weight decay, when not the optimizer's own", .low = 0, .high = 1e6},

@@ -334,14 +334,24 @@ def _output(program: Program, tracer: _trace.Tracer, value: Any, known: Dict[int
     return known[id(value)]
 
 
+# What optimizers call otherwise than ts_hyper does, and pairs of numbers.
+_HYPER_FIELDS = {"betas": ("beta1", "beta2"), "etas": ("eta_minus", "eta_plus"), "step_sizes": ("step_min", "step_max"),
+                 "ns_coefficients": ("ns_a", "ns_b", "ns_c"), "rho": ("alpha",), "d": ("clip",),
+                 "adjust_lr_fn": ("adjust_lr",)}
+
+
 def _hyper(group: Dict[str, Any]) -> Dict[str, Any]:
     """By the names of tessera.h's ts_hyper."""
-    betas = group.get("betas", (0.9, 0.999))
-    usual = {"momentum": 0.0, "dampening": 0.0, "eps": 1e-8, "alpha": 0.99, "max_weight_norm": 65500.0,
-             "velocity_scaling": 1.0}
-    return {"lr": float(group["lr"]), "weight_decay": float(group["weight_decay"]), "beta1": float(betas[0]),
-            "beta2": float(betas[1]), "nesterov": bool(group.get("nesterov", False)),
-            **{name: float(group.get(name, value)) for name, value in usual.items()}}
+    out = {"momentum": 0.0, "dampening": 0.0, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "alpha": 0.99,
+           "max_weight_norm": 65500.0, "velocity_scaling": 1.0}
+    for name, value in group.items():
+        if name in ("params", "variable"):
+            continue
+        fields = _HYPER_FIELDS.get(name, (name, "eps2"))    # Adafactor's eps are two
+        values = value if isinstance(value, tuple) else (value,)
+        out.update(zip(fields, values))
+    return {name: int(value) if name == "ns_steps" else {None: "original"}.get(value, value) if name == "adjust_lr" else
+            {None: 0.0}.get(value, value) for name, value in out.items()}
 
 
 def _variableBits(description: Dict[str, Any]) -> int:

@@ -20,8 +20,8 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import torch
 
-from . import _args, _compile, _core, _eager, _file, _groups, _legacy, _native, _profile, _state, _times, _trace, _wrap, \
-    blocks, optim, profiling
+from . import _args, _compile, _core, _eager, _file, _groups, _legacy, _native, _profile, _state, _times, _torch_state, \
+    _trace, _wrap, blocks, optim, profiling
 from ._batching import Batching
 from ._logging import logger
 from .enums import ConnectionType, MeanReductionStrategy, OutputMode
@@ -79,7 +79,7 @@ class PoplarExecutor(_legacy.Names):
         self._program: Optional[_compile.Program] = None
         self._stale = False
         self._wrapped = False
-        self._ours: Optional[optim.Optimizer] = None
+        self._ours: Any = None    # who keeps the optimizer's state: one of our optimizers, or torch's in a TorchState
         self._told: Set[str] = set()    # what was said once
         if not isinstance(model, torch.nn.Module):
             model = blocks._CallableModule(model)
@@ -132,11 +132,18 @@ class PoplarExecutor(_legacy.Names):
         return own
 
     def _connect(self) -> None:
-        """Let one of our optimizers ask for the state that the device has."""
-        self._ours = self._optimizer if isinstance(self._optimizer, optim.Optimizer) else None
-        if self._ours is not None:
-            this = weakref.ref(self)
-            self._ours.setStateReader(lambda: this() and this()._stateForOptimizer())
+        """Let the optimizer ask for the state that the device has."""
+        if not self._training:
+            return
+        this = weakref.ref(self)
+        self._ours = self._optimizer
+        if not isinstance(self._optimizer, optim.Optimizer):
+            self._ours = _torch_state.TorchState(self._optimizer, self._description["kind"],    # type: ignore[index]
+                                                 lambda: this()._parameterNames())    # type: ignore[union-attr]
+        self._ours.setStateReader(lambda: this() and this()._stateForOptimizer())
+
+    def _parameterNames(self) -> Dict[int, str]:
+        return {id(t): name for name, t in _compile.namedStates(self._model)}
 
     def _disconnect(self) -> None:
         if self._ours is not None:
@@ -151,6 +158,8 @@ class PoplarExecutor(_legacy.Names):
         self._state_stale = False
         program = self._compiled()
         state = {name: t for name, t in self._readState().items() if name not in program.own_buffers}
+        if isinstance(self._ours, _torch_state.TorchState):
+            return state, {}
         return _state.toPopTorch(state, program.trained, program.optimized)
 
     def _runningMean(self) -> bool:
@@ -301,6 +310,8 @@ class PoplarExecutor(_legacy.Names):
         program = self._compiled()
         if self._engine is not None:
             self.copyWeightsToHostIfNeeded()
+        if self._ours is not None:
+            self._ours.syncState()
         exported = export_model and {"model": self._user_model, "optimizer": self._optimizer}
         _file.write(filename, program.executable, {
             "training": self._training, "options": self._options, "model": None, "optimizer": None,
@@ -393,7 +404,7 @@ class PoplarExecutor(_legacy.Names):
                     _wrap.plain(program.states[name]))):
                 self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
         self._saved_state = {}
-        if self._ours is not None and self._ours.ipu_state is None:
+        if isinstance(self._ours, optim.Optimizer) and self._ours.ipu_state is None:
             self._state_stale = True    # it can be read before the first run
 
     def _devices(self) -> Any:
@@ -616,7 +627,12 @@ class PoplarExecutor(_legacy.Names):
         """The optimizer's state, under its names in a state dict, to the device."""
         program = self._compiled()
         automatic = self._description is not None and self._description["automatic"] is not None
-        found = _state.toEngine(state, param, program.executable.tensors(2), program.trained, automatic)
+        tensors = program.executable.tensors(2)
+        if isinstance(self._ours, _torch_state.TorchState):
+            found = _torch_state.toEngine(state, {t[0]: (_native.TORCH_DTYPES[t[1]], t[2]) for t in tensors
+                                                  if t[0] not in program.states})
+        else:
+            found = _state.toEngine(state, param, tensors, program.trained, automatic)
         for name, t in found.items():
             self._engine.write(name, t.data_ptr(), t.numel() * t.element_size())
 

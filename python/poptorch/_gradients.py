@@ -286,11 +286,6 @@ def _place(grid: torch.Tensor, size: int, padding: int, corners: bool) -> Tuple[
     return at, slope
 
 
-def placed(grid: torch.Tensor, size: int, padding: int, corners: bool) -> torch.Tensor:
-    """Where in `size` columns or rows a coordinate from -1 to 1 is."""
-    return _place(grid, size, padding, corners)[0]
-
-
 def _gridSample(grad: torch.Tensor, x: torch.Tensor, grid: torch.Tensor, mode: int, padding: int, corners: bool,
                 mask: Sequence[bool] = (True, True)) -> Tuple[Optional[torch.Tensor], Optional[torch.Tensor]]:
     """Of a sample's up to four pixels, each with a weight that is a product of one for its column and its row."""

@@ -11,7 +11,11 @@ import torch
 from ._logging import logger
 
 _PREFIXES = {"accum": "Accum___", "momentum": "Accl1___", "exp_avg": "Accl1___", "momentum_buffer": "Accl1___",
-             "exp_avg_sq": "Accl2___", "square_avg": "Accl2___", "grad_avg": "Accl3___"}
+             "exp_avg_sq": "Accl2___", "square_avg": "Accl2___", "grad_avg": "Accl3___",
+             # of torch's optimizers that PopTorch has not
+             "max_exp_avg_sq": "Accl3___", "exp_inf": "Accl2___", "sum": "Accl2___", "acc_delta": "Accl3___",
+             "prev": "Accl1___", "step_size": "Accl2___", "ax": "Accl1___", "row_var": "Accl2___",
+             "col_var": "Accl3___", "variance": "Accl2___"}
 _HYPERS = {"lr": "learningRate", "momentum": "momentum", "dampening": "dampening", "weight_decay": "weightDecay",
            "beta1": "beta1", "beta2": "beta2", "eps": "eps", "alpha": "alpha",
            "max_weight_norm": "maxWeightNorm", "velocity_scaling": "velocityScaling"}

@@ -26,7 +26,7 @@ from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _core, _dtypes, _functions, _gradients, _record, autocasting, blocks
-from ._composed import COMPOSED
+from ._composed import COMPOSED, TURNED
 from ._memory import Memories, Memory, Tensor, sameElements, storage, tensorsIn
 from ._native import DTYPES, TORCH_DTYPES
 from ._record import Missing, needsValue, userLine
@@ -207,6 +207,8 @@ class Tracer(Memories, TorchDispatchMode):
             return op, [bound[i] for i in which]
         if name in _OVERWRITES:
             bound = [None, *bound[1:]]
+        if name in TURNED:
+            bound = [*bound, TURNED[name](bound[0])]
         if writes and name.endswith("_") and not name.endswith("__"):
             name = name[:-1]
         return f"{name}.{func._schema.overload_name or 'default'}", bound
@@ -288,8 +290,8 @@ class Tracer(Memories, TorchDispatchMode):
             return
         if not any(t.numel() for t in tensors):    # the same in every run
             return
-        first = tensors[0]
-        if first.dtype not in DTYPES or first.numel() == 0:
+        first = next(t for t in tensors if t.numel())
+        if first.dtype not in DTYPES:
             file, line = userLine()
             raise createPoptorchError(f"{op} makes a tensor of type {first.dtype} and shape "
                                       f"{tuple(first.shape)}, which is not supported ({file}:{line})")

@@ -328,7 +328,7 @@ class _Kind(NamedTuple):
 
     name: str
     torch_class: Optional[type]
-    poptorch_class: Type[Optimizer]
+    poptorch_class: Optional[Type[Optimizer]]
     group_attrs: Tuple[str, ...]
     fixed: Dict[str, Any]    # attributes of the optimizer that are compiled in, with defaults
 
@@ -347,31 +347,47 @@ _KINDS = (
     _Kind("RMSprop", torch.optim.RMSprop, RMSprop, RMSprop.group_attrs,
           {**_TYPES, "use_tf_variant": False}),
     _Kind("LAMB", None, LAMB, LAMB.group_attrs, {**_TYPES, "bias_correction": True}),
+    *(_Kind(name, getattr(torch.optim, name), None, tuple(attrs.split()), _TYPES) for name, attrs in (
+        ("Adagrad", "lr lr_decay weight_decay initial_accumulator_value eps"),
+        ("Adadelta", "lr rho eps weight_decay"),
+        ("Adamax", "lr betas eps weight_decay"),
+        ("NAdam", "lr betas eps weight_decay momentum_decay decoupled_weight_decay"),
+        ("RAdam", "lr betas eps weight_decay decoupled_weight_decay"),
+        ("Rprop", "lr etas step_sizes"),
+        ("ASGD", "lr lambd alpha t0 weight_decay"),
+        ("Adafactor", "lr beta2_decay eps d weight_decay"),
+        ("Muon", "lr weight_decay momentum nesterov ns_coefficients eps ns_steps adjust_lr_fn"),
+    ) if hasattr(torch.optim, name)),
 )
+# Of torch's own optimizers, with any rule that has them.
+_TORCH_FLAGS = ("maximize", "amsgrad", "decoupled_weight_decay")
 
 # Attributes of torch's optimizers are constant iff they have these values; those in _ALWAYS_CONSTANT
 # always are, lr never is.
 _TORCH_DEFAULTS = {"momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "eps": 1e-8, "loss_scaling": 1.0}
 _ALWAYS_CONSTANT = ("alpha", "nesterov", "betas")
+_MAY_VARY = ("lr", "momentum", "weight_decay", "eps", "dampening", "loss_scaling")
 
 # What groups and optimizers have that is neither a hyper-parameter of the device nor a surprise.
 _IGNORED_GROUP = {"params", "initial_lr", "amsgrad", "foreach", "maximize", "capturable", "differentiable",
                   "fused", "centered", "decoupled_weight_decay"}
 _IGNORED_WIDE = {"defaults", "state", "param_groups", "variable_attrs", "ipu_state", "ipu_param", "step",
-                 "loss_scaling", "group_attrs", "wide_attrs", "zero_grad"}
+                 "loss_scaling", "group_attrs", "wide_attrs", "zero_grad", "state_dict", "load_state_dict"}
 
 
 def describe(optimizer: torch.optim.Optimizer, automatic_loss_scaling: Optional[Dict[str, Any]] = None,
              relax_checks: bool = False) -> Dict[str, Any]:
     """An optimizer as a plain dictionary:
 
-        kind        "SGD", "Adam", "AdamW", "RMSprop" or "LAMB"
+        kind        "SGD", "Adam", "AdamW", "RMSprop", "LAMB", or another of torch's classes
         groups      one dictionary per parameter group: `params`, a list of parameters; a value for each
                     attribute of the kind; `variable`, the set of those to feed at run time
                         SGD       lr momentum dampening weight_decay nesterov (+ velocity_scaling, combined)
                         Adam(W)   lr betas eps weight_decay
                         RMSprop   lr momentum weight_decay alpha eps
                         LAMB      lr weight_decay betas eps max_weight_norm
+                        others    as in torch; of torch's own also maximize, amsgrad and
+                                  decoupled_weight_decay where they are set
         defaults    the same without `params`: for trainable parameters in no group
         variable    the optimizer-wide attributes to feed at run time: {"loss_scaling"} or nothing
         automatic   None, or the settings of an automatic loss scale, which starts with loss_scaling
@@ -389,6 +405,9 @@ def describe(optimizer: torch.optim.Optimizer, automatic_loss_scaling: Optional[
     kind = _kindOf(optimizer)
     _warnUnknown(optimizer, kind, relax_checks)
     attrs = kind.group_attrs
+    if not isinstance(optimizer, Optimizer):
+        attrs += tuple(f for f in _TORCH_FLAGS if f not in attrs and any(g.get(f) for g in optimizer.param_groups)
+                       and (f, kind.name) != ("decoupled_weight_decay", "AdamW"))
     out: Dict[str, Any] = {"kind": kind.name}
     out.update({name: getattr(optimizer, name, value) for name, value in kind.fixed.items()})
     if out.get("use_combined_accum"):
@@ -414,31 +433,35 @@ def _kindOf(optimizer: Any) -> _Kind:
                                "is not run", type(optimizer).__name__, kind.name)
             return kind
     supported = ", ".join(f"torch.optim.{k.name}" for k in _KINDS if k.torch_class is not None)
-    ours = ", ".join(f"poptorch.optim.{k.name}" for k in _KINDS)
+    ours = ", ".join(f"poptorch.optim.{k.name}" for k in _KINDS if k.poptorch_class is not None)
     raise AssertionError(f"Unsupported optimizer type {type(optimizer).__name__}. Types supported: "
                          f"{ours}, {supported}")
 
 
 def _group(optimizer: torch.optim.Optimizer, kind: _Kind, attrs: Sequence[str],
            group: Dict[str, Any]) -> Dict[str, Any]:
-    if group.get("amsgrad"):
+    if group.get("amsgrad") and isinstance(optimizer, Optimizer):
         raise ValueError("Only non-amsgrad Adam/AdamW optimizers are supported.")
-    values = {name: _plain(group.get(name, optimizer.defaults.get(name, 1.0))) for name in attrs}
+    values = {name: _plain(group.get(name, optimizer.defaults.get(name, False if name in _TORCH_FLAGS else 1.0)))
+              for name in attrs}
     return {"params": list(group["params"]), **values, "variable": _variable(optimizer, kind, values)}
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, bool):
-        return value
-    return tuple(float(v) for v in value) if isinstance(value, (tuple, list)) else float(value)
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_plain, value))
+    return value if value is None or isinstance(value, (bool, str)) else float(value)
 
 
 def _variable(optimizer: Any, kind: _Kind, values: Dict[str, Any]) -> FrozenSet[str]:
     if isinstance(optimizer, Optimizer):
         return frozenset(n for n in values if not optimizer.variable_attrs.isConstant(n))
     defaults = {**_TORCH_DEFAULTS, "weight_decay": 0.01 if kind.name == "AdamW" else 0.0}
-    return frozenset(n for n, v in values.items()
-                     if n == "lr" or (n not in _ALWAYS_CONSTANT and v != defaults[n]))
+    if kind.poptorch_class is None:
+        defaults.update((n, p.default) for n, p in inspect.signature(kind.torch_class.__init__).parameters.items()
+                        if n in defaults)    # type: ignore[misc]
+    return frozenset(n for n, v in values.items() if n == "lr" or (
+        n in _MAY_VARY and n not in _ALWAYS_CONSTANT and isinstance(v, float) and v != defaults[n]))
 
 
 def _centered(optimizer: torch.optim.Optimizer) -> bool:

@@ -646,13 +646,37 @@ ts_status ts_shape_grid(ts_call *c)
     const ts_value *x = first_tensor(c), *grid = ts_call_tensor(c, 1);
     int64_t dims[TS_MAX_RANK];
 
-    if (ts_rank(x) != 4 || ts_rank(grid) != 4 || ts_dim(grid, 3) != 2)
-        return wrong(c, "a picture [N, C, H, W] and a grid [N, h, w, 2] are needed");
+    int n = ts_call_spatial(c);
+
+    if (ts_rank(x) != n + 2 || ts_rank(grid) != n + 2 || ts_dim(grid, n + 1) != n)
+        return wrong(c, n == 2 ? "a picture [N, C, H, W] and a grid [N, h, w, 2] are needed"
+                               : "a picture [N, C, D, H, W] and a grid [N, d, h, w, 3] are needed");
     dims[0] = ts_dim(x, 0);
     dims[1] = ts_dim(x, 1);
-    dims[2] = ts_dim(grid, 1);
-    dims[3] = ts_dim(grid, 2);
-    return as(c, 4, dims);
+    for (int i = 0; i < n; i++)
+        dims[2 + i] = ts_dim(grid, 1 + i);
+    return as(c, n + 2, dims);
+}
+
+/* histc: as many as there are bins */
+ts_status ts_shape_bins(ts_call *c)
+{
+    int64_t bins = ts_call_int(c, ts_call_find(c, "bins"), 100);
+
+    return as(c, 1, &bins);
+}
+
+/* multinomial: the last dim of the probabilities becomes the draws */
+ts_status ts_shape_draws(ts_call *c)
+{
+    const ts_type *t = &first_tensor(c)->type;
+    int64_t dims[TS_MAX_RANK];
+
+    if (!t->rank)
+        return wrong(c, "probabilities of one dim or more are needed");
+    memcpy(dims, t->dim, sizeof(dims));
+    dims[t->rank - 1] = ts_call_int(c, ts_call_find(c, "count"), 1);
+    return as(c, t->rank, dims);
 }
 
 /* size is that of the picture, [N, C, H, W] or [N, C, D, H, W] */

@@ -227,6 +227,25 @@ ts_value *ts_word_conv(ts_call *c)
     return fits(c) ? conv(c, (conv_args){3, 4, 5, 6, TS_WORD_PARAMS}, false) : NULL;
 }
 
+/* conv_tbc(x [T, N, C], w [k, C, O], b, pad): [T', N, O] */
+ts_value *ts_word_conv_tbc(ts_call *c)
+{
+    ts_value *x = ts_call_tensor(c, 0), *w = ts_call_tensor(c, 1), *b = ts_call_tensor(c, 2),
+             *in[3];
+    int64_t one = 1, pad = ts_call_int(c, 3, 0);
+
+    if (!x || !w || !b)
+        return NULL;
+    if (ts_rank(x) != 3 || ts_rank(w) != 3)
+        return ts_call_refuse(c, "conv_tbc of %d and %d dims", ts_rank(x), ts_rank(w));
+    in[0] = ts_permute(x, 1, 2, 0);
+    in[1] = ts_permute(w, 2, 1, 0);
+    in[2] = b;
+    x = ts_apply(c->g, "conv_bias", 3, in, 2,
+                 (ts_arg[]){ts_arg_ints("stride", 1, &one), ts_arg_ints("padding", 1, &pad)});
+    return ts_permute(x, 2, 0, 1);
+}
+
 /* conv_transposeNd(x, w, b, stride, padding, output_padding, groups, dilation) */
 ts_value *ts_word_conv_transpose(ts_call *c)
 {

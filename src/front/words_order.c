@@ -254,3 +254,64 @@ ts_value *ts_word_bincount(ts_call *c)
                         (ts_arg[]){ts_arg_int("dim", 0), ts_arg_int("size", bins)})
              : NULL;
 }
+
+/* The bounds of histc, and -1 and 1 beside a single number. */
+static void histc_bounds(ts_call *c, ts_value *x, ts_value **low, ts_value **high)
+{
+    double from = ts_call_number(c, 2, 0), to = ts_call_number(c, 3, 0);
+    ts_value *same;
+
+    *low = ts_call_scalar(c, from);
+    *high = ts_call_scalar(c, to);
+    if (from != to)
+        return;
+    *low = ts_amin(x, 0, NULL, false);
+    *high = ts_amax(x, 0, NULL, false);
+    same = ts_eq(*low, *high);
+    *low = ts_where(same, ts_add_scalar(*low, -1), *low);
+    *high = ts_where(same, ts_add_scalar(*high, 1), *high);
+}
+
+/* histc(x, bins, min, max) */
+ts_value *ts_word_histc(ts_call *c)
+{
+    ts_value *x = ts_call_tensor(c, 0), *low, *high, *at, *inside;
+    int64_t bins = c->dims[0], count;
+
+    if (!x)
+        return NULL;
+    count = ts_type_count(&x->type);
+    x = ts_reshape_n(x, 1, &count);
+    histc_bounds(c, x, &low, &high);
+    at = ts_div(ts_call_scalar(c, (double)bins), ts_sub(high, low));
+    at = ts_mul(ts_sub(x, low), at);
+    at = ts_cast(ts_clamp(ts_call_op1("floor", c, at), 0, (double)(bins - 1)), TS_I64);
+    inside = ts_call_op2("logical_and", c, ts_ge(x, low), ts_le(x, high));
+    return ts_apply(c->g, "index_add", 2, (ts_value *[]){at, ts_cast(inside, c->dtype)}, 2,
+                    (ts_arg[]){ts_arg_int("dim", 0), ts_arg_int("size", bins)});
+}
+
+/* multinomial(p, count, replacement): a race of exponentials, in which who has twice the rate comes
+ * first twice as often */
+ts_value *ts_word_multinomial(ts_call *c)
+{
+    ts_value *p = ts_call_tensor(c, 0), *times, *places;
+    int64_t count = ts_call_int(c, 1, 1), dims[TS_MAX_RANK];
+    int rank = p ? ts_call_shape_of(p, dims) : 0;
+
+    if (!p || rank + 1 > TS_MAX_RANK)
+        return NULL;
+    if (ts_call_flag(c, 2)) { /* a race for each draw */
+        dims[rank] = dims[rank - 1];
+        dims[rank - 1] = count;
+        p = ts_unsqueeze(p, rank - 1);
+        rank++;
+    }
+    times = ts_rand_n(c->g, TS_F32, rank, dims);
+    times = ts_neg(ts_log(ts_sub(ts_scalar(c->g, TS_F32, 1), times)));
+    times = ts_call_op2("maximum", c, times, ts_scalar(c->g, TS_F32, 1e-10));
+    p = ts_div(ts_cast(p, TS_F32), times);
+    if (ts_call_flag(c, 2))
+        return ts_argmax(p, rank - 1, false);
+    return ts_topk(p, count, rank - 1, true, &places) ? places : NULL;
+}

@@ -761,6 +761,77 @@ ts_value *ts_word_exponential(ts_call *c)
     return ts_cast(ts_mul_scalar(ts_log(u), -1 / ts_call_number(c, 1, 1)), c->dtype);
 }
 
+/* log_normal(x, mean, std) */
+ts_value *ts_word_log_normal(ts_call *c)
+{
+    ts_value *y = ts_mul_scalar(gaussian(c), ts_call_number(c, 2, 2));
+
+    return ts_exp(ts_add_scalar(y, ts_call_number(c, 1, 1)));
+}
+
+/* cauchy(x, median, sigma): the tangent of a random angle */
+ts_value *ts_word_cauchy(ts_call *c)
+{
+    ts_value *angle = ts_mul_scalar(ts_add_scalar(uniform(c), -0.5), 3.141592653589793), *y;
+
+    y = ts_div(ts_call_op1("sin", c, angle), ts_call_op1("cos", c, angle));
+    y = ts_add_scalar(ts_mul_scalar(y, ts_call_number(c, 2, 1)), ts_call_number(c, 1, 0));
+    return ts_cast(y, c->dtype);
+}
+
+/* geometric(x, p): draws up to the first success */
+ts_value *ts_word_geometric(ts_call *c)
+{
+    ts_value *u = uniform(c), *y = ts_log(ts_sub(ts_full_like(u, 1), u));
+
+    y = ts_mul_scalar(y, 1 / log1p(-ts_call_number(c, 1, 0.5)));
+    y = ts_call_op2("maximum", c, ts_call_op1("ceil", c, y), ts_full_like(y, 1));
+    return ts_cast(y, c->dtype);
+}
+
+/* x as steps of scale around zero, within low and high. The gradient is x's own where the number is
+ * inside of the range. */
+static ts_value *quantized(ts_call *c, ts_value *scale, ts_value *zero, double low, double high)
+{
+    ts_value *x = ts_call_tensor(c, 0), *steps, *y, *inside;
+
+    if (!x || !scale || !zero)
+        return NULL;
+    steps = ts_add(ts_call_op1("round", c, ts_div(x, scale)), zero);
+    y = ts_mul(ts_sub(ts_clamp(steps, low, high), zero), scale);
+    inside = ts_ge(steps, ts_full_like(steps, low));
+    inside = ts_call_op2("logical_and", c, inside, ts_le(steps, ts_full_like(steps, high)));
+    c->out[1] = inside;
+    c->nout = 2;
+    x = ts_where(inside, ts_sub(x, ts_detach(x)), ts_full_like(x, 0));
+    return ts_add(ts_detach(y), x);
+}
+
+/* fake_quantize_per_tensor_affine_cachemask(x, scale, zero_point, quant_min, quant_max): y, mask */
+ts_value *ts_word_fake_quantize(ts_call *c)
+{
+    ts_value *scale = ts_call_as(c, 1, c->dtype);
+
+    return quantized(c, scale, ts_call_as(c, 2, c->dtype), ts_call_number(c, 3, 0),
+                     ts_call_number(c, 4, 0));
+}
+
+/* fake_quantize_per_channel_affine_cachemask(x, scale, zero_point, axis, quant_min, quant_max) */
+ts_value *ts_word_fake_quantize_channels(ts_call *c)
+{
+    ts_value *x = ts_call_tensor(c, 0), *scale = ts_call_as(c, 1, c->dtype),
+             *zero = ts_call_as(c, 2, c->dtype);
+    int64_t dims[TS_MAX_RANK];
+
+    if (!x || !scale || !zero)
+        return NULL;
+    for (int i = 0; i < ts_rank(x); i++)
+        dims[i] = i == ts_call_dim(c, 3, ts_rank(x)) ? ts_dim(x, i) : 1;
+    scale = ts_reshape_n(scale, ts_rank(x), dims);
+    zero = ts_reshape_n(zero, ts_rank(x), dims);
+    return quantized(c, scale, zero, ts_call_number(c, 4, 0), ts_call_number(c, 5, 0));
+}
+
 static ts_value *whole_numbers(ts_call *c, double from, double to)
 {
     ts_value *u = ts_cast(uniform(c), TS_F64); /* as many steps as an i32 has */

@@ -259,6 +259,19 @@ ts_value *ts_word_put_slice(ts_call *c, ts_value *x, ts_value *y)
     return paste(c->g, x, slice_piece(c, x), y);
 }
 
+/* narrow(x, dim, start, length) */
+ts_value *ts_word_narrow(ts_call *c)
+{
+    ts_value *x = ts_call_tensor(c, 0);
+    int dim = x ? ts_call_dim(c, 1, ts_rank(x)) : 0;
+    int64_t start = ts_call_int(c, 2, 0);
+
+    if (!x)
+        return NULL;
+    start += start < 0 ? ts_dim(x, dim) : 0;
+    return ts_slice(x, dim, start, start + ts_call_int(c, 3, 0), 1);
+}
+
 /* Where result i of split(x, size, dim), split_with_sizes(x, sizes, dim) or unbind(x, dim) lies. */
 static piece split_piece(const ts_call *c, const ts_value *x, int i)
 {

@@ -608,65 +608,85 @@ static ts_value *unnormalised(ts_call *c, ts_value *g, int64_t size, int padding
 }
 
 typedef struct sample {
-    ts_value *flat; /* [N, C, H W] */
-    int64_t n, channels, h, w, count;
+    ts_value *flat; /* [N, C, H W] or [N, C, D H W] */
+    int64_t n, channels, count;
+    int spatial;
+    int64_t size[SPATIAL]; /* from the last dim to the first, as the grid has coordinates */
 } sample;
 
 /* The picture at whole coordinates, 0 outside it: [N, C, count] */
-static ts_value *at_corner(ts_call *c, const sample *s, ts_value *x, ts_value *y)
+static ts_value *at_corner(ts_call *c, const sample *s, ts_value *const *at)
 {
-    ts_value *zero = ts_call_scalar(c, 0), *inside, *at, *v;
+    ts_value *zero = ts_call_scalar(c, 0), *inside = NULL, *place = NULL, *x, *ok;
 
-    inside = ts_call_op2("logical_and", c, ts_ge(x, zero),
-                         ts_le(x, ts_call_scalar(c, (double)s->w - 1)));
-    inside = ts_call_op2("logical_and", c, inside, ts_ge(y, zero));
-    inside = ts_call_op2("logical_and", c, inside, ts_le(y, ts_call_scalar(c, (double)s->h - 1)));
-    x = ts_cast(ts_clamp(x, 0, (double)(s->w - 1)), TS_I64);
-    y = ts_cast(ts_clamp(y, 0, (double)(s->h - 1)), TS_I64);
-    at = ts_add(ts_mul_scalar(y, (double)s->w), x);
-    at = ts_expand_n(at, 3, (int64_t[]){s->n, s->channels, s->count});
-    v = ts_gather(s->flat, 2, at);
-    return ts_where(inside, v, zero);
+    for (int i = 0; i < s->spatial; i++) {
+        ok = ts_ge(at[i], zero);
+        inside = inside ? ts_call_op2("logical_and", c, inside, ok) : ok;
+        ok = ts_le(at[i], ts_call_scalar(c, (double)s->size[i] - 1));
+        inside = ts_call_op2("logical_and", c, inside, ok);
+    }
+    for (int i = s->spatial - 1; i >= 0; i--) { /* whole: half precision has no place 2049 */
+        x = ts_cast(ts_clamp(at[i], 0, (double)(s->size[i] - 1)), TS_I64);
+        place = place ? ts_add(ts_mul_scalar(place, (double)s->size[i]), x) : x;
+    }
+    place = ts_expand_n(place, 3, (int64_t[]){s->n, s->channels, s->count});
+    return ts_where(inside, ts_gather(s->flat, 2, place), zero);
 }
 
-/* grid_sampler_2d(x, grid, mode, padding, align_corners) */
+static sample sample_of(ts_call *c, ts_value *in)
+{
+    sample s = {.n = c->dims[0], .channels = c->dims[1], .count = 1, .spatial = c->rank - 2};
+    int64_t elements = 1;
+
+    for (int i = 0; i < s.spatial; i++) {
+        s.size[i] = ts_dim(in, c->rank - 1 - i);
+        s.count *= c->dims[2 + i];
+        elements *= s.size[i];
+    }
+    s.flat = ts_reshape_n(in, 3, (int64_t[]){s.n, s.channels, elements});
+    return s;
+}
+
+/* The elements around each point, 4 or 8, by how near they are. */
+static ts_value *between(ts_call *c, const sample *s, ts_value *const *at)
+{
+    ts_value *low[SPATIAL], *far[SPATIAL], *corner[SPATIAL], *sum = NULL, *v, *w;
+
+    for (int i = 0; i < s->spatial; i++) {
+        low[i] = ts_call_op1("floor", c, at[i]);
+        far[i] = ts_sub(at[i], low[i]);
+    }
+    for (int k = 0; k < 1 << s->spatial; k++) {
+        for (int i = 0; i < s->spatial; i++)
+            corner[i] = ts_add_scalar(low[i], k >> i & 1);
+        v = at_corner(c, s, corner);
+        for (int i = 0; i < s->spatial; i++) {
+            w = k >> i & 1 ? far[i] : ts_sub(ts_call_scalar(c, 1), far[i]);
+            v = ts_mul(v, w);
+        }
+        sum = sum ? ts_add(sum, v) : v;
+    }
+    return sum;
+}
+
+/* grid_sampler_2d, grid_sampler_3d(x, grid, mode, padding, align_corners) */
 ts_value *ts_word_grid_sample(ts_call *c)
 {
-    ts_value *in = ts_call_tensor(c, 0), *grid = ts_call_as(c, 1, c->dtype), *xy[2], *floor_[2],
-             *w[2];
+    ts_value *in = ts_call_tensor(c, 0), *grid = ts_call_as(c, 1, c->dtype), *at[SPATIAL], *y;
     int64_t mode = ts_call_int(c, 2, 0);
-    ts_value *sum = NULL;
     sample s;
 
     if (mode > 1)
         return ts_call_refuse(c, "mode='bicubic'");
     if (!in || !grid)
         return NULL;
-    s = (sample){.n = c->dims[0],
-                 .channels = c->dims[1],
-                 .h = ts_dim(in, 2),
-                 .w = ts_dim(in, 3),
-                 .count = c->dims[2] * c->dims[3]};
-    s.flat = ts_reshape_n(in, 3, (int64_t[]){s.n, s.channels, s.h * s.w});
-    for (int i = 0; i < 2; i++) {
-        xy[i] = ts_reshape_n(ts_slice(grid, 3, i, i + 1, 1), 3, (int64_t[]){s.n, 1, s.count});
-        xy[i] =
-            unnormalised(c, xy[i], i ? s.h : s.w, (int)ts_call_int(c, 3, 0), ts_call_flag(c, 4));
-        floor_[i] = ts_call_op1("floor", c, xy[i]);
-        w[i] = ts_sub(xy[i], floor_[i]);
+    s = sample_of(c, in);
+    for (int i = 0; i < s.spatial; i++) {
+        y = ts_slice(grid, c->rank - 1, i, i + 1, 1);
+        y = ts_reshape_n(y, 3, (int64_t[]){s.n, 1, s.count});
+        y = unnormalised(c, y, s.size[i], (int)ts_call_int(c, 3, 0), ts_call_flag(c, 4));
+        at[i] = mode == 1 ? ts_call_op1("round", c, y) : y;
     }
-    if (mode == 1)
-        return ts_reshape_n(
-            at_corner(c, &s, ts_call_op1("round", c, xy[0]), ts_call_op1("round", c, xy[1])),
-            c->rank, c->dims);
-    for (int k = 0; k < 4; k++) {
-        ts_value *v =
-            at_corner(c, &s, ts_add_scalar(floor_[0], k & 1), ts_add_scalar(floor_[1], k >> 1));
-        ts_value *wx = k & 1 ? w[0] : ts_sub(ts_call_scalar(c, 1), w[0]);
-        ts_value *wy = k >> 1 ? w[1] : ts_sub(ts_call_scalar(c, 1), w[1]);
-
-        v = ts_mul(v, ts_mul(wx, wy));
-        sum = sum ? ts_add(sum, v) : v;
-    }
-    return ts_reshape_n(sum, c->rank, c->dims);
+    y = mode == 1 ? at_corner(c, &s, at) : between(c, &s, at);
+    return ts_reshape_n(y, c->rank, c->dims);
 }

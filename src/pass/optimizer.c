@@ -32,145 +32,62 @@
  * Arithmetic is in f32 whatever the weights are, and in f64 for f64 weights. Values are rounded to
  * their storage types when stored, never in between.
  */
-#include "pass/pass.h"
-#include <math.h>
-
-/* --- numbers: a tensor, or a constant known now. Constants fold. ---
- *
- * C does not say which argument of a call is computed first, and the graph should not depend on the
- * compiler: below, at most one argument of a call makes nodes; the others are variables. */
-
-typedef struct num {
-    ts_value *v; /* NULL: the constant c */
-    double c;
-} num;
-
-static num constant(double c)
-{
-    return (num){NULL, c};
-}
-
-static num tensor(ts_value *v)
-{
-    return (num){v, 0};
-}
-
-static bool is(num x, double c)
-{
-    return !x.v && x.c == c;
-}
-
-/* x as a value, with the dtype of `like` when it is a constant */
-static ts_value *value(num x, num like)
-{
-    return x.v ? x.v : ts_full_like(like.v, x.c);
-}
-
-static num plus(num x, num y)
-{
-    if (!x.v && !y.v)
-        return constant(x.c + y.c);
-    if (is(x, 0))
-        return y;
-    if (is(y, 0))
-        return x;
-    return tensor(ts_add(value(x, y), value(y, x)));
-}
-
-static num minus(num x, num y)
-{
-    if (!x.v && !y.v)
-        return constant(x.c - y.c);
-    if (is(y, 0))
-        return x;
-    return tensor(ts_sub(value(x, y), value(y, x)));
-}
-
-static num times(num x, num y)
-{
-    if (!x.v && !y.v)
-        return constant(x.c * y.c);
-    if (is(x, 0) || is(y, 0))
-        return constant(0);
-    if (is(x, 1))
-        return y;
-    if (is(y, 1))
-        return x;
-    return x.v ? tensor(ts_mul(x.v, value(y, x))) : tensor(ts_mul(y.v, value(x, y)));
-}
-
-static num over(num x, num y)
-{
-    if (!y.v)
-        return times(x, constant(1 / y.c));
-    if (is(x, 0))
-        return x;
-    return tensor(ts_div(value(x, y), y.v));
-}
-
-static num square(num x)
-{
-    return x.v ? tensor(ts_square(x.v)) : constant(x.c * x.c);
-}
-
-static num root(num x)
-{
-    return x.v ? tensor(ts_sqrt(x.v)) : constant(sqrt(x.c));
-}
-
-/* x is a tensor */
-static num at_least(num x, num low)
-{
-    return tensor(ts_maximum(x.v, value(low, x)));
-}
-
-static num at_most(num x, num high)
-{
-    return tensor(ts_minimum(x.v, value(high, x)));
-}
-
-/* The sum of a tensor's squares, of rank 0. */
-static num sum_squares(num x)
-{
-    ts_value *s = ts_square(x.v);
-
-    return tensor(ts_rank(s) ? ts_sum(s, 0, NULL, false) : s);
-}
+#include "pass/update.h"
 
 /* --- hyper-parameters --- */
 
-enum { LR, MOMENTUM, DAMPENING, DECAY, BETA1, BETA2, EPS, ALPHA, MAX_NORM, SCALING, NHYPERS };
+#define KIND(name) (1 << TS_OPTIMIZER_##name)
 enum {
-    SGD = 1 << TS_OPTIMIZER_SGD,
-    RMSPROP = 1 << TS_OPTIMIZER_RMSPROP,
-    LAMB = 1 << TS_OPTIMIZER_LAMB
+    SGD = KIND(SGD),
+    LAMB = KIND(LAMB),
+    RMSPROP = KIND(RMSPROP),
+    ADAMS = KIND(ADAM) | KIND(ADAMW) | LAMB | KIND(ADAMAX) | KIND(NADAM) | KIND(RADAM),
+    RPROP = KIND(RPROP),
+    FACTOR = KIND(ADAFACTOR),
+    MUON = KIND(MUON),
+    ALL = ~0
 };
-enum {
-    ADAMS = 1 << TS_OPTIMIZER_ADAM | 1 << TS_OPTIMIZER_ADAMW | LAMB,
-    ALL = SGD | ADAMS | RMSPROP
-};
-enum { FINITE, NOT_NEGATIVE, FRACTION, POSITIVE };
+enum { FINITE, NOT_NEGATIVE, FRACTION, POSITIVE, NOT_POSITIVE, ABOVE_1 };
 
 static const struct {
     const char *name;
-    unsigned bit;  /* in ts_optimizer.variable */
+    unsigned bit;  /* in ts_optimizer.variable; 0: always compiled in */
     int users;     /* kinds of optimisers */
-    int range;     /* FINITE ... POSITIVE */
+    int range;     /* FINITE ... */
     size_t offset; /* in ts_hyper */
 } hypers[NHYPERS] = {
 #define FIELD(name) offsetof(ts_hyper, name)
     [LR] = {"lr", TS_HYPER_LR, ALL, NOT_NEGATIVE, FIELD(lr)},
-    [MOMENTUM] = {"momentum", TS_HYPER_MOMENTUM, SGD | RMSPROP, NOT_NEGATIVE, FIELD(momentum)},
+    [MOMENTUM] = {"momentum", TS_HYPER_MOMENTUM, SGD | RMSPROP | MUON, NOT_NEGATIVE,
+                  FIELD(momentum)},
     [DAMPENING] = {"dampening", TS_HYPER_DAMPENING, SGD, FINITE, FIELD(dampening)},
-    [DECAY] = {"weight_decay", TS_HYPER_WEIGHT_DECAY, ALL, NOT_NEGATIVE, FIELD(weight_decay)},
+    [DECAY] = {"weight_decay", TS_HYPER_WEIGHT_DECAY, ALL & ~RPROP, NOT_NEGATIVE,
+               FIELD(weight_decay)},
     [BETA1] = {"beta1", TS_HYPER_BETAS, ADAMS, FRACTION, FIELD(beta1)},
     [BETA2] = {"beta2", TS_HYPER_BETAS, ADAMS, FRACTION, FIELD(beta2)},
-    [EPS] = {"eps", TS_HYPER_EPS, ADAMS | RMSPROP, NOT_NEGATIVE, FIELD(eps)},
-    [ALPHA] = {"alpha", TS_HYPER_ALPHA, RMSPROP, FRACTION, FIELD(alpha)},
+    [EPS] = {"eps", TS_HYPER_EPS, ALL & ~(SGD | RPROP | KIND(ASGD)), NOT_NEGATIVE, FIELD(eps)},
+    [ALPHA] = {"alpha", TS_HYPER_ALPHA, RMSPROP | KIND(ADADELTA) | KIND(ASGD), FRACTION,
+               FIELD(alpha)},
     [MAX_NORM] = {"max_weight_norm", TS_HYPER_MAX_WEIGHT_NORM, LAMB, POSITIVE,
                   FIELD(max_weight_norm)},
     [SCALING] = {"velocity_scaling", TS_HYPER_VELOCITY_SCALING, SGD, POSITIVE,
                  FIELD(velocity_scaling)},
+    [LR_DECAY] = {"lr_decay", 0, KIND(ADAGRAD), NOT_NEGATIVE, FIELD(lr_decay)},
+    [START] = {"initial_accumulator_value", 0, KIND(ADAGRAD), NOT_NEGATIVE,
+               FIELD(initial_accumulator_value)},
+    [MOMENTUM_DECAY] = {"momentum_decay", 0, KIND(NADAM), NOT_NEGATIVE, FIELD(momentum_decay)},
+    [LAMBD] = {"lambd", 0, KIND(ASGD), FINITE, FIELD(lambd)},
+    [T0] = {"t0", 0, KIND(ASGD), FINITE, FIELD(t0)},
+    [ETA_MINUS] = {"eta_minus", 0, RPROP, FRACTION, FIELD(eta_minus)},
+    [ETA_PLUS] = {"eta_plus", 0, RPROP, ABOVE_1, FIELD(eta_plus)},
+    [STEP_MIN] = {"step_min", 0, RPROP, NOT_NEGATIVE, FIELD(step_min)},
+    [STEP_MAX] = {"step_max", 0, RPROP, NOT_NEGATIVE, FIELD(step_max)},
+    [BETA2_DECAY] = {"beta2_decay", 0, FACTOR, NOT_POSITIVE, FIELD(beta2_decay)},
+    [EPS2] = {"eps2", 0, FACTOR, NOT_NEGATIVE, FIELD(eps2)},
+    [CLIP] = {"clip", 0, FACTOR, POSITIVE, FIELD(clip)},
+    [NS_A] = {"ns_a", 0, MUON, FINITE, FIELD(ns_a)},
+    [NS_B] = {"ns_b", 0, MUON, FINITE, FIELD(ns_b)},
+    [NS_C] = {"ns_c", 0, MUON, FINITE, FIELD(ns_c)},
 };
 
 static double hyper_value(const ts_hyper *h, int i)
@@ -250,17 +167,51 @@ bool ts_optimizer_start(ts_arena *a, const ts_optimizer *o, const char *state, d
 
 static ts_status check_range(const char *name, int group, double x, int range)
 {
-    static const char *const words[] = {"finite", "at least 0", "at least 0 and below 1",
-                                        "above 0"};
-    bool ok = isfinite(x) && (range == FINITE || x >= 0) && (range != FRACTION || x < 1) &&
-              (range != POSITIVE || x > 0);
+    static const struct {
+        double low, high;
+        bool open_low, open_high;
+        const char *words;
+    } ranges[] = {
+        [FINITE] = {-INFINITY, INFINITY, true, true, "finite"},
+        [NOT_NEGATIVE] = {0, INFINITY, false, true, "at least 0"},
+        [FRACTION] = {0, 1, false, true, "at least 0 and below 1"},
+        [POSITIVE] = {0, INFINITY, true, true, "above 0"},
+        [NOT_POSITIVE] = {-INFINITY, 0, true, false, "at most 0"},
+        [ABOVE_1] = {1, INFINITY, true, true, "above 1"},
+    };
+    bool ok = (ranges[range].open_low ? x > ranges[range].low : x >= ranges[range].low) &&
+              (ranges[range].open_high ? x < ranges[range].high : x <= ranges[range].high);
 
     if (ok)
         return TS_OK;
     if (group)
         return ts_fail(TS_ERR_ARG, "%s of parameter group %d is %g; it must be %s", name, group, x,
-                       words[range]);
-    return ts_fail(TS_ERR_ARG, "%s of the optimizer is %g; it must be %s", name, x, words[range]);
+                       ranges[range].words);
+    return ts_fail(TS_ERR_ARG, "%s of the optimizer is %g; it must be %s", name, x,
+                   ranges[range].words);
+}
+
+/* What changes the rule, and is not of this one. */
+static ts_status check_flags(const ts_optimizer *o, const ts_hyper *h)
+{
+    int ams = KIND(ADAM) | KIND(ADAMW), decoupled = KIND(ADAM) | KIND(NADAM) | KIND(RADAM);
+    int nesterov = SGD | MUON;
+
+    if (h->amsgrad && !(ams >> o->kind & 1))
+        return ts_fail(TS_ERR_ARG, "amsgrad is a variant of Adam and AdamW only");
+    if (h->decoupled_weight_decay && !(decoupled >> o->kind & 1))
+        return ts_fail(TS_ERR_ARG,
+                       "decoupled_weight_decay is a variant of Adam, NAdam and RAdam only");
+    if (h->nesterov && !(nesterov >> o->kind & 1))
+        return ts_fail(TS_ERR_ARG, "Nesterov momentum is a variant of SGD and Muon only");
+    if (o->kind == TS_OPTIMIZER_MUON && (h->ns_steps < 0 || h->ns_steps > 99))
+        return ts_fail(TS_ERR_ARG,
+                       "ns_steps of the optimizer is %d; it must be 0 (which is 5) to "
+                       "99",
+                       h->ns_steps);
+    if (o->kind == TS_OPTIMIZER_MUON && (unsigned)h->adjust_lr > TS_LR_ADJUST_SPECTRAL_UNCLAMPED)
+        return ts_fail(TS_ERR_ARG, "there is no adjust_lr %d", (int)h->adjust_lr);
+    return TS_OK;
 }
 
 static ts_status check_group(const ts_optimizer *o, int group)
@@ -270,6 +221,7 @@ static ts_status check_group(const ts_optimizer *o, int group)
     for (int i = 0; i < NHYPERS; i++)
         if (uses(o, i))
             TS_TRY(check_range(hypers[i].name, group, hyper_value(h, i), hypers[i].range));
+    TS_TRY(check_flags(o, h));
     if (o->kind != TS_OPTIMIZER_SGD || !h->nesterov)
         return TS_OK;
     if (h->momentum <= 0 || h->dampening != 0)
@@ -335,7 +287,7 @@ ts_status ts_optimizer_check(const ts_options *opt)
 {
     const ts_optimizer *o = opt->optimizer;
 
-    if ((unsigned)o->kind > TS_OPTIMIZER_LAMB)
+    if (!ts_update_rule_of(o))
         return ts_fail(TS_ERR_ARG, "there is no optimizer of kind %d", (int)o->kind);
     TS_TRY(check_lists(o));
     for (int i = 0; i <= o->ngroups; i++)
@@ -350,9 +302,11 @@ ts_status ts_optimizer_check(const ts_options *opt)
     if (!(o->max_grad_value >= 0))
         return ts_fail(TS_ERR_ARG, "max_grad_value of the optimizer is %g; it must be at least 0",
                        o->max_grad_value);
-    if (opt->shard_optimizer && opt->replicas > 1 && o->kind == TS_OPTIMIZER_LAMB)
-        return ts_fail(TS_ERR_UNSUPPORTED, "shard_optimizer is not supported with LAMB, whose step "
-                                           "depends on all of a parameter");
+    if (opt->shard_optimizer && opt->replicas > 1 && ts_update_rule_of(o)->whole)
+        return ts_fail(TS_ERR_UNSUPPORTED,
+                       "shard_optimizer is not supported with %s, whose step "
+                       "depends on all of a parameter",
+                       ts_update_rule_of(o)->name);
     TS_TRY(check_storage("accum_type", o->accum_type));
     TS_TRY(check_storage("first_type", o->first_type));
     TS_TRY(check_storage("second_type", o->second_type));
@@ -361,43 +315,6 @@ ts_status ts_optimizer_check(const ts_options *opt)
 }
 
 /* --- what the updates share --- */
-
-/* A group's hyper-parameters, and what follows from them alone, in one dtype and one phase. */
-typedef struct rates {
-    num h[NHYPERS];
-    num keep;       /* 1 - dampening */
-    num fix1, fix2; /* 1 / (1 - beta^t), or 1 without bias correction */
-    num unscale;    /* what a gradient is multiplied with: 1 / (loss scale * A) */
-} rates;
-
-typedef struct context {
-    ts_graph *g;
-    const ts_options *opt;
-    const ts_optimizer *o;
-    int accumulation;  /* A */
-    int sums;          /* gradients that an update adds up at most: A of every replica */
-    bool apart;        /* accumulate in phase 0, update in phase 1 */
-    bool running;      /* accumulators hold the mean so far */
-    ts_value **hyper;  /* [group][NHYPERS]: the state of a variable one, or NULL */
-    ts_value **counts; /* running: micro-batches since the last update, one for each block */
-    const char **count_blocks;
-    int ncounts;
-    ts_value *step, *next_t; /* Adam's t before and after this update */
-    ts_value *ok;            /* automatic loss scale: is this update made? Else NULL */
-    rates *(*rates)[2][2];   /* [group][is f64][phase], made when first asked */
-    ts_node shared;          /* where nodes of no single parameter say they come from */
-} context;
-
-/* One parameter and what its update needs. */
-typedef struct param {
-    ts_value *w, *dw;            /* its state, its gradient as autodiff left it */
-    ts_value *accum;             /* or NULL */
-    ts_value *part, *accum_part; /* sharded: the replica's part of w and of accum. Else NULL */
-    ts_dtype math;               /* f32 or f64 */
-    int group;                   /* 0: in none */
-    ts_node like;                /* its nodes come from the gradient's layer and line */
-    num g;                       /* the gradient to apply: reduced, unscaled, clipped */
-} param;
 
 /* A node that only says where made nodes come from; an update is not part of the backward pass. */
 static ts_node place_of(const ts_node *n)
@@ -430,6 +347,17 @@ static ts_value *add_scalar_state(context *c, const char *name, double start)
     return add_state(c, name, ts_type_scalar(TS_F32), start);
 }
 
+ts_value *ts_update_group_state(context *c, const char *name, int group, double start)
+{
+    return add_scalar_state(c, group ? ts_arena_printf(c->g->arena, "%s.%d", name, group) : name,
+                            start);
+}
+
+const ts_hyper *ts_update_hyper(const context *c, int group)
+{
+    return hyper_of(c->o, group);
+}
+
 /* Variable hyper-parameters exist even when no parameter is in their group: whoever sets "lr" finds
  * it. */
 static void add_hypers(context *c)
@@ -448,15 +376,16 @@ static void add_hypers(context *c)
 /* 1 / (1 - beta^t). By expm1: in f32, 1 - 0.999^t loses five digits when t is small. */
 static num bias_fix(num beta, num t)
 {
-    num log_beta = beta.v ? tensor(ts_log(beta.v)) : constant(log(beta.c));
+    num log_beta = natural_log(beta);
 
     if (is(beta, 0))
         return constant(1);
-    return over(constant(-1), tensor(ts_point1("expm1", times(t, log_beta).v)));
+    return over(constant(-1), less_one(times(t, log_beta)));
 }
 
-/* Undoes the loss scale, and makes the sum of the micro-batches a mean. */
-static num unscale(context *c, ts_dtype math)
+/* Undoes the loss scale, makes the sum of the micro-batches a mean, and turns it when the loss is to
+ * grow. */
+static num unscale(context *c, int group, ts_dtype math)
 {
     num scale = constant(c->o->loss_scaling);
     double sums = c->sums;
@@ -465,10 +394,29 @@ static num unscale(context *c, ts_dtype math)
         scale = tensor(ts_cast(ts_graph_find_state(c->g, "loss_scaling"), math));
     if (c->running)
         sums /= c->accumulation;
-    return over(constant(c->opt->accumulate_sum ? 1 : 1 / sums), scale);
+    sums = c->opt->accumulate_sum ? 1 : 1 / sums;
+    return over(constant(hyper_of(c->o, group)->maximize ? -sums : sums), scale);
 }
 
-static const rates *rates_of(context *c, int group, ts_dtype math)
+/* The kind's own scalars are made once, in f64: differences of numbers near 1 are among them. */
+static void add_own(context *c, int group, ts_dtype math, rates *r)
+{
+    const ts_update_rule *rule = ts_update_rule_of(c->o);
+    const rates *exact;
+
+    if (!rule->scalars || !c->next_t)
+        return;
+    if (math == TS_F64) {
+        rule->scalars(c, group, r);
+        return;
+    }
+    exact = ts_update_rates(c, group, TS_F64);
+    c->g->like = &c->shared;
+    for (int i = 0; i < TS_COUNT(r->own); i++)
+        r->own[i] = exact->own[i].v ? tensor(ts_cast(exact->own[i].v, math)) : exact->own[i];
+}
+
+const rates *ts_update_rates(context *c, int group, ts_dtype math)
 {
     rates **known = &c->rates[group][math == TS_F64][c->g->phase], *r = *known;
     const ts_node *like = c->g->like;
@@ -483,13 +431,14 @@ static const rates *rates_of(context *c, int group, ts_dtype math)
             state ? tensor(ts_cast(state, math)) : constant(hyper_value(hyper_of(c->o, group), i));
     }
     r->keep = minus(constant(1), r->h[DAMPENING]);
-    r->unscale = unscale(c, math);
+    r->unscale = unscale(c, group, math);
     r->fix1 = r->fix2 = constant(1);
     if (c->next_t && c->o->bias_correction) {
         num t = tensor(ts_cast(c->next_t, math));
         r->fix1 = bias_fix(r->h[BETA1], t);
         r->fix2 = bias_fix(r->h[BETA2], t);
     }
+    add_own(c, group, math, r);
     c->g->like = like;
     return r;
 }
@@ -542,19 +491,37 @@ static bool sharded(const context *c, const param *p)
 }
 
 /* The default storage of an f64 parameter's state is f64: f32 would lose what f64 was asked for. */
-static ts_value *slot(context *c, const param *p, const char *suffix, ts_dtype storage,
-                      double start)
+static ts_dtype storage_of(const param *p, ts_dtype storage)
+{
+    return p->math == TS_F64 && storage == TS_F32 ? TS_F64 : storage;
+}
+
+static ts_value *add_slot(context *c, const param *p, const char *suffix, ts_type t, double start)
+{
+    ts_value *v = add_state(c, ts_arena_printf(c->g->arena, "%s.%s", p->w->name, suffix), t, start);
+
+    c->g->states[v->index].use = TS_USE_MOMENT;
+    return v;
+}
+
+ts_value *ts_update_slot_of(context *c, const param *p, const char *suffix, ts_type t)
+{
+    t.dtype = storage_of(p, t.dtype);
+    return add_slot(c, p, suffix, t, 0);
+}
+
+ts_value *ts_update_slot(context *c, const param *p, const char *suffix, ts_dtype storage,
+                         double start)
 {
     ts_type t = p->w->type;
     ts_value *v;
 
-    t.dtype = p->math == TS_F64 && storage == TS_F32 ? TS_F64 : storage;
+    t.dtype = storage_of(p, storage);
     if (p->part) {
         t.rank = 1;
         t.dim[0] = p->part->type.dim[0];
     }
-    v = add_state(c, ts_arena_printf(c->g->arena, "%s.%s", p->w->name, suffix), t, start);
-    c->g->states[v->index].use = TS_USE_MOMENT;
+    v = add_slot(c, p, suffix, t, start);
     if (p->part)
         mark_share(c, v, p->w);
     return v;
@@ -581,12 +548,7 @@ static ts_value *count_of(context *c, const char *block)
     return v;
 }
 
-static num load(const param *p, ts_value *state)
-{
-    return tensor(ts_cast(state, p->math));
-}
-
-static void store(context *c, ts_value *state, num next)
+void ts_update_store(context *c, ts_value *state, num next)
 {
     ts_value *v =
         next.v ? ts_cast(next.v, state->type.dtype)
@@ -620,20 +582,20 @@ static void accumulate(context *c, param *p)
 
     c->g->like = &p->like;
     if (!combined(c->o)) {
-        p->accum = slot(c, p, "accum", c->o->accum_type, 0);
+        p->accum = ts_update_slot(c, p, "accum", c->o->accum_type, 0);
         c->g->states[p->accum->index].use = TS_USE_SUMMED;
-        store(c, p->accum, accumulated(c, p));
+        ts_update_store(c, p->accum, accumulated(c, p));
         if (!sharded(c, p))
             return;
         p->part = share_of(c, p->w);
         p->accum_part = share_of(c, p->accum);
         return;
     }
-    r = rates_of(c, p->group, p->math);
+    r = ts_update_rates(c, p->group, p->math);
     factor = times(times(r->keep, r->h[SCALING]), r->unscale);
-    p->accum = slot(c, p, "momentum", TS_F32, 0);
+    p->accum = ts_update_slot(c, p, "momentum", TS_F32, 0);
     v = load(p, p->accum);
-    store(c, p->accum, plus(v, times(load(p, p->dw), factor)));
+    ts_update_store(c, p->accum, plus(v, times(load(p, p->dw), factor)));
 }
 
 /* Each count on its block's device. */
@@ -644,7 +606,8 @@ static void store_counts(context *c, bool reset)
     for (int i = 0; i < c->ncounts; i++) {
         like.block = c->count_blocks[i];
         c->g->like = &like;
-        store(c, c->counts[i], reset ? constant(0) : plus(tensor(c->counts[i]), constant(1)));
+        ts_update_store(c, c->counts[i],
+                        reset ? constant(0) : plus(tensor(c->counts[i]), constant(1)));
     }
     c->g->like = &c->shared;
 }
@@ -664,7 +627,7 @@ static void reset_all(context *c, param *p, int n)
     for (int i = 0; i < n; i++) {
         c->g->like = &p[i].like;
         if (!combined(c->o) && !p[i].part) /* what is sharded the engine clears */
-            store(c, p[i].accum, constant(0));
+            ts_update_store(c, p[i].accum, constant(0));
     }
     store_counts(c, true);
 }
@@ -672,7 +635,7 @@ static void reset_all(context *c, param *p, int n)
 /* What was added up, reduced, unscaled and clipped by value. */
 static num gradient(context *c, const param *p, ts_value *from)
 {
-    const rates *r = rates_of(c, p->group, p->math);
+    const rates *r = ts_update_rates(c, p->group, p->math);
     double limit = c->o->max_grad_value;
     num g;
 
@@ -745,129 +708,13 @@ static void find_gradients(context *c, param *p, int n)
         clip_norm(c, p, n);
 }
 
-/* --- the rules: w's next value; each stores the state it keeps --- */
-
-/* V = vs * v. The micro-batches have added their gradients to it already, unless there is only one;
- * the decay follows here, so that the first step has it too. */
-static num sgd_combined(context *c, param *p, const rates *r, num w)
-{
-    ts_value *state = p->accum ? p->accum : slot(c, p, "momentum", TS_F32, 0);
-    num s = times(r->h[DECAY], w), v = load(p, state);
-
-    if (!p->accum)
-        s = plus(p->g, s);
-    v = plus(v, times(times(r->keep, r->h[SCALING]), s));
-    store(c, state, times(r->h[MOMENTUM], v));
-    return minus(w, times(over(r->h[LR], r->h[SCALING]), v));
-}
-
-/* v = mm v + (1 - dm) s; without momentum v needs no memory. Unlike PyTorch's, the first step is
- * dampened too. */
-static num sgd(context *c, param *p, const rates *r, num w)
-{
-    num s = plus(p->g, times(r->h[DECAY], w)), v = times(r->keep, s);
-    ts_value *state;
-
-    if (is(r->h[MOMENTUM], 0))
-        return minus(w, times(r->h[LR], v));
-    state = slot(c, p, "momentum", c->o->first_type, 0);
-    v = plus(times(r->h[MOMENTUM], load(p, state)), v);
-    store(c, state, v);
-    if (hyper_of(c->o, p->group)->nesterov)
-        v = plus(s, times(r->h[MOMENTUM], v));
-    return minus(w, times(r->h[LR], v));
-}
-
-/* beta a + (1 - beta) x */
-static num average(num beta, num a, num x)
-{
-    num old = times(beta, a);
-
-    return plus(old, times(minus(constant(1), beta), x));
-}
-
-/* m^ / (sqrt(v^) + eps): which way Adam, AdamW and LAMB go */
-static num adam_direction(context *c, param *p, const rates *r, num s)
-{
-    ts_value *first = slot(c, p, "exp_avg", c->o->first_type, 0);
-    ts_value *second = slot(c, p, "exp_avg_sq", c->o->second_type, 0);
-    num m = average(r->h[BETA1], load(p, first), s);
-    num ss = square(s), v = average(r->h[BETA2], load(p, second), ss);
-
-    store(c, first, m);
-    store(c, second, v);
-    m = times(m, r->fix1);
-    return over(m, plus(root(times(v, r->fix2)), r->h[EPS]));
-}
-
-static num adam(context *c, param *p, const rates *r, num w)
-{
-    num s = plus(p->g, times(r->h[DECAY], w));
-
-    return minus(w, times(r->h[LR], adam_direction(c, p, r, s)));
-}
-
-static num adamw(context *c, param *p, const rates *r, num w)
-{
-    num x = adam_direction(c, p, r, p->g);
-
-    x = plus(x, times(r->h[DECAY], w));
-    return minus(w, times(r->h[LR], x));
-}
-
-/* AdamW's step, made as long as the weights: by min(|w|, max) / |x|, or as it is if either is 0 */
-static num lamb(context *c, param *p, const rates *r, num w)
-{
-    num x = adam_direction(c, p, r, p->g), nw, nx, trust, least;
-    ts_value *one, *both;
-
-    x = plus(x, times(r->h[DECAY], w));
-    nw = root(sum_squares(w));
-    nx = root(sum_squares(x));
-    trust = over(at_most(nw, r->h[MAX_NORM]), nx);
-    least = at_most(nw, nx);
-    both = ts_gt(least.v, ts_full_like(least.v, 0));
-    one = ts_full_like(trust.v, 1);
-    trust = tensor(ts_where(both, trust.v, one));
-    return minus(w, times(times(r->h[LR], trust), x));
-}
-
-static num rmsprop(context *c, param *p, const rates *r, num w)
-{
-    bool tf = c->o->tf_variant;
-    ts_value *second = slot(c, p, "square_avg", c->o->second_type, tf ? 1 : 0), *state;
-    num s = plus(p->g, times(r->h[DECAY], w)), lr = r->h[LR], x, b;
-    num ss = square(s), v = average(r->h[ALPHA], load(p, second), ss);
-
-    store(c, second, v);
-    if (c->o->centered) {
-        state = slot(c, p, "grad_avg", c->o->first_type, 0);
-        x = average(r->h[ALPHA], load(p, state), s);
-        store(c, state, x);
-        /* A variance; rounding can put it below 0, and its root would be NaN. */
-        v = at_least(minus(v, square(x)), constant(0));
-    }
-    x = over(s, tf ? root(plus(v, r->h[EPS])) : plus(root(v), r->h[EPS]));
-    if (is(r->h[MOMENTUM], 0))
-        return minus(w, times(lr, x));
-    state = slot(c, p, "momentum_buffer", c->o->first_type, 0);
-    b = times(r->h[MOMENTUM], load(p, state));
-    b = plus(b, tf ? times(lr, x) : x);
-    store(c, state, b);
-    return minus(w, tf ? b : times(lr, b));
-}
-
 static void update(context *c, param *p)
 {
-    static num (*const rules[])(context *, param *, const rates *, num) = {
-        [TS_OPTIMIZER_SGD] = sgd,         [TS_OPTIMIZER_ADAM] = adam, [TS_OPTIMIZER_ADAMW] = adamw,
-        [TS_OPTIMIZER_RMSPROP] = rmsprop, [TS_OPTIMIZER_LAMB] = lamb,
-    };
-    const rates *r = rates_of(c, p->group, p->math);
+    const rates *r = ts_update_rates(c, p->group, p->math);
     ts_value *w = p->part ? p->part : p->w;
 
     c->g->like = &p->like;
-    store(c, w, (combined(c->o) ? sgd_combined : rules[c->o->kind])(c, p, r, load(p, w)));
+    ts_update_store(c, w, ts_update_rule_of(c->o)->next(c, p, r, load(p, w)));
 }
 
 /* --- groups --- */
@@ -921,6 +768,16 @@ static ts_status find_group(const ts_optimizer *o, const char *name, int *group)
     return TS_OK;
 }
 
+static ts_status check_rank(const ts_optimizer *o, const ts_value *w)
+{
+    if (!ts_update_rule_of(o)->matrices || w->type.rank == 2)
+        return TS_OK;
+    ts_fail(TS_ERR_UNSUPPORTED, "%s updates matrices only, and '%s' has %d dims",
+            ts_update_rule_of(o)->name, w->name, w->type.rank);
+    ts_error_hint("freeze it (requires_grad false), or train all with another optimizer");
+    return TS_ERR_UNSUPPORTED;
+}
+
 /* --- the pass --- */
 
 static ts_status find_params(context *c, param *p)
@@ -933,6 +790,7 @@ static ts_status find_params(context *c, param *p)
         p[i] = (param){.w = d->param, .dw = d->grad, .like = place_of(d->grad->node)};
         p[i].math = d->param->type.dtype == TS_F64 ? TS_F64 : TS_F32;
         TS_TRY(find_group(c->o, p[i].w->name, &p[i].group));
+        TS_TRY(check_rank(c->o, p[i].w));
         for (int k = 0; k < g->nupdates; k++)
             if (g->updates[k].state == p[i].w)
                 return ts_fail(TS_ERR_ARG, "parameter '%s' is both trained and assigned to",
@@ -954,10 +812,10 @@ static void build(context *c, param *p, int n)
     g->like = &c->shared;
     if (c->o->automatic_scaling)
         scale_itself(c, p, n);
-    if (1 << c->o->kind & ADAMS) {
+    if (ts_update_rule_of(c->o)->counts) {
         c->step = add_scalar_state(c, "step", 0);
         c->next_t = ts_add_scalar(c->step, 1);
-        store(c, c->step, tensor(c->next_t));
+        ts_update_store(c, c->step, tensor(c->next_t));
     }
     if (!c->apart || !combined(c->o))
         find_gradients(c, p, n);

@@ -123,8 +123,8 @@ def test_uncaught_exceptions(build_dir):
 
 def test_messages_name_the_line():
     with pytest.raises(poptorch.Error) as e:
-        inference(lambda x: torch.linalg.svd(x)[1])(torch.eye(2))
-    assert "svd" in str(e.value) and "test_poptorch_errors.py:" in str(e.value)
+        inference(lambda x: torch.geqrf(x)[1])(torch.eye(2))
+    assert "geqrf" in str(e.value) and "test_poptorch_errors.py:" in str(e.value)
 
 
 # --- setOptimizer ---------------------------------------------------------------------------------

@@ -577,14 +577,14 @@ def test_dropout():
 
 def test_all_unsupported_ops_at_once():
     def forward(x):
-        y = torch.linalg.svd(x.view(2, 2))[1]    # both are named, with this file and line
+        y = torch.geqrf(x.view(2, 2))[1]    # both are named, with this file and line
         return y + torch.special.i0(x[:2])
     with pytest.raises(poptorch.Error) as e:
         class Net(nn.Module):
             def forward(self, x):
                 return forward(x)
         poptorch.inferenceModel(Net(), options())(torch.ones(4))
-    assert "svd" in str(e.value) and "i0" in str(e.value) and str(e.value).count("test_poptorch_model.py:") == 2
+    assert "geqrf" in str(e.value) and "i0" in str(e.value) and str(e.value).count("test_poptorch_model.py:") == 2
 
 
 def test_results_that_are_missing():
@@ -643,7 +643,7 @@ def test_misuse():
         opts.Training.gradientAccumulation(2)
         poptorch.inferenceModel(net, opts)
     with pytest.raises(AssertionError):
-        poptorch.trainingModel(Small(), options(), torch.optim.Adagrad(net.parameters()))
+        poptorch.trainingModel(Small(), options(), torch.optim.LBFGS(net.parameters()))
 
 
 def test_reassigned_buffer():

@@ -145,8 +145,7 @@ def test_amsgrad(kind):
     make(kind, amsgrad=False)
     with pytest.raises(ValueError, match="amsgrad"):
         make(kind, amsgrad=True)
-    with pytest.raises(ValueError, match="amsgrad"):
-        optim.describe(torchs(kind, amsgrad=True))
+    assert optim.describe(torchs(kind, amsgrad=True))["groups"][0]["amsgrad"] is True
 
 
 IGNORED = [("SGD", "foreach"), ("SGD", "differentiable"), ("SGD", "maximize"), ("Adam", "foreach"),
@@ -312,7 +311,7 @@ def test_torchs_optimizers_are_described_like_ours(kind):
         assert ours["groups"][0][name] == theirs["groups"][0][name]
 
 
-@pytest.mark.parametrize("name", ["Adagrad", "Adamax", "Adadelta", "ASGD", "LBFGS", "NAdam", "RAdam", "Rprop"])
+@pytest.mark.parametrize("name", ["LBFGS", "SparseAdam"])
 def test_unsupported_optimizers(name):
     with pytest.raises(AssertionError, match=f"{name}.*poptorch.optim.SGD.*torch.optim.RMSprop"):
         optim.describe(getattr(torch.optim, name)(params(), lr=0.1))

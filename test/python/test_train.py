@@ -171,6 +171,8 @@ OPTIMIZERS = {
     "adam": ([], lambda p: torch.optim.Adam(p, lr=0.5)),
     "adamw": (["--weight-decay", 0.1], lambda p: torch.optim.AdamW(p, lr=0.5, weight_decay=0.1)),
     "rmsprop": (["--momentum", 0.5], lambda p: torch.optim.RMSprop(p, lr=0.5, momentum=0.5)),
+    "adadelta": ([], lambda p: torch.optim.Adadelta(p, lr=0.5)),
+    "asgd": (["--weight-decay", 0.1], lambda p: torch.optim.ASGD(p, lr=0.5)),
 }
 
 
