@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from . import _core, _dtypes, _modes
 from ._memory import tensorsIn
-from ._record import needsValue
+from ._record import TORCH, needsValue
 from .errors import createPoptorchError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ NO_HOOKS = ("The model has hooks on gradients, which are not called: the backwar
 def taken(tracer: "Tracer") -> Iterator[None]:
     """Take them, for a trace."""
     with _modes.withoutInferenceMode(), _patched(tracer), _plainPython(tracer), _plainLayers(), _uncompiled(), _anyMask(tracer), \
-            _dtypes.castWeights(tracer.isTraced), _Functions(tracer):
+            _asked(tracer), _dtypes.castWeights(tracer.isTraced), _Functions(tracer):
         yield
 
 
@@ -372,6 +372,28 @@ def _uncompiled() -> Iterator[None]:
             yield
         finally:
             frames.set_eval_frame = original    # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def _asked(tracer: "Tracer") -> Iterator[None]:
+    """Libraries that ask whether somebody traces them are told so: then they look at no values of masks, and keep no tensors
+    for the next call. Torch's own code is not told by jit.is_tracing(): functional_call() would refuse."""
+    compiler, tracing = getattr(torch, "compiler", None), torch.jit.is_tracing
+    flags = [n for n in ("_is_compiling_flag", "_is_exporting_flag") if hasattr(compiler, n)]
+    before = [getattr(compiler, n) for n in flags]
+
+    def isTracing() -> bool:
+        caller = sys._getframe(1).f_code.co_filename
+        return tracing() if tracer.pausing or caller.startswith(TORCH) else True
+    torch.jit.is_tracing = isTracing    # type: ignore[assignment]
+    for name in flags:
+        setattr(compiler, name, True)
+    try:
+        yield
+    finally:
+        torch.jit.is_tracing = tracing
+        for name, value in zip(flags, before):
+            setattr(compiler, name, value)
 
 
 @contextlib.contextmanager

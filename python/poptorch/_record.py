@@ -16,7 +16,7 @@ from ._logging import logger
 from .errors import createPoptorchError
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 
 #: Parts of the names of files that userLine() passes over: Options.sourceLocationExcludes of the trace that runs.
@@ -28,7 +28,7 @@ def userLine() -> Tuple[str, int]:
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith((_HERE, _TORCH, "<frozen")) and not any(e in name for e in excluded):
+        if not name.startswith((_HERE, TORCH, "<frozen")) and not any(e in name for e in excluded):
             return name, frame.f_lineno
         frame = frame.f_back
     return "?", 0
