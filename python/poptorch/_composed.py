@@ -264,6 +264,23 @@ def _packed(x: _T, lengths: _T, batch_first: bool) -> Tuple[_T, _T]:
     return torch.cat([x[t, :n] for t, n in enumerate(sizes)]), torch.tensor(sizes)
 
 
+def _groupedProduct(x: _T, weight: _T, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> _T:
+    """Rows that are sorted by their group, each times the matrix of its group: all matrices, and of each row the product with
+    its own. offs is where groups end; rows behind the last group are 0."""
+    if offs is None or x.dim() != 2 or weight.dim() != 3 or bias is not None:
+        raise createPoptorchError("_grouped_mm is supported for a matrix of rows, a matrix for each group and offs, not for "
+                                  f"shapes {tuple(x.shape)} and {tuple(weight.shape)}")
+    rows = torch.arange(x.shape[0], device=x.device)
+    group = (rows.unsqueeze(1) >= offs).sum(1)
+    all_products = torch.matmul(x, weight)
+    at = group.clamp(max=weight.shape[0] - 1).view(1, -1, 1).expand(1, x.shape[0], weight.shape[2])
+    mine = torch.where((group < weight.shape[0]).unsqueeze(1), all_products.gather(0, at)[0], 0.0)
+    return mine if out_dtype is None else mine.to(out_dtype)
+
+
+#: Ops of libraries that have a gradient in Python, which would ask for values: they are taken before autograd sees them.
+FUNCTIONS: Dict[str, Callable] = {"transformers::grouped_mm_fallback": _groupedProduct}
+
 COMPOSED: Dict[str, Callable] = {
     "aten::linalg_lu_factor_ex": _lu, "aten::linalg_lu_solve": _luSolve, "aten::_linalg_solve_ex": _solve,
     "aten::linalg_inv_ex": _inverse, "aten::_linalg_det": _det, "aten::_linalg_slogdet": _slogdet,
@@ -275,7 +292,7 @@ COMPOSED: Dict[str, Callable] = {
     "aten::linalg_solve_triangular": lambda a, b, upper, left=True, unitriangular=False: _substituted(
         a, b, upper, left, unitriangular),
     "aten::_linalg_check_errors": lambda info, name, is_matrix: None,
-    "aten::histc": _histogram,
+    "aten::histc": _histogram, "aten::_grouped_mm": _groupedProduct,
     "aten::narrow_copy": lambda x, dim, start, length: x.narrow(dim, start, length).clone(),
     "aten::multinomial": _draws, "aten::log_normal_": _logNormal, "aten::cauchy_": _cauchy,
     "aten::geometric_": _geometric, "aten::fake_quantize_per_tensor_affine_cachemask": _quantized,

@@ -34,10 +34,13 @@ def userLine() -> Tuple[str, int]:
     return "?", 0
 
 
-def needsValue(what: str) -> Exception:
+def needsValue(what: str, drawn: bool = False) -> Exception:
     file, line = userLine()
-    return createPoptorchError(f"{what} is not known while the model is traced ({file}:{line}): forward() "
-                               "cannot branch on, print or convert what the device computes")
+    why = "forward() cannot branch on, print or convert what the device computes"
+    if drawn:
+        why = "it is a random number, another one in every run. Set the probability it is compared with (a layerdrop, say) to 0, " \
+            "or call eval() on that module"
+    return createPoptorchError(f"{what} is not known while the model is traced ({file}:{line}): {why}")
 
 
 class Missing(Exception):
@@ -64,6 +67,7 @@ class Record:
         self.missing: Dict[str, Tuple[str, int]] = {}
         self.losses: List[Any] = []
         self.demoted: Set[int] = set()
+        self.asked: Set[int] = set()    # of the losses, those of identity_loss()
         self.placements: List[blocks.Placement] = []    # of the operations, where it changes
         # (device, phase): its blocks; what is in no block is on the first
         self.stages: Dict[Tuple[int, int], List[str]] = {(0, 0): []}
@@ -153,19 +157,25 @@ class Record:
 
     # --- losses ---
 
-    def _addLoss(self, value: Any) -> None:
+    def _addLoss(self, value: Any, asked: bool = False) -> None:
         self.named("loss", value)
+        if asked:
+            self.asked.add(len(self.losses))
         before = self._feeds.get(id(value), frozenset())
         self.demoted |= before
         self._feeds[id(value)] = before | {len(self.losses)}
         self.losses.append(value)
 
+    def standing(self) -> List[int]:
+        """The losses that feed no other."""
+        return [k for k in range(len(self.losses)) if k not in self.demoted]
+
     def theLoss(self) -> Any:
         """The one loss that feeds no other."""
-        left = [v for k, v in enumerate(self.losses) if k not in self.demoted]
+        left = [self.losses[k] for k in self.standing()]
         if not left:
             raise createPoptorchError("Couldn't find a loss in graph! A training model's forward() must "
-                                      "compute one; wrap what it should minimise in poptorch.identity_loss")
+                                      "compute one: return it first, or wrap it in poptorch.identity_loss")
         if len(left) > 1:
             raise createPoptorchError("Multiple independent losses found in graph: wrap the final loss in "
                                       "poptorch.identity_loss, e.g. identity_loss(a + b, reduction='sum')")
