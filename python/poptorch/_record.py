@@ -5,18 +5,21 @@ user's line, the scope's name and the block it belongs to; each value the names 
 that it depends on. What is not supported is collected, so that one error can name all of it.
 """
 
+import contextlib
 import os
 import sys
+import types
 from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 
 from . import _core, _overlap, blocks
-from ._logging import logger
+from ._logging import getLogLevel, logger
 from .errors import createPoptorchError
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_CONTEXTS = contextlib.__file__
 
 
 #: Parts of the names of files that userLine() passes over: Options.sourceLocationExcludes of the trace that runs.
@@ -32,6 +35,21 @@ def userLine() -> Tuple[str, int]:
             return name, frame.f_lineno
         frame = frame.f_back
     return "?", 0
+
+
+def shortened(e: Exception) -> Exception:
+    """The exception without the frames of torch and of this package, of which there are a hundred: what is left is the program's
+    own way to the line. With POPTORCH_LOG_LEVEL=DEBUG they stay."""
+    return e if getLogLevel().startswith(("DEBUG", "TRACE")) else e.with_traceback(_ownFrames(e.__traceback__))
+
+
+def _ownFrames(tb: Optional[types.TracebackType]) -> Optional[types.TracebackType]:
+    if tb is None:
+        return None
+    rest = _ownFrames(tb.tb_next)
+    if tb.tb_frame.f_code.co_filename.startswith((_HERE, TORCH, "<frozen", _CONTEXTS)):
+        return rest
+    return types.TracebackType(rest, tb.tb_frame, tb.tb_lasti, tb.tb_lineno)
 
 
 def needsValue(what: str, drawn: bool = False) -> Exception:

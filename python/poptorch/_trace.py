@@ -173,16 +173,20 @@ class Tracer(Memories, TorchDispatchMode):
     def _settled(self, name: str, args: Tuple) -> Optional[torch.Tensor]:
         """A random number from [0, 1) compared with one that is outside: `torch.rand([]) < layerdrop`."""
         compare = _COMPARISONS.get(name)
-        first = self._find(args[0]) if compare and isinstance(args[0], torch.Tensor) else None
-        while first is not None and first.parent is not None and first.op.startswith(("aten::detach", "aten::alias")):
-            first = first.parent
-        if first is None or first.op not in _UNIFORM or first.memory.version:
+        drawn = [self._isUniform(v) for v in args[:2]] if compare else []
+        if sum(drawn) != 1 or self.isTraced(args[drawn.index(False)]):
             return None
         with self.paused():
-            at = float(args[1]) if not self.isTraced(args[1]) else None
-            if at is None or 0.0 < at < 1.0:
+            ends = [0.5 if uniform else float(v) for uniform, v in zip(drawn, args)]
+            if 0.0 < ends[drawn.index(False)] < 1.0:
                 return None
-            return self.claim(torch.full(args[0].shape, compare(0.5, at)))    # type: ignore[misc]
+            return self.claim(torch.full(args[drawn.index(True)].shape, compare(*ends)))    # type: ignore[misc]
+
+    def _isUniform(self, t: Any) -> bool:
+        found = self._find(t) if isinstance(t, torch.Tensor) else None
+        while found is not None and found.parent is not None and found.op.startswith(("aten::detach", "aten::alias")):
+            found = found.parent
+        return found is not None and found.op in _UNIFORM and not found.memory.version
 
     def places(self, mask: torch.Tensor) -> List[torch.Tensor]:
         """The indices of a mask's true elements, for each dim: as many as there are in the first batch, which every run
