@@ -176,10 +176,13 @@ static void tick(const ts_options *opt, int percent)
         opt->progress(opt->progress_arg, percent);
 }
 
-/* The compiler's identity, or NULL: the reference executor. */
-static ts_status find_compiler(ts_arena *a, const ts_options *opt, const char **cc)
+/* The compiler's identity, or NULL: the reference executor. Where there is no compiler it is that
+ * of the one that made what is in the cache. */
+static ts_status find_compiler(ts_arena *a, const ts_graph *model, const ts_options *opt,
+                               const char **cc, bool *missing)
 {
     *cc = NULL;
+    *missing = false;
     if (opt->executor == TS_EXECUTOR_REFERENCE)
         return TS_OK;
     if (ts_gpu_is(opt->device_kind)) {
@@ -188,13 +191,20 @@ static ts_status find_compiler(ts_arena *a, const ts_options *opt, const char **
         return TS_OK;
     }
     *cc = ts_cc_identity(a, opt);
-    if (*cc)
-        return TS_OK;
+    *missing = !*cc;
+    if (*missing)
+        *cc = ts_cache_compiler(a, opt, model->name);
+    return TS_OK;
+}
+
+/* Nothing was cached either. */
+static ts_status no_compiler(const ts_options *opt)
+{
     ts_cc_missing(opt);
     if (opt->executor == TS_EXECUTOR_NATIVE)
         return TS_ERR_COMPILER;
-    ts_note(TS_LOG_WARN, "%s; the reference executor runs instead, slowly",
-            ts_last_error()->message);
+    ts_note(TS_LOG_WARN, "%s; the reference executor runs instead, slowly: %s",
+            ts_last_error()->message, ts_last_error()->hint);
     return TS_OK;
 }
 
@@ -252,9 +262,12 @@ static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *o
     const char *cc;
     ts_key key;
     ts_cache *cache;
+    bool missing;
     ts_status s = TS_OK;
 
-    TS_TRY(find_compiler(a, opt, &cc));
+    TS_TRY(find_compiler(a, model, opt, &cc, &missing));
+    if (!cc && missing)
+        TS_TRY(no_compiler(opt));
     if (!cc)
         return make(a, model, opt, NULL, out);
     key = key_of(a, model, opt, cc);
@@ -262,6 +275,9 @@ static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *o
     tick(opt, 5);
     if (ts_cache_find(cache, out)) {
         start_with(a, *out, opt->optimizer);
+    } else if (missing) {
+        s = no_compiler(opt);
+        s = s ? s : make(a, model, opt, NULL, out);
     } else {
         s = make(a, model, opt, &key, out);
         if (!s) {

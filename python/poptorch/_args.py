@@ -1,9 +1,10 @@
-"""Arguments and results of a model: nested tuples, lists, dicts, named tuples and registered types.
+"""Arguments and results of a model: nested tuples, lists, dicts, named tuples, dataclasses and registered types.
 
 A structure is turned into a tree of _Leaf, _Constant and _Node once; later calls are matched against it,
 and results are built from it. Matching is on the way of every call, so it does as little as it can.
 """
 
+import dataclasses
 import inspect
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
@@ -62,9 +63,29 @@ def flatten(value: Any, tensors: List[torch.Tensor]) -> Any:
         return _Custom(value, parser, [flatten(t, tensors) for t in parser.yieldTensors(value)])
     if isinstance(value, (list, tuple)):
         return _Node(type(value), [flatten(v, tensors) for v in value])
-    if isinstance(value, dict):
-        return _Node(type(value), [flatten(v, tensors) for v in value.values()], list(value))
+    entries = _entries(value)
+    if entries is not None:
+        return _Node(type(value), [flatten(v, tensors) for v in entries.values()], list(entries))
     return _Constant(value)
+
+
+def _entries(value: Any) -> Optional[Dict[Any, Any]]:
+    """What a dict or a dataclass holds."""
+    if isinstance(value, dict):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    return None
+
+
+def _remade(kind: type, entries: Dict[Any, Any]) -> Any:
+    """A dict or a dataclass, whatever its __init__ takes."""
+    if issubclass(kind, dict):
+        return kind(entries.items())
+    made = object.__new__(kind)
+    for name, value in entries.items():
+        object.__setattr__(made, name, value)
+    return made
 
 
 def constants(tree: Any) -> Iterator[Any]:
@@ -86,7 +107,7 @@ def rebuild(tree: Any, tensors: List[Any]) -> Any:
         return tree.parser.reconstruct(tree.original, iter([tensors[i.index] for i in tree.items]))
     items = [rebuild(i, tensors) for i in tree.items]
     if tree.keys is not None:
-        return tree.kind(zip(tree.keys, items))
+        return _remade(tree.kind, dict(zip(tree.keys, items)))
     if tree.kind is list:
         return items
     return tree.kind(*items) if _isNamedTuple(tree.kind) else tree.kind(items)
@@ -138,10 +159,11 @@ def _matchNode(tree: _Node, value: Any, path: str, tensors: List[torch.Tensor]) 
     if type(value) is not tree.kind:
         raise _mismatch("Type", path, tree.kind.__name__, type(value).__name__)
     if tree.keys is not None:
-        if value.keys() != set(tree.keys):
-            raise _mismatch("Keys", path, sorted(map(str, tree.keys)), sorted(map(str, value)))
+        entries = _entries(value) or {}
+        if entries.keys() != set(tree.keys):
+            raise _mismatch("Keys", path, sorted(map(str, tree.keys)), sorted(map(str, entries)))
         for key, item in zip(tree.keys, tree.items):
-            match(item, value[key], f"{path}[{key}]", tensors)
+            match(item, entries[key], f"{path}[{key}]", tensors)
         return
     if len(value) != len(tree.items):
         raise _mismatch("Length", path, len(tree.items), len(value))

@@ -88,19 +88,15 @@ def namedStates(model: torch.nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
 
 @contextlib.contextmanager
 def _restored(states: List[Tuple[str, torch.Tensor]]) -> Iterator[None]:
-    """What a trace writes to weights and buffers is taken back: the device does it again.
-
-    Versions would not do to find out: batch_norm writes its statistics without changing them.
-    """
-    saved = [(t, t.detach().clone(), t.grad) for _, t in states]
+    """Weights and buffers have their own memory again, and gradients their values; the trace writes to neither."""
+    saved = [(t, t.detach(), t.grad) for _, t in states]
     try:
         yield
     finally:
-        with torch.no_grad():
-            for t, value, grad in saved:
-                t.grad = grad    # which a backward() in forward has added to
-                if not torch.equal(t, value):
-                    t.copy_(value)
+        for t, value, grad in saved:
+            t.grad = grad    # which a backward() in forward has added to
+            if t.data_ptr() != value.data_ptr():
+                t.data = value
 
 
 @contextlib.contextmanager
@@ -295,6 +291,8 @@ def _finish(program: Program, tracer: _trace.Tracer, result: Any, inputs: List[t
             program.narrow[i] = t.dtype
     for i, value in tracer.writtenInputs():
         program.written.append((i, _output(program, tracer, value, values)))
+    for value in tracer.expected:
+        _output(program, tracer, value, values)
     if not program.outputs and not training:
         _output(program, tracer, tracer.graph.full("f32", (), 0.0), values)    # a graph has a result
     if training:

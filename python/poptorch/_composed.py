@@ -4,11 +4,12 @@ Most are words of the library; here is what is left.
 """
 
 import functools
-from typing import Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Tuple
 
 import torch
 
 from ._record import needsValue
+from .errors import createPoptorchError
 
 _T = torch.Tensor
 
@@ -38,7 +39,24 @@ def _packed(x: _T, lengths: _T, batch_first: bool) -> Tuple[_T, _T]:
     return torch.cat([x[t, :n] for t, n in enumerate(sizes)]), torch.tensor(sizes)
 
 
+def _groupedProduct(x: _T, weight: _T, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> _T:
+    """Rows that are sorted by their group, each times the matrix of its group: all matrices, and of each row the product with
+    its own. offs is where groups end; rows behind the last group are 0."""
+    if offs is None or x.dim() != 2 or weight.dim() != 3 or bias is not None:
+        raise createPoptorchError("_grouped_mm is supported for a matrix of rows, a matrix for each group and offs, not for "
+                                  f"shapes {tuple(x.shape)} and {tuple(weight.shape)}")
+    rows = torch.arange(x.shape[0], device=x.device)
+    group = (rows.unsqueeze(1) >= offs).sum(1)
+    all_products = torch.matmul(x, weight)
+    at = group.clamp(max=weight.shape[0] - 1).view(1, -1, 1).expand(1, x.shape[0], weight.shape[2])
+    mine = torch.where((group < weight.shape[0]).unsqueeze(1), all_products.gather(0, at)[0], 0.0)
+    return mine if out_dtype is None else mine.to(out_dtype)
+
+
+#: Ops of libraries that have a gradient in Python, which would ask for values: they are taken before autograd sees them.
+FUNCTIONS: Dict[str, Callable] = {"transformers::grouped_mm_fallback": _groupedProduct}
+
 COMPOSED: Dict[str, Callable] = {
     "aten::_linalg_check_errors": lambda info, name, is_matrix: None,
-    "aten::_pack_padded_sequence": _packed,
+    "aten::_grouped_mm": _groupedProduct, "aten::_pack_padded_sequence": _packed,
 }

@@ -25,6 +25,7 @@ from . import _args, _compile, _core, _eager, _file, _groups, _legacy, _native, 
 from ._batching import Batching
 from ._logging import logger
 from .enums import ConnectionType, MeanReductionStrategy, OutputMode
+from ._record import shortened
 from .errors import check, createPoptorchError
 from .options import Options
 
@@ -81,11 +82,11 @@ class PoplarExecutor(_legacy.Names):
         self._wrapped = False
         self._ours: Any = None    # who keeps the optimizer's state: one of our optimizers, or torch's in a TorchState
         self._told: Set[str] = set()    # what was said once
+        self._replaced = False          # by another executor that trains the module
         if not isinstance(model, torch.nn.Module):
             model = blocks._CallableModule(model)
-        if training and _wrap.isWrapped(model):
-            raise RuntimeError("The model has already been wrapped in 'poptorch.trainingModel': call "
-                               "model.destroy() on it before wrapping it again")
+        if training and _wrap.isWrapped(model):    # a notebook's cell that is run again
+            _wrap.linkOf(model).executor()._giveWay()    # type: ignore[union-attr]
         self._user_model = model
         self._training = training
         self._channel = profiling.Channel(f"poptorch.{'training' if training else 'inference'}Model")
@@ -266,14 +267,13 @@ class PoplarExecutor(_legacy.Names):
     def _build(self, args: Tuple, kwargs: Dict[str, Any], executable: Any = None) -> None:
         """Trace and compile, or with an executable, trace only."""
         self._options._Popart.checkKeys()
+        self._checkOurs()
         with _native.nativeErrors(), self._channel.tracepoint("graphPreprocessing"):
             self._model.training = self._user_model.training    # the copy has a flag of its own
             function = isinstance(self._model, blocks._CallableModule)    # whose signature is its own
             forward = self._model._function if function else self._model.forward
             arguments = _args.Arguments(forward, args, kwargs)
-            program, tracer = _compile.trace(
-                self._model, arguments, self._batching, self._options, self._training,
-                (list(_pre_hooks.values()), list(_post_hooks.values())), self._groupsByName())
+            program, tracer = self._traced(arguments)
         if program.written:
             self._batching.wantAll()
         if self._training:
@@ -292,6 +292,15 @@ class PoplarExecutor(_legacy.Names):
         self._program = program
         if self._options.connection_type != ConnectionType.Never:
             self._attach()
+
+    def _traced(self, arguments: _args.Arguments) -> Tuple[_compile.Program, _trace.Tracer]:
+        hooks = list(_pre_hooks.values()), list(_post_hooks.values())
+        try:
+            return _compile.trace(self._model, arguments, self._batching, self._options, self._training, hooks, self._groupsByName())
+        except _core.Error:
+            raise
+        except Exception as e:
+            raise shortened(e) from e.__cause__
 
     def _groupsByName(self) -> Dict[str, _groups.Grouping]:
         names = {id(t): name for name, t in _compile.namedStates(self._model)}
@@ -507,6 +516,16 @@ class PoplarExecutor(_legacy.Names):
         if self._wrapped:
             _wrap.unwrap(self._user_model)
             self._wrapped = False
+
+    def _giveWay(self) -> None:
+        """To another trainingModel() of the same module."""
+        logger.warning("%s was wrapped in poptorch.trainingModel() before: that executor is destroyed", type(self._user_model).__name__)
+        self.destroy()
+        if self._wrapped:    # it was not compiled yet
+            self._disconnect()
+            _wrap.unwrap(self._user_model)
+            self._wrapped = False
+        self._replaced = True
 
     def __del__(self) -> None:
         # What was trained is not lost with the executor: neither weights nor the optimizer's state. Whether weak
@@ -735,10 +754,16 @@ class PoplarExecutor(_legacy.Names):
     def _makeReady(self, args: Tuple, kwargs: Dict[str, Any]) -> None:
         check(self._options.connection_type != ConnectionType.Never,
               "Trying to run a model on an offline device (ConnectionType.Never)")
+        self._checkOurs()
         if self._program is None:
             self._build(args, kwargs)
         else:
             self._attach()
+
+    def _checkOurs(self) -> None:
+        if self._replaced:
+            raise createPoptorchError(f"{type(self._user_model).__name__} was wrapped in poptorch.trainingModel() again: use what that "
+                                      "call returned")
 
     def _contiguous(self, t: torch.Tensor) -> torch.Tensor:
         if not self._warned_contiguous:

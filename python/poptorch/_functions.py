@@ -19,8 +19,9 @@ from torch.nn.modules import transformer
 from torch.overrides import TorchFunctionMode
 
 from . import _core, _dtypes, _modes
+from ._composed import FUNCTIONS
 from ._memory import tensorsIn
-from ._record import needsValue
+from ._record import TORCH, needsValue
 from .errors import createPoptorchError
 
 if TYPE_CHECKING:
@@ -61,6 +62,13 @@ _NEED_VALUES: Dict[Any, str] = {
     _T.cpu: ".cpu()",
 }
 
+#: Of these, those that PyTorch computes without an operation that the dispatch mode sees.
+_READ = (_T.tolist, _T.numpy, _T.__array__)
+
+#: Questions about numbers, and the answers that forward() gets when it branches on them.
+_ASSUMED: Dict[Any, bool] = {getattr(of, n): n == "isfinite" for of in (torch, _T)
+                             for n in ("isfinite", "isnan", "isinf", "isposinf", "isneginf")}
+
 #: PyTorch looks at a tensor of places itself, and no mode sees it.
 _READ_AT_ONCE = (torch.tensor_split, _T.tensor_split)
 
@@ -77,7 +85,7 @@ NO_HOOKS = ("The model has hooks on gradients, which are not called: the backwar
 def taken(tracer: "Tracer") -> Iterator[None]:
     """Take them, for a trace."""
     with _modes.withoutInferenceMode(), _patched(tracer), _plainPython(tracer), _plainLayers(), _uncompiled(), _anyMask(tracer), \
-            _dtypes.castWeights(tracer.isTraced), _Functions(tracer):
+            _asked(tracer), _dtypes.castWeights(tracer.isTraced), _Functions(tracer):
         yield
 
 
@@ -104,6 +112,9 @@ class _Functions(TorchFunctionMode):
             if t.training:
                 t.markLoss(out)
             return out
+        ofLibrary = FUNCTIONS.get(getattr(func, "_qualified_op_name", ""))
+        if ofLibrary is not None:
+            return ofLibrary(*args, **kwargs)
         if func in _READ_AT_ONCE and t.isTraced(args[1] if len(args) > 1 else kwargs.get("tensor_indices_or_sections")):
             raise needsValue("Where tensor_split() splits")
         if func is torch.cdist:
@@ -128,7 +139,12 @@ class _Functions(TorchFunctionMode):
         if func is F.one_hot:
             return _oneHot(t, *args, **kwargs)
         if func in _NEED_VALUES or (func is _T.to and "cpu" in (*args[1:2], kwargs.get("device"))):
-            raise needsValue(f"{_NEED_VALUES.get(func, '.to()')} of a tensor")
+            if not t.isKnown(first):
+                raise needsValue(f"{_NEED_VALUES.get(func, '.to()')} of a tensor", t.isDrawn(first))
+            if func in _READ:
+                t.expect(first)
+        if func in _ASSUMED:
+            return t.assume(func(*args, **kwargs), _ASSUMED[func])
         if func is _T.register_hook:
             t.warn(NO_HOOKS)
         if func in (_T.__repr__, _T.__format__):
@@ -187,7 +203,7 @@ def _dropout(tracer: "Tracer", op: str, x: torch.Tensor, p: float = 0.5, trainin
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or not tracer.training or p == 0.0:
         return x
-    y = x * tracer.emit(op, (p,), x.new_ones(x.shape).clone)    # so that autograd, when forward() asks it, knows too
+    y = x * tracer.emit(op, (p,), x.new_ones(()).expand(x.shape).clone)    # so that autograd, when forward() asks it, knows too
     return x.copy_(y) if inplace else y
 
 
@@ -372,6 +388,28 @@ def _uncompiled() -> Iterator[None]:
             yield
         finally:
             frames.set_eval_frame = original    # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def _asked(tracer: "Tracer") -> Iterator[None]:
+    """Libraries that ask whether somebody traces them are told so: then they look at no values of masks, and keep no tensors
+    for the next call. Torch's own code is not told by jit.is_tracing(): functional_call() would refuse."""
+    compiler, tracing = getattr(torch, "compiler", None), torch.jit.is_tracing
+    flags = [n for n in ("_is_compiling_flag", "_is_exporting_flag") if hasattr(compiler, n)]
+    before = [getattr(compiler, n) for n in flags]
+
+    def isTracing() -> bool:
+        caller = sys._getframe(1).f_code.co_filename
+        return tracing() if tracer.pausing or caller.startswith(TORCH) else True
+    torch.jit.is_tracing = isTracing    # type: ignore[assignment]
+    for name in flags:
+        setattr(compiler, name, True)
+    try:
+        yield
+    finally:
+        torch.jit.is_tracing = tracing
+        for name, value in zip(flags, before):
+            setattr(compiler, name, value)
 
 
 @contextlib.contextmanager

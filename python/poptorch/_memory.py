@@ -16,11 +16,18 @@ from ._record import Missing, Record, userLine
 from .errors import createPoptorchError
 
 
+#: How well the elements of a memory are known while forward() is traced: not at all, as they are in the first batch, or as
+#: they always are.
+UNKNOWN, EXAMPLE, CONSTANT = range(3)
+
+
 class Memory:
     """What tensors share. Version 0 is what it started with."""
 
     def __init__(self) -> None:
         self.version = 0
+        self.known = UNKNOWN
+        self.drawn = False    # random numbers, and nothing else, made it
         self.tensors: List["Tensor"] = []
 
 
@@ -123,6 +130,8 @@ class Memories(Record):
                                       f"{', '.join(str(d) for d in DTYPES)}")
         value = self.named("input", self.graph.input(name, DTYPES[t.dtype], t.shape))
         self.inputs.append(self._add(Tensor(t, self._newMemory(t), value)))
+        if not t.is_floating_point():
+            self.inputs[-1].memory.known = EXAMPLE
         self._places.append(self._given - 1)
 
     def addState(self, name: str, t: torch.Tensor, trained: bool) -> None:
@@ -138,6 +147,7 @@ class Memories(Record):
         if not t.is_floating_point() and name not in self.options.updatable_named_buffers:
             number = t.detach().clone()    # whole numbers are constants of the graph: no run changes them
             leaf.make = lambda: self._constant(number)
+            leaf.memory.known = CONSTANT
             self.frozen[name] = self._add(leaf)
             return
         declare = self.graph.param if trained else self.graph.buffer
@@ -203,6 +213,16 @@ class Memories(Record):
         """Does the tensor's value depend on the run?"""
         return isinstance(t, torch.Tensor) and self._find(t) is not None
 
+    def isKnown(self, t: Any) -> bool:
+        """Are the elements of a traced tensor those of the first batch?"""
+        found = self._find(t) if isinstance(t, torch.Tensor) else None
+        return found is not None and found.memory.known != UNKNOWN
+
+    def isDrawn(self, t: Any) -> bool:
+        """Is a traced tensor made of random numbers?"""
+        found = self._find(t)
+        return found is not None and found.memory.drawn
+
     def _valueOf(self, t: Tensor) -> Any:
         if t.make is not None:
             t.start = t.value = t.make()
@@ -230,6 +250,7 @@ class Memories(Record):
         if node.make is not None:
             self._valueOf(node)
         t.memory.version += 1
+        t.memory.known = UNKNOWN
         node.value, node.version = up, t.memory.version
         t.value, t.version, t.written = value, t.memory.version, True
 
@@ -248,9 +269,10 @@ class Memories(Record):
         if t.dtype not in DTYPES:
             raise createPoptorchError(f"A tensor of type {t.dtype} and shape {tuple(t.shape)} cannot be part "
                                       "of a model")
-        kept = engineTensor(t)
+        alike = not any(t.stride())    # one element, shown everywhere
+        kept = engineTensor(t.flatten()[:1] if alike else t)
         first = kept.flatten()[0].item()
-        if abs(first) < 2**53 and bool((kept == first).all()):
+        if abs(first) < 2**53 and (alike or bool((kept == first).all())):
             value = self.graph.full(DTYPES[t.dtype], t.shape, float(first))
         else:
             value = self.graph.const(DTYPES[t.dtype], t.shape, kept.data_ptr())
@@ -281,6 +303,7 @@ class Memories(Record):
         while t.parent is not None:
             t = t.parent
         t.value, t.version = None, t.memory.version
+        t.memory.known = UNKNOWN
 
     # --- what became of them ---
 

@@ -5,18 +5,21 @@ user's line, the scope's name and the block it belongs to; each value the names 
 that it depends on. What is not supported is collected, so that one error can name all of it.
 """
 
+import contextlib
 import os
 import sys
+import types
 from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 
 from . import _core, _overlap, blocks
-from ._logging import logger
+from ._logging import getLogLevel, logger
 from .errors import createPoptorchError
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_CONTEXTS = contextlib.__file__
 
 
 #: Parts of the names of files that userLine() passes over: Options.sourceLocationExcludes of the trace that runs.
@@ -28,16 +31,34 @@ def userLine() -> Tuple[str, int]:
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith((_HERE, _TORCH, "<frozen")) and not any(e in name for e in excluded):
+        if not name.startswith((_HERE, TORCH, "<frozen")) and not any(e in name for e in excluded):
             return name, frame.f_lineno
         frame = frame.f_back
     return "?", 0
 
 
-def needsValue(what: str) -> Exception:
+def shortened(e: Exception) -> Exception:
+    """The exception without the frames of torch and of this package, of which there are a hundred: what is left is the program's
+    own way to the line. With POPTORCH_LOG_LEVEL=DEBUG they stay."""
+    return e if getLogLevel().startswith(("DEBUG", "TRACE")) else e.with_traceback(_ownFrames(e.__traceback__))
+
+
+def _ownFrames(tb: Optional[types.TracebackType]) -> Optional[types.TracebackType]:
+    if tb is None:
+        return None
+    rest = _ownFrames(tb.tb_next)
+    if tb.tb_frame.f_code.co_filename.startswith((_HERE, TORCH, "<frozen", _CONTEXTS)):
+        return rest
+    return types.TracebackType(rest, tb.tb_frame, tb.tb_lasti, tb.tb_lineno)
+
+
+def needsValue(what: str, drawn: bool = False) -> Exception:
     file, line = userLine()
-    return createPoptorchError(f"{what} is not known while the model is traced ({file}:{line}): forward() "
-                               "cannot branch on, print or convert what the device computes")
+    why = "forward() cannot branch on, print or convert what the device computes"
+    if drawn:
+        why = "it is a random number, another one in every run. Set the probability it is compared with (a layerdrop, say) to 0, " \
+            "or call eval() on that module"
+    return createPoptorchError(f"{what} is not known while the model is traced ({file}:{line}): {why}")
 
 
 class Missing(Exception):
@@ -64,6 +85,7 @@ class Record:
         self.missing: Dict[str, Tuple[str, int]] = {}
         self.losses: List[Any] = []
         self.demoted: Set[int] = set()
+        self.asked: Set[int] = set()    # of the losses, those of identity_loss()
         self.placements: List[blocks.Placement] = []    # of the operations, where it changes
         # (device, phase): its blocks; what is in no block is on the first
         self.stages: Dict[Tuple[int, int], List[str]] = {(0, 0): []}
@@ -153,19 +175,25 @@ class Record:
 
     # --- losses ---
 
-    def _addLoss(self, value: Any) -> None:
+    def _addLoss(self, value: Any, asked: bool = False) -> None:
         self.named("loss", value)
+        if asked:
+            self.asked.add(len(self.losses))
         before = self._feeds.get(id(value), frozenset())
         self.demoted |= before
         self._feeds[id(value)] = before | {len(self.losses)}
         self.losses.append(value)
 
+    def standing(self) -> List[int]:
+        """The losses that feed no other."""
+        return [k for k in range(len(self.losses)) if k not in self.demoted]
+
     def theLoss(self) -> Any:
         """The one loss that feeds no other."""
-        left = [v for k, v in enumerate(self.losses) if k not in self.demoted]
+        left = [self.losses[k] for k in self.standing()]
         if not left:
             raise createPoptorchError("Couldn't find a loss in graph! A training model's forward() must "
-                                      "compute one; wrap what it should minimise in poptorch.identity_loss")
+                                      "compute one: return it first, or wrap it in poptorch.identity_loss")
         if len(left) > 1:
             raise createPoptorchError("Multiple independent losses found in graph: wrap the final loss in "
                                       "poptorch.identity_loss, e.g. identity_loss(a + b, reduction='sum')")

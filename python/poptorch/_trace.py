@@ -1,9 +1,13 @@
 """One run of a module's forward(), written down as a graph.
 
-forward() runs once, on ordinary tensors of micro-batch size, below a dispatch mode: PyTorch tells the mode
-every ATen call, and calls that depend on inputs, weights or buffers ("traced" tensors) are passed to
-`_core.Graph.lower`. Everything else is computed by PyTorch there and then and becomes a constant when a
-traced call reads it; so masks, positions and anchors cost nothing at run time, and need no support.
+forward() runs once, on tensors of micro-batch size, below a dispatch mode: PyTorch tells the mode every ATen call, and
+calls that depend on inputs, weights or buffers ("traced" tensors) are passed to `_core.Graph.lower`. They are not computed:
+their results are tensors of the right type and shape whose elements mean nothing (_shapes.py). Everything else is computed by
+PyTorch there and then and becomes a constant when a traced call reads it; so masks, positions and anchors cost nothing at run
+time, and need no support.
+
+What follows from the whole numbers among the inputs alone is computed as well: when forward() asks for such a value, to
+branch on or to make a size of it, it gets that of the first batch, and every run looks whether it is still the same.
 
 A call's way:
 
@@ -17,6 +21,7 @@ A call's way:
 
 import contextlib
 import functools
+import operator
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
@@ -25,12 +30,12 @@ from torch.autograd.function import BackwardCFunction
 from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import _core, _dtypes, _functions, _gradients, _record, autocasting, blocks
+from . import _core, _dtypes, _functions, _gradients, _record, _shapes, autocasting, blocks
 from ._composed import COMPOSED, TURNED
-from ._memory import Memories, Memory, Tensor, sameElements, storage, tensorsIn
+from ._memory import CONSTANT, EXAMPLE, UNKNOWN, Memories, Memory, Tensor, sameElements, storage, tensorsIn
 from ._native import DTYPES, TORCH_DTYPES
 from ._record import Missing, needsValue, userLine
-from .errors import createPoptorchError
+from .errors import Error, createPoptorchError
 
 #: The result depends on the shape of the arguments only, so it is a constant.
 _SHAPE_ONLY = frozenset(f"aten::{n}" for n in (
@@ -79,6 +84,19 @@ _STATISTICS = {
     "aten::_native_batch_norm_legit": ((3, 3), (4, 4)),
 }
 
+#: What the size of a result is made of.
+_SIZES: Dict[str, Callable] = {
+    "aten::bincount": lambda x, weights, least: x.max().clamp(min=least - 1),
+    "aten::repeat_interleave": lambda repeats, *size: repeats.sum(),
+}
+
+#: Ops of which nobody reads the part that has such a size.
+_SIZED_OTHERWISE = frozenset(("aten::_ctc_loss",))
+
+#: Random numbers from [0, 1), and what they are compared by.
+_UNIFORM = ("aten::rand.default", "aten::rand_like.default")
+_COMPARISONS: Dict[str, Callable] = {f"aten::{n}": getattr(operator, n) for n in ("lt", "le", "gt", "ge")}
+
 _tracer: Optional["Tracer"] = None
 
 
@@ -100,6 +118,7 @@ class Tracer(Memories, TorchDispatchMode):
         self._python_gradients = False    # of torch.autograd.Function
         self._host_gradients = False      # that the host computes or looks at
         self._lost: List[torch.Tensor] = []    # the tensors of self.losses
+        self.expected: List[Any] = []          # values that forward() has read, which runs look at
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Tuple = (), kwargs: Optional[Dict] = None) -> Any:
         kwargs = kwargs or {}
@@ -123,15 +142,24 @@ class Tracer(Memories, TorchDispatchMode):
             if decomposed is not None:
                 return decomposed(*args, **kwargs)
         if name == "aten::_local_scalar_dense":
-            raise needsValue("The value of a tensor")
+            if not self.isKnown(args[0]):
+                raise needsValue("The value of a tensor", self.isDrawn(args[0]))
+            self.expect(args[0])
+            return func(*args, **kwargs)
+        settled = self._settled(name, args)
+        if settled is not None:
+            return settled
+        if name in _COUNTED and all(self._find(t) is None or self.isKnown(t) for t in tensorsIn([args[-1]])):
+            with self:
+                return _COUNTED[name](self, *args)
         if name in _WITH_PRODUCTS and not args[1].numel():
-            nothing = func(*args, **kwargs)
+            nothing = _shapes.run(func, args, kwargs)
             beta = kwargs.get("beta", 1)
             with self:
                 return (args[0] * beta).expand(nothing.shape).clone() if beta else torch.zeros_like(nothing)
         if name in _ALONG_A_DIM and isinstance(args[0], torch.Tensor) and not args[0].dim() and "out" not in kwargs \
                 and not (isinstance(args[-1], list) and not args[-1]):    # along none
-            shapes = [t.shape for t in tensorsIn([func(*args, **kwargs)])]
+            shapes = [t.shape for t in tensorsIn([_shapes.run(func, args, kwargs)])]
             lifted = [v if s.name == "value" else _asOne(v) for v, s in zip(args, schema.arguments)]
             with self:
                 return _shaped(func(*lifted, **{k: _asOne(v) for k, v in kwargs.items()}), shapes)
@@ -141,6 +169,49 @@ class Tracer(Memories, TorchDispatchMode):
             return func(*args, **kwargs)
         args = _withTensors(schema, args)
         return self._call(func, name, bound, args, kwargs)
+
+    def _settled(self, name: str, args: Tuple) -> Optional[torch.Tensor]:
+        """A random number from [0, 1) compared with one that is outside: `torch.rand([]) < layerdrop`."""
+        compare = _COMPARISONS.get(name)
+        drawn = [self._isUniform(v) for v in args[:2]] if compare else []
+        if sum(drawn) != 1 or self.isTraced(args[drawn.index(False)]):
+            return None
+        with self.paused():
+            ends = [0.5 if uniform else float(v) for uniform, v in zip(drawn, args)]
+            if 0.0 < ends[drawn.index(False)] < 1.0:
+                return None
+            return self.claim(torch.full(args[drawn.index(True)].shape, compare(*ends)))    # type: ignore[misc]
+
+    def _isUniform(self, t: Any) -> bool:
+        found = self._find(t) if isinstance(t, torch.Tensor) else None
+        while found is not None and found.parent is not None and found.op.startswith(("aten::detach", "aten::alias")):
+            found = found.parent
+        return found is not None and found.op in _UNIFORM and not found.memory.version
+
+    def places(self, mask: torch.Tensor) -> List[torch.Tensor]:
+        """The indices of a mask's true elements, for each dim: as many as there are in the first batch, which every run
+        looks at."""
+        flat = (mask != 0).flatten()
+        count = int(flat.sum())
+        n = flat.numel()
+        key = torch.where(flat, torch.arange(n, device=flat.device), n)
+        at = key.sort()[0][:count]
+        out: List[torch.Tensor] = []
+        for size in reversed(mask.shape):
+            out.insert(0, at % size)
+            at = torch.div(at, size, rounding_mode="floor")
+        return out
+
+    def assume(self, t: torch.Tensor, value: bool) -> torch.Tensor:
+        """What isfinite() and its like say of numbers that nobody knows yet; a run that finds otherwise is an error, if
+        forward() has looked."""
+        found = self._find(t)
+        if found is None or found.parent is not None or not _shapes.isWhole(t):
+            return t
+        with self.paused():
+            t.fill_(value)
+        found.memory.known = EXAMPLE
+        return t
 
     def _claim(self, name: str, args: Any, out: Any) -> Any:
         """Remember what was made in the trace, and not of tensors from outside of it."""
@@ -186,16 +257,50 @@ class Tracer(Memories, TorchDispatchMode):
         for i in written:    # the constant it was, before PyTorch writes to it
             if self._find(bound[i]) is None:
                 self._adopt(bound[i], name in _OVERWRITES)
-        out = _execute(func, _dtypes.forPyTorch(name, args), kwargs)
+        known = self._knownOf(name, op, bound) if not written else UNKNOWN
+        sized = _sizeIsValue(func, given, self.isTraced)
+        if sized:
+            self._checkSize(name, op, bound, known)
+        out = _shapes.run(func, _dtypes.forPyTorch(name, args), kwargs, bool(known))
         if trouble and any(t.numel() for t in tensorsIn(out)):
             self._note(trouble)
-        if trouble == "" and _sizeIsValue(func, given, self.isTraced) and not any(t.numel() for t in tensorsIn(out)):
-            self._note(f"{op}: a result whose size depends on values is not supported")    # none by chance
         if written:
             self._finishWrite(op, [bound[i] for i in written], encoded)
         else:
             self._finishCall(op, name, bound, encoded, out)
+            self._setKnown(out, known, name in _RANDOM or self._areDrawn(bound))
         return out
+
+    def _areDrawn(self, bound: List[Any]) -> bool:
+        found = [self._find(t) for t in tensorsIn(bound)]
+        return any(t is not None for t in found) and all(t is None or t.memory.drawn for t in found)
+
+    def _checkSize(self, name: str, op: str, bound: List[Any], known: int) -> None:
+        """The size of the result depends on values: every run looks whether it is that of the first batch."""
+        if known and name in _SIZES:
+            with self:
+                return self.expect(_SIZES[name](*bound))
+        if known == CONSTANT or name in _SIZED_OTHERWISE or (name == "aten::bincount" and bound[2]):
+            return None
+        why = "a mask of bools that is computed: the result's size depends on its values" if name == "aten::index" else \
+            "a result whose size depends on values is not supported"
+        self._note(f"{op}: {why}")    # it is empty from here on
+        return None
+
+    def _knownOf(self, name: str, op: str, bound: List[Any]) -> int:
+        """How well the result is known: as the least known of what it is made of."""
+        if name in _RANDOM or op.startswith("poptorch::"):
+            return UNKNOWN
+        found = [self._find(t) for t in tensorsIn(bound)]
+        return min((t.memory.known for t in found if t is not None), default=UNKNOWN)
+
+    def _setKnown(self, out: Any, known: int, drawn: bool) -> None:
+        for t in tensorsIn(out) if known or drawn else ():
+            made = self._find(t)
+            if made is not None:
+                made.memory.drawn = drawn
+            if made is not None and made.parent is None and _shapes.isWhole(t):
+                made.memory.known = known
 
     def _named(self, func: Any, name: str, bound: List[Any], writes: bool) -> Tuple[str, List[Any]]:
         """The row's name, and the arguments it takes."""
@@ -245,7 +350,10 @@ class Tracer(Memories, TorchDispatchMode):
         indices: List[Any] = []
         for i in given[1]:
             isMask = isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8)
-            if isMask and self.isTraced(i):
+            if isMask and self.isKnown(i) and (op.startswith("aten::index.") or given[2].numel() > 1):
+                with self:
+                    indices.extend(self.places(i))
+            elif isMask and self.isTraced(i):
                 with self:
                     indices.append(i != 0 if i.dtype == torch.uint8 else i)    # bytes are a mask too
             else:
@@ -387,16 +495,31 @@ class Tracer(Memories, TorchDispatchMode):
             pass
         return t
 
-    def markLoss(self, t: Any) -> None:
-        """A loss: the last one standing is minimised."""
+    def markLoss(self, t: Any, asked: bool = False) -> None:
+        """A loss: the last one standing is minimised. `asked`: by identity_loss()."""
         known = self._find(t) if isinstance(t, torch.Tensor) else None
         if known is None:
             return
         try:
-            self._addLoss(self._valueOf(known))
+            self._addLoss(self._valueOf(known), asked)
         except Missing:
             return
         self._lost.append(t)
+
+    def _takeReturned(self, result: Any) -> None:
+        """A scalar that forward() returns is the loss when it depends on all that could be: a sum of several, say. What
+        identity_loss() says counts more."""
+        t, sure = _returnedScalar(result)
+        known = self._find(t) if t is not None and t.requires_grad else None
+        if known is None or not self.training or self.missing:
+            return
+        left = self.standing()
+        value = self._valueOf(known)
+        feeds = self._feeds.get(id(value), frozenset())
+        if any(k in self.asked for k in left) or not all(k in feeds for k in left) or not (left or sure):
+            return
+        if not any(self.losses[k] is value for k in left):
+            self.markLoss(t)
 
     def _differentiate(self) -> None:
         """Gradients that a torch.autograd.Function has a part in are PyTorch's: its backward pass is written down as what
@@ -461,6 +584,22 @@ class Tracer(Memories, TorchDispatchMode):
             self._add(Tensor(t, self._newMemory(t), self.named("host_call:0", self._tracked(v, values))))
         return results
 
+    def expect(self, t: torch.Tensor) -> None:
+        """forward() has read the value of a known tensor: every run looks whether it is still that one."""
+        found = self._find(t)
+        if found is None or found.memory.known == CONSTANT:
+            return
+        expected, where = t.detach().clone(), userLine()
+
+        def look(now: torch.Tensor) -> None:
+            if not torch.equal(now.view(expected.shape), expected.to(now.dtype)):
+                raise createPoptorchError(
+                    f"forward() reads a value ({where[0]}:{where[1]}) and was compiled for {_brief(expected)}; in this batch it is "
+                    f"{_brief(now.view(expected.shape))}. Call destroy() on the model to compile it for such inputs")
+        value = self._valueOf(found)
+        spec = [(TORCH_DTYPES[value.dtype], value.shape)]
+        self.expected.append(self._tracked(self.graph.tap(value, self.host.add(look, spec), -1), value))
+
     @contextlib.contextmanager
     def unwritten(self, who: str) -> Iterator[None]:
         """An Error when something is written that was there before."""
@@ -503,6 +642,14 @@ class Tracer(Memories, TorchDispatchMode):
             for h in handles:
                 h.remove()
 
+    def _called(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except Exception as e:
+            if not isinstance(e, Error):
+                self.checkMissing()    # what is not supported has the wrong size, perhaps: that is the first thing to tell
+            raise
+
     def run(self, root: torch.nn.Module, call: Callable[[], Any]) -> Any:
         """call() in the trace; its result."""
         global _tracer
@@ -513,12 +660,42 @@ class Tracer(Memories, TorchDispatchMode):
         try:
             with blocks.recording(self.options.execution_strategy) as self._recorder, \
                     self._moduleScopes(root), _functions.taken(self), self:
-                result = call()
+                result = self._called(call)
+                self._takeReturned(result)
                 self._differentiate()
                 return result
         finally:
             _tracer = None
             _record.excluded = ()
+
+
+def _returnedScalar(result: Any) -> Tuple[Optional[torch.Tensor], bool]:
+    """A float without dims that is the result, is called loss in it, or comes first of such; and whether that alone says that
+    it is the loss."""
+    named = result.get("loss") if isinstance(result, dict) else getattr(result, "loss", None)
+    items = result if isinstance(result, (list, tuple)) else [result]
+    for t in [named, *items]:
+        if isinstance(t, torch.Tensor) and t.is_floating_point() and t.numel() == 1 and t.dim() < 2:
+            return t, t is named or t is items[0]
+    return None, False
+
+
+def _nonzero(tracer: "Tracer", mask: torch.Tensor) -> torch.Tensor:
+    found = tracer.places(mask)
+    return torch.stack(found, 1) if found else torch.zeros(int(mask != 0), 0, dtype=torch.int64)
+
+
+def _chosen(tracer: "Tracer", x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    x, mask = torch.broadcast_tensors(x, mask)
+    return x[tuple(tracer.places(mask))] if mask.dim() else x.reshape(1)[:int(mask)]
+
+
+#: Ops with as many results as a mask has true elements.
+_COUNTED: Dict[str, Callable] = {"aten::nonzero": _nonzero, "aten::masked_select": _chosen}
+
+
+def _brief(t: torch.Tensor) -> str:
+    return str(t.tolist()) if t.numel() <= 8 else f"a tensor of shape {tuple(t.shape)}"
 
 
 def _attached(t: torch.Tensor, known: Tensor) -> Tensor:
@@ -554,32 +731,9 @@ def _sizeIsValue(func: Any, given: List[Any], isTraced: Callable[[Any], bool]) -
     return any(t.dtype in (torch.bool, torch.uint8) and isTraced(t) for t in tensorsIn(given[1]))
 
 
-def _as(value: Any, old: torch.dtype, new: torch.dtype) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.to(new) if value.dtype == old else value
-    if isinstance(value, (list, tuple)):
-        return type(value)(_as(v, old, new) for v in value)
-    return value
-
-
 def _withTensors(schema: Any, args: Tuple) -> Tuple:
     """PyTorch hands the 3 of `x ^ 3` over as a number, and takes it back as a tensor only."""
     if not schema.name.startswith(("aten::bitwise", "aten::__")):
         return args
     return tuple(torch.tensor(a) if isinstance(a, (bool, int, float)) and str(s.type) == "Tensor" else a
                  for a, s in zip(args, schema.arguments))
-
-
-def _execute(func: Any, args: Tuple, kwargs: Dict[str, Any]) -> Any:
-    """PyTorch's own answer. What it cannot do in half precision on a CPU it does in single precision: only
-    dtype and shape matter here."""
-    try:
-        return func(*args, **kwargs)
-    except RuntimeError as e:
-        if "not implemented for 'Half'" not in str(e):
-            raise
-    half, single = torch.float16, torch.float32
-    out = _as(func(*_as(args, half, single), **{k: _as(v, half, single) for k, v in kwargs.items()}), single, half)
-    written = [a for a, s in zip(args, func._schema.arguments)
-               if s.alias_info is not None and s.alias_info.is_write]
-    return written[0].copy_(out) if written else out

@@ -35,7 +35,7 @@ def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
         return compute()
     out = tracer.emit("poptorch::identity_loss", (reduction,), compute) if tracer.isTraced(x) else compute()
     if tracer.training:
-        tracer.markLoss(out)
+        tracer.markLoss(out, True)
     return out
 
 

@@ -378,10 +378,15 @@ static void compare(const ts_key *was, const ts_key *is)
         }
 }
 
-/* Which entries of the key differ from those of the newest executable of the same model. */
-static void explain(ts_cache *c)
+static bool is_later(const struct timespec *t, const struct timespec *than)
 {
-    DIR *d = opendir(c->folder);
+    return t->tv_sec > than->tv_sec || (t->tv_sec == than->tv_sec && t->tv_nsec > than->tv_nsec);
+}
+
+/* The newest executable of a model, or NULL. */
+static ts_executable *newest_of(const char *folder, const char *model)
+{
+    DIR *d = opendir(folder);
     ts_executable *newest = NULL;
     struct timespec when = {0};
 
@@ -389,28 +394,43 @@ static void explain(ts_cache *c)
         int fd = is_entry(e->d_name)
                      ? openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
                      : -1;
-        ts_executable *x = NULL;
+        ts_executable *x = NULL, *old = newest;
         struct stat st;
-        bool newer = fd >= 0 && !unpack(e->d_name, fd, &x) && !strcmp(x->name, c->model) &&
-                     !fstat(fd, &st) &&
-                     (st.st_mtim.tv_sec > when.tv_sec ||
-                      (st.st_mtim.tv_sec == when.tv_sec && st.st_mtim.tv_nsec > when.tv_nsec));
+        bool newer = fd >= 0 && !unpack(e->d_name, fd, &x) && !strcmp(x->name, model) &&
+                     !fstat(fd, &st) && is_later(&st.st_mtim, &when);
         if (fd >= 0)
             close(fd);
         if (newer) {
             when = st.st_mtim;
-            ts_executable_free(newest);
             newest = x;
-        } else
-            ts_executable_free(x);
+        }
+        ts_executable_free(newer ? old : x);
     }
     if (d)
         closedir(d);
+    return newest;
+}
+
+/* Which entries of the key differ from those of the newest executable of the same model. */
+static void explain(ts_cache *c)
+{
+    ts_executable *newest = newest_of(c->folder, c->model);
+
     if (!newest)
         ts_note(TS_LOG_DEBUG, "cache miss: nothing of the model '%s' in %s", c->model, c->folder);
     if (newest)
         compare(&newest->key, c->key);
     ts_executable_free(newest);
+}
+
+const char *ts_cache_compiler(ts_arena *a, const ts_options *opt, const char *model)
+{
+    const char *folder = find_folder(a, opt);
+    ts_executable *newest = folder ? newest_of(folder, model) : NULL;
+    const char *cc = newest ? ts_arena_strdup(a, entry_of(&newest->key, "compiler")) : NULL;
+
+    ts_executable_free(newest);
+    return cc;
 }
 
 bool ts_cache_find(ts_cache *c, ts_executable **out)

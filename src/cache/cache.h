@@ -14,5 +14,8 @@ ts_cache *ts_cache_open(const ts_options *opt, const char *model, const ts_key *
 bool ts_cache_find(ts_cache *c, ts_executable **out);
 void ts_cache_put(ts_cache *c, const ts_executable *x);
 void ts_cache_close(ts_cache *c);
+/* The compiler that made the newest executable of a model of that name, or NULL: what to look for
+ * where there is no compiler. */
+const char *ts_cache_compiler(ts_arena *a, const ts_options *opt, const char *model);
 
 #endif

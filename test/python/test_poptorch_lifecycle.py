@@ -94,12 +94,29 @@ def test_wrapping_for_training():
     net, model = training()
     assert type(net).__name__ == "PoptorchSmall" and isinstance(net, Small)
     assert type(net.fc.weight).__name__ == "PoptorchParameter" and isinstance(net.fc.weight, nn.Parameter)
-    with pytest.raises(RuntimeError, match="already been wrapped in 'poptorch.trainingModel'.*destroy"):
-        poptorch.trainingModel(net, options())
     step(model)
     net.destroy()
     assert type(net) is Small
     step(poptorch.trainingModel(net, options()))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_wrapping_again_replaces_the_executor(compiled, log):
+    """As when a notebook's cell is run again: what was trained stays."""
+    net, first = training()
+    before = net.fc.weight.detach().clone()
+    if compiled:
+        step(first)
+    _, second = training(net)
+    assert "that executor is destroyed" in log()
+    assert torch.equal(net.fc.weight, before) != compiled
+    now = net.fc.weight.detach().clone()
+    step(second)
+    assert not torch.equal(net.fc.weight, now)
+    with pytest.raises(poptorch.Error, match="wrapped in .* again: use what that call returned"):
+        step(first)
+    net.destroy()
+    assert type(net) is Small
 
 
 def test_a_wrapper_that_is_gone_does_not_count():

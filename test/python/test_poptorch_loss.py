@@ -1,6 +1,7 @@
 """Which tensor a training model minimises, and the gradients that follow from it."""
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -9,6 +10,15 @@ import torch.nn.functional as F
 
 import poptorch
 from poptorch_helpers import inference, log, nothing_cached, options, training  # noqa: F401
+
+
+
+@dataclasses.dataclass
+class Output:
+    """What a model returns."""
+    loss: torch.Tensor
+    y: torch.Tensor
+
 
 WARNING = "is computed from the loss"
 
@@ -105,8 +115,17 @@ def mse_gradient(scale=1.0):
 
 
 @pytest.mark.parametrize("function, scale, warns", [
-    (lambda w, x: F.mse_loss(w, x) * 10, 1, True),    # what is done to a loss later does not count
-    (lambda w, x: {"a": [F.mse_loss(w, x).sqrt()]}, 1, True),
+    (lambda w, x: {"a": [F.mse_loss(w, x).sqrt()]}, 1, True),    # what is done to a loss later does not count
+    (lambda w, x: (w * 3, [F.mse_loss(w, x) * 10]), 1, True),
+    (lambda w, x: F.mse_loss(w, x) * 10, 10, False),    # but what forward() returns as the loss does
+    (lambda w, x: (w * 3, F.mse_loss(w, x) * 10), 10, False),
+    (lambda w, x: {"y": w, "loss": F.mse_loss(w, x) * 10}, 10, False),
+    (lambda w, x: Output(F.mse_loss(w, x) * 10, w), 10, False),
+    (lambda w, x: F.mse_loss(w, x) + F.mse_loss(w, x, reduction="sum"), 13, False),    # a sum of all
+    (lambda w, x: (F.mse_loss(w, x) + (w - x).square().sum(), w), 13, False),
+    (lambda w, x: (w - x).square().mean(), 1, False),    # without any that is known as one
+    (lambda w, x: {"loss": (w - x).square().sum()}, 12, False),
+    (lambda w, x: (poptorch.identity_loss(F.mse_loss(w, x), "sum") * 2, w), 1, True),    # what was asked for counts more
     (lambda w, x: (F.mse_loss(w, x), w * 3), 1, False),    # nor where it is in the results
     (lambda w, x: (w * 3, [F.mse_loss(w, x)]), 1, False),
     (lambda w, x: (F.mse_loss(w, x), w)[1], 1, False),    # nor whether it is there
@@ -123,14 +142,23 @@ def test_one_loss_is_minimised(function, scale, warns, log):
 
 
 @pytest.mark.parametrize("function, match", [
-    (lambda w, x: (w - x).square().mean(), "Couldn't find a loss in graph!"),
-    (lambda w, x: F.multilabel_soft_margin_loss(w, x.round()), "Couldn't find a loss in graph!"),
+    (lambda w, x: (w * 2, (w - x).square().mean()), "Couldn't find a loss in graph!"),
+    (lambda w, x: (w - x).square().mean().detach(), "Couldn't find a loss in graph!"),
+    (lambda w, x: (w - x).square(), "Couldn't find a loss in graph!"),
+    (lambda w, x: (F.mse_loss(w, x) * 2, F.l1_loss(w, x)), "Multiple independent losses found in graph"),
     (lambda w, x: (F.mse_loss(w, x), F.l1_loss(w, x)), "Multiple independent losses found in graph.*identity_loss"),
-    (lambda w, x: F.mse_loss(w, x) + F.l1_loss(w, x), "Multiple independent losses found in graph"),
     (lambda w, x: [poptorch.identity_loss(w * x, "sum") for _ in range(2)], "Multiple independent losses")])
 def test_there_must_be_one_loss(function, match):
     with pytest.raises(poptorch.Error, match=match):
         one(function, X)
+
+
+def test_a_dataclass_comes_back_as_such():
+    out = one(lambda w, x: Output(F.mse_loss(w, x), w * x), X)[0]
+    w = torch.linspace(-0.9, 1, 12).view(4, 3)
+    assert type(out) is Output
+    torch.testing.assert_close((out.loss, out.y), (F.mse_loss(w, X), w * X))
+    assert inference(lambda o: o.y - o.loss)(Output(X, X * 2)).equal(X)
 
 
 def test_inference_knows_no_losses():

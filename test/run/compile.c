@@ -268,8 +268,31 @@ static void no_compiler(void **state)
     assert_int_equal(ts_executable_stats(x).native, false);
     assert_non_null(strstr(log, "tessera: warn: cannot run the C compiler"));
     assert_non_null(strstr(log, "the reference executor runs instead"));
+    assert_non_null(strstr(log, "install gcc or clang"));
     assert_ptr_equal(strchr(log, '\n'), log + strlen(log) - 1); /* one line */
     ts_executable_free(x);
+    ts_graph_free(g);
+}
+
+static void what_is_cached_needs_no_compiler(void **state)
+{
+    const char *cache = at("cache");
+    ts_options opt = {.cache_dir = cache, .executor = TS_EXECUTOR_NATIVE};
+    ts_graph *g = net();
+    ts_executable *x;
+
+    (void)state;
+    setenv("TESSERA_CC", at("cc"), 1);
+    assert_ok(ts_compile(g, &opt, &x));
+    ts_executable_free(x);
+    setenv("TESSERA_CC", at("nowhere"), 1);
+    assert_ok(ts_compile(g, &opt, &x));
+    assert_true(ts_executable_stats(x).from_cache);
+    ts_executable_free(x);
+    opt.device_iterations = 2; /* another program */
+    assert_int_equal(ts_compile(g, &opt, &x), TS_ERR_COMPILER);
+    assert_non_null(strstr(ts_last_error()->hint, "install gcc"));
+    setenv("TESSERA_CC", at("cc"), 1);
     ts_graph_free(g);
 }
 
@@ -400,6 +423,7 @@ int main(void)
         CASE(the_bar),
         CASE(a_failed_compile_closes_the_bar),
         CASE(no_compiler),
+        CASE(what_is_cached_needs_no_compiler),
         CASE(nothing_is_left),
         CASE(outlives_its_graph),
         CASE(every_fault_cold),

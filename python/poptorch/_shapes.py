@@ -1,0 +1,116 @@
+"""What PyTorch would answer, without its numbers: the types, shapes and memory of results.
+
+A trace needs to know how large things are and which of them share memory, and nothing else. So an operation is run on meta
+tensors, which have no elements, and its results are tensors of the host that nobody fills: the system gives memory to pages
+that are written, and these are not. What only looks at memory in another way is run as it is, for it touches nothing. What
+writes to its argument is not run at all.
+
+Whole numbers are 0, so that one that PyTorch insists on reading is a place that exists.
+"""
+
+import functools
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+
+_MOST = 1 << 22    # elements of whole numbers that are computed
+
+_META, _HOST = torch.device("meta"), torch.device("cpu")
+
+#: Ops that change what their argument is, and not only its elements.
+_RESHAPING = ("resize", "set_", "as_strided_", "squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_", "detach_",
+              "_resize", "rename", "requires_grad")
+
+
+@functools.lru_cache(None)
+def _kind(func: Any) -> str:
+    """view, write, out, reshape or plain."""
+    schema = func._schema
+    writes = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    if any(a.kwarg_only for a in writes):
+        return "out"
+    if writes:
+        return "reshape" if schema.name.partition("::")[2].startswith(_RESHAPING) else "write"
+    return "view" if any(r.alias_info is not None for r in schema.returns) else "plain"
+
+
+def _meta(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_meta(v) for v in value)
+    if isinstance(value, torch.Generator):
+        return None
+    return _META if isinstance(value, torch.device) else value
+
+
+def _host(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_HOST)
+        return made if value.is_floating_point() or value.is_complex() else made.zero_()
+    return type(value)(_host(v) for v in value) if isinstance(value, (list, tuple)) else value
+
+
+def _takesDevice(func: Any) -> bool:
+    return any(a.name == "device" for a in func._schema.arguments)
+
+
+def _written(func: Any, args: Tuple, kwargs: Dict[str, Any]) -> List[torch.Tensor]:
+    bound = [args[i] if i < len(args) else kwargs.get(a.name) for i, a in enumerate(func._schema.arguments)]
+    return [t for t, a in zip(bound, func._schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+
+
+def _ran(func: Any, args: Tuple, kwargs: Dict[str, Any]) -> Any:
+    """For real, on copies of what it writes to. PyTorch's errors are about shapes here."""
+    copies = {id(t): t.clone() for t in _written(func, args, kwargs) if isinstance(t, torch.Tensor)}
+
+    def copied(v: Any) -> Any:
+        return copies.get(id(v), v) if isinstance(v, torch.Tensor) else v
+    args, kwargs = tuple(map(copied, args)), {k: copied(v) for k, v in kwargs.items()}
+    try:
+        return func(*args, **kwargs)
+    except RuntimeError as e:    # what it cannot do in half precision on a CPU it does in single precision
+        if "not implemented for 'Half'" not in str(e):
+            raise
+    half, single = torch.float16, torch.float32
+    return _as(func(*_as(args, half, single), **{k: _as(v, half, single) for k, v in kwargs.items()}), single, half)
+
+
+def _as(value: Any, old: torch.dtype, new: torch.dtype) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(new) if value.dtype == old else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_as(v, old, new) for v in value)
+    return value
+
+
+def isWhole(t: torch.Tensor) -> bool:
+    """Whole numbers and bools, and not too many."""
+    return not t.is_floating_point() and not t.is_complex() and t.numel() <= _MOST
+
+
+def _all(value: Any) -> bool:
+    """Only such tensors?"""
+    return all(map(_all, value)) if isinstance(value, (list, tuple)) else not isinstance(value, torch.Tensor) or isWhole(value)
+
+
+def run(func: Any, args: Tuple, kwargs: Dict[str, Any], known: bool = False) -> Any:
+    """func(*args, **kwargs), where the elements of the arguments mean nothing; neither do those of the results. Where they are
+    known, whole numbers are computed."""
+    kind = _kind(func)
+    if kind in ("view", "out", "reshape"):
+        return func(*args, **kwargs)
+    named = {k: _meta(v) for k, v in kwargs.items()}
+    if _takesDevice(func):
+        named["device"] = _META
+    try:
+        out: Optional[Any] = func(*map(_meta, args), **named)
+    except (NotImplementedError, RuntimeError, IndexError, ValueError, TypeError, AssertionError):    # no such kernel, or wrong shapes
+        out = _ran(func, args, kwargs)
+        return out if kind == "plain" else _written(func, args, kwargs)[0]
+    if known and kind == "plain" and _all(out):
+        return func(*args, **kwargs)
+    if kind == "write":
+        found = _written(func, args, kwargs)
+        return found if isinstance(out, (list, tuple)) else found[0] if found else None
+    return _host(out)
