@@ -125,8 +125,7 @@ static void run(ts_dtype t, const char *form, int n, int threads)
     seconds = measure(e, in, out, threads, &top);
     printf("{\"dtype\": \"%s\", \"form\": \"%s\", \"size\": %d, \"threads\": %d, \"gflops\": %.1f, "
            "\"peak_pct\": %.1f}\n",
-           ts_dtype_name(t), form, n, threads, 1e-9 * flops / seconds,
-           100 * flops / seconds / top);
+           ts_dtype_name(t), form, n, threads, 1e-9 * flops / seconds, 100 * flops / seconds / top);
     fflush(stdout);
     ts_engine_free(e);
     ts_executable_free(x);
@@ -145,8 +144,8 @@ int main(int argc, char **argv)
             for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
                 for (int f = 0; f < 3; f++) {
                     ts_dtype t = d ? TS_BF16 : TS_F32;
-                    bool asked = argc < 2 || !strcmp(argv[1], ts_dtype_name(t)) ||
-                                 !strcmp(argv[1], "all");
+                    bool asked =
+                        argc < 2 || !strcmp(argv[1], ts_dtype_name(t)) || !strcmp(argv[1], "all");
                     if (asked && (!threads || threads == p) && sizes[i] <= most)
                         run(t, forms[f], sizes[i], p);
                 }

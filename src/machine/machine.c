@@ -18,9 +18,9 @@
 #endif
 
 static const ts_isa isas[] = {
-    {"x86-64-v4", "-march=x86-64-v4 -mtune=native", 16, 32},
-    {"x86-64-v3", "-march=x86-64-v3", 8, 16},
-    {"portable", "", 4, 16},
+    {"x86-64-v4", "-march=x86-64-v4 -mtune=native", 16, 32, false},
+    {"x86-64-v3", "-march=x86-64-v3", 8, 16, false},
+    {"portable", "", 4, 16, false},
 };
 
 /* The best of them this machine runs; those after it in the table run too. */
