@@ -87,6 +87,23 @@ static const char *element(ts_render *r, const char *name, const char *at)
     return ts_arena_printf(r->a, "%s_to_f32(from[%s])", name, at);
 }
 
+/* Rows that lie side by side. */
+static void copy_vectors(ts_render *r, ts_text *t, const char *name, int width)
+{
+    int w = r->m.isa.width;
+
+    ts_text_printf(t, "    if (step == 1) {\n        for (int64_t k = 0; k < n; k++) {\n");
+    ts_text_printf(t, "            int64_t i = 0;\n            for (; i + %d <= count; i += %d)\n", w, w);
+    ts_text_printf(t, "                *(f32x%du *)(to + %d * k + i) = ", w, width);
+    if (!strcmp(name, "f32"))
+        ts_text_printf(t, "*(const f32x%du *)(from + kstep * k + i);\n", w);
+    else
+        ts_text_printf(t, "load_%sx%d(from + kstep * k + i);\n", name, w);
+    ts_text_printf(t, "            for (; i < count; i++)\n                to[%d * k + i] = %s;\n",
+                   width, element(r, name, "kstep * k + i"));
+    ts_text_printf(t, "        }\n        return;\n    }\n");
+}
+
 static void pack_plain(ts_render *r, ts_text *t, const char *name, int width)
 {
     int w = r->m.isa.width;
@@ -94,22 +111,15 @@ static void pack_plain(ts_render *r, ts_text *t, const char *name, int width)
     ts_text_printf(t, "    if (kstep == 1 && n >= %d) {\n", w);
     turn(r, t, name, w, width);
     ts_text_printf(t, "        return;\n    }\n");
-    if (!strcmp(name, "f32"))
+    if (!strcmp(name, "f32") && width < w)
         ts_text_printf(t,
                        "    if (step == 1 && count == %d) {\n"
                        "        for (int64_t k = 0; k < n; k++)\n"
                        "            memcpy(to + %d * k, from + kstep * k, %d);\n"
                        "        return;\n    }\n",
                        width, width, 4 * width);
-    else if (width % w == 0)
-        ts_text_printf(t,
-                       "    if (step == 1 && count == %d) {\n"
-                       "        for (int64_t k = 0; k < n; k++)\n"
-                       "            for (int64_t i = 0; i < %d; i += %d)\n"
-                       "                *(f32x%du *)(to + %d * k + i) = "
-                       "load_%sx%d(from + kstep * k + i);\n"
-                       "        return;\n    }\n",
-                       width, width, w, w, width, name, w);
+    if (width % w == 0)
+        copy_vectors(r, t, name, width);
     ts_text_printf(t,
                    "    for (int64_t k = 0; k < n; k++)\n"
                    "        for (int64_t i = 0; i < count; i++)\n"
@@ -129,15 +139,15 @@ static void pack_pairs(ts_render *r, ts_text *t, int width)
     ts_text_printf(t, "        done = n;\n    }\n");
     if (width % w == 0)
         ts_text_printf(t,
-                       "    if (step == 1 && count == %d)\n"
+                       "    if (step == 1 && count %% %d == 0)\n"
                        "        for (; done < n; done++)\n"
-                       "            for (int64_t i = 0; i < %d; i += %d) {\n"
+                       "            for (int64_t i = 0; i < count; i += %d) {\n"
                        "                const uint16_t *const x = from + kstep * 2 * done + i;\n"
                        "                const u32x%d y = (u32x%d)load_bf16x%d(x) >> 16;\n"
                        "                *(f32x%du *)(to + %d * done + i) = "
                        "(f32x%d)(y | (u32x%d)load_bf16x%d(x + kstep));\n"
                        "            }\n",
-                       width, width, w, w, w, w, w, width, w, w, w);
+                       w, w, w, w, w, w, width, w, w, w);
     ts_text_printf(
         t,
         "    for (; done < (all + 1) / 2; done++)\n"

@@ -231,9 +231,9 @@ static double multiply_cost(const product *p, int64_t rows, int vectors)
     int64_t all = (p->lanes.extent + m->isa.width - 1) / m->isa.width, left = all % vectors;
     double strips = (double)((p->rows.extent + rows - 1) / rows), k = (double)all_steps(p);
     double one = k * step_cost(p, rows, vectors) + (double)(rows * vectors) * 6 / m->units + 24;
-    double last = left ? k * step_cost(p, rows, (int)left) + 6.0 * (double)rows / m->units + 24 : 0;
+    double last = k * step_cost(p, rows, (int)left) + (double)(rows * left) * 6 / m->units + 32;
 
-    return strips * ((double)(all / vectors) * one + last);
+    return strips * ((double)(all / vectors) * one + (left ? last : 0));
 }
 
 static void choose_tile(product *p)
@@ -253,8 +253,9 @@ static void choose_tile(product *p)
         }
 }
 
-/* Cycles to pack an element of an operand whose tile runs along group g: turned, copied or one by one. */
-static double pack_price(const product *p, int o, const group *g)
+/* Cycles to pack an element of an operand whose tile runs along group g, so many elements wide: turned,
+ * copied or one by one. */
+static double pack_price(const product *p, int o, const group *g, int64_t width)
 {
     const ts_machine_model *m = &p->x.r->m;
     double vector = 1 / (ts_machine_rate(m, m->isa.width) * m->isa.width);
@@ -264,7 +265,7 @@ static double pack_price(const product *p, int o, const group *g)
         rounds++;
     if (step(p, o, &p->sum) == 1)
         return (rounds + 2) * vector / (p->panel == TS_PANEL_PAIRS ? 2 : 1);
-    return step(p, o, g) == 1 ? 2 * vector : 1.5;
+    return step(p, o, g) == 1 ? 2.0 / (double)TS_MIN(width, m->isa.width) : 1.5;
 }
 
 /* The sum in blocks, so that a strip of rows stays in level 1. */
@@ -318,8 +319,8 @@ static bool fits(const product *p)
 static double whole_cost(const product *p, double multiply)
 {
     double batches = (double)(p->fixeds * p->turns), k = (double)(p->fars * p->sum.extent);
-    double rows = (double)p->rows.extent * k * pack_price(p, !p->wide, &p->rows);
-    double columns = (double)p->lanes.extent * k * pack_price(p, p->wide, &p->lanes);
+    double rows = (double)p->rows.extent * k * pack_price(p, !p->wide, &p->rows, p->tile);
+    double columns = (double)p->lanes.extent * k * pack_price(p, p->wide, &p->lanes, p->width);
     double packs = (double)(p->fixeds * p->right) + p->x.r->m.cores - 1;
 
     if (p->blocks > 1)
