@@ -38,8 +38,8 @@ const char *ts_panel_multiply(ts_render *r, ts_panel p, int64_t rows, int vector
 /* --- packing --- */
 
 #define PACK                                                                                       \
-    "void pack_%s_%d(float *to, const %s *from, int64_t count, int64_t step, int64_t kstep, "      \
-    "int64_t n)"
+    "void pack_%s_%d(float *to, int64_t strip, const %s *from, int64_t count, int64_t step, "      \
+    "int64_t kstep, int64_t n)"
 
 static const char *memory_type(const char *name)
 {
@@ -58,12 +58,14 @@ static const char *row_load(ts_render *r, const char *name, int w, int j)
     return ts_arena_printf(r->a, "load_%sx%d(%sk)", name, w, at);
 }
 
-/* Squares of vectors; the last one begins in the one before it. */
+/* Squares of vectors, strip after strip; the last one of a strip begins in the one before it. */
 static void turn(ts_render *r, ts_text *t, const char *name, int w, int width)
 {
     int rows = TS_MIN(w, width);
 
-    ts_text_printf(t, "        for (int64_t p = 0; p < %d; p += %d)\n", width, w);
+    ts_text_printf(t, "        for (int64_t p = 0; p < count; p += %d) {\n", rows);
+    ts_text_printf(t, "            float *const at = to + p / %d * strip + p %% %d;\n", width,
+                   width);
     ts_text_printf(t, "            for (int64_t k = 0;; k = min(k + %d, n - %d)) {\n", w, w);
     for (int j = 0; j < w; j++)
         ts_text_printf(t, "                f32x%d t%d = %s;\n", w, j,
@@ -73,10 +75,10 @@ static void turn(ts_render *r, ts_text *t, const char *name, int w, int width)
             if (!(j & s))
                 ts_text_printf(t, "                SWAP_f32x%d_%d(t%d, t%d);\n", w, s, j, j + s);
     for (int j = 0; j < w; j++)
-        ts_text_printf(t, "                *(f32x%du *)(to + (k + %d) * %d + p) = t%d;\n", w, j,
-                       width, j);
+        ts_text_printf(t, "                *(f32x%du *)(at + (k + %d) * %d) = t%d;\n", w, j, width,
+                       j);
     ts_text_printf(t, "                if (k == n - %d)\n                    break;\n", w);
-    ts_text_printf(t, "            }\n");
+    ts_text_printf(t, "            }\n        }\n");
 }
 
 /* One element, as the panel has it. */
@@ -87,21 +89,36 @@ static const char *element(ts_render *r, const char *name, const char *at)
     return ts_arena_printf(r->a, "%s_to_f32(from[%s])", name, at);
 }
 
-/* Rows that lie side by side. */
-static void copy_vectors(ts_render *r, ts_text *t, const char *name, int width)
+/* Elements that lie side by side: all strips of a row, then the next. */
+static void copy(ts_render *r, ts_text *t, const char *name, int width)
 {
-    int w = r->m.isa.width;
+    int w = TS_MIN(r->m.isa.width, width);
+    bool f32 = !strcmp(name, "f32");
 
-    ts_text_printf(t, "    if (step == 1) {\n        for (int64_t k = 0; k < n; k++) {\n");
-    ts_text_printf(t, "            int64_t i = 0;\n            for (; i + %d <= count; i += %d)\n", w, w);
-    ts_text_printf(t, "                *(f32x%du *)(to + %d * k + i) = ", w, width);
-    if (!strcmp(name, "f32"))
-        ts_text_printf(t, "*(const f32x%du *)(from + kstep * k + i);\n", w);
+    ts_text_printf(t,
+                   "    if (step == 1) {\n"
+                   "        for (int64_t k = 0; k < n; k++) {\n"
+                   "            const %s *x = from + kstep * k, *const end = x + count;\n"
+                   "            float *at = to + %d * k;\n"
+                   "            for (; x + %d <= end; x += %d, at += strip)\n",
+                   memory_type(name), width, width, width);
+    if (f32)
+        ts_text_printf(t, "                memcpy(at, x, %d);\n", 4 * width);
     else
-        ts_text_printf(t, "load_%sx%d(from + kstep * k + i);\n", name, w);
-    ts_text_printf(t, "            for (; i < count; i++)\n                to[%d * k + i] = %s;\n",
-                   width, element(r, name, "kstep * k + i"));
-    ts_text_printf(t, "        }\n        return;\n    }\n");
+        ts_text_printf(t,
+                       "                for (int i = 0; i < %d; i += %d)\n"
+                       "                    *(f32x%du *)(at + i) = load_%sx%d(x + i);\n",
+                       width, w, w, name, w);
+    ts_text_printf(t, "            for (; x + %d <= end; x += %d, at += %d)\n", w, w, w);
+    if (f32)
+        ts_text_printf(t, "                memcpy(at, x, %d);\n", 4 * w);
+    else
+        ts_text_printf(t, "                *(f32x%du *)at = load_%sx%d(x);\n", w, name, w);
+    ts_text_printf(t,
+                   "            for (; x < end; x++)\n"
+                   "                *at++ = %s;\n"
+                   "        }\n        return;\n    }\n",
+                   f32 ? "*x" : ts_arena_printf(r->a, "%s_to_f32(*x)", name));
 }
 
 static void pack_plain(ts_render *r, ts_text *t, const char *name, int width)
@@ -111,20 +128,13 @@ static void pack_plain(ts_render *r, ts_text *t, const char *name, int width)
     ts_text_printf(t, "    if (kstep == 1 && n >= %d) {\n", w);
     turn(r, t, name, w, width);
     ts_text_printf(t, "        return;\n    }\n");
-    if (!strcmp(name, "f32") && width < w)
-        ts_text_printf(t,
-                       "    if (step == 1 && count == %d) {\n"
-                       "        for (int64_t k = 0; k < n; k++)\n"
-                       "            memcpy(to + %d * k, from + kstep * k, %d);\n"
-                       "        return;\n    }\n",
-                       width, width, 4 * width);
-    if (width % w == 0)
-        copy_vectors(r, t, name, width);
+    if (!strcmp(name, "f32") || width % w == 0)
+        copy(r, t, name, width);
     ts_text_printf(t,
                    "    for (int64_t k = 0; k < n; k++)\n"
                    "        for (int64_t i = 0; i < count; i++)\n"
-                   "            to[%d * k + i] = %s;\n",
-                   width, element(r, name, "step * i + kstep * k"));
+                   "            to[i / %d * strip + %d * k + i %% %d] = %s;\n",
+                   width, width, width, element(r, name, "step * i + kstep * k"));
 }
 
 /* Pairs along the sum as 32 bits: where the operand lies along the sum they lie so already. A last one
@@ -144,10 +154,10 @@ static void pack_pairs(ts_render *r, ts_text *t, int width)
                        "            for (int64_t i = 0; i < count; i += %d) {\n"
                        "                const uint16_t *const x = from + kstep * 2 * done + i;\n"
                        "                const u32x%d y = (u32x%d)load_bf16x%d(x) >> 16;\n"
-                       "                *(f32x%du *)(to + %d * done + i) = "
+                       "                *(f32x%du *)(to + i / %d * strip + %d * done + i %% %d) = "
                        "(f32x%d)(y | (u32x%d)load_bf16x%d(x + kstep));\n"
                        "            }\n",
-                       w, w, w, w, w, w, width, w, w, w);
+                       w, w, w, w, w, w, width, width, width, w, w, w);
     ts_text_printf(
         t,
         "    for (; done < (all + 1) / 2; done++)\n"

@@ -25,7 +25,8 @@
  */
 #include "render/product.h"
 
-enum { MOST_PIECES = 64, MOST_PANEL = 4 << 20 }; /* along one axis; bytes of a thread */
+/* Along one axis; bytes of a thread; cache lines of a row that are packed together. */
+enum { MOST_PIECES = 64, MOST_PANEL = 4 << 20, LINES = 4 };
 
 /* Axes that follow each other, outermost first; `extent` of all. */
 typedef struct group {
@@ -46,6 +47,7 @@ typedef struct product {
     /* the choice */
     int64_t tile; /* rows */
     int vectors;
+    int64_t strips;                     /* of rows packed together */
     int64_t height, width, down, right; /* of a piece, and pieces */
     int64_t block, blocks;              /* steps of the sum, or of the axes around it */
     double cycles, cost;
@@ -259,20 +261,23 @@ static double pack_price(const product *p, int o, const group *g, int64_t width)
 {
     const ts_machine_model *m = &p->x.r->m;
     double vector = 1 / (ts_machine_rate(m, m->isa.width) * m->isa.width);
+    double size = (double)ts_dtype_size(p->from[o]->type.dtype);
+    double bytes = size * (double)(g->extent * p->sum.extent * p->fars);
+    double away = bytes > (double)m->level2 ? 2 * size / m->far : 0; /* far, and line by line */
     int rounds = 0;
 
     while (1 << rounds < m->isa.width)
         rounds++;
     if (step(p, o, &p->sum) == 1)
-        return (rounds + 2) * vector / (p->panel == TS_PANEL_PAIRS ? 2 : 1);
-    return step(p, o, g) == 1 ? 2.0 / (double)TS_MIN(width, m->isa.width) : 1.5;
+        return away + (rounds + 2) * vector / (p->panel == TS_PANEL_PAIRS ? 2 : 1);
+    return away + (step(p, o, g) == 1 ? 2.0 / (double)TS_MIN(width, m->isa.width) : 1.5);
 }
 
-/* The sum in blocks, so that a strip of rows stays in level 1. */
-static void choose_block(product *p)
+/* The sum in blocks, so that a strip of rows takes `share` quarters of level 1 at most. */
+static void make_blocks(product *p, int share)
 {
     int64_t all = p->nfar ? p->fars : p->sum.extent, one = p->nfar ? steps(p, p->sum.extent) : 1;
-    int64_t most = TS_MAX(1, p->x.r->m.level1 * 3 / 4 / (4 * p->tile * one));
+    int64_t most = TS_MAX(1, p->x.r->m.level1 * share / 4 / (4 * p->tile * one));
 
     if (p->panel == TS_PANEL_PAIRS && !p->nfar)
         most *= 2;
@@ -281,6 +286,8 @@ static void choose_block(product *p)
     if (p->panel == TS_PANEL_PAIRS && !p->nfar)
         p->block += p->block % 2;
     p->blocks = (all + p->block - 1) / p->block;
+    /* rows that lie side by side come in whole lines */
+    p->strips = step(p, !p->wide, &p->sum) == 1 ? 1 : (LINES * 16 + p->tile - 1) / p->tile;
 }
 
 static int64_t block_steps(const product *p)
@@ -288,12 +295,18 @@ static int64_t block_steps(const product *p)
     return p->nfar ? p->block * steps(p, p->sum.extent) : steps(p, p->block);
 }
 
-/* Floats of the panels: a strip of rows and the last vector's end, the columns, the sums. */
+/* Floats from one strip of rows to the next: the last vector of one reaches beyond it. */
+static int64_t strip_size(const product *p)
+{
+    return TS_ROUND_UP(block_steps(p) * p->tile + p->x.r->m.isa.width, 16);
+}
+
+/* Floats of the panels: strips of rows, the columns, the sums. */
 static void panel_sizes(const product *p, int64_t *rows, int64_t *columns, int64_t *sums)
 {
     int64_t lanes = p->vectors * (int64_t)p->x.r->m.isa.width;
 
-    *rows = TS_ROUND_UP(block_steps(p) * p->tile + p->x.r->m.isa.width, 16);
+    *rows = p->strips * strip_size(p);
     *columns = block_steps(p) * p->width;
     *sums = p->blocks > 1 ? p->height * p->width : p->tile * lanes;
 }
@@ -322,23 +335,24 @@ static double whole_cost(const product *p, double multiply)
     double rows = (double)p->rows.extent * k * pack_price(p, !p->wide, &p->rows, p->tile);
     double columns = (double)p->lanes.extent * k * pack_price(p, p->wide, &p->lanes, p->width);
     double packs = (double)(p->fixeds * p->right) + p->x.r->m.cores - 1;
+    double sums = batches * (double)(p->rows.extent * p->lanes.extent * (p->blocks - 1)) * 8 /
+                  p->x.r->m.near; /* there and back */
 
     if (p->blocks > 1)
         packs = (double)(p->fixeds * p->turns * p->down * p->right);
     return batches * multiply + batches * (double)p->right * rows +
-           packs / (double)p->right * columns;
+           packs / (double)p->right * columns + sums;
 }
 
-static void choose_pieces(product *p)
+/* The best pieces for these blocks of the sum, if better than `best`. */
+static void try_pieces(product *p, product *best)
 {
     const ts_machine_model *m = &p->x.r->m;
     int64_t lanes = p->vectors * (int64_t)m->isa.width;
     int64_t down = (p->rows.extent + p->tile - 1) / p->tile,
             right = (p->lanes.extent + lanes - 1) / lanes;
     double multiply = multiply_cost(p, p->tile, p->vectors);
-    product best = *p;
 
-    best.cost = -1;
     for (int64_t i = 1; i <= TS_MIN(down, MOST_PIECES); i++)
         for (int64_t j = 1; j <= TS_MIN(right, MOST_PIECES); j++) {
             p->height = (down + i - 1) / i * p->tile;
@@ -350,9 +364,20 @@ static void choose_pieces(product *p)
             p->cycles = whole_cost(p, multiply);
             p->cost =
                 ts_price_shared(m, p->cycles, (double)(p->fixeds * p->turns * p->down * p->right));
-            if (best.cost < 0 || p->cost < best.cost)
-                best = *p;
+            if (best->cost < 0 || p->cost < best->cost)
+                *best = *p;
         }
+}
+
+static void choose_pieces(product *p)
+{
+    product best = *p;
+
+    best.cost = -1;
+    for (int share = 3; share > 0; share--) {
+        make_blocks(p, share);
+        try_pieces(p, &best);
+    }
     *p = best;
 }
 
@@ -406,9 +431,9 @@ static const char *address(writer *w, int o)
     return ts_ix_text(x->r->a, ts_render_address(x->r, x->n->in[o], at));
 }
 
-/* One strip of operand o at `place`, of `count` elements, to `to`; the sum from `k` on. */
-static void pack_strip(writer *w, int o, const group *g, const char *to, const ts_ix *place,
-                       const char *count, int64_t width)
+/* `count` elements of operand o from `place` on to `to`, in strips; the sum from `k` on. */
+static void pack(writer *w, int o, const group *g, const char *to, const char *strip,
+                 const ts_ix *place, const char *count, int64_t width)
 {
     product *p = w->p;
     ts_emit *e = w->e;
@@ -420,8 +445,8 @@ static void pack_strip(writer *w, int o, const group *g, const char *to, const t
     spread(w, g, place);
     if (!p->nfar) {
         spread(w, &p->sum, ts_ix_var(e->a, ts_atom_var(e->a, "k", 0, p->sum.extent - 1)));
-        ts_emit_line(e, "%s(%s, %s + %s, %s, %ld, %ld, sums);", f, to, from, address(w, o), count,
-                     along, down);
+        ts_emit_line(e, "%s(%s, %s, %s + %s, %s, %ld, %ld, sums);", f, to, strip, from,
+                     address(w, o), count, along, down);
         return;
     }
     ts_emit_line(e, "for (int64_t f = 0; f < sums; f++) {");
@@ -429,9 +454,9 @@ static void pack_strip(writer *w, int o, const group *g, const char *to, const t
     const ts_ix *i = variable(w, "f", p->fars, "k + f");
     spread(w, &p->sum, ts_ix_const(e->a, 0));
     decode(w, p->far, 0, p->nfar, &i);
-    ts_emit_line(e, "%s(%s + %ld * f, %s + %s, %s, %ld, %ld, %ld);", f, to,
-                 (long)(steps(p, p->sum.extent) * width), from, address(w, o), count, along, down,
-                 (long)p->sum.extent);
+    ts_emit_line(e, "%s(%s + %ld * f, %s, %s + %s, %s, %ld, %ld, %ld);", f, to,
+                 (long)(steps(p, p->sum.extent) * width), strip, from, address(w, o), count, along,
+                 down, (long)p->sum.extent);
     ts_emit_close(e, mark);
 }
 
@@ -517,26 +542,26 @@ static void multiply(writer *w)
 {
     product *p = w->p;
     ts_emit *e = w->e;
-    int64_t lanes = p->vectors * (int64_t)p->x.r->m.isa.width;
-    int64_t left = (p->lanes.extent % lanes + p->x.r->m.isa.width - 1) / p->x.r->m.isa.width;
-    long stride = (long)sums_stride(p);
+    int64_t width = p->x.r->m.isa.width, lanes = p->vectors * width;
+    int64_t left = (p->lanes.extent % lanes + width - 1) / width;
     const char *f = ts_panel_multiply(p->x.r, p->panel, p->tile, p->vectors, p->vectors);
     int mark;
 
+    ts_emit_line(e, "const int64_t columns = min(%ld, right - n);", (long)lanes);
+    ts_emit_line(e, "const float *const ma = pa + (m - first) / %ld * %ld;", (long)p->tile,
+                 (long)strip_size(p));
     if (p->blocks > 1)
-        ts_emit_line(e, "float *const at = pc + (m - top) * %ld + (n - left);", stride);
+        ts_emit_line(e, "float *const at = pc + (m - top) * %ld + (n - left);", (long)p->width);
     else
         ts_emit_line(e, "float *const at = pc;");
-    ts_emit_line(e, "const int64_t columns = min(%ld, right - n);", (long)lanes);
-    if (left && p->lanes.extent > lanes)
-        ts_emit_line(
-            e, "(columns > %ld ? %s : %s)(steps, pa, pb + (n - left) * steps, at, %ld, k > 0);",
-            (long)(left * p->x.r->m.isa.width), f,
-            ts_panel_multiply(p->x.r, p->panel, p->tile, (int)left, p->vectors), stride);
-    else
-        ts_emit_line(e, "%s(steps, pa, pb + (n - left) * steps, at, %ld, k > 0);",
-                     left ? ts_panel_multiply(p->x.r, p->panel, p->tile, (int)left, p->vectors) : f,
-                     stride);
+    if (left) {
+        const char *last = ts_panel_multiply(p->x.r, p->panel, p->tile, (int)left, p->vectors);
+        f = p->lanes.extent < lanes
+                ? last
+                : ts_arena_printf(e->a, "(columns > %ld ? %s : %s)", (long)(left * width), f, last);
+    }
+    ts_emit_line(e, "%s(steps, ma, pb + (n - left) * steps, at, %ld, k > 0);", f,
+                 (long)sums_stride(p));
     if (p->blocks > 1) {
         ts_emit_line(e, "if (k + sums == %ld) {", (long)(p->nfar ? p->fars : p->sum.extent));
         ts_emit_open(e, &mark);
@@ -546,24 +571,40 @@ static void multiply(writer *w)
         epilogue(w);
 }
 
-/* The columns of the piece, all strips of them. */
 static void pack_columns(writer *w)
 {
     product *p = w->p;
     ts_emit *e = w->e;
     long lanes = (long)p->vectors * p->x.r->m.isa.width;
-    int mark, mark2;
+    int mark;
 
     ts_emit_line(e, p->blocks > 1 ? "{" : "if (packed != block) {");
     ts_emit_open(e, &mark);
-    ts_emit_line(e, "for (int64_t n = left; n < right; n += %ld) {", lanes);
-    ts_emit_open(e, &mark2);
-    pack_strip(w, p->wide, &p->lanes, "pb + (n - left) * steps",
-               ts_ix_var(e->a, ts_atom_var(e->a, "n", 0, p->lanes.extent - 1)),
-               ts_arena_printf(e->a, "min(%ld, right - n)", lanes), lanes);
-    ts_emit_close(e, mark2);
+    pack(w, p->wide, &p->lanes, "pb", ts_arena_printf(e->a, "%ld * steps", lanes),
+         ts_ix_var(e->a, ts_atom_var(e->a, "left", 0, p->lanes.extent - 1)), "right - left", lanes);
     if (p->blocks == 1)
         ts_emit_line(e, "packed = block;");
+    ts_emit_close(e, mark);
+}
+
+/* Some strips of rows with all columns of the piece. */
+static void strips(writer *w)
+{
+    product *p = w->p;
+    ts_emit *e = w->e;
+    int mark, mark2;
+
+    pack(w, !p->wide, &p->rows, "pa", ts_arena_printf(e->a, "%ld", (long)strip_size(p)),
+         ts_ix_var(e->a, ts_atom_var(e->a, "first", 0, p->rows.extent - 1)), "last - first",
+         p->tile);
+    ts_emit_line(e, "for (int64_t m = first; m < last; m += %ld) {", (long)p->tile);
+    ts_emit_open(e, &mark);
+    ts_emit_line(e, "const int64_t rows = min(%ld, last - m);", (long)p->tile);
+    ts_emit_line(e, "for (int64_t n = left; n < right; n += %ld) {",
+                 (long)p->vectors * p->x.r->m.isa.width);
+    ts_emit_open(e, &mark2);
+    multiply(w);
+    ts_emit_close(e, mark2);
     ts_emit_close(e, mark);
 }
 
@@ -571,8 +612,8 @@ static void sum_block(writer *w)
 {
     product *p = w->p;
     ts_emit *e = w->e;
-    long all = (long)(p->nfar ? p->fars : p->sum.extent);
-    int mark, mark2, mark3;
+    long all = (long)(p->nfar ? p->fars : p->sum.extent), together = (long)(p->strips * p->tile);
+    int mark, mark2;
 
     ts_emit_line(e, "for (int64_t k = 0; k < %ld; k += %ld) {", all, (long)p->block);
     ts_emit_open(e, &mark);
@@ -583,16 +624,10 @@ static void sum_block(writer *w)
         ts_emit_line(e, "const int64_t steps = %s;",
                      p->panel == TS_PANEL_PAIRS ? "(sums + 1) / 2" : "sums");
     pack_columns(w);
-    ts_emit_line(e, "for (int64_t m = top; m < down; m += %ld) {", (long)p->tile);
+    ts_emit_line(e, "for (int64_t first = top; first < down; first += %ld) {", together);
     ts_emit_open(e, &mark2);
-    ts_emit_line(e, "const int64_t rows = min(%ld, down - m);", (long)p->tile);
-    pack_strip(w, !p->wide, &p->rows, "pa",
-               ts_ix_var(e->a, ts_atom_var(e->a, "m", 0, p->rows.extent - 1)), "rows", p->tile);
-    ts_emit_line(e, "for (int64_t n = left; n < right; n += %ld) {",
-                 (long)p->vectors * p->x.r->m.isa.width);
-    ts_emit_open(e, &mark3);
-    multiply(w);
-    ts_emit_close(e, mark3);
+    ts_emit_line(e, "const int64_t last = min(first + %ld, down);", together);
+    strips(w);
     ts_emit_close(e, mark2);
     ts_emit_close(e, mark);
 }
@@ -676,7 +711,6 @@ bool ts_render_product(ts_render *r, const ts_kernel *k, const ts_spec *s, doubl
     if (!ts_nest_linear(&p.x) || p.x.nbounds || !find_sources(&p) || !find_groups(&p))
         return false;
     choose_tile(&p);
-    choose_block(&p);
     choose_pieces(&p);
     if (p.cost < 0 || (other >= 0 && p.cost >= other))
         return false;

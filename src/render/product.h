@@ -9,8 +9,9 @@
 typedef enum ts_panel { TS_PANEL_F32, TS_PANEL_PAIRS } ts_panel;
 
 /* panel.c: names of the functions, which are written once a program */
-/* void f(float *to, const T *from, int64_t count, int64_t step, int64_t kstep, int64_t n): to[k][i], `width`
- * wide, of i < count elements `step` apart and k < n of them `kstep` apart. */
+/* void f(float *to, int64_t strip, const T *from, int64_t count, int64_t step, int64_t kstep, int64_t n):
+ * to[k][i], `width` wide, of i < count elements `step` apart and k < n of them `kstep` apart; more elements
+ * than `width` make strips, `strip` apart. */
 const char *ts_panel_pack(ts_render *r, ts_panel p, ts_dtype from, int64_t width);
 /* void f(int64_t n, const float *a, const float *b, float *c, int64_t step, int again): c[rows][vectors of
  * lanes], rows `step` apart, of n steps of panels a and b; `again` adds to what is there. b's rows are
