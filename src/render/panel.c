@@ -137,36 +137,51 @@ static void pack_plain(ts_render *r, ts_text *t, const char *name, int width)
                    width, width, width, element(r, name, "step * i + kstep * k"));
 }
 
+/* Two rows that lie side by side as one of pairs, in vectors of `lanes`. */
+static void zip(ts_text *t, int width, int lanes)
+{
+    ts_text_printf(t,
+                   "    if (step == 1)\n"
+                   "        for (; done < n; done++) {\n"
+                   "            const uint16_t *const x = from + kstep * 2 * done;\n"
+                   "            int64_t i = 0;\n"
+                   "            for (float *at = to + %d * done; i + %d <= count; at += strip)\n"
+                   "                for (int j = 0; j < %d && i + %d <= count; i += %d, j += %d)\n",
+                   width, lanes, width, lanes, lanes, lanes);
+    ts_text_printf(
+        t,
+        "                    *(f32x%du *)(at + j) = (f32x%d)((u32x%d)load_bf16x%d(x + i) >> "
+        "16 | (u32x%d)load_bf16x%d(x + i + kstep));\n",
+        lanes, lanes, lanes, lanes, lanes, lanes);
+    ts_text_printf(t,
+                   "            for (; i < count; i++) {\n"
+                   "                const uint16_t pair[2] = {x[i], x[i + kstep]};\n"
+                   "                memcpy(to + i / %d * strip + %d * done + i %% %d, pair, 4);\n"
+                   "            }\n        }\n",
+                   width, width, width);
+}
+
 /* Pairs along the sum as 32 bits: where the operand lies along the sum they lie so already. A last one
  * without a second is completed by zero. */
 static void pack_pairs(ts_render *r, ts_text *t, int width)
 {
-    int w = r->m.isa.width;
+    int w = r->m.isa.width, lanes = width % w == 0 ? w : width % 8 == 0 ? 8 : width % 4 ? 0 : 4;
 
     ts_text_printf(t, "    const int64_t all = n;\n    int64_t done = 0;\n    n /= 2;\n");
     ts_text_printf(t, "    if (kstep == 1 && n >= %d) {\n", w);
     turn(r, t, "pairs", w, width);
     ts_text_printf(t, "        done = n;\n    }\n");
-    if (width % w == 0)
-        ts_text_printf(t,
-                       "    if (step == 1 && count %% %d == 0)\n"
-                       "        for (; done < n; done++)\n"
-                       "            for (int64_t i = 0; i < count; i += %d) {\n"
-                       "                const uint16_t *const x = from + kstep * 2 * done + i;\n"
-                       "                const u32x%d y = (u32x%d)load_bf16x%d(x) >> 16;\n"
-                       "                *(f32x%du *)(to + i / %d * strip + %d * done + i %% %d) = "
-                       "(f32x%d)(y | (u32x%d)load_bf16x%d(x + kstep));\n"
-                       "            }\n",
-                       w, w, w, w, w, w, width, width, width, w, w, w);
+    if (lanes)
+        zip(t, width, lanes);
     ts_text_printf(
         t,
         "    for (; done < (all + 1) / 2; done++)\n"
         "        for (int64_t i = 0; i < count; i++) {\n"
         "            const uint16_t *const x = from + step * i + kstep * 2 * done;\n"
         "            const uint16_t pair[2] = {x[0], 2 * done + 1 < all ? x[kstep] : 0};\n"
-        "            memcpy(to + %d * done + i, pair, 4);\n"
+        "            memcpy(to + i / %d * strip + %d * done + i %% %d, pair, 4);\n"
         "        }\n",
-        width);
+        width, width, width);
 }
 
 static void pack(ts_render *r, ts_text *t, const char *name, int width)

@@ -712,7 +712,9 @@ bool ts_render_product(ts_render *r, const ts_kernel *k, const ts_spec *s, doubl
         return false;
     choose_tile(&p);
     choose_pieces(&p);
-    if (p.cost < 0 || (other >= 0 && p.cost >= other))
+    for (int o = 0; o < 2; o++) /* elsewhere they would be widened for every multiply-add */
+        other *= ts_dtype_is_half(p.from[o]->type.dtype) ? 2 : 1;
+    if (p.cost < 0 || p.cost >= other)
         return false;
     write(&p, cut);
     return true;
