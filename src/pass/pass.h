@@ -47,6 +47,7 @@ ts_pass_fn ts_pass_batch;     /* batch.c      samples that do not fill the lanes
 ts_pass_fn ts_pass_order;     /* order.c      the canonical order of the nodes; no dead code */
 ts_pass_fn ts_pass_rounding;  /* rounding.c   products of halves in f32, rounded once       */
 ts_pass_fn ts_pass_runs;      /* runs.c       adds by index by way of the sorted index */
+ts_pass_fn ts_pass_rows;      /* rows.c       products of rows in the shape that is read */
 ts_pass_fn ts_pass_split;     /* split.c      large sums with few results in two steps */
 ts_pass_fn ts_pass_winograd;  /* winograd.c   3x3 convolutions over many channels by F(4,3)  */
 ts_pass_fn ts_pass_pad;       /* pad.c        padding in memory where rows fill the vectors  */
