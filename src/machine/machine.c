@@ -18,9 +18,10 @@
 #endif
 
 static const ts_isa isas[] = {
-    {"x86-64-v4", "-march=x86-64-v4 -mtune=native", 16, 32},
-    {"x86-64-v3", "-march=x86-64-v3", 8, 16},
-    {"portable", "", 4, 16},
+    {"x86-64-v4-bf16", "-march=x86-64-v4 -mavx512bf16 -mtune=native", 16, 32, true},
+    {"x86-64-v4", "-march=x86-64-v4 -mtune=native", 16, 32, false},
+    {"x86-64-v3", "-march=x86-64-v3", 8, 16, false},
+    {"portable", "", 4, 16, false},
 };
 
 /* The best of them this machine runs; those after it in the table run too. */
@@ -32,7 +33,7 @@ static const char *this_isa(void)
         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2")) {
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
-            return "x86-64-v4";
+            return __builtin_cpu_supports("avx512bf16") ? "x86-64-v4-bf16" : "x86-64-v4";
         return "x86-64-v3";
     }
 #endif
@@ -69,7 +70,7 @@ ts_status ts_isa_find(const char *name, ts_isa *out)
         return TS_OK;
     }
     ts_fail(TS_ERR_ARG, "the instruction set '%s' is not known", name);
-    ts_error_hint("use x86-64-v4, x86-64-v3 or portable");
+    ts_error_hint("use x86-64-v4-bf16, x86-64-v4, x86-64-v3 or portable");
     return TS_ERR_ARG;
 }
 

@@ -22,6 +22,7 @@ typedef struct ts_isa {
     const char *flags; /* for the compiler */
     int width;         /* floats in a vector */
     int registers;     /* vector registers */
+    bool pairs;        /* dot products of pairs of bf16 */
 } ts_isa;
 
 typedef struct ts_machine_model {

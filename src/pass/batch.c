@@ -215,7 +215,7 @@ static int64_t samples(const ts_graph *g, bool *channels)
         wide += ts_conv_wide(c) ? ts_node_flops(c) : 0;
     }
     *channels = ts_channels_last(wide, all);
-    return n;
+    return ts_mostly_products(g) ? 0 : n;
 }
 
 /* Is all of a picture wanted somewhere, as by each batch norm? Its parts would be put together there. */

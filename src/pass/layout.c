@@ -19,6 +19,7 @@
  *
  * A part of the batch that does not fill the lanes (batch.c) has channels last beside them if its
  * convolutions are wide; their weights lie as for the lanes and are copied.
+ * None of them where three quarters of the work are products of matrices: rows suit those.
  */
 #include "machine/machine.h"
 #include "pass/pass.h"
@@ -134,6 +135,18 @@ bool ts_channels_last(double wide, double all)
     return all > 0 && wide >= 0.8 * all; /* the first one has the image's 1 or 3 channels */
 }
 
+bool ts_mostly_products(const ts_graph *g)
+{
+    double products = 0, others = 0;
+
+    for (int i = 0; i < g->nnodes; i++) {
+        const ts_node *n = g->nodes[i];
+        if (n->op->flags & TS_CONTRACT)
+            *(n->op == TS_OP(matmul) ? &products : &others) += ts_node_flops(n);
+    }
+    return products > 3 * others;
+}
+
 /* Of the parts of a batch (batch.c) the larger one decides; the other lies in rows if it does not fill
  * the lanes. */
 static ts_status choose(layouts *l, const ts_options *opt)
@@ -152,6 +165,8 @@ static ts_status choose(layouts *l, const ts_options *opt)
         all += ts_node_flops(c);
         wide += ts_conv_wide(c) ? ts_node_flops(c) : 0;
     }
+    if (ts_mostly_products(l->in))
+        return TS_OK;
     l->last = ts_channels_last(wide, all);
     if (n && n % 8 == 0) {
         l->scheme = BATCH_LANES;

@@ -47,6 +47,7 @@ ts_pass_fn ts_pass_batch;     /* batch.c      samples that do not fill the lanes
 ts_pass_fn ts_pass_order;     /* order.c      the canonical order of the nodes; no dead code */
 ts_pass_fn ts_pass_rounding;  /* rounding.c   products of halves in f32, rounded once       */
 ts_pass_fn ts_pass_runs;      /* runs.c       adds by index by way of the sorted index */
+ts_pass_fn ts_pass_rows;      /* rows.c       products of rows in the shape that is read */
 ts_pass_fn ts_pass_split;     /* split.c      large sums with few results in two steps */
 ts_pass_fn ts_pass_winograd;  /* winograd.c   3x3 convolutions over many channels by F(4,3)  */
 ts_pass_fn ts_pass_pad;       /* pad.c        padding in memory where rows fill the vectors  */
@@ -98,6 +99,7 @@ int ts_replica_group_size(const ts_options *opt, const ts_replica_group *q); /* 
 bool ts_fills_lanes(int64_t channels);
 bool ts_conv_wide(const ts_node *n);
 bool ts_channels_last(double wide, double all);
+bool ts_mostly_products(const ts_graph *g);
 
 /* What simplify.c is made of. A rule looks at a node of the graph being made, whose inputs are
  * simple already, and gives a value of the same type to use instead: one that is there, or one it

@@ -23,6 +23,7 @@
 enum {
     CHEAP = 3,  /* pointwise nodes that may be computed again instead of stored                   */
     DEAR = 16,  /* multiply-adds that an element is worth storing for: its exp, for one           */
+    FILLS = 16, /* elements of each side of a product that is packed                              */
     OFTEN = 16, /* operations on an element of an operand that pay for another copy of it, in f32 */
 };
 
@@ -184,11 +185,24 @@ static bool behind(const ts_value *v, const ts_node *n)
     return v->kind == TS_VALUE_NODE && v->node == n;
 }
 
+/* A product that is large enough to be made from packed panels (render/product.c), which widens or takes
+ * halves as they are. */
+static bool packs(const ts_node *n)
+{
+    const ts_type *y = &n->out[0]->type, *x = &n->in[0]->type;
+
+    return n->op == TS_OP(matmul) && y->dim[y->rank - 1] >= FILLS && y->dim[y->rank - 2] >= FILLS &&
+           x->dim[x->rank - 1] >= FILLS;
+}
+
 /* Halves made f32 for a contraction: the smaller operand is widened in memory if its elements are
  * read often. The larger one would cost the memory that halves save. */
 static bool widened_in_memory(const ts_node *cast, const ts_node *user)
 {
     double count = (double)ts_type_count(&cast->out[0]->type), other = 0;
+
+    if (packs(user))
+        return false;
 
     for (int i = 0; i < user->nin; i++)
         if (!behind(user->in[i], cast))

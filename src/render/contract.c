@@ -12,7 +12,7 @@
  *     epilogue: bias, activation, weight update   while the sums are still in registers
  *     store
  */
-#include "render/contract.h"
+#include "render/product.h"
 
 /* One part of the lane axis: `blocks` vectors of `width` from `from`; width 1 is plain numbers. */
 typedef struct part {
@@ -666,6 +666,15 @@ static bool takes(const ts_kernel *k)
     return t == TS_F32 || t == TS_F16 || t == TS_BF16;
 }
 
+static double nest_sums(const ts_spec *s)
+{
+    double n = 1;
+
+    for (int i = 0; i < s->naxes; i++)
+        n *= (double)s->extent[i];
+    return n;
+}
+
 /* One nest: its parts of the lane axis one after the other. cut->count goes on. */
 static bool write_nest(ts_render *r, const ts_kernel *k, const ts_spec *spec, bool empty,
                        ts_cut *cut)
@@ -676,8 +685,11 @@ static bool write_nest(ts_render *r, const ts_kernel *k, const ts_spec *spec, bo
     writer w = {.x = &x, .e = &e};
     int64_t extent, from = 0, start = cut->count, total;
 
-    if (!ts_nest_choose(&x))
-        return false;
+    if (!ts_nest_choose(&x)) /* one by one, a cycle each at best */
+        return !empty && ts_render_product(r, k, spec, nest_sums(spec), cut);
+    if (!empty &&
+        ts_render_product(r, k, spec, x.cost + ts_nest_rereads(&x) / (double)r->m.cores, cut))
+        return true;
     ts_render_emitter(r, &e);
     ts_emit_line(&e, "/* lanes %s%s x%d, tile %s %ld x %s %ld */", x.s.axis[x.lane],
                  x.across ? " (summed)" : "", x.width, x.tile[0] < 0 ? "-" : x.s.axis[x.tile[0]],

@@ -35,6 +35,10 @@ typedef struct ts_nest {
 /* Finds where the operands lie and chooses lanes and tile; false when this template is not
  * for it. */
 bool ts_nest_choose(ts_nest *x);
+/* Only the first: every address linear in every axis, and the bounds. */
+bool ts_nest_linear(ts_nest *x);
+/* Cycles that a chosen nest waits for operands that do not stay in a core's cache. */
+double ts_nest_rereads(const ts_nest *x);
 /* The width in which what is left of the lanes from `from` on is done. */
 int ts_nest_rest(const ts_nest *x, int64_t from);
 /* Does the product update a weight in place? */

@@ -4,7 +4,7 @@
  * for a vector of floats alike, so a tail computed one by one has the same bits as the vectors
  * before it. Polynomials are least squares fits; each states its interval and relative error.
  */
-#include "render/render.h"
+#include "render/product.h"
 
 /* clang-format off */
 static const char types[] =
@@ -926,6 +926,7 @@ void ts_prelude(ts_render *r, ts_text *out)
         shuffles(r, out, widths[i]);
     if (needs(r, "half"))
         halves(out, widths, TS_COUNT(widths));
+    ts_panel_declare(r, out);
     if (needs(r, "round random"))
         ts_text_printf(out, "%s", round_random_text);
     if (needs(r, "narrow"))

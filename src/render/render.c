@@ -1,6 +1,6 @@
 /* render.c - the whole source: prelude, constants, kernels with their IR above them, and the table
  * the engine walks. */
-#include "render/render.h"
+#include "render/product.h"
 #include <inttypes.h>
 #include <math.h>
 
@@ -345,6 +345,7 @@ static ts_status kernels(ts_render *r)
     }
     ts_plan_waits(r->p, alone);
     ts_render_share(r, written, n);
+    ts_panel_functions(r);
     ts_text_printf(&r->body, "\n" TS_UNIT);
     for (int i = 0; i < n; i++)
         if (!r->p->kernels[i]->again)

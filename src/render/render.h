@@ -4,6 +4,7 @@
  *   kernel.c    one loop kernel
  *   tile.c      how a contraction is blocked
  *   contract.c  one register-blocked contraction
+ *   product.c   one large product, from packed panels; panel.c what it calls
  *   transpose.c one change between rows and batch in the lanes, or of where the channels are
  *   share.c     equal kernels as one function
  *   prelude.c   types, formulas and mathematics the kernels use; special.c functions C has not
@@ -39,8 +40,9 @@ typedef struct ts_render {
     int next;           /* fresh names */
     char **needs;       /* helper functions used, in order of first use */
     int nneeds;
-    double cycles; /* of the kernels so far */
-    int *cut_dim;  /* of each stored value: the dim its kernel was cut along, or -1 */
+    double cycles;      /* of the kernels so far */
+    int *cut_dim;       /* of each stored value: the dim its kernel was cut along, or -1 */
+    size_t panel_bytes; /* that a thread has for packed panels */
 } ts_render;
 
 #define TS_KERNEL "void %s(const ctx *c, int64_t lo, int64_t hi)\n"

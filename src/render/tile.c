@@ -505,10 +505,44 @@ static bool choose(ts_nest *x)
     return true;
 }
 
-bool ts_nest_choose(ts_nest *x)
+bool ts_nest_linear(ts_nest *x)
 {
     if (!make_linear(x))
         return false;
     find_bounds(x);
-    return choose(x);
+    return true;
+}
+
+bool ts_nest_choose(ts_nest *x)
+{
+    return ts_nest_linear(x) && choose(x);
+}
+
+/* Operands that a core's cache does not hold, of one batch, come again for every tile that does not
+ * move them: from further away, and a row after the other, each on another page. */
+double ts_nest_rereads(const ts_nest *x)
+{
+    double cycles = 0;
+
+    for (int o = 0; o < 2; o++) {
+        double bytes = (double)ts_dtype_size(x->n->in[o]->type.dtype), times = 1;
+        for (int i = 0; i < x->s.naxes; i++) {
+            int64_t n = x->s.extent[i];
+            if (x->step[o][i] && (i >= x->s.nout || !x->step[!o][i])) {
+                bytes *= (double)n;
+                continue;
+            }
+            if (i >= x->s.nout)
+                continue;
+            if (i == x->lane && !x->across)
+                n = (n + x->width - 1) / x->width;
+            for (int t = 0; t < 2; t++)
+                if (i == x->tile[t])
+                    n = (n + x->size[t] - 1) / x->size[t];
+            times *= (double)n;
+        }
+        if (bytes > (double)x->r->m.level2)
+            cycles += bytes * times / x->r->m.far;
+    }
+    return cycles;
 }

@@ -1,0 +1,280 @@
+/* panel.c - the functions that products from packed panels are made of, each written once a program.
+ *
+ *   pack       a strip of an operand, however it lies, as [k][i]: elements that are multiplied
+ *              together side by side, strips of the sum one behind the other
+ *   multiply   a strip of rows times a strip of columns, the sums in registers
+ *
+ * A strip that lies along the sum is turned in registers, a square of vectors at a time. Elements past
+ * `count` are those before them again, or whatever was there: nobody stores what they are multiplied to.
+ * A strip narrower than a vector is written in whole vectors, each over the end of the one before.
+ */
+#include "render/product.h"
+
+static const char *panel_name(ts_panel p, ts_dtype t)
+{
+    return p == TS_PANEL_PAIRS ? "pairs" : ts_dtype_name(t);
+}
+
+const char *ts_panel_pack(ts_render *r, ts_panel p, ts_dtype from, int64_t width)
+{
+    const char *name = panel_name(p, from);
+
+    ts_render_need(r, ts_arena_printf(r->a, "swap %d", r->m.isa.width));
+    if (from != TS_F32)
+        ts_render_need(r, "half");
+    ts_render_need(r, ts_arena_printf(r->a, "pack %s %ld", name, (long)width));
+    return ts_arena_printf(r->a, "pack_%s_%ld", name, (long)width);
+}
+
+const char *ts_panel_multiply(ts_render *r, ts_panel p, int64_t rows, int vectors, int of)
+{
+    const char *name = p == TS_PANEL_PAIRS ? "pairs" : "f32";
+
+    ts_render_need(r,
+                   ts_arena_printf(r->a, "multiply %s %ld %d %d", name, (long)rows, vectors, of));
+    return ts_arena_printf(r->a, "multiply_%s_%ld_%d_%d", name, (long)rows, vectors, of);
+}
+
+/* --- packing --- */
+
+#define PACK                                                                                       \
+    "void pack_%s_%d(float *to, int64_t strip, const %s *from, int64_t count, int64_t step, "      \
+    "int64_t kstep, int64_t n)"
+
+static const char *memory_type(const char *name)
+{
+    return strcmp(name, "f32") ? "uint16_t" : "float";
+}
+
+/* One vector of row j of the square, at step k of the sum. */
+static const char *row_load(ts_render *r, const char *name, int w, int j)
+{
+    const char *at = ts_arena_printf(r->a, "from + min(p + %d, count - 1) * step + ", j);
+
+    if (!strcmp(name, "f32"))
+        return ts_arena_printf(r->a, "*(const f32x%du *)(%sk)", w, at);
+    if (!strcmp(name, "pairs"))
+        return ts_arena_printf(r->a, "*(const f32x%du *)(%s2 * k)", w, at);
+    return ts_arena_printf(r->a, "load_%sx%d(%sk)", name, w, at);
+}
+
+/* Squares of vectors, strip after strip; the last one of a strip begins in the one before it. */
+static void turn(ts_render *r, ts_text *t, const char *name, int w, int width)
+{
+    int rows = TS_MIN(w, width);
+
+    ts_text_printf(t, "        for (int64_t p = 0; p < count; p += %d) {\n", rows);
+    ts_text_printf(t, "            float *const at = to + p / %d * strip + p %% %d;\n", width,
+                   width);
+    ts_text_printf(t, "            for (int64_t k = 0;; k = min(k + %d, n - %d)) {\n", w, w);
+    for (int j = 0; j < w; j++)
+        ts_text_printf(t, "                f32x%d t%d = %s;\n", w, j,
+                       j < rows ? row_load(r, name, w, j) : "{0}");
+    for (int s = 1; s < w; s *= 2)
+        for (int j = 0; j < w; j++)
+            if (!(j & s))
+                ts_text_printf(t, "                SWAP_f32x%d_%d(t%d, t%d);\n", w, s, j, j + s);
+    for (int j = 0; j < w; j++)
+        ts_text_printf(t, "                *(f32x%du *)(at + (k + %d) * %d) = t%d;\n", w, j, width,
+                       j);
+    ts_text_printf(t, "                if (k == n - %d)\n                    break;\n", w);
+    ts_text_printf(t, "            }\n        }\n");
+}
+
+/* One element, as the panel has it. */
+static const char *element(ts_render *r, const char *name, const char *at)
+{
+    if (!strcmp(name, "f32"))
+        return ts_arena_printf(r->a, "from[%s]", at);
+    return ts_arena_printf(r->a, "%s_to_f32(from[%s])", name, at);
+}
+
+/* Elements that lie side by side: all strips of a row, then the next. */
+static void copy(ts_render *r, ts_text *t, const char *name, int width)
+{
+    int w = TS_MIN(r->m.isa.width, width);
+    bool f32 = !strcmp(name, "f32");
+
+    ts_text_printf(t,
+                   "    if (step == 1) {\n"
+                   "        for (int64_t k = 0; k < n; k++) {\n"
+                   "            const %s *x = from + kstep * k, *const end = x + count;\n"
+                   "            float *at = to + %d * k;\n"
+                   "            for (; x + %d <= end; x += %d, at += strip)\n",
+                   memory_type(name), width, width, width);
+    if (f32)
+        ts_text_printf(t, "                memcpy(at, x, %d);\n", 4 * width);
+    else
+        ts_text_printf(t,
+                       "                for (int i = 0; i < %d; i += %d)\n"
+                       "                    *(f32x%du *)(at + i) = load_%sx%d(x + i);\n",
+                       width, w, w, name, w);
+    ts_text_printf(t, "            for (; x + %d <= end; x += %d, at += %d)\n", w, w, w);
+    if (f32)
+        ts_text_printf(t, "                memcpy(at, x, %d);\n", 4 * w);
+    else
+        ts_text_printf(t, "                *(f32x%du *)at = load_%sx%d(x);\n", w, name, w);
+    ts_text_printf(t,
+                   "            for (; x < end; x++)\n"
+                   "                *at++ = %s;\n"
+                   "        }\n        return;\n    }\n",
+                   f32 ? "*x" : ts_arena_printf(r->a, "%s_to_f32(*x)", name));
+}
+
+static void pack_plain(ts_render *r, ts_text *t, const char *name, int width)
+{
+    int w = r->m.isa.width;
+
+    ts_text_printf(t, "    if (kstep == 1 && n >= %d) {\n", w);
+    turn(r, t, name, w, width);
+    ts_text_printf(t, "        return;\n    }\n");
+    if (!strcmp(name, "f32") || width % w == 0)
+        copy(r, t, name, width);
+    ts_text_printf(t,
+                   "    for (int64_t k = 0; k < n; k++)\n"
+                   "        for (int64_t i = 0; i < count; i++)\n"
+                   "            to[i / %d * strip + %d * k + i %% %d] = %s;\n",
+                   width, width, width, element(r, name, "step * i + kstep * k"));
+}
+
+/* Two rows that lie side by side as one of pairs, in vectors of `lanes`. */
+static void zip(ts_text *t, int width, int lanes)
+{
+    ts_text_printf(t,
+                   "    if (step == 1)\n"
+                   "        for (; done < n; done++) {\n"
+                   "            const uint16_t *const x = from + kstep * 2 * done;\n"
+                   "            int64_t i = 0;\n"
+                   "            for (float *at = to + %d * done; i + %d <= count; at += strip)\n"
+                   "                for (int j = 0; j < %d && i + %d <= count; i += %d, j += %d)\n",
+                   width, lanes, width, lanes, lanes, lanes);
+    ts_text_printf(
+        t,
+        "                    *(f32x%du *)(at + j) = (f32x%d)((u32x%d)load_bf16x%d(x + i) >> "
+        "16 | (u32x%d)load_bf16x%d(x + i + kstep));\n",
+        lanes, lanes, lanes, lanes, lanes, lanes);
+    ts_text_printf(t,
+                   "            for (; i < count; i++) {\n"
+                   "                const uint16_t pair[2] = {x[i], x[i + kstep]};\n"
+                   "                memcpy(to + i / %d * strip + %d * done + i %% %d, pair, 4);\n"
+                   "            }\n        }\n",
+                   width, width, width);
+}
+
+/* Pairs along the sum as 32 bits: where the operand lies along the sum they lie so already. A last one
+ * without a second is completed by zero. */
+static void pack_pairs(ts_render *r, ts_text *t, int width)
+{
+    int w = r->m.isa.width, lanes = width % w == 0 ? w : width % 8 == 0 ? 8 : width % 4 ? 0 : 4;
+
+    ts_text_printf(t, "    const int64_t all = n;\n    int64_t done = 0;\n    n /= 2;\n");
+    ts_text_printf(t, "    if (kstep == 1 && n >= %d) {\n", w);
+    turn(r, t, "pairs", w, width);
+    ts_text_printf(t, "        done = n;\n    }\n");
+    if (lanes)
+        zip(t, width, lanes);
+    ts_text_printf(
+        t,
+        "    for (; done < (all + 1) / 2; done++)\n"
+        "        for (int64_t i = 0; i < count; i++) {\n"
+        "            const uint16_t *const x = from + step * i + kstep * 2 * done;\n"
+        "            const uint16_t pair[2] = {x[0], 2 * done + 1 < all ? x[kstep] : 0};\n"
+        "            memcpy(to + i / %d * strip + %d * done + i %% %d, pair, 4);\n"
+        "        }\n",
+        width, width, width);
+}
+
+static void pack(ts_render *r, ts_text *t, const char *name, int width)
+{
+    ts_text_printf(t, PACK "\n{\n", name, width, memory_type(name));
+    if (!strcmp(name, "pairs"))
+        pack_pairs(r, t, width);
+    else
+        pack_plain(r, t, name, width);
+    ts_text_printf(t, "}\n");
+}
+
+/* --- multiplying --- */
+
+#define MULTIPLY                                                                                   \
+    "void multiply_%s_%d_%d_%d(int64_t n, const float *a, const float *b, float *c, int64_t "      \
+    "step, int again)"
+
+/* A dot product of pairs is one instruction, of which C has no name that all compilers know. */
+static void multiply(ts_render *r, ts_text *t, const char *name, int rows, int vectors, int of)
+{
+    int w = r->m.isa.width;
+    bool pairs = !strcmp(name, "pairs");
+
+    ts_text_printf(t, MULTIPLY "\n{\n", name, rows, vectors, of);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++)
+            ts_text_printf(t, "    f32x%d c%d_%d = {0};\n", w, i, j);
+    ts_text_printf(t, "\n    if (again) {\n        const float *s = c;\n");
+    for (int i = 0; i < rows; i++, ts_text_printf(t, "        s += step;\n"))
+        for (int j = 0; j < vectors; j++)
+            ts_text_printf(t, "        c%d_%d = *(const f32x%du *)(s + %d);\n", i, j, w, j * w);
+    ts_text_printf(t, "    }\n    for (; n > 0; n--, a += %d, b += %d) {\n        f32x%d x;\n",
+                   rows, of * w, w);
+    for (int j = 0; j < vectors; j++)
+        ts_text_printf(t, "        const f32x%d b%d = *(const f32x%du *)(b + %d);\n", w, j, w,
+                       j * w);
+    for (int i = 0; i < rows; i++) {
+        ts_text_printf(t, "        x = SPLAT(f32x%d, a[%d]);\n", w, i);
+        for (int j = 0; j < vectors; j++)
+            ts_text_printf(t,
+                           pairs ? "        __asm__(\"vdpbf16ps %%2, %%1, %%0\" : \"+v\"(c%d_%d) : "
+                                   "\"v\"(b%d), \"v\"(x));\n"
+                                 : "        c%d_%d += x * b%d;\n",
+                           i, j, j);
+    }
+    /* else the compiler keeps the addresses of all rows, and there is no room for them */
+    ts_text_printf(t, "    }\n    __asm__(\"\" : \"+r\"(step));\n");
+    for (int i = 0; i < rows; i++, ts_text_printf(t, "    c += step;\n"))
+        for (int j = 0; j < vectors; j++)
+            ts_text_printf(t, "    *(f32x%du *)(c + %d) = c%d_%d;\n", w, j * w, i, j);
+    ts_text_printf(t, "}\n");
+}
+
+/* --- all of them --- */
+
+/* Their declarations, in the head of every unit. */
+void ts_panel_declare(ts_render *r, ts_text *out)
+{
+    char name[16];
+    int width, vectors, of;
+    bool any = false;
+
+    for (int i = 0; i < r->nneeds; i++) {
+        if (sscanf(r->needs[i], "pack %15s %d", name, &width) == 2)
+            ts_text_printf(out, "%s" PACK ";\n", any ? "" : "\n", name, width, memory_type(name));
+        else if (sscanf(r->needs[i], "multiply %15s %d %d %d", name, &width, &vectors, &of) == 4)
+            ts_text_printf(out, "%s" MULTIPLY ";\n", any ? "" : "\n", name, width, vectors, of);
+        else
+            continue;
+        any = true;
+    }
+    if (any)
+        ts_text_printf(out, "extern _Thread_local char panels[];\n");
+}
+
+void ts_panel_functions(ts_render *r)
+{
+    char name[16];
+    int width, vectors, of;
+
+    for (int i = 0; i < r->nneeds; i++) {
+        if (sscanf(r->needs[i], "pack %15s %d", name, &width) == 2) {
+            ts_text_printf(&r->body, "\n" TS_UNIT);
+            pack(r, &r->body, name, width);
+        } else if (sscanf(r->needs[i], "multiply %15s %d %d %d", name, &width, &vectors, &of) ==
+                   4) {
+            ts_text_printf(&r->body, "\n" TS_UNIT);
+            multiply(r, &r->body, name, width, vectors, of);
+        }
+    }
+    if (r->panel_bytes)
+        ts_text_printf(
+            &r->body, "\n" TS_UNIT "_Thread_local __attribute__((aligned(64))) char panels[%zu];\n",
+            r->panel_bytes);
+}

@@ -1,0 +1,721 @@
+/* product.c - large products of operands that lie anyhow: blocks for the caches, packed panels, tiles
+ * of accumulators.
+ *
+ *   for each piece, a block of rows and columns          cut among the threads
+ *     for each block of the sum
+ *       pack the columns                                 stays in level 2; once for all pieces below
+ *       for each strip of rows                           each other, where the sum is one block
+ *         pack the rows                                  stays in level 1
+ *         for each strip of columns
+ *           multiply                                     panel.c: sums in registers
+ *           epilogue: bias, activation, update, store    after the last block of the sum
+ *
+ * contract.c reads the operands where they lie, which is best while they are small and lie along the
+ * lanes. Here an operand may lie along the sum, across it, or in pieces, as halves or as f32: packing
+ * turns and widens it, for each element once in hundreds of multiply-adds; and what is read in the
+ * innermost loop lies side by side, so no size and no distance between rows is worse than another.
+ * The price of both decides, and so the sizes of blocks, of the tile and of the pieces.
+ *
+ * An axis is, by which of the operands it moves: rows, columns, a batch (both: pieces of their own), or
+ * summed. Axes that follow each other in every tensor are one. Of rows that do not, one is in the
+ * tile, the others are pieces; of sums, one is in the innermost loop and the others around it.
+ *
+ * Each element is summed by one piece, block after block, in the order of the sum: the bits do not depend
+ * on who does it.
+ */
+#include "render/product.h"
+
+/* Along one axis; bytes of a thread; cache lines of a row that are packed together. */
+enum { MOST_PIECES = 64, MOST_PANEL = 4 << 20, LINES = 4 };
+
+/* Axes that follow each other, outermost first; `extent` of all. */
+typedef struct group {
+    int n, axis[TS_AXES];
+    int64_t extent;
+} group;
+
+typedef struct product {
+    ts_nest x;
+    ts_panel panel;
+    int wide;                /* the operand whose elements fill the lanes: 1, or 0 */
+    const ts_value *from[2]; /* what the operands are views of */
+    group rows, lanes, sum;
+    int outer[TS_AXES], nouter; /* pieces of their own; those from `fixed` on do not move the */
+    int fixed;                  /* columns */
+    int far[TS_AXES], nfar;     /* summed axes around the innermost */
+    int64_t fixeds, turns, fars;
+    /* the choice */
+    int64_t tile; /* rows */
+    int vectors;
+    int64_t strips;                     /* of rows packed together */
+    int64_t height, width, down, right; /* of a piece, and pieces */
+    int64_t block, blocks;              /* steps of the sum, or of the axes around it */
+    double cycles, cost;
+} product;
+
+/* --- the operands --- */
+
+static bool only_moves(const ts_node *n)
+{
+    if (n->op == TS_OP(cast))
+        return ts_dtype_is_half(n->in[0]->type.dtype) && n->out[0]->type.dtype == TS_F32;
+    return n->op->flags & TS_VIEW && !(n->op->flags & (TS_PATCH | TS_TILED));
+}
+
+/* What is in memory behind an operand, or NULL if it is computed on the way. */
+static const ts_value *source(const ts_render *r, const ts_value *v)
+{
+    while (r->p->place[v->id].home == TS_HOME_NONE) {
+        if (v->kind != TS_VALUE_NODE || !only_moves(v->node))
+            return NULL;
+        v = v->node->in[0];
+    }
+    return v->type.dtype == TS_F32 || ts_dtype_is_half(v->type.dtype) ? v : NULL;
+}
+
+static bool find_sources(product *p)
+{
+    for (int o = 0; o < 2; o++) {
+        p->from[o] = source(p->x.r, p->x.n->in[o]);
+        if (!p->from[o])
+            return false;
+    }
+    p->panel = p->x.r->m.isa.pairs && p->from[0]->type.dtype == TS_BF16 &&
+                       p->from[1]->type.dtype == TS_BF16
+                   ? TS_PANEL_PAIRS
+                   : TS_PANEL_F32;
+    return true;
+}
+
+/* --- axes --- */
+
+/* Does axis i go on where group g ends, in every tensor? */
+static bool follows(const ts_nest *x, const group *g, int i)
+{
+    int inner = g->axis[g->n - 1];
+
+    for (int o = 0; o < 3; o++)
+        if (x->step[o][i] != g->extent * x->step[o][inner])
+            return false;
+    return true;
+}
+
+static bool has(const group *g, int axis)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->axis[i] == axis)
+            return true;
+    return false;
+}
+
+/* All that follows `inner`, of those axes. */
+static group grow(const ts_nest *x, int inner, const int *axes, int n)
+{
+    group g = {.n = 1, .axis = {inner}, .extent = x->s.extent[inner]};
+
+    for (int i = 0; i < n; i++) {
+        if (has(&g, axes[i]) || !follows(x, &g, axes[i]))
+            continue;
+        memmove(g.axis + 1, g.axis, (size_t)g.n * sizeof(int));
+        g.axis[0] = axes[i];
+        g.n++;
+        g.extent *= x->s.extent[axes[i]];
+        i = -1;
+    }
+    return g;
+}
+
+/* The longest group of those axes; the others are appended to `rest`. */
+static group longest(const ts_nest *x, const int *axes, int n, int *rest, int *nrest)
+{
+    group best = {.extent = 1};
+
+    for (int i = 0; i < n; i++) {
+        group g = grow(x, axes[i], axes, n);
+        if (g.extent > best.extent)
+            best = g;
+    }
+    for (int i = 0; i < n; i++)
+        if (!has(&best, axes[i]))
+            rest[(*nrest)++] = axes[i];
+    return best;
+}
+
+/* The axis along which the result lies, if it belongs to one operand. */
+static bool find_lanes(product *p)
+{
+    ts_nest *x = &p->x;
+
+    for (int i = 0; i < x->s.nout; i++)
+        if (x->s.extent[i] > 1 && x->step[2][i] == 1) {
+            p->wide = x->step[1][i] != 0;
+            p->lanes = (group){.n = 1, .axis = {i}, .extent = x->s.extent[i]};
+            return !x->step[0][i] != !x->step[1][i];
+        }
+    return false;
+}
+
+static int64_t extents(const ts_nest *x, const int *axes, int n)
+{
+    int64_t all = 1;
+
+    for (int i = 0; i < n; i++)
+        all *= x->s.extent[axes[i]];
+    return all;
+}
+
+static bool find_groups(product *p)
+{
+    ts_nest *x = &p->x;
+    int columns[TS_AXES], rows[TS_AXES], sums[TS_AXES], nc = 0, nr = 0, ns = 0;
+
+    if (!find_lanes(p))
+        return false;
+    for (int i = 0; i < x->s.naxes; i++) {
+        bool wide = x->step[p->wide][i], other = x->step[!p->wide][i];
+        if (x->s.extent[i] == 1 || has(&p->lanes, i))
+            continue;
+        if (i >= x->s.nout)
+            sums[ns++] = i;
+        else if (wide && !other)
+            columns[nc++] = i;
+        else if (other && !wide)
+            rows[nr++] = i;
+        else
+            p->outer[p->nouter++] = i;
+    }
+    if (p->lanes.extent % x->r->m.isa.width == 0)
+        p->lanes = grow(x, p->lanes.axis[0], columns, nc);
+    for (int i = 0; i < nc; i++)
+        if (!has(&p->lanes, columns[i]))
+            p->outer[p->nouter++] = columns[i];
+    p->fixed = p->nouter;
+    p->rows = longest(x, rows, nr, p->outer, &p->nouter);
+    p->sum = longest(x, sums, ns, p->far, &p->nfar);
+    p->fixeds = extents(x, p->outer, p->fixed);
+    p->turns = extents(x, p->outer + p->fixed, p->nouter - p->fixed);
+    p->fars = extents(x, p->far, p->nfar);
+    return p->rows.n && p->sum.n;
+}
+
+static int64_t step(const product *p, int operand, const group *g)
+{
+    return p->x.step[operand][g->axis[g->n - 1]];
+}
+
+/* --- the price --- */
+
+/* Steps of the innermost loop for so many of the sum. */
+static int64_t steps(const product *p, int64_t sums)
+{
+    return p->panel == TS_PANEL_PAIRS ? (sums + 1) / 2 : sums;
+}
+
+static int64_t all_steps(const product *p)
+{
+    return p->fars * steps(p, p->sum.extent);
+}
+
+/* Cycles of one step of the innermost loop: as in tile.c. */
+static double step_cost(const product *p, int64_t rows, int vectors)
+{
+    const ts_machine_model *m = &p->x.r->m;
+    double each = 1 / ts_machine_rate(m, m->isa.width),
+           loads = vectors * each + (double)rows / m->units;
+
+    return TS_MAX(TS_MAX((double)(rows * vectors) * each, 0.95 * loads), m->latency) + 0.1 * loads;
+}
+
+/* Of one batch, without packing. */
+static double multiply_cost(const product *p, int64_t rows, int vectors)
+{
+    const ts_machine_model *m = &p->x.r->m;
+    int64_t all = (p->lanes.extent + m->isa.width - 1) / m->isa.width, left = all % vectors;
+    double strips = (double)((p->rows.extent + rows - 1) / rows), k = (double)all_steps(p);
+    double one = k * step_cost(p, rows, vectors) + (double)(rows * vectors) * 6 / m->units + 24;
+    double last = k * step_cost(p, rows, (int)left) + (double)(rows * left) * 6 / m->units + 32;
+
+    return strips * ((double)(all / vectors) * one + (left ? last : 0));
+}
+
+static void choose_tile(product *p)
+{
+    const ts_machine_model *m = &p->x.r->m;
+    int room = ts_machine_accumulators(m);
+    double best = -1;
+
+    for (int v = 1; v <= 4; v++)
+        for (int64_t r = 1; r <= m->isa.width && r * v <= room; r++) {
+            double cost = multiply_cost(p, r, v);
+            if (best < 0 || cost < best) {
+                best = cost;
+                p->tile = r;
+                p->vectors = v;
+            }
+        }
+}
+
+/* Cycles to pack an element of an operand whose tile runs along group g, so many elements wide: turned,
+ * copied or one by one. */
+static double pack_price(const product *p, int o, const group *g, int64_t width)
+{
+    const ts_machine_model *m = &p->x.r->m;
+    double vector = 1 / (ts_machine_rate(m, m->isa.width) * m->isa.width);
+    double size = (double)ts_dtype_size(p->from[o]->type.dtype);
+    double bytes = size * (double)(g->extent * p->sum.extent * p->fars);
+    double away = bytes > (double)m->level2 ? 2 * size / m->far : 0; /* far, and line by line */
+    int rounds = 0;
+
+    while (1 << rounds < m->isa.width)
+        rounds++;
+    if (step(p, o, &p->sum) == 1)
+        return away + (rounds + 2) * vector / (p->panel == TS_PANEL_PAIRS ? 2 : 1);
+    return away + (step(p, o, g) == 1 ? 2.0 / (double)TS_MIN(width, m->isa.width) : 1.5);
+}
+
+/* The sum in blocks, so that a strip of rows takes `share` quarters of level 1 at most. */
+static void make_blocks(product *p, int share)
+{
+    int64_t all = p->nfar ? p->fars : p->sum.extent, one = p->nfar ? steps(p, p->sum.extent) : 1;
+    int64_t most = TS_MAX(1, p->x.r->m.level1 * share / 4 / (4 * p->tile * one));
+
+    if (p->panel == TS_PANEL_PAIRS && !p->nfar)
+        most *= 2;
+    p->blocks = (all + most - 1) / most;
+    p->block = (all + p->blocks - 1) / p->blocks;
+    if (p->panel == TS_PANEL_PAIRS && !p->nfar)
+        p->block += p->block % 2;
+    p->blocks = (all + p->block - 1) / p->block;
+    /* rows that lie side by side come in whole lines */
+    p->strips = step(p, !p->wide, &p->sum) == 1 ? 1 : (LINES * 16 + p->tile - 1) / p->tile;
+}
+
+static int64_t block_steps(const product *p)
+{
+    return p->nfar ? p->block * steps(p, p->sum.extent) : steps(p, p->block);
+}
+
+/* Floats from one strip of rows to the next: the last vector of one reaches beyond it. */
+static int64_t strip_size(const product *p)
+{
+    return TS_ROUND_UP(block_steps(p) * p->tile + p->x.r->m.isa.width, 16);
+}
+
+/* Floats of the panels: strips of rows, the columns, the sums. */
+static void panel_sizes(const product *p, int64_t *rows, int64_t *columns, int64_t *sums)
+{
+    int64_t lanes = p->vectors * (int64_t)p->x.r->m.isa.width;
+
+    *rows = p->strips * strip_size(p);
+    *columns = block_steps(p) * p->width;
+    *sums = p->blocks > 1 ? p->height * p->width : p->tile * lanes;
+}
+
+/* From one row of them to the next. */
+static int64_t sums_stride(const product *p)
+{
+    return p->blocks > 1 ? p->width : p->vectors * (int64_t)p->x.r->m.isa.width;
+}
+
+static bool fits(const product *p)
+{
+    int64_t rows, columns, sums;
+
+    panel_sizes(p, &rows, &columns, &sums);
+    return (4 * columns <= p->x.r->m.level2 / 2 || p->width <= p->vectors * p->x.r->m.isa.width) &&
+           4 * sums <= TS_MAX(p->x.r->m.level2, 1 << 16) &&
+           4 * (rows + columns + sums) <= MOST_PANEL;
+}
+
+/* Cycles of all, the pieces being down x right of each batch. Columns that are one block of the sum
+ * are packed once by each thread that comes to them. */
+static double whole_cost(const product *p, double multiply)
+{
+    double batches = (double)(p->fixeds * p->turns), k = (double)(p->fars * p->sum.extent);
+    double rows = (double)p->rows.extent * k * pack_price(p, !p->wide, &p->rows, p->tile);
+    double columns = (double)p->lanes.extent * k * pack_price(p, p->wide, &p->lanes, p->width);
+    double packs = (double)(p->fixeds * p->right) + p->x.r->m.cores - 1;
+    double sums = batches * (double)(p->rows.extent * p->lanes.extent * (p->blocks - 1)) * 8 /
+                  p->x.r->m.near; /* there and back */
+
+    if (p->blocks > 1)
+        packs = (double)(p->fixeds * p->turns * p->down * p->right);
+    return batches * multiply + batches * (double)p->right * rows +
+           packs / (double)p->right * columns + sums;
+}
+
+/* The best pieces for these blocks of the sum, if better than `best`. */
+static void try_pieces(product *p, product *best)
+{
+    const ts_machine_model *m = &p->x.r->m;
+    int64_t lanes = p->vectors * (int64_t)m->isa.width;
+    int64_t down = (p->rows.extent + p->tile - 1) / p->tile,
+            right = (p->lanes.extent + lanes - 1) / lanes;
+    double multiply = multiply_cost(p, p->tile, p->vectors);
+
+    for (int64_t i = 1; i <= TS_MIN(down, MOST_PIECES); i++)
+        for (int64_t j = 1; j <= TS_MIN(right, MOST_PIECES); j++) {
+            p->height = (down + i - 1) / i * p->tile;
+            p->width = (right + j - 1) / j * lanes;
+            p->down = (p->rows.extent + p->height - 1) / p->height;
+            p->right = (p->lanes.extent + p->width - 1) / p->width;
+            if (p->down != i || p->right != j || !fits(p))
+                continue;
+            p->cycles = whole_cost(p, multiply);
+            p->cost =
+                ts_price_shared(m, p->cycles, (double)(p->fixeds * p->turns * p->down * p->right));
+            if (best->cost < 0 || p->cost < best->cost)
+                *best = *p;
+        }
+}
+
+static void choose_pieces(product *p)
+{
+    product best = *p;
+
+    best.cost = -1;
+    for (int share = 3; share > 0; share--) {
+        make_blocks(p, share);
+        try_pieces(p, &best);
+    }
+    *p = best;
+}
+
+/* --- writing --- */
+
+typedef struct writer {
+    product *p;
+    ts_emit *e;
+    const ts_ix *axes[TS_AXES];
+} writer;
+
+static const ts_ix *variable(writer *w, const char *prefix, int64_t extent, const char *fmt, ...)
+{
+    const char *name = ts_emit_name(w->e, prefix), *text;
+    va_list ap;
+
+    va_start(ap, fmt);
+    text = ts_arena_vprintf(w->e->a, fmt, ap);
+    va_end(ap);
+    ts_emit_line(w->e, "const int64_t %s = %s;", name, text);
+    return ts_ix_var(w->e->a, ts_atom_var(w->e->a, name, 0, extent - 1));
+}
+
+/* The axes of a group at place i of it. */
+static void spread(writer *w, const group *g, const ts_ix *i)
+{
+    for (int k = g->n - 1; k >= 0; k--) {
+        int64_t extent = w->p->x.s.extent[g->axis[k]];
+        w->axes[g->axis[k]] = k ? ts_ix_mod(w->e->a, i, extent) : i;
+        i = ts_ix_div(w->e->a, i, extent);
+    }
+}
+
+/* Digits of *i: the axes from..to-1 of a list. */
+static void decode(writer *w, const int *list, int from, int to, const ts_ix **i)
+{
+    for (int k = to - 1; k >= from; k--) {
+        int64_t extent = w->p->x.s.extent[list[k]];
+        w->axes[list[k]] = variable(w, w->p->x.s.axis[list[k]], extent, "%s",
+                                    ts_ix_text(w->e->a, ts_ix_mod(w->e->a, *i, extent)));
+        *i = ts_ix_div(w->e->a, *i, extent);
+    }
+}
+
+static const char *address(writer *w, int o)
+{
+    ts_nest *x = &w->p->x;
+    const ts_ix *at[TS_MAX_RANK];
+
+    ts_nest_at(x, o ? x->s.b : x->s.a, x->n->in[o]->type.rank, w->axes, at);
+    return ts_ix_text(x->r->a, ts_render_address(x->r, x->n->in[o], at));
+}
+
+/* `count` elements of operand o from `place` on to `to`, in strips; the sum from `k` on. */
+static void pack(writer *w, int o, const group *g, const char *to, const char *strip,
+                 const ts_ix *place, const char *count, int64_t width)
+{
+    product *p = w->p;
+    ts_emit *e = w->e;
+    const char *f = ts_panel_pack(p->x.r, p->panel, p->from[o]->type.dtype, width);
+    const char *from = ts_render_pointer(p->x.r, p->from[o]);
+    long along = (long)step(p, o, g), down = (long)step(p, o, &p->sum);
+    int mark;
+
+    spread(w, g, place);
+    if (!p->nfar) {
+        spread(w, &p->sum, ts_ix_var(e->a, ts_atom_var(e->a, "k", 0, p->sum.extent - 1)));
+        ts_emit_line(e, "%s(%s, %s, %s + %s, %s, %ld, %ld, sums);", f, to, strip, from,
+                     address(w, o), count, along, down);
+        return;
+    }
+    ts_emit_line(e, "for (int64_t f = 0; f < sums; f++) {");
+    ts_emit_open(e, &mark);
+    const ts_ix *i = variable(w, "f", p->fars, "k + f");
+    spread(w, &p->sum, ts_ix_const(e->a, 0));
+    decode(w, p->far, 0, p->nfar, &i);
+    ts_emit_line(e, "%s(%s + %ld * f, %s, %s + %s, %s, %ld, %ld, %ld);", f, to,
+                 (long)(steps(p, p->sum.extent) * width), strip, from, address(w, o), count, along,
+                 down, (long)p->sum.extent);
+    ts_emit_close(e, mark);
+}
+
+/* Roots at the element or vector whose sum is named. */
+static void store(writer *w, const char *sum)
+{
+    ts_nest *x = &w->p->x;
+    ts_emit *e = w->e;
+    ts_dtype t = x->n->out[0]->type.dtype;
+    const ts_ix *at[TS_MAX_RANK];
+    const char *names[64];
+
+    sum = ts_emit_temp(e, TS_F32, "%s", sum);
+    if (ts_dtype_is_half(t)) {
+        ts_render_need(x->r, "half");
+        sum = ts_emit_temp(e, t, "round_%s_%s(%s)", ts_dtype_name(t), ts_emit_suffix(e, t), sum);
+    }
+    ts_nest_at(x, x->s.out, x->n->out[0]->type.rank, w->axes, at);
+    ts_emit_bind(e, x->n->out[0], at, sum);
+    for (int r = 0; r < x->k->nroots; r++) {
+        names[r] = ts_emit_recall(e, x->k->roots[r], at);
+        if (!names[r]) {
+            names[r] = ts_emit_node(e, x->k->roots[r], at);
+            ts_emit_bind(e, x->k->roots[r], at, names[r]);
+        }
+    }
+    for (int r = 0; r < x->k->nroots; r++)
+        ts_emit_store(e, x->k->roots[r], at, names[r]);
+}
+
+/* Columns z of the tile from `from` on, while there are `lanes` of them. */
+static void store_lanes(writer *w, int lanes, const char *from)
+{
+    ts_emit *e = w->e;
+    int64_t n = w->p->lanes.extent;
+    const ts_ix *i;
+    int mark;
+
+    ts_emit_line(e, "for (int64_t z = %s; z <= columns - %d; z += %d) {", from, lanes, lanes);
+    ts_emit_open(e, &mark);
+    e->lanes = lanes > 1 ? lanes : 0;
+    i = ts_ix_mul(e->a, variable(w, "n", n / lanes, lanes > 1 ? "(n + z) / %d" : "n + z", lanes),
+                  lanes);
+    if (lanes > 1)
+        i = ts_ix_add(e->a, i, ts_ix_var(e->a, e->lane));
+    spread(w, &w->p->lanes, i);
+    store(w, lanes > 1 ? ts_arena_printf(e->a, "*(const f32x%du *)(at + y * %ld + z)", lanes,
+                                         (long)sums_stride(w->p))
+                       : ts_arena_printf(e->a, "at[y * %ld + z]", (long)sums_stride(w->p)));
+    e->lanes = 0;
+    ts_emit_close(e, mark);
+}
+
+/* What is left of the columns behind whole vectors goes in narrower ones if they fill them, else one
+ * by one. */
+static void epilogue(writer *w)
+{
+    ts_emit *e = w->e;
+    int lanes = w->p->x.r->m.isa.width;
+    int64_t n = w->p->lanes.extent;
+    const ts_ix *m;
+    int mark;
+
+    ts_emit_line(e, "for (int64_t y = 0; y < rows; y++) {");
+    ts_emit_open(e, &mark);
+    m = variable(w, "m", w->p->rows.extent, "m + y");
+    spread(w, &w->p->rows, m);
+    e->lane = ts_atom_var(e->a, "l", 0, lanes - 1);
+    if (n >= lanes)
+        store_lanes(w, lanes, "0");
+    if (n % lanes) {
+        int narrow = lanes / 2;
+        while (narrow > 1 && n % narrow)
+            narrow /= 2;
+        narrow = narrow < 4 ? 1 : narrow;
+        e->lane = ts_atom_var(e->a, "l", 0, narrow - 1);
+        store_lanes(w, narrow, ts_arena_printf(e->a, "columns / %d * %d", lanes, lanes));
+    }
+    ts_emit_close(e, mark);
+}
+
+static void multiply(writer *w)
+{
+    product *p = w->p;
+    ts_emit *e = w->e;
+    int64_t width = p->x.r->m.isa.width, lanes = p->vectors * width;
+    int64_t left = (p->lanes.extent % lanes + width - 1) / width;
+    const char *f = ts_panel_multiply(p->x.r, p->panel, p->tile, p->vectors, p->vectors);
+    int mark;
+
+    ts_emit_line(e, "const int64_t columns = min(%ld, right - n);", (long)lanes);
+    ts_emit_line(e, "const float *const ma = pa + (m - first) / %ld * %ld;", (long)p->tile,
+                 (long)strip_size(p));
+    if (p->blocks > 1)
+        ts_emit_line(e, "float *const at = pc + (m - top) * %ld + (n - left);", (long)p->width);
+    else
+        ts_emit_line(e, "float *const at = pc;");
+    if (left) {
+        const char *last = ts_panel_multiply(p->x.r, p->panel, p->tile, (int)left, p->vectors);
+        f = p->lanes.extent < lanes
+                ? last
+                : ts_arena_printf(e->a, "(columns > %ld ? %s : %s)", (long)(left * width), f, last);
+    }
+    ts_emit_line(e, "%s(steps, ma, pb + (n - left) * steps, at, %ld, k > 0);", f,
+                 (long)sums_stride(p));
+    if (p->blocks > 1) {
+        ts_emit_line(e, "if (k + sums == %ld) {", (long)(p->nfar ? p->fars : p->sum.extent));
+        ts_emit_open(e, &mark);
+        epilogue(w);
+        ts_emit_close(e, mark);
+    } else
+        epilogue(w);
+}
+
+static void pack_columns(writer *w)
+{
+    product *p = w->p;
+    ts_emit *e = w->e;
+    long lanes = (long)p->vectors * p->x.r->m.isa.width;
+    int mark;
+
+    ts_emit_line(e, p->blocks > 1 ? "{" : "if (packed != block) {");
+    ts_emit_open(e, &mark);
+    pack(w, p->wide, &p->lanes, "pb", ts_arena_printf(e->a, "%ld * steps", lanes),
+         ts_ix_var(e->a, ts_atom_var(e->a, "left", 0, p->lanes.extent - 1)), "right - left", lanes);
+    if (p->blocks == 1)
+        ts_emit_line(e, "packed = block;");
+    ts_emit_close(e, mark);
+}
+
+/* Some strips of rows with all columns of the piece. */
+static void strips(writer *w)
+{
+    product *p = w->p;
+    ts_emit *e = w->e;
+    int mark, mark2;
+
+    pack(w, !p->wide, &p->rows, "pa", ts_arena_printf(e->a, "%ld", (long)strip_size(p)),
+         ts_ix_var(e->a, ts_atom_var(e->a, "first", 0, p->rows.extent - 1)), "last - first",
+         p->tile);
+    ts_emit_line(e, "for (int64_t m = first; m < last; m += %ld) {", (long)p->tile);
+    ts_emit_open(e, &mark);
+    ts_emit_line(e, "const int64_t rows = min(%ld, last - m);", (long)p->tile);
+    ts_emit_line(e, "for (int64_t n = left; n < right; n += %ld) {",
+                 (long)p->vectors * p->x.r->m.isa.width);
+    ts_emit_open(e, &mark2);
+    multiply(w);
+    ts_emit_close(e, mark2);
+    ts_emit_close(e, mark);
+}
+
+static void sum_block(writer *w)
+{
+    product *p = w->p;
+    ts_emit *e = w->e;
+    long all = (long)(p->nfar ? p->fars : p->sum.extent), together = (long)(p->strips * p->tile);
+    int mark, mark2;
+
+    ts_emit_line(e, "for (int64_t k = 0; k < %ld; k += %ld) {", all, (long)p->block);
+    ts_emit_open(e, &mark);
+    ts_emit_line(e, "const int64_t sums = min(%ld, %ld - k);", (long)p->block, all);
+    if (p->nfar)
+        ts_emit_line(e, "const int64_t steps = sums * %ld;", (long)steps(p, p->sum.extent));
+    else
+        ts_emit_line(e, "const int64_t steps = %s;",
+                     p->panel == TS_PANEL_PAIRS ? "(sums + 1) / 2" : "sums");
+    pack_columns(w);
+    ts_emit_line(e, "for (int64_t first = top; first < down; first += %ld) {", together);
+    ts_emit_open(e, &mark2);
+    ts_emit_line(e, "const int64_t last = min(first + %ld, down);", together);
+    strips(w);
+    ts_emit_close(e, mark2);
+    ts_emit_close(e, mark);
+}
+
+/* Piece i: the batch and columns, which are packed once for those that follow; then the rows. */
+static void find_piece(writer *w)
+{
+    product *p = w->p;
+    ts_emit *e = w->e;
+    ts_arena *a = e->a;
+    int64_t below = p->turns * p->down, all = p->fixeds * p->right * below;
+    const ts_ix *i = ts_ix_var(a, ts_atom_var(a, "i", 0, all - 1)), *block;
+
+    ts_emit_line(e, "const int64_t top = %s;",
+                 ts_ix_text(a, ts_ix_mul(a, ts_ix_mod(a, i, p->down), p->height)));
+    ts_emit_line(e, "const int64_t down = min(top + %ld, %ld);", (long)p->height,
+                 (long)p->rows.extent);
+    i = ts_ix_div(a, i, p->down);
+    decode(w, p->outer, p->fixed, p->nouter, &i);
+    block = ts_ix_div(a, ts_ix_var(a, ts_atom_var(a, "i", 0, all - 1)), below);
+    if (p->blocks == 1)
+        ts_emit_line(e, "const int64_t block = %s;", ts_ix_text(a, block));
+    ts_emit_line(e, "const int64_t left = %s;",
+                 ts_ix_text(a, ts_ix_mul(a, ts_ix_mod(a, block, p->right), p->width)));
+    ts_emit_line(e, "const int64_t right = min(left + %ld, %ld);", (long)p->width,
+                 (long)p->lanes.extent);
+    i = ts_ix_div(a, block, p->right);
+    decode(w, p->outer, 0, p->fixed, &i);
+}
+
+/* The result's dim that the outermost axis of more than one piece walks. */
+static int cut_dim(const product *p)
+{
+    int axis = p->fixed        ? p->outer[0]
+               : p->right > 1  ? p->lanes.axis[0]
+               : p->nouter > 0 ? p->outer[0]
+                               : p->rows.axis[0];
+
+    for (int d = 0; d < p->x.n->out[0]->type.rank; d++)
+        if (p->x.s.out[d].k[axis])
+            return d;
+    return -1;
+}
+
+static void write(product *p, ts_cut *cut)
+{
+    ts_render *r = p->x.r;
+    ts_emit e;
+    writer w = {.p = p, .e = &e};
+    int64_t rows, columns, sums, pieces = p->fixeds * p->turns * p->down * p->right;
+    int mark;
+
+    panel_sizes(p, &rows, &columns, &sums);
+    r->panel_bytes = TS_MAX(r->panel_bytes, 4 * (size_t)(rows + columns + sums));
+    ts_render_emitter(r, &e);
+    ts_emit_line(&e, "/* panels: tile %ld x %d vectors, piece %ld x %ld, sum %ld */", (long)p->tile,
+                 p->vectors, (long)p->height, (long)p->width, (long)p->block);
+    ts_emit_line(&e,
+                 "float *const pa = (float *)panels, *const pb = pa + %ld, *const pc = pb + %ld;",
+                 (long)rows, (long)columns);
+    if (p->blocks == 1)
+        ts_emit_line(&e, "int64_t packed = -1;");
+    for (int i = 0; i < p->x.s.naxes; i++)
+        w.axes[i] = ts_ix_const(r->a, 0);
+    ts_emit_line(&e, "for (int64_t i = max(lo - %ld, 0); i < min(hi - %ld, %ld); i++) {",
+                 (long)cut->count, (long)cut->count, (long)pieces);
+    ts_emit_open(&e, &mark);
+    find_piece(&w);
+    sum_block(&w);
+    ts_emit_close(&e, mark);
+    cut->count += pieces;
+    cut->cycles += p->cycles;
+    cut->dim = cut_dim(p);
+}
+
+bool ts_render_product(ts_render *r, const ts_kernel *k, const ts_spec *s, double other,
+                       ts_cut *cut)
+{
+    product p = {.x = {.r = r, .k = k, .n = k->anchor, .s = *s, .lane = -1, .tile = {-1, -1}}};
+
+    if (!ts_nest_linear(&p.x) || p.x.nbounds || !find_sources(&p) || !find_groups(&p))
+        return false;
+    choose_tile(&p);
+    choose_pieces(&p);
+    for (int o = 0; o < 2; o++) /* elsewhere they would be widened for every multiply-add */
+        other *= ts_dtype_is_half(p.from[o]->type.dtype) ? 2 : 1;
+    if (p.cost < 0 || p.cost >= other)
+        return false;
+    write(&p, cut);
+    return true;
+}
