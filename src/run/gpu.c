@@ -11,7 +11,10 @@
 #include "gpu/gpu.h"
 #include "run/engine.h"
 
-enum { SPAN = 1500 }; /* launches of a recording */
+enum {
+    SPAN = 1500,     /* launches of a recording */
+    FEW_GROUPS = 32, /* of threads for the outputs, that one group takes over */
+};
 
 struct ts_gpu_run {
     const ts_gpu_driver *d;
@@ -252,12 +255,13 @@ static void add_one(const ts_engine *e, list *l, bool update)
     const ts_gpu_run *r = e->gpu;
 
     add_phase(r, l, 0);
-    if (!update || !has_update(e)) {
+    if ((!update || !has_update(e)) && r->code->give.groups <= FEW_GROUPS) {
         add(r, l, &r->code->both);
         return;
     }
     add(r, l, &r->code->give);
-    add_phase(r, l, 1);
+    if (update && has_update(e))
+        add_phase(r, l, 1);
     add(r, l, &r->code->tick);
 }
 
