@@ -5,6 +5,7 @@
  *   {"compile_s": ...}          printed once it is ready
  *   1.0                         on its input: run for a second
  *   8123.4                      printed: steps a second
+ *   gpu_steps W1 text FILE      writes the kernels' text and ends
  *   profile                     on its input: a table of what each kernel takes, then "end"
  */
 #include "../test/models/nets.h"
@@ -160,6 +161,25 @@ static ts_executable *compile(const workload *w, ts_device_kind device)
     return x;
 }
 
+/* The kernels' text, which needs no GPU. */
+static void write_text(const workload *w, const char *path)
+{
+    ts_options opt = {.optimizer = &w->optimizer,
+                      .device_iterations = w->iterations,
+                      .device_kind = TS_DEVICE_GPU,
+                      .device_memory = INT64_C(1) << 40};
+    ts_arena *a = ts_arena_new();
+    ts_graph *g = w->make(w->dtype);
+    const ts_program *p;
+    ts_gpu_code code;
+
+    if (ts_compile_plan(a, g, &opt, &p) || ts_gpu_text(a, p, &opt, &code) ||
+        ts_file_write(path, code.text, strlen(code.text)))
+        stop(ts_error_text());
+    ts_graph_free(g);
+    ts_arena_free(a);
+}
+
 static void *feed(const ts_executable *x, int i, int rows)
 {
     const ts_tensor_info *t = ts_executable_tensor(x, TS_ROLE_INPUT, i);
@@ -247,15 +267,14 @@ int main(int argc, char **argv)
         if (!strcmp(all[i].name, argv[1]))
             w = &all[i];
     if (!w)
-        stop("usage: gpu_steps WORKLOAD gpu|opencl|cpu");
+        stop("usage: gpu_steps WORKLOAD gpu|opencl|cpu, or WORKLOAD text FILE");
+    if (argc > 3) {
+        write_text(w, argv[3]);
+        return 0;
+    }
     x = compile(w, device);
-    if (argc > 3 &&
-        ts_file_write(argv[3], ts_executable_source(x), strlen(ts_executable_source(x))))
-        stop(ts_error_text());
     for (int i = 0; i < 2; i++)
         in[i] = feed(x, i, w->iterations);
-    if (argc > 3)
-        return 0;
     if (ts_engine_new(x, &(ts_run_options){.seed = 1}, &e))
         stop(ts_error_text());
     window(e, in, w->iterations, 0.01);

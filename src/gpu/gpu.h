@@ -2,7 +2,7 @@
  *
  *   text.c      the whole text: a kernel for every kernel of the plan, and the table of launches
  *   sum.c       a contraction or reduction with several threads an element, added up in a fixed tree
- *   tile.c      a large contraction in tiles: shared memory and registers
+ *   tile.c      a large contraction in tiles: shared memory and registers, or tensor cores
  *   prelude.c   what makes one text CUDA C and OpenCL C
  *   code.c      text, table and binary as one run of bytes, the executable's object
  *   driver.c    the drivers by name, and the device that is open
@@ -59,7 +59,8 @@ typedef struct ts_gpu_row {
     ts_gpu_kind kind;
     int function; /* k12 */
     int64_t groups;
-    int threads; /* of a group */
+    int threads;  /* of a group */
+    int resident; /* groups that a processor should hold at once, 0: any */
     int phase;
     const char *name;
     int nargs, nin; /* of a call of the host: its inputs come first, then its outputs */

@@ -19,6 +19,7 @@ static const char cuda_text[] =
     "typedef unsigned long long uint64_t;\n"
     "#define GLOBAL\n"
     "#define SHARED_POINTER const\n"
+    "#define SHARED_PLACE\n"
     "#define SHARED __shared__ __align__(16)\n"
     "#define BARRIER() __syncthreads()\n"
     "#define LOCAL ((int32_t)threadIdx.x)\n"
@@ -27,8 +28,8 @@ static const char cuda_text[] =
     "#define GROUPS ((int64_t)gridDim.x)\n"
     "#define TO_TEXT(x) #x\n"
     "#define UNROLL(n) _Pragma(TO_TEXT(unroll n))\n"
-    "#define KERNEL(name, ...) extern \"C\" __global__ void name(char *m, __VA_ARGS__)\n"
-    "#define KERNEL0(name) extern \"C\" __global__ void name(char *m)\n"
+    "#define KERNEL(bounds, name, ...) extern \"C\" __global__ void __launch_bounds__ bounds name(char *m, __VA_ARGS__)\n"
+    "#define KERNEL0(bounds, name) extern \"C\" __global__ void __launch_bounds__ bounds name(char *m)\n"
     "#define READ(T, v) const T *__restrict__ v\n"
     "#define SHARE(T, v) const T *v\n"
     "#define WRITE(T, v) T *v\n"
@@ -53,6 +54,7 @@ static const char opencl_text[] =
     "typedef ulong uint64_t;\n"
     "#define GLOBAL __global\n"
     "#define SHARED_POINTER const __local\n"
+    "#define SHARED_PLACE __local\n"
     "#define SHARED __local __attribute__((aligned(16)))\n"
     "#define BARRIER() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)\n"
     "#define LOCAL ((int32_t)get_local_id(0))\n"
@@ -60,8 +62,8 @@ static const char opencl_text[] =
     "#define GROUP ((int64_t)get_group_id(0))\n"
     "#define GROUPS ((int64_t)get_num_groups(0))\n"
     "#define UNROLL(n)\n"
-    "#define KERNEL(name, ...) __kernel void name(__global char *m, __VA_ARGS__)\n"
-    "#define KERNEL0(name) __kernel void name(__global char *m)\n"
+    "#define KERNEL(bounds, name, ...) __kernel void name(__global char *m, __VA_ARGS__)\n"
+    "#define KERNEL0(bounds, name) __kernel void name(__global char *m)\n"
     "#define READ(T, v) ulong v##_at\n"
     "#define SHARE(T, v) ulong v##_at\n"
     "#define WRITE(T, v) ulong v##_at\n"
@@ -99,6 +101,12 @@ static const char both_text[] =
     "/* four elements from shared memory, at a multiple of four */\n"
     "#define LOAD4(to, i, from) { const float4 four = *(SHARED_POINTER float4 *)(from); to[i] = four.x; \\\n"
     "    to[(i) + 1] = four.y; to[(i) + 2] = four.z; to[(i) + 3] = four.w; }\n"
+    "/* 16 bytes from memory to four registers, and on to shared memory */\n"
+    "#define TAKE4(T, to, i, from) { const T four = *(GLOBAL const T *)(from); to[i] = four.x; \\\n"
+    "    to[(i) + 1] = four.y; to[(i) + 2] = four.z; to[(i) + 3] = four.w; }\n"
+    "#define ZERO4(to, i) to[i] = to[(i) + 1] = to[(i) + 2] = to[(i) + 3] = 0;\n"
+    "#define PUT4(T, to, from, i) { T four; four.x = from[i]; four.y = from[(i) + 1]; four.z = from[(i) + 2]; \\\n"
+    "    four.w = from[(i) + 3]; *(SHARED_PLACE T *)(to) = four; }\n"
     "#define FIRST (GROUP * LOCALS + LOCAL)\n"
     "#define STEP (GROUPS * LOCALS)\n"
     "#define LITERAL(T, v, at) GLOBAL T *const v = (GLOBAL T *)(m + at);\n"
@@ -180,6 +188,35 @@ static const char cuda_half_text[] =
     "#define f16_to_f32 quick_f16_to_f32\n"
     "#define f32_to_f16 quick_f32_to_f16\n"
     "#endif\n";
+
+/* 16 x 16 halves of shared memory to the registers of a warp, lane by lane the address of 8 of them;
+ * 16 x 8 results more. */
+static const char tensor_text[] =
+    "\n"
+    "#ifdef __CUDACC__\n"
+    "static inline void load_matrices(uint32_t *to, const uint16_t *from)\n"
+    "{\n"
+    "    asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\"\n"
+    "                 : \"=r\"(to[0]), \"=r\"(to[1]), \"=r\"(to[2]), \"=r\"(to[3])\n"
+    "                 : \"r\"((uint32_t)__cvta_generic_to_shared(from)));\n"
+    "}\n"
+    "static inline void load_turned(uint32_t *to, const uint16_t *from)\n"
+    "{\n"
+    "    asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\"\n"
+    "                 : \"=r\"(to[0]), \"=r\"(to[1]), \"=r\"(to[2]), \"=r\"(to[3])\n"
+    "                 : \"r\"((uint32_t)__cvta_generic_to_shared(from)));\n"
+    "}\n"
+    "#define MULTIPLY(T) \\\n"
+    "    static inline void multiply_##T(float *c, const uint32_t *a, const uint32_t *b) \\\n"
+    "    { \\\n"
+    "        asm(\"mma.sync.aligned.m16n8k16.row.col.f32.\" #T \".\" #T \".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, \" \\\n"
+    "            \"{%0, %1, %2, %3};\" \\\n"
+    "            : \"+f\"(c[0]), \"+f\"(c[1]), \"+f\"(c[2]), \"+f\"(c[3]) \\\n"
+    "            : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1])); \\\n"
+    "    }\n"
+    "MULTIPLY(bf16)\n"
+    "MULTIPLY(f16)\n"
+    "#endif\n";
 /* clang-format on */
 
 static bool needs(const ts_render *r, const char *what)
@@ -202,6 +239,8 @@ void ts_gpu_prelude(ts_render *r, const char *code, ts_text *out)
     if (needs(r, "round random"))
         ts_text_printf(out, "%s", round_random_text);
     ts_plain_prelude(r, code, out);
+    if (needs(r, "tensor"))
+        ts_text_printf(out, "%s", tensor_text);
     if (needs(r, "half"))
         ts_text_add(out, cuda_half_text, sizeof(cuda_half_text) - 1);
 }

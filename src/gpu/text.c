@@ -1,6 +1,6 @@
 /* text.c - the text of all kernels, and the table of how they are run.
  *
- *   KERNEL(k3, READ(float, p1) WRITE(float, p0))
+ *   KERNEL((256, 1), k3, READ(float, p1) WRITE(float, p0))
  *   {
  *       BIND(const float, p1)
  *       BIND(float, p0)
@@ -32,7 +32,7 @@ enum {
 typedef struct texts {
     ts_render r;
     ts_gpu_code *code;
-    const char **bodies; /* of the functions so far */
+    const char **bodies, **bounds; /* of the functions so far */
     size_t *constants;   /* by value id: where it lies */
     int together;        /* kernels of a launch, at most */
 } texts;
@@ -315,24 +315,28 @@ static void insert(ts_text *t, size_t at, const ts_text *what)
 
 /* The function whose text is what the body has from `start` on; the text goes if it is there
  * already. The comment before it goes with it. */
-static int function(texts *t, size_t comment, size_t start)
+static int function(texts *t, const ts_gpu_row *row, size_t comment, size_t start)
 {
     ts_gpu_code *c = t->code;
-    const char *text = ts_arena_strdup(t->r.a, t->r.body.s + start), *all, *head;
+    const char *text = ts_arena_strdup(t->r.a, t->r.body.s + start), *all, *head,
+               *bounds = ts_arena_printf(t->r.a, "(%d, %d)", row->threads, TS_MAX(1, row->resident));
 
     for (int i = 0; i < c->nfunctions; i++)
-        if (!strcmp(t->bodies[i], text)) {
+        if (!strcmp(t->bodies[i], text) && !strcmp(t->bounds[i], bounds)) {
             t->r.body.len = comment;
             t->r.body.s[comment] = 0;
             return i;
         }
     head = ts_arena_strdup(t->r.a, t->r.body.s + comment);
-    all = ts_arena_printf(t->r.a, "%.*sKERNEL%s(k%d%s", (int)(start - comment), head,
-                          text[0] == ')' ? "0" : "", c->nfunctions, text);
+    all = ts_arena_printf(t->r.a, "%.*sKERNEL%s(%s, k%d%s", (int)(start - comment), head,
+                          text[0] == ')' ? "0" : "", bounds, c->nfunctions, text);
     t->r.body.len = comment;
     ts_text_add(&t->r.body, all, strlen(all));
-    c->nfunctions++;
-    return c->nfunctions - 1;
+    t->bodies = ts_arena_grow(t->r.a, t->bodies, c->nfunctions, sizeof(*t->bodies));
+    t->bounds = ts_arena_grow(t->r.a, t->bounds, c->nfunctions, sizeof(*t->bounds));
+    t->bodies[c->nfunctions] = text;
+    t->bounds[c->nfunctions] = bounds;
+    return c->nfunctions++;
 }
 
 static const char *row_name(ts_arena *a, const ts_kernel *k)
@@ -371,7 +375,7 @@ static ts_status launch(texts *t, int first, int count)
 {
     ts_gpu_row *row = &t->code->rows[first];
     tensor **x = TS_NEWS(t->r.a, tensor *, count);
-    int *n = TS_NEWS(t->r.a, int, count), all = 0, before = t->code->nfunctions;
+    int *n = TS_NEWS(t->r.a, int, count), all = 0;
     size_t comment = t->r.body.len, start, top;
     ts_text shared = {0};
     ts_status s = TS_OK;
@@ -406,9 +410,7 @@ static ts_status launch(texts *t, int first, int count)
     ts_text_free(&shared);
     if (count > 1)
         row->groups = 1;
-    t->bodies = ts_arena_grow(t->r.a, t->bodies, before, sizeof(*t->bodies));
-    t->bodies[before] = ts_arena_strdup(t->r.a, t->r.body.s + start);
-    row->function = function(t, comment, start);
+    row->function = function(t, row, comment, start);
     return s;
 }
 
@@ -535,8 +537,16 @@ static void write_end(texts *t, bool outputs, bool tick, const char *name, ts_gp
     const ts_graph *g = t->r.p->g;
     int64_t most = 1;
 
+    for (int i = 0; i < g->noutputs && outputs; i++)
+        most = TS_MAX(most, ts_type_count(&g->outputs[i]->type));
     *row = (ts_gpu_row){.name = name, .function = t->code->nfunctions++};
-    ts_text_printf(&t->r.body, "\nKERNEL0(k%d)\n{\n    CONTEXT\n", row->function);
+    set_grid(row, most);
+    if (tick) {
+        row->groups = 1;
+        row->threads = outputs ? 512 : 32;
+    }
+    ts_text_printf(&t->r.body, "\nKERNEL0((%d, 1), k%d)\n{\n    CONTEXT\n", row->threads,
+                   row->function);
     for (int i = 0; i < g->noutputs && outputs; i++) {
         const ts_value *v = g->outputs[i];
         const char *type = ts_emit_memory_type(v->type.dtype);
@@ -548,15 +558,9 @@ static void write_end(texts *t, bool outputs, bool tick, const char *name, ts_gp
                        "    for (int64_t i = FIRST; i < %ld; i += STEP)\n"
                        "        o%d[c->at * %ld + i] = v%d[i];\n",
                        (long)n, i, (long)n, i);
-        most = TS_MAX(most, n);
     }
-    set_grid(row, outputs ? most : 1);
     if (tick)
         ts_text_printf(&t->r.body, "    BARRIER();\n    if (FIRST == 0)\n        TICK();\n");
-    if (tick) {
-        row->groups = 1;
-        row->threads = outputs ? 512 : 32;
-    }
     ts_text_printf(&t->r.body, "}\n");
 }
 
