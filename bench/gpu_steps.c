@@ -151,6 +151,7 @@ static ts_executable *compile(const workload *w, ts_device_kind device)
     ts_options opt = {.optimizer = &w->optimizer,
                       .device_iterations = w->iterations,
                       .cache_dir = "",
+                      .skip = getenv("GPU_STEPS_SKIP"), /* a pass, to see what it gains */
                       .device_kind = device};
     ts_graph *g = w->make(w->dtype);
     ts_executable *x;
@@ -166,6 +167,7 @@ static void write_text(const workload *w, const char *path)
 {
     ts_options opt = {.optimizer = &w->optimizer,
                       .device_iterations = w->iterations,
+                      .skip = getenv("GPU_STEPS_SKIP"),
                       .device_kind = TS_DEVICE_GPU,
                       .device_memory = INT64_C(1) << 40};
     ts_arena *a = ts_arena_new();

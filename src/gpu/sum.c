@@ -14,6 +14,8 @@
 
 enum {
     GROUP = 256,        /* threads */
+    WIDE = 512,         /* where neighbouring threads have neighbouring results, */
+    SIDE = 32,          /* so many of them at least */
     ENOUGH = 128 << 10, /* threads that keep a GPU busy */
     LEAST = 4,          /* terms that a thread adds up */
 };
@@ -25,6 +27,7 @@ typedef struct sums {
     int64_t terms;                /* of a result */
     const char *part;             /* the array in which they meet */
     int ways;                     /* threads that share it */
+    int apart;                    /* and how far from each other they are in the group */
     const ts_ix *at[TS_MAX_RANK]; /* the result's coordinates */
 } sums;
 
@@ -44,11 +47,26 @@ static int64_t count_terms(sums *x)
     return terms;
 }
 
-static int choose_ways(int64_t results, int64_t terms)
+/* Do neighbouring results read neighbours, and terms not? */
+static bool is_wide(const sums *x)
+{
+    const ts_value *v = x->n->in[0];
+
+    if (!is_reduce(x->n))
+        return false;
+    for (int k = v->type.rank - 1; k >= 0; k--) {
+        int d = v->layout.set ? v->layout.order[k] : k;
+        if (v->type.dim[d] > 1)
+            return !ts_reduce_over(x->n, d);
+    }
+    return false;
+}
+
+static int choose_ways(int64_t results, int64_t terms, int most)
 {
     int ways = 1;
 
-    while (ways < GROUP && results * ways < ENOUGH && terms / (2 * ways) >= LEAST)
+    while (ways < most && results * ways < ENOUGH && terms / (2 * ways) >= LEAST)
         ways *= 2;
     return ways;
 }
@@ -123,7 +141,7 @@ static void add_up(const sums *x, const char *sum)
         ts_emit_line(e, "BARRIER();");
         ts_emit_line(e, "if (lane < %d) {", half);
         ts_emit_line(e, "    const %s %s = %s[LOCAL + %d];",
-                     ts_emit_ctype(e, x->n->out[0]->type.dtype), other, x->part, half);
+                     ts_emit_ctype(e, x->n->out[0]->type.dtype), other, x->part, half * x->apart);
         e->indent++;
         if (is_reduce(x->n))
             ts_reduce_combine(e, x->n, sum, other);
@@ -141,22 +159,21 @@ static void write_sum(sums *x, int64_t results)
     ts_emit *e = x->w->e;
     ts_arena *a = e->a;
     const ts_type *t = &x->n->out[0]->type;
-    const ts_ix *rest = ts_ix_var(a, ts_atom_var(a, "i", 0, results - 1));
     const char *sum = ts_emit_name(e, "s");
     int per = x->w->row->threads / x->ways, mark, inner;
 
-    for (int d = t->rank - 1; d >= 0; d--) {
-        x->at[d] = ts_ix_mod(a, rest, t->dim[d]);
-        rest = ts_ix_div(a, rest, t->dim[d]);
-    }
+    ts_gpu_unflatten(a, x->w->k->roots[0], -1,
+                     ts_ix_var(a, ts_atom_var(a, "i", 0, results - 1)), x->at);
     if (x->ways > 1)
         x->part = ts_gpu_shared(x->w, ts_emit_ctype(e, t->dtype), x->w->row->threads);
-    ts_emit_line(e, "const int32_t lane = LOCAL %% %d;", x->ways);
+    ts_emit_line(e, x->apart > 1 ? "const int32_t lane = LOCAL / %d;" : "const int32_t lane = LOCAL %% %d;",
+                 x->apart > 1 ? x->apart : x->ways);
     ts_emit_line(e, "for (%s first = GROUP * %d; first < %ld; first += GROUPS * %d) {", e->index,
                  per, (long)results, per);
     ts_emit_open(e, &mark);
-    ts_emit_line(e, "const %s own = first + LOCAL / %d, i = own < %ld ? own : %ld;", e->index,
-                 x->ways, (long)results, (long)results - 1);
+    ts_emit_line(e, "const %s own = first + LOCAL %s %d, i = own < %ld ? own : %ld;", e->index,
+                 x->apart > 1 ? "%" : "/", x->apart > 1 ? x->apart : x->ways, (long)results,
+                 (long)results - 1);
     ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t->dtype), sum,
                  is_reduce(x->n) ? ts_reduce_first(e, x->n) : ts_emit_literal(e, t->dtype, 0));
     add_terms(x, sum);
@@ -185,13 +202,19 @@ bool ts_gpu_sum(ts_gpu_writer *w)
     x.terms = count_terms(&x);
     if (!results || !x.terms)
         return false;
-    x.ways = choose_ways(results, x.terms);
+    x.ways = choose_ways(results, x.terms, GROUP);
+    x.apart = 1;
     if (w->row->threads) /* one group: as many ways as fill it */
         while (x.ways > 1 && results * x.ways > 4 * w->row->threads)
             x.ways /= 2;
-    else
+    else if (is_wide(&x) && results >= SIDE && x.ways > 1) {
+        w->row->threads = WIDE;
+        x.ways = choose_ways(results, x.terms, WIDE / SIDE);
+        x.apart = WIDE / x.ways;
+    } else
         w->row->threads = GROUP;
-    w->row->groups = TS_MIN((results * x.ways + GROUP - 1) / GROUP, 1 << 20);
+    w->row->groups =
+        TS_MIN((results * x.ways + w->row->threads - 1) / w->row->threads, 1 << 20);
     write_sum(&x, results);
     return true;
 }

@@ -246,9 +246,14 @@ static void set_grid(ts_gpu_row *row, int64_t count)
     row->groups = TS_MAX(1, TS_MIN((count + row->threads - 1) / row->threads, 1 << 20));
 }
 
-static void unflatten(ts_arena *a, const ts_type *t, int skip, const ts_ix *rest, const ts_ix **at)
+/* Coordinates of element `rest`, counted as v lies in memory: threads side by side store side by
+ * side. */
+void ts_gpu_unflatten(ts_arena *a, const ts_value *v, int skip, const ts_ix *rest, const ts_ix **at)
 {
-    for (int d = t->rank - 1; d >= 0; d--) {
+    const ts_type *t = &v->type;
+
+    for (int k = t->rank - 1; k >= 0; k--) {
+        int d = v->layout.set ? v->layout.order[k] : k;
         at[d] = d == skip ? ts_ix_const(a, 0) : ts_ix_mod(a, rest, t->dim[d]);
         rest = d == skip ? rest : ts_ix_div(a, rest, t->dim[d]);
     }
@@ -267,7 +272,7 @@ static void loop(ts_gpu_writer *w)
     ts_emit_line(w->e, "for (%s %s = FIRST; %s < %ld; %s += STEP) {", w->e->index, var, var,
                  (long)count, var);
     ts_emit_open(w->e, &mark);
-    unflatten(w->r->a, t, row, i, at);
+    ts_gpu_unflatten(w->r->a, w->k->roots[0], row, i, at);
     ts_render_body(w->e, w->k, at);
     ts_emit_close(w->e, mark);
     set_grid(w->row, count);
