@@ -18,7 +18,24 @@ typedef struct cuda_graph_exec *exec_id;
 typedef unsigned long long address;
 typedef struct nvrtc_program *program_id;
 
+typedef struct launch_attribute {
+    int id;
+    char pad[4];
+    union {
+        int value;
+        char room[64];
+    };
+} launch_attribute;
+
+typedef struct launch_config {
+    unsigned grid[3], block[3], shared;
+    stream_id stream;
+    launch_attribute *attributes;
+    unsigned nattributes;
+} launch_config;
+
 enum {
+    EARLY = 6, /* programmatic stream serialization */
     ATTRIBUTE_MAJOR = 75,
     ATTRIBUTE_MINOR = 76,
     NON_BLOCKING = 1,
@@ -51,9 +68,8 @@ enum {
     F(result, cuModuleUnload, "cuModuleUnload", (module_id))                                       \
     F(result, cuModuleGetFunction, "cuModuleGetFunction",                                          \
       (function_id *, module_id, const char *))                                                    \
-    F(result, cuLaunchKernel, "cuLaunchKernel",                                                    \
-      (function_id, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,          \
-       stream_id, void **, void **))                                                               \
+    F(result, cuLaunchKernelEx, "cuLaunchKernelEx",                                                \
+      (const launch_config *, function_id, void **, void **))                                      \
     F(result, cuMemAlloc, "cuMemAlloc_v2", (address *, size_t))                                    \
     F(result, cuMemFree, "cuMemFree_v2", (address))                                                \
     F(result, cuMemsetD8Async, "cuMemsetD8Async", (address, unsigned char, size_t, stream_id))     \
@@ -84,6 +100,7 @@ struct ts_gpu {
     stream_id stream;
     ts_gpu_info info;
     char target[16]; /* sm_90 */
+    bool early;      /* kernels start before the last one has ended, and wait for it themselves */
 };
 
 struct ts_gpu_module {
@@ -191,6 +208,7 @@ static void learn(ts_gpu *g)
     (void)cuDeviceGetName(g->info.name, sizeof(g->info.name), g->device);
     (void)nvrtcVersion(&compiler[0], &compiler[1]);
     g->info.memory = (int64_t)memory;
+    g->early = major >= 9 && !getenv("TESSERA_GPU_LATE");
     snprintf(g->target, sizeof(g->target), "sm_%d%d", major, minor);
     snprintf(g->info.architecture, sizeof(g->info.architecture), "%s, NVRTC %d.%d", g->target,
              compiler[0], compiler[1]);
@@ -379,6 +397,12 @@ static ts_status launch(ts_gpu *g, ts_gpu_module *m, const ts_gpu_launch *l)
     const ts_gpu_row *row = l->row;
     address at[MOST_ARGS + 1];
     void *args[MOST_ARGS + 1];
+    launch_attribute early = {.id = EARLY, .value = 1};
+    launch_config config = {.grid = {(unsigned)row->groups, 1, 1},
+                            .block = {(unsigned)row->threads, 1, 1},
+                            .stream = g->stream,
+                            .attributes = &early,
+                            .nattributes = g->early};
 
     if (row->nargs > MOST_ARGS)
         return ts_fail(TS_ERR_INTERNAL, "a kernel with %d tensors", row->nargs);
@@ -387,8 +411,7 @@ static ts_status launch(ts_gpu *g, ts_gpu_module *m, const ts_gpu_launch *l)
         at[i + 1] = l->memory->at + row->args[i].offset;
     for (int i = 0; i <= row->nargs; i++)
         args[i] = &at[i];
-    CALL(cuLaunchKernel, m->functions[row->function], (unsigned)row->groups, 1, 1,
-         (unsigned)row->threads, 1, 1, 0, g->stream, args, NULL);
+    CALL(cuLaunchKernelEx, &config, m->functions[row->function], args, NULL);
     return TS_OK;
 }
 

@@ -279,7 +279,7 @@ static bool choose_size(ts_tiles *t)
             break;
     }
     take_size(t, best);
-    return count(t) >= LEAST_TILES && count(t) <= 1 << 30;
+    return (given || count(t) >= LEAST_TILES) && count(t) <= 1 << 30;
 }
 
 /* --- halves --- */
