@@ -11,6 +11,7 @@ typedef int result;
 typedef int device_id;
 typedef struct cuda_context *context_id;
 typedef struct cuda_stream *stream_id;
+typedef struct cuda_event *event_id;
 typedef struct cuda_module *module_id;
 typedef struct cuda_function *function_id;
 typedef struct cuda_graph *graph_id;
@@ -39,6 +40,7 @@ enum {
     ATTRIBUTE_MAJOR = 75,
     ATTRIBUTE_MINOR = 76,
     NON_BLOCKING = 1,
+    WITHOUT_TIMING = 2,
     CAPTURE_THREAD = 1,
     OUT_OF_MEMORY = 2,
 };
@@ -56,6 +58,9 @@ enum {
     F(result, cuCtxSetCurrent, "cuCtxSetCurrent", (context_id))                                    \
     F(result, cuStreamCreate, "cuStreamCreate", (stream_id *, unsigned))                           \
     F(result, cuStreamSynchronize, "cuStreamSynchronize", (stream_id))                             \
+    F(result, cuStreamWaitEvent, "cuStreamWaitEvent", (stream_id, event_id, unsigned))             \
+    F(result, cuEventCreate, "cuEventCreate", (event_id *, unsigned))                              \
+    F(result, cuEventRecord, "cuEventRecord", (event_id, stream_id))                               \
     F(result, cuStreamBeginCapture, "cuStreamBeginCapture_v2", (stream_id, int))                   \
     F(result, cuStreamEndCapture, "cuStreamEndCapture", (stream_id, graph_id *))                   \
     F(result, cuGraphInstantiate, "cuGraphInstantiateWithFlags",                                   \
@@ -97,7 +102,8 @@ COMPILER(POINTER)
 struct ts_gpu {
     device_id device;
     context_id context;
-    stream_id stream;
+    stream_id stream, copies; /* of the launches; of what is sent beside them */
+    event_id sent;
     ts_gpu_info info;
     char target[16]; /* sm_90 */
     bool early;      /* kernels start before the last one has ended, and wait for it themselves */
@@ -194,6 +200,8 @@ static ts_status find_device(int index, ts_gpu *g)
     CALL(cuDevicePrimaryCtxRetain, &g->context, g->device);
     CALL(cuCtxSetCurrent, g->context);
     CALL(cuStreamCreate, &g->stream, NON_BLOCKING);
+    CALL(cuStreamCreate, &g->copies, NON_BLOCKING);
+    CALL(cuEventCreate, &g->sent, WITHOUT_TIMING);
     return TS_OK;
 }
 
@@ -370,6 +378,22 @@ static ts_status write_memory(ts_gpu *g, ts_gpu_memory *m, size_t at, const void
     return TS_OK;
 }
 
+static ts_status send(ts_gpu *g, ts_gpu_memory *m, size_t at, const void *from, size_t bytes)
+{
+    (void)cuCtxSetCurrent(g->context);
+    if (bytes)
+        CALL(cuMemcpyHtoDAsync, m->at + at, from, bytes, g->copies);
+    return TS_OK;
+}
+
+static ts_status sent(ts_gpu *g)
+{
+    (void)cuCtxSetCurrent(g->context);
+    CALL(cuEventRecord, g->sent, g->copies);
+    CALL(cuStreamWaitEvent, g->stream, g->sent, 0);
+    return TS_OK;
+}
+
 static ts_status read_memory(ts_gpu *g, ts_gpu_memory *m, size_t at, void *to, size_t bytes)
 {
     (void)cuCtxSetCurrent(g->context);
@@ -487,6 +511,8 @@ const ts_gpu_driver ts_gpu_cuda = {
     .alloc = allocate,
     .release = release,
     .write = write_memory,
+    .send = send,
+    .sent = sent,
     .read = read_memory,
     .copy = copy_memory,
     .record = record,

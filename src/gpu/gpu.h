@@ -17,8 +17,8 @@
  *   ...       outputs of as many
  *   base      the device block, as plan/memory.c laid it out
  *
- * A call of the engine sends the inputs, starts the launches of all its micro-batches at once, and
- * fetches the outputs. The kernels find their micro-batch in the ctx, which the last of each moves
+ * A call of the engine sends the inputs, a piece while the one before is computed, starts the launches
+ * of all their micro-batches, and fetches the outputs. The kernels find their micro-batch in the ctx, which the last of each moves
  * on, so the launches of all micro-batches are the same and can be recorded once (a CUDA graph).
  */
 #ifndef TS_GPU_H
@@ -145,6 +145,9 @@ typedef struct ts_gpu_driver {
     ts_status (*alloc)(ts_gpu *g, size_t bytes, ts_gpu_memory **out); /* zeroed */
     void (*release)(ts_gpu *g, ts_gpu_memory *m);
     ts_status (*write)(ts_gpu *g, ts_gpu_memory *m, size_t at, const void *from, size_t bytes);
+    /* The same beside the launches: those that are started after sent() wait for it. */
+    ts_status (*send)(ts_gpu *g, ts_gpu_memory *m, size_t at, const void *from, size_t bytes);
+    ts_status (*sent)(ts_gpu *g);
     ts_status (*read)(ts_gpu *g, ts_gpu_memory *m, size_t at, void *to, size_t bytes);
     ts_status (*copy)(ts_gpu *g, ts_gpu_memory *to, size_t to_at, ts_gpu_memory *from,
                       size_t from_at, size_t bytes);

@@ -25,7 +25,7 @@ enum {
     MOST_TOGETHER = 16,
     TINY_ROOTS = 2048,
     TINY_FLOPS = 8192,
-    STAGED = 64 << 20, /* bytes of inputs and outputs that are sent at once */
+    STAGED = 256 << 20, /* bytes of inputs and outputs that are sent at once */
     ALIGN = 256,
 };
 
