@@ -36,7 +36,9 @@ typedef struct launch_config {
 } launch_config;
 
 enum {
-    EARLY = 6, /* programmatic stream serialization */
+    EARLY = 6,              /* programmatic stream serialization */
+    SHARED_MOST = 8,        /* a function's largest dynamic shared memory */
+    SHARED_FREE = 48 << 10, /* that needs no asking */
     ATTRIBUTE_MAJOR = 75,
     ATTRIBUTE_MINOR = 76,
     NON_BLOCKING = 1,
@@ -73,6 +75,7 @@ enum {
     F(result, cuModuleUnload, "cuModuleUnload", (module_id))                                       \
     F(result, cuModuleGetFunction, "cuModuleGetFunction",                                          \
       (function_id *, module_id, const char *))                                                    \
+    F(result, cuFuncSetAttribute, "cuFuncSetAttribute", (function_id, int, int))                   \
     F(result, cuLaunchKernelEx, "cuLaunchKernelEx",                                                \
       (const launch_config *, function_id, void **, void **))                                      \
     F(result, cuMemAlloc, "cuMemAlloc_v2", (address *, size_t))                                    \
@@ -216,7 +219,7 @@ static void learn(ts_gpu *g)
     (void)cuDeviceGetName(g->info.name, sizeof(g->info.name), g->device);
     (void)nvrtcVersion(&compiler[0], &compiler[1]);
     g->info.memory = (int64_t)memory;
-    g->early = major >= 9 && !getenv("TESSERA_GPU_LATE");
+    g->early = major >= 9;
     snprintf(g->target, sizeof(g->target), "sm_%d%d", major, minor);
     snprintf(g->info.architecture, sizeof(g->info.architecture), "%s, NVRTC %d.%d", g->target,
              compiler[0], compiler[1]);
@@ -424,9 +427,10 @@ static ts_status launch(ts_gpu *g, ts_gpu_module *m, const ts_gpu_launch *l)
     launch_attribute early = {.id = EARLY, .value = 1};
     launch_config config = {.grid = {(unsigned)row->groups, 1, 1},
                             .block = {(unsigned)row->threads, 1, 1},
+                            .shared = (unsigned)row->shared,
                             .stream = g->stream,
                             .attributes = &early,
-                            .nattributes = g->early};
+                            .nattributes = g->early && row->early};
 
     if (row->nargs > MOST_ARGS)
         return ts_fail(TS_ERR_INTERNAL, "a kernel with %d tensors", row->nargs);
@@ -435,6 +439,8 @@ static ts_status launch(ts_gpu *g, ts_gpu_module *m, const ts_gpu_launch *l)
         at[i + 1] = l->memory->at + row->args[i].offset;
     for (int i = 0; i <= row->nargs; i++)
         args[i] = &at[i];
+    if (row->shared > SHARED_FREE)
+        CALL(cuFuncSetAttribute, m->functions[row->function], SHARED_MOST, row->shared);
     CALL(cuLaunchKernelEx, &config, m->functions[row->function], args, NULL);
     return TS_OK;
 }

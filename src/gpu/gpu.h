@@ -61,6 +61,8 @@ typedef struct ts_gpu_row {
     int64_t groups;
     int threads;  /* of a group */
     int resident; /* groups that a processor should hold at once, 0: any */
+    int shared;   /* bytes of shared memory, beside what the text says */
+    bool early;   /* may come to the processors before the last launch has ended */
     int phase;
     const char *name;
     int nargs, nin; /* of a call of the host: its inputs come first, then its outputs */

@@ -23,6 +23,8 @@ enum {
     MOST_ARGS = 96, /* a kernel with more tensors has their addresses in its text */
     TOGETHER = 512, /* threads of a group that does several small kernels */
     MOST_TOGETHER = 16,
+    LIGHT_THREADS = 64 << 10,
+    LIGHT_WORK = 16, /* operations of a thread */
     TINY_ROOTS = 2048,
     TINY_FLOPS = 8192,
     STAGED = 256 << 20, /* bytes of inputs and outputs that are sent at once */
@@ -294,11 +296,13 @@ static ts_status write_body(texts *t, const ts_kernel *k, ts_gpu_row *row, ts_te
 }
 
 /* An array of n elements that a group shares. OpenCL has them at the top of the kernel only; bodies
- * that come one after the other use the same one. */
+ * that come one after the other use the same one. -n: as large as it likes, the only one, and the row
+ * says how large. */
 const char *ts_gpu_shared(ts_gpu_writer *w, const char *type, int n)
 {
-    const char *name = ts_arena_printf(w->r->a, "shared_%s_%d", type, n),
-               *line = ts_arena_printf(w->r->a, "    SHARED %s %s[%d];\n", type, name, n);
+    const char *name = n < 0 ? "shared" : ts_arena_printf(w->r->a, "shared_%s_%d", type, n),
+               *line = n < 0 ? ts_arena_printf(w->r->a, "    SHARED_MUCH(%s, shared, %d)\n", type, -n)
+                             : ts_arena_printf(w->r->a, "    SHARED %s %s[%d];\n", type, name, n);
 
     if (!w->shared->s || !strstr(w->shared->s, line))
         ts_text_printf(w->shared, "%s", line);
@@ -374,6 +378,16 @@ static ts_status write_one(texts *t, const ts_kernel *k, const tensor *x, int n,
     return s;
 }
 
+/* Is starting it most of the work? Then it may be on the processors before the one before has ended;
+ * groups with much to do would come to lie unevenly, where there happened to be room. */
+static bool is_light(const texts *t, int first, int count, const ts_gpu_row *row)
+{
+    int64_t threads = row->groups * row->threads;
+
+    return count > 1 || row->groups == 1 ||
+           (threads <= LIGHT_THREADS && t->r.p->kernels[first]->flops <= LIGHT_WORK * (double)threads);
+}
+
 /* Kernels first .. first + count - 1 as one function. Several of them are done by one group, one
  * after the other. */
 static ts_status launch(texts *t, int first, int count)
@@ -415,6 +429,7 @@ static ts_status launch(texts *t, int first, int count)
     ts_text_free(&shared);
     if (count > 1)
         row->groups = 1;
+    row->early = is_light(t, first, count, row);
     row->function = function(t, row, comment, start);
     return s;
 }
@@ -552,6 +567,7 @@ static void write_end(texts *t, bool outputs, bool tick, const char *name, ts_gp
     }
     ts_text_printf(&t->r.body, "\nKERNEL0((%d, 1), k%d)\n{\n    CONTEXT\n", row->threads,
                    row->function);
+    row->early = row->groups == 1;
     for (int i = 0; i < g->noutputs && outputs; i++) {
         const ts_value *v = g->outputs[i];
         const char *type = ts_emit_memory_type(v->type.dtype);

@@ -7,9 +7,8 @@
  *
  *   group of 256 threads: 128 x 128 results, 8 x 8 of them in the registers of each thread
  *     for (step over the depth, 16 at a time)
- *         the next 128 x 16 elements of both operands from memory to registers
- *         the last ones, in shared memory: 16 x 64 products a thread
- *         registers to shared memory, in the other one of two buffers
+ *         start to bring 128 x 16 elements of both operands, of two steps ahead, to shared memory
+ *         those of this step: 16 x 64 products a thread
  *     the results to shared memory, for what comes after the sum
  *
  * With smaller tiles several slices of threads have the same results and a part of the depth each,
@@ -79,6 +78,47 @@ static void halve_strides(ts_tiles *t)
         t->summed[i] = i >= t->s.nout;
     for (int d = 2; d < t->n->out[0]->type.rank && t->n->op == TS_OP(conv_input); d++)
         halve(t, d);
+}
+
+/* --- views --- */
+
+/* How often an axis turns over in an address: through a reshape it may count two dims. */
+static int64_t period(const ts_ix *x, const ts_atom *atom)
+{
+    for (int i = 0; i < x->n; i++) {
+        const ts_atom *a = x->t[i].atom;
+        int64_t k;
+        if (a->kind == TS_ATOM_VAR || !ts_ix_uses(a->of, atom))
+            continue;
+        k = ts_ix_coef(a->of, atom);
+        return k > 0 && a->by % k == 0 && ts_ix_linear(a->of, atom) ? a->by / k : period(a->of, atom);
+    }
+    return 0;
+}
+
+/* An axis in two: what counts it counts n of the outer one, and the inner one. */
+static void cut_axis(ts_tiles *t, int axis, int64_t n)
+{
+    ts_spec *s = &t->s;
+    int outer = add_axis(s, axis, s->extent[axis] / n);
+    ts_affine *all[] = {s->a, s->b, s->out};
+
+    s->extent[axis] = n;
+    t->summed[outer] = t->summed[axis];
+    for (int k = 0; k < 3; k++)
+        for (int d = 0; d < TS_MAX_RANK; d++)
+            all[k][d].k[outer] = n * all[k][d].k[axis];
+}
+
+/* Axes that are straight in both operands' memory. */
+static void cut_axes(ts_tiles *t)
+{
+    for (int operand = 0; operand < 2; operand++)
+        for (int i = 0; i < t->s.naxes && t->s.naxes < TS_AXES; i++) {
+            int64_t n = ts_tile_period(t, operand, i, period);
+            if (n > 1 && n < t->s.extent[i] && t->s.extent[i] % n == 0)
+                cut_axis(t, i, n);
+        }
 }
 
 /* --- what belongs where --- */
@@ -223,22 +263,25 @@ static int64_t count(const ts_tiles *t)
  * the edge works for nothing. `quality` is how near the machine's best a size comes when each of its
  * processors has as many as it can hold, `resident`. */
 typedef struct size {
-    int rows, columns, own_rows, own_columns, step, slices, resident;
+    int rows, columns, own_rows, own_columns, step, slices, stages, resident;
     double quality;
 } size;
 
 static const size floats[] = {
-    {128, 128, 8, 8, 16, 1, 2, 1.0}, {128, 64, 8, 8, 16, 2, 2, 0.95}, {64, 128, 8, 8, 16, 2, 2, 0.95},
-    {64, 64, 8, 8, 32, 4, 2, 0.85},  {64, 64, 8, 8, 16, 2, 4, 0.85},  {128, 32, 8, 8, 16, 2, 4, 0.8},
-    {32, 128, 8, 8, 16, 2, 4, 0.8},  {32, 64, 4, 8, 32, 4, 2, 0.65},  {32, 32, 4, 4, 32, 4, 4, 0.5},
-    {32, 32, 4, 4, 64, 8, 2, 0.45},  {16, 64, 4, 4, 32, 4, 4, 0.4},
+    {128, 128, 8, 8, 16, 1, 3, 2, 1.0}, {128, 64, 8, 8, 16, 2, 3, 2, 0.95},
+    {64, 128, 8, 8, 16, 2, 3, 2, 0.95}, {64, 64, 8, 8, 32, 4, 3, 2, 0.9},
+    {64, 64, 8, 8, 16, 2, 4, 4, 0.9},   {128, 32, 8, 8, 16, 2, 4, 4, 0.85},
+    {32, 128, 8, 8, 16, 2, 4, 4, 0.85}, {32, 64, 4, 8, 32, 4, 3, 3, 0.65},
+    {32, 32, 4, 4, 32, 4, 4, 4, 0.5},   {32, 32, 4, 4, 64, 8, 3, 2, 0.5},
+    {16, 64, 4, 4, 32, 4, 4, 4, 0.4},
 };
 
 /* The tensor cores': a warp's results. */
 static const size halves[] = {
-    {128, 128, 64, 32, 32, 1, 2, 1.0}, {128, 64, 32, 32, 32, 1, 2, 0.8}, {64, 128, 32, 32, 32, 1, 2, 0.8},
-    {64, 64, 32, 32, 32, 1, 4, 0.65},  {64, 64, 32, 32, 64, 2, 2, 0.65}, {128, 32, 32, 32, 32, 1, 4, 0.5},
-    {32, 64, 32, 16, 64, 2, 2, 0.4},   {32, 32, 16, 16, 64, 2, 4, 0.3},
+    {128, 128, 64, 32, 32, 1, 4, 2, 1.0}, {128, 64, 32, 32, 32, 1, 4, 2, 0.8},
+    {64, 128, 32, 32, 32, 1, 4, 2, 0.8},  {64, 64, 32, 32, 32, 1, 4, 4, 0.65},
+    {64, 64, 32, 32, 64, 2, 4, 2, 0.65},  {128, 32, 32, 32, 32, 1, 4, 4, 0.5},
+    {32, 64, 32, 16, 64, 2, 4, 2, 0.4},   {32, 32, 16, 16, 64, 2, 4, 4, 0.3},
 };
 
 static void take_size(ts_tiles *t, const size *s)
@@ -249,6 +292,7 @@ static void take_size(ts_tiles *t, const size *s)
     t->own_columns = s->own_columns;
     t->step = s->step;
     t->slices = s->slices;
+    t->stages = s->stages;
     t->resident = s->resident;
     t->slice = s->rows * s->columns / (s->own_rows * s->own_columns) * (t->half != TS_F32 ? 32 : 1);
     t->threads = t->slice * t->slices;
@@ -331,65 +375,68 @@ static void fixed_axes(ts_tiles *t, const char *const *names, const ts_ix **axes
         axes[t->both.axis[i]] = ts_tile_axis(t, names[i], t->both.axis[i]);
 }
 
-static void read_next(ts_tiles *t, const ts_ix **axes)
+/* Pointers to the step in shared memory. */
+static void point(ts_tiles *t, const char *what, const char *step)
+{
+    const ts_side *sides[] = {&t->rows, &t->columns};
+
+    for (int i = 0; i < 2; i++)
+        ts_emit_line(t->w->e, "SHARED_PLACE %s *const %s_%s = %s_all + %s %% %d * %d;",
+                     t->half != TS_F32 ? "uint16_t" : "float", sides[i]->name, what,
+                     sides[i]->name, step, t->stages, ts_tile_buffer(t, sides[i]));
+}
+
+static void when(ts_tiles *t, const char *cond, int *mark)
+{
+    ts_emit_line(t->w->e, "if (%s) {", cond);
+    ts_emit_open(t->w->e, mark);
+}
+
+static void load_next(ts_tiles *t, const ts_ix **axes, const char *there)
 {
     const char *blocks[TS_AXES] = {NULL};
     int mark;
 
-    ts_emit_line(t->w->e, "if (step < %ld) {", (long)ts_tile_up(t->depth.size, t->step));
-    ts_emit_open(t->w->e, &mark);
+    when(t, there, &mark);
+    point(t, "to", "next");
     ts_tile_find_step(t, blocks);
     ts_tile_load(t, &t->rows, axes, blocks);
     ts_tile_load(t, &t->columns, axes, blocks);
     ts_emit_close(t->w->e, mark);
+    ts_emit_line(t->w->e, "COMMIT();");
 }
 
-static void multiply_last(ts_tiles *t)
-{
-    ts_emit *e = t->w->e;
-    const ts_side *sides[] = {&t->rows, &t->columns};
-    int mark;
-
-    ts_emit_line(e, "if (step > 0) {");
-    ts_emit_open(e, &mark);
-    for (int i = 0; i < 2; i++)
-        ts_emit_line(e, "SHARED_POINTER %s *const %s_at = %s_all + (~step & 1) * %d;",
-                     t->half != TS_F32 ? "uint16_t" : "float", sides[i]->name, sides[i]->name,
-                     ts_tile_buffer(t, sides[i]));
-    ts_tile_multiply(t);
-    ts_emit_close(e, mark);
-}
-
-static void keep_next(ts_tiles *t)
-{
-    ts_emit *e = t->w->e;
-    const ts_side *sides[] = {&t->rows, &t->columns};
-    int mark;
-
-    ts_emit_line(e, "if (step < %ld) {", (long)ts_tile_up(t->depth.size, t->step));
-    ts_emit_open(e, &mark);
-    for (int i = 0; i < 2; i++) {
-        ts_emit_line(e, "SHARED_PLACE %s *const %s_to = %s_all + (step & 1) * %d;",
-                     t->half != TS_F32 ? "uint16_t" : "float", sides[i]->name, sides[i]->name,
-                     ts_tile_buffer(t, sides[i]));
-        ts_tile_keep(t, sides[i]);
-    }
-    ts_emit_close(e, mark);
-}
-
+/* A step is multiplied when it has arrived, and when nobody reads the place any more to which the
+ * next one to load goes: both are so for all threads behind one barrier. */
 static void steps(ts_tiles *t, const ts_ix **axes)
 {
     ts_emit *e = t->w->e;
-    int mark;
+    const char *there =
+        ts_arena_printf(e->a, "next < %ld", (long)ts_tile_up(t->depth.size, t->step));
+    int mark, inner;
 
-    ts_emit_line(e, "for (int32_t step = 0; step <= %ld; step++) {",
+    ts_emit_line(e, "for (int32_t step = %d; step < %ld; step++) {", 1 - t->stages,
                  (long)ts_tile_up(t->depth.size, t->step));
     ts_emit_open(e, &mark);
-    read_next(t, axes);
-    multiply_last(t);
-    keep_next(t);
-    ts_emit_line(e, "BARRIER();");
+    ts_emit_line(e, "const int32_t next = step + %d;", t->stages - 1);
+    ts_emit_line(e, "if (step >= 0) {");
+    ts_emit_line(e, "    ARRIVED(%d);", t->stages - 2);
+    ts_emit_line(e, "    BARRIER();");
+    ts_emit_line(e, "}");
+    load_next(t, axes, there);
+    when(t, "step >= 0", &inner);
+    point(t, "at", "step");
+    ts_tile_multiply(t);
+    ts_emit_close(e, inner);
+    if (!t->rows.vector || !t->columns.vector) {
+        when(t, there, &inner);
+        point(t, "to", "next");
+        ts_tile_keep(t, &t->rows);
+        ts_tile_keep(t, &t->columns);
+        ts_emit_close(e, inner);
+    }
     ts_emit_close(e, mark);
+    ts_emit_line(e, "BARRIER();");
 }
 
 /* What comes after the sum, from the results in shared memory. */
@@ -426,7 +473,7 @@ static void finish(ts_tiles *t, const ts_ix **axes, int rows)
 
 static int shared_floats(const ts_tiles *t, int results)
 {
-    int all = 2 * (ts_tile_buffer(t, &t->rows) + ts_tile_buffer(t, &t->columns));
+    int all = t->stages * (ts_tile_buffer(t, &t->rows) + ts_tile_buffer(t, &t->columns));
 
     return TS_MAX(t->half != TS_F32 ? all / 2 : all, results);
 }
@@ -438,7 +485,8 @@ static void write_tiles(ts_tiles *t)
     const char *names[TS_AXES];
     int rows = TS_MIN(t->rows.tile, TS_TILE_RESULTS / t->columns.tile), mark;
 
-    t->shared = ts_gpu_shared(t->w, "float", shared_floats(t, rows * t->columns.tile));
+    t->w->row->shared = (int)sizeof(float) * shared_floats(t, rows * t->columns.tile);
+    t->shared = ts_gpu_shared(t->w, "float", -shared_floats(t, rows * t->columns.tile));
     find_tile(t);
     ts_tile_decode(t, &t->both, "both", names);
     fixed_axes(t, names, axes);
@@ -469,6 +517,7 @@ bool ts_gpu_tile(ts_gpu_writer *w)
         return false;
     t.n->op->spec(w->r->a, t.n, &t.s);
     halve_strides(&t);
+    cut_axes(&t);
     if (!divide_axes(&t))
         return false;
     find_half(&t);

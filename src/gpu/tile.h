@@ -25,8 +25,9 @@ typedef struct ts_side {
 
     /* A thread loads some units: neighbours along the depth (deep) or along the side. */
     int unit;                    /* elements */
-    bool deep, vector;           /* vector: by one load of 16 bytes */
+    bool deep, vector;           /* vector: 16 bytes, that go straight to shared memory */
     bool turned;                 /* without vectors: neighbouring threads along the depth */
+    bool lies_deep;              /* in shared memory: [side][depth], else [depth][side] */
     const ts_value *stored;      /* what a vector is loaded from */
     int loads;                   /* units of a thread, */
     int *place;                  /* and which of the side's places each is at */
@@ -44,6 +45,7 @@ typedef struct ts_tiles {
     int threads, resident;
     int own_rows, own_columns; /* results of a thread; with tensor cores, of a warp */
     int step, slices;          /* the depth of a step; each slice of the threads has a part of it */
+    int stages;                /* steps that are in shared memory at the same time */
     int slice;                 /* threads of a slice */
     bool regular;              /* a step is a block of the depth's axes */
     int64_t block[TS_AXES], outer[TS_AXES]; /* by place in depth.axis: its part inside a step, and
@@ -56,18 +58,22 @@ static inline int64_t ts_tile_up(int64_t n, int64_t by)
     return (n + by - 1) / by;
 }
 
-/* Elements of one of two buffers of a side, and of a row of it. */
+/* Elements of a row of a side in shared memory, and of a step of it. */
 int ts_tile_pitch(const ts_tiles *t, const ts_side *s);
 int ts_tile_buffer(const ts_tiles *t, const ts_side *s);
 
 /* tile_load.c */
 int64_t ts_tile_stride(ts_tiles *t, int operand, int axis); /* 0 when that cannot be said */
+int64_t ts_tile_period(ts_tiles *t, int operand, int axis,
+                       int64_t (*period)(const ts_ix *x, const ts_atom *atom));
 void ts_tile_choose_units(ts_tiles *t, ts_side *s);
 void ts_tile_decode(ts_tiles *t, const ts_side *s, const char *number, const char **names);
 const ts_ix *ts_tile_axis(ts_tiles *t, const char *name, int axis);
 void ts_tile_prepare(ts_tiles *t, ts_side *s);
 void ts_tile_find_step(ts_tiles *t, const char **blocks);
+/* The side's part of step `next`: vectors to shared memory, all else to registers, */
 void ts_tile_load(ts_tiles *t, const ts_side *s, const ts_ix **axes, const char *const *blocks);
+/* and from those to shared memory. */
 void ts_tile_keep(ts_tiles *t, const ts_side *s);
 
 /* tile_multiply.c */

@@ -1,11 +1,10 @@
-/* tile_load.c - operands of a tile: from memory to registers, and from there to shared memory.
+/* tile_load.c - operands of a tile: from memory to shared memory.
  *
  * A thread loads units of a side. Where neighbours of an operand lie side by side in memory, a unit
- * is 16 bytes and one load; where not, an element is what its emit rule says, so operands that are
- * computed on the way, and padding, cost no more than here and there an instruction.
- *
- *   f32      shared[depth][side]; units along the depth are turned on the way
- *   halves   as they come: shared[side][depth] or shared[depth][side], tensor cores read both
+ * is 16 bytes that go to shared memory as they are, while the threads do something else (cp.async).
+ * Where not, an element is what its emit rule says, in a register on its way: so operands that are
+ * computed, and padding, cost no more than here and there an instruction. What lies along the depth
+ * in memory does so in shared memory too, shared[side][depth], and else shared[depth][side].
  *
  * Along the depth a step is a block of its axes, if their sizes allow: a convolution with 64
  * channels takes 16 of them at one tap. Then what a step has in common is worked out once, and what
@@ -54,6 +53,16 @@ int64_t ts_tile_stride(ts_tiles *t, int operand, int axis)
     const ts_ix *x = address(t, operand, axis, 1, &atom);
 
     return x && ts_ix_linear(x, atom) ? ts_ix_coef(x, atom) : 0;
+}
+
+/* 0 where the axis is straight, or nothing can be said. */
+int64_t ts_tile_period(ts_tiles *t, int operand, int axis,
+                       int64_t (*period)(const ts_ix *x, const ts_atom *atom))
+{
+    const ts_atom *atom = NULL;
+    const ts_ix *x = address(t, operand, axis, 1, &atom);
+
+    return x && !ts_ix_linear(x, atom) ? period(x, atom) : 0;
 }
 
 /* Does every unit along the axis begin at 16 bytes? */
@@ -133,16 +142,17 @@ void ts_tile_choose_units(ts_tiles *t, ts_side *s)
 
     s->unit = is_half(t) ? 8 : 4;
     s->stored = plain(t, s->operand);
-    s->vector = s->deep = false;
+    s->vector = s->deep = s->lies_deep = s->turned = false;
     if (s->stored && t->regular && last >= 0)
         s->vector = is_vector(t, s, last, t->s.extent[last]);
     if (s->stored && t->regular && !s->vector && deepest >= 0)
-        s->vector = s->deep = is_vector(t, s, deepest, t->block[d->naxes - 1]);
+        s->vector = s->deep = s->lies_deep = is_vector(t, s, deepest, t->block[d->naxes - 1]);
     if (s->vector)
         return;
     s->turned = along != 1 && along != -1 && (deep == 1 || deep == -1);
     s->unit = is_half(t) ? 8 : 1;
     s->deep = is_half(t) || s->turned;
+    s->lies_deep = is_half(t);
 }
 
 /* --- which unit --- */
@@ -154,13 +164,8 @@ static void unit_at(const ts_tiles *t, const ts_side *s, const ts_atom *local, i
     ts_arena *a = t->w->r->a;
     const ts_ix *q = ts_ix_addc(a, ts_ix_var(a, local), (int64_t)j * t->threads);
     int along = s->tile / (s->deep ? 1 : s->unit), down = t->step / (s->deep ? s->unit : 1);
-    bool pairs = s->deep && s->vector && !is_half(t) && down % 2 == 0;
 
-    if (pairs) { /* 32 bytes of a row, then the next row: both memories like that */
-        const ts_ix *rest = ts_ix_div(a, q, 2);
-        *side = ts_ix_mod(a, rest, along);
-        *deep = ts_ix_add(a, ts_ix_mod(a, q, 2), ts_ix_mul(a, ts_ix_div(a, rest, along), 2));
-    } else if (s->deep && (s->vector || s->turned)) {
+    if (s->deep && (s->vector || s->turned)) {
         *side = ts_ix_div(a, q, down);
         *deep = ts_ix_mod(a, q, down);
     } else {
@@ -268,6 +273,8 @@ void ts_tile_prepare(ts_tiles *t, ts_side *s)
         if (p == n)
             prepare_place(t, s, n++, known[p]);
     }
+    if (s->vector)
+        return;
     if (is_half(t))
         ts_emit_line(t->w->e, "uint32_t %s_next[%d];", s->name, 4 * s->loads);
     else
@@ -282,7 +289,7 @@ void ts_tile_find_step(ts_tiles *t, const char **blocks)
     ts_emit *e = t->w->e;
     ts_arena *a = e->a;
     int64_t all = ts_tile_up(t->depth.size, t->step);
-    const ts_ix *rest = ts_ix_var(a, ts_atom_var(a, "step", 0, all - 1));
+    const ts_ix *rest = ts_ix_var(a, ts_atom_var(a, "next", 0, all - 1));
 
     for (int i = t->depth.naxes - 1; i >= 0 && t->regular; i--) {
         blocks[i] = NULL;
@@ -304,7 +311,7 @@ static const char *deep_axes(ts_tiles *t, const ts_ix *deep, const char *const *
     const char *names[TS_AXES], *inside, *k;
 
     if (!t->regular) {
-        k = clamped(t, ts_arena_printf(a, "step * %d", t->step), ts_ix_text(a, deep), d->size,
+        k = clamped(t, ts_arena_printf(a, "next * %d", t->step), ts_ix_text(a, deep), d->size,
                     d->size % t->step == 0, &inside);
         ts_tile_decode(t, d, k, names);
         for (int i = 0; i < d->naxes; i++)
@@ -330,27 +337,31 @@ static const char *and(ts_arena *a, const char *x, const char *y)
     return ts_arena_printf(a, "%s && %s", x, y);
 }
 
-static void load_vector(ts_tiles *t, const ts_side *s, int j, const ts_ix **axes, const char *cond)
+/* Where a unit is in shared memory. */
+static const char *kept_at(const ts_tiles *t, const ts_side *s, const ts_ix *side,
+                           const ts_ix *deep)
+{
+    ts_arena *a = t->w->r->a;
+    int pitch = ts_tile_pitch(t, s);
+
+    return ts_ix_text(a, s->lies_deep ? ts_ix_add(a, ts_ix_mul(a, side, pitch), deep)
+                                      : ts_ix_add(a, ts_ix_mul(a, deep, pitch), side));
+}
+
+static void copy_vector(ts_tiles *t, const ts_side *s, const char *to, const ts_ix **axes,
+                        const char *cond)
 {
     ts_emit *e = t->w->e;
     const ts_type *type = &t->n->in[s->operand]->type;
     const ts_ix *at[TS_MAX_RANK];
-    const char *type4 = is_half(t) ? "uint4" : "float4", *from;
 
     operand_at(t, s->operand, axes, at);
     for (int d = 0; d < type->rank; d++)
         cond = and(e->a, cond, ts_emit_inside(e, at[d], type->dim[d]));
-    from = ts_arena_printf(
-        e->a, "%s + %s", e->pointer(e->where, s->stored),
-        ts_ix_text(e->a, ts_render_address(t->w->r, t->n->in[s->operand], at)));
-    if (cond)
-        ts_emit_line(e, "if (%s)", cond);
-    ts_emit_line(e, "%sTAKE4(%s, %s_next, %d, %s)", cond ? "    " : "", type4, s->name, 4 * j,
-                 from);
-    if (cond)
-        ts_emit_line(e, "else");
-    if (cond)
-        ts_emit_line(e, "    ZERO4(%s_next, %d)", s->name, 4 * j);
+    ts_emit_line(e, "COPY16(%s_to + %s, %s + %s, %s)", s->name, to,
+                 e->pointer(e->where, s->stored),
+                 ts_ix_text(e->a, ts_render_address(t->w->r, t->n->in[s->operand], at)),
+                 cond ? cond : "1");
 }
 
 /* Element i of unit j, as the emit rule has it. */
@@ -393,7 +404,7 @@ static void load_one(ts_tiles *t, const ts_side *s, const ts_atom *local, int j,
         axes[s->axis[i]] = s->index[i][s->place[j]];
     if (s->vector) {
         deep_axes(t, deep, blocks, axes);
-        load_vector(t, s, j, axes, cond);
+        copy_vector(t, s, kept_at(t, s, side, deep), axes, cond);
     } else if (is_half(t))
         for (int i = 0; i < s->unit; i += 2) {
             const char *low = element(t, s, deep, i, axes, blocks, cond);
@@ -430,44 +441,32 @@ void ts_tile_load(ts_tiles *t, const ts_side *s, const ts_ix **axes, const char 
 
 int ts_tile_pitch(const ts_tiles *t, const ts_side *s)
 {
-    if (!is_half(t))
-        return s->tile + TS_TILE_PAD;
-    return (s->deep ? t->step : s->tile) + TS_TILE_HALF_PAD;
+    return (s->lies_deep ? t->step : s->tile) + (is_half(t) ? TS_TILE_HALF_PAD : TS_TILE_PAD);
 }
 
 int ts_tile_buffer(const ts_tiles *t, const ts_side *s)
 {
-    return (is_half(t) && s->deep ? s->tile : t->step) * ts_tile_pitch(t, s);
+    return (s->lies_deep ? s->tile : t->step) * ts_tile_pitch(t, s);
 }
 
 void ts_tile_keep(ts_tiles *t, const ts_side *s)
 {
     ts_emit *e = t->w->e;
-    ts_arena *a = e->a;
     const ts_atom *local = local_of(t, s);
-    int pitch = ts_tile_pitch(t, s);
     const ts_ix *side, *deep;
 
+    if (s->vector)
+        return;
     if (some_idle(t, s))
         ts_emit_line(e, "if (LOCAL < %d) {", units(t, s));
     for (int j = 0; j < s->loads; j++) {
         unit_at(t, s, local, j, &side, &deep);
         if (is_half(t))
             ts_emit_line(e, "PUT4(uint4, %s_to + %s, %s_next, %d)", s->name,
-                         ts_ix_text(a, s->deep ? ts_ix_add(a, ts_ix_mul(a, side, pitch), deep)
-                                               : ts_ix_add(a, ts_ix_mul(a, deep, pitch), side)),
-                         s->name, 4 * j);
-        else if (s->vector && !s->deep)
-            ts_emit_line(e, "PUT4(float4, %s_to + %s, %s_next, %d)", s->name,
-                         ts_ix_text(a, ts_ix_add(a, ts_ix_mul(a, deep, pitch), side)), s->name,
-                         4 * j);
+                         kept_at(t, s, side, deep), s->name, 4 * j);
         else
-            for (int i = 0; i < s->unit; i++)
-                ts_emit_line(e, "%s_to[%s] = %s_next[%d];", s->name,
-                             ts_ix_text(a, ts_ix_add(a,
-                                                     ts_ix_mul(a, ts_ix_addc(a, deep, i), pitch),
-                                                     side)),
-                             s->name, s->unit * j + i);
+            ts_emit_line(e, "%s_to[%s] = %s_next[%d];", s->name, kept_at(t, s, side, deep),
+                         s->name, j);
     }
     if (some_idle(t, s))
         ts_emit_line(e, "}");

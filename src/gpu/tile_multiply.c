@@ -23,18 +23,27 @@ static int across(const ts_tiles *t)
     return t->columns.tile / t->own_columns;
 }
 
-/* Where a step's operands are read and the next one's are written. */
-static void pointers(ts_tiles *t, const ts_side *s, int begin)
+/* f32: row i of a thread is own_row + i * this. Rows that lie along the depth are read four depths at
+ * a time, and neighbouring threads have neighbouring ones, in other banks. */
+static int row_step(const ts_tiles *t)
 {
-    const char *type = is_half(t) ? "uint16_t" : "float";
+    return t->rows.lies_deep ? t->rows.tile / t->own_rows : 1;
+}
 
-    ts_emit_line(t->w->e, "SHARED_PLACE %s *const %s_all = (SHARED_PLACE %s *)%s + %d;", type,
-                 s->name, type, t->shared, begin);
+/* And column j, own_column + this: by fours where they lie side by side. */
+static const char *column_of(const ts_tiles *t)
+{
+    ts_arena *a = t->w->r->a;
+
+    if (t->columns.lies_deep)
+        return ts_arena_printf(a, "j * %d", across(t));
+    return ts_arena_printf(a, "j / 4 * %d + j %% 4", 4 * across(t));
 }
 
 void ts_tile_start(ts_tiles *t)
 {
     ts_emit *e = t->w->e;
+    const char *type = is_half(t) ? "uint16_t" : "float";
 
     ts_emit_line(e, "const int32_t own = LOCAL %% %d, slice = LOCAL / %d;", t->slice, t->slice);
     if (is_half(t)) {
@@ -42,10 +51,13 @@ void ts_tile_start(ts_tiles *t)
         ts_emit_line(e, "const int32_t own_row = warp / %d * %d, own_column = warp %% %d * %d;",
                      across(t), t->own_rows, across(t), t->own_columns);
     } else
-        ts_emit_line(e, "const int32_t own_row = own / %d * %d, own_column = own %% %d * 4;",
-                     across(t), t->own_rows, across(t));
-    pointers(t, &t->rows, 0);
-    pointers(t, &t->columns, 2 * ts_tile_buffer(t, &t->rows));
+        ts_emit_line(e, "const int32_t own_row = own / %d * %d, own_column = own %% %d * %d;",
+                     across(t), t->rows.lies_deep ? 1 : t->own_rows, across(t),
+                     t->columns.lies_deep ? 1 : 4);
+    ts_emit_line(e, "SHARED_PLACE %s *const rows_all = (SHARED_PLACE %s *)%s;", type, type,
+                 t->shared);
+    ts_emit_line(e, "SHARED_PLACE %s *const columns_all = rows_all + %d;", type,
+                 t->stages * ts_tile_buffer(t, &t->rows));
     ts_emit_line(e, "float sum[%d];", results(t));
     ts_emit_line(e, "UNROLL(%d)", results(t));
     ts_emit_line(e, "for (int32_t i = 0; i < %d; i++)", results(t));
@@ -54,22 +66,59 @@ void ts_tile_start(ts_tiles *t)
 
 /* --- f32 --- */
 
+/* b[j * 4 + k]: column j at depth d + k */
+static void load_columns(ts_tiles *t)
+{
+    ts_emit *e = t->w->e;
+    int pitch = ts_tile_pitch(t, &t->columns);
+
+    ts_emit_line(e, "    float b[%d];", 4 * t->own_columns);
+    if (t->columns.lies_deep)
+        for (int j = 0; j < t->own_columns; j++)
+            ts_emit_line(e, "    LOAD4(b, %d, 1, columns_at + (own_column + %d) * %d + d)", 4 * j,
+                         j * across(t), pitch);
+    else
+        for (int k = 0; k < 4; k++)
+            for (int j = 0; j < t->own_columns; j += 4)
+                ts_emit_line(e, "    LOAD4(b, %d, 4, columns_at + (d + %d) * %d + own_column + %d)",
+                             4 * j + k, k, pitch, j * across(t));
+}
+
+/* a[r * 4 + k]: row i + r at depth d + k; four rows, or one where they lie along the depth */
+static void load_rows(ts_tiles *t)
+{
+    ts_emit *e = t->w->e;
+    int pitch = ts_tile_pitch(t, &t->rows);
+
+    ts_emit_line(e, "        float a[%d];", t->rows.lies_deep ? 4 : 16);
+    if (t->rows.lies_deep)
+        ts_emit_line(e, "        LOAD4(a, 0, 1, rows_at + (own_row + i * %d) * %d + d)",
+                     row_step(t), pitch);
+    else
+        for (int k = 0; k < 4; k++)
+            ts_emit_line(e, "        LOAD4(a, %d, 4, rows_at + (d + %d) * %d + own_row + i)", k, k,
+                         pitch);
+}
+
 static void multiply_floats(ts_tiles *t)
 {
     ts_emit *e = t->w->e;
-    int row = ts_tile_pitch(t, &t->rows), column = ts_tile_pitch(t, &t->columns);
+    int rows = t->rows.lies_deep ? 1 : 4;
 
-    ts_emit_line(e, "    float a[%d], b[%d];", t->own_rows, t->own_columns);
-    for (int i = 0; i < t->own_rows; i += 4)
-        ts_emit_line(e, "    LOAD4(a, %d, rows_at + d * %d + own_row + %d)", i, row, i);
-    for (int i = 0; i < t->own_columns; i += 4)
-        ts_emit_line(e, "    LOAD4(b, %d, columns_at + d * %d + own_column + %d)", i, column,
-                     i / 4 * (t->columns.tile * 4 / t->own_columns));
-    ts_emit_line(e, "    UNROLL(%d)", t->own_rows);
-    ts_emit_line(e, "    for (int32_t i = 0; i < %d; i++) {", t->own_rows);
-    ts_emit_line(e, "        UNROLL(%d)", t->own_columns);
-    ts_emit_line(e, "        for (int32_t j = 0; j < %d; j++)", t->own_columns);
-    ts_emit_line(e, "            sum[i * %d + j] += a[i] * b[j];", t->own_columns);
+    load_columns(t);
+    ts_emit_line(e, "    UNROLL(%d)", t->own_rows / rows);
+    ts_emit_line(e, "    for (int32_t i = 0; i < %d; i += %d) {", t->own_rows, rows);
+    load_rows(t);
+    ts_emit_line(e, "        UNROLL(4)");
+    ts_emit_line(e, "        for (int32_t k = 0; k < 4; k++) {");
+    ts_emit_line(e, "            UNROLL(%d)", rows);
+    ts_emit_line(e, "            for (int32_t r = 0; r < %d; r++) {", rows);
+    ts_emit_line(e, "                UNROLL(%d)", t->own_columns);
+    ts_emit_line(e, "                for (int32_t j = 0; j < %d; j++)", t->own_columns);
+    ts_emit_line(e, "                    sum[(i + r) * %d + j] += a[r * 4 + k] * b[j * 4 + k];",
+                 t->own_columns);
+    ts_emit_line(e, "            }");
+    ts_emit_line(e, "        }");
     ts_emit_line(e, "    }");
 }
 
@@ -83,7 +132,7 @@ static void matrices(ts_tiles *t, const ts_side *s, const char *to, const char *
     const char *side = rows ? "lane / 8 % 2" : "lane / 16",
                *deep = rows ? "lane / 16" : "lane / 8 % 2";
 
-    if (s->deep)
+    if (s->lies_deep)
         ts_emit_line(t->w->e,
                      "        load_matrices(%s + 4 * i, %s_at + (%s + i * 16 + %s * 8 + lane %% 8) "
                      "* %d + d + %s * 8);",
@@ -122,7 +171,7 @@ static const char *half_at(ts_tiles *t, const ts_side *s, const char *own)
     int pitch = ts_tile_pitch(t, s);
 
     return ts_arena_printf(t->w->r->a,
-                           s->deep ? "%s_to_f32(%s_at[(%s) * %d + k])"
+                           s->lies_deep ? "%s_to_f32(%s_at[(%s) * %d + k])"
                                    : "%s_to_f32(%s_at[(%s) + k * %d])",
                            ts_dtype_name(t->half), s->name, own, pitch);
 }
@@ -161,9 +210,9 @@ void ts_tile_multiply(ts_tiles *t)
     ts_emit *e = t->w->e;
     int part = t->step / t->slices;
 
-    ts_emit_line(e, "UNROLL(%d)", is_half(t) ? 2 : 4);
+    ts_emit_line(e, "UNROLL(2)");
     ts_emit_line(e, "for (int32_t d = slice * %d; d < slice * %d + %d; d += %d) {", part, part,
-                 part, is_half(t) ? 16 : 1);
+                 part, is_half(t) ? 16 : 4);
     if (is_half(t))
         multiply_halves(t);
     else
@@ -176,17 +225,16 @@ void ts_tile_multiply(ts_tiles *t)
 static void put_floats(ts_tiles *t, int rows, const char *how)
 {
     ts_emit *e = t->w->e;
-    int apart = t->columns.tile * 4 / t->own_columns;
 
-    ts_emit_line(e, "if (own_row / %d == part) {", rows);
-    ts_emit_line(e, "    UNROLL(%d)", t->own_rows);
-    ts_emit_line(e, "    for (int32_t i = 0; i < %d; i++) {", t->own_rows);
+    ts_emit_line(e, "UNROLL(%d)", t->own_rows);
+    ts_emit_line(e, "for (int32_t i = 0; i < %d; i++) {", t->own_rows);
+    ts_emit_line(e, "    if ((own_row + i * %d) / %d == part) {", row_step(t), rows);
     ts_emit_line(e, "        UNROLL(%d)", t->own_columns);
     ts_emit_line(e, "        for (int32_t j = 0; j < %d; j++)", t->own_columns);
     ts_emit_line(e,
-                 "            %s[(own_row %% %d + i) * %d + own_column + j / 4 * %d + j %% 4] "
-                 "%s= sum[i * %d + j];",
-                 t->shared, rows, t->columns.tile, apart, how, t->own_columns);
+                 "            %s[(own_row + i * %d) %% %d * %d + own_column + %s] %s= sum[i * %d + "
+                 "j];",
+                 t->shared, row_step(t), rows, t->columns.tile, column_of(t), how, t->own_columns);
     ts_emit_line(e, "    }");
     ts_emit_line(e, "}");
 }
