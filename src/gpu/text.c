@@ -20,6 +20,7 @@
 enum {
     THREADS = 256,  /* of a group */
     SPREAD = 128,   /* of a group of a small kernel: more groups keep more of the GPU busy */
+    MOST_GROUPS = 2112, /* more wait for others to end, and starting them takes time too */
     MOST_ARGS = 96, /* a kernel with more tensors has their addresses in its text */
     TOGETHER = 512, /* threads of a group that does several small kernels */
     MOST_TOGETHER = 16,
@@ -245,7 +246,7 @@ static void set_grid(ts_gpu_row *row, int64_t count)
     if (row->threads)
         return;
     row->threads = count > 65536 ? THREADS : SPREAD;
-    row->groups = TS_MAX(1, TS_MIN((count + row->threads - 1) / row->threads, 1 << 20));
+    row->groups = TS_MAX(1, TS_MIN((count + row->threads - 1) / row->threads, MOST_GROUPS));
 }
 
 /* Coordinates of element `rest`, counted as v lies in memory: threads side by side store side by
@@ -271,6 +272,8 @@ static void loop(ts_gpu_writer *w)
     const char *var = row >= 0 ? "row" : "i";
     const ts_ix *i = ts_ix_var(w->r->a, ts_atom_var(w->r->a, var, 0, TS_MAX(0, count - 1)));
 
+    if (count > (int64_t)MOST_GROUPS * THREADS)
+        ts_emit_line(w->e, "UNROLL(4)");
     ts_emit_line(w->e, "for (%s %s = FIRST; %s < %ld; %s += STEP) {", w->e->index, var, var,
                  (long)count, var);
     ts_emit_open(w->e, &mark);
