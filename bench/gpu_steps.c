@@ -6,6 +6,7 @@
  *   1.0                         on its input: run for a second
  *   8123.4                      printed: steps a second
  *   gpu_steps W1 text FILE      writes the kernels' text and ends
+ *   warm                        on its input: seconds of a compile from the cache
  *   profile                     on its input: a table of what each kernel takes, then "end"
  */
 #include "../test/models/nets.h"
@@ -146,11 +147,11 @@ static void stop(const char *why)
     exit(1);
 }
 
-static ts_executable *compile(const workload *w, ts_device_kind device)
+static ts_executable *compile(const workload *w, ts_device_kind device, const char *cache)
 {
     ts_options opt = {.optimizer = &w->optimizer,
                       .device_iterations = w->iterations,
-                      .cache_dir = "",
+                      .cache_dir = cache,
                       .skip = getenv("GPU_STEPS_SKIP"), /* a pass, to see what it gains */
                       .device_kind = device};
     ts_graph *g = w->make(w->dtype);
@@ -160,6 +161,20 @@ static ts_executable *compile(const workload *w, ts_device_kind device)
         stop(ts_error_text());
     ts_graph_free(g);
     return x;
+}
+
+/* Seconds until it is compiled once more, from the cache: what a program's second start takes. */
+static double warm(const workload *w, ts_device_kind device)
+{
+    char dir[] = "/tmp/gpu_steps_XXXXXX";
+    double begun;
+
+    if (!mkdtemp(dir))
+        stop("no folder for a cache");
+    ts_executable_free(compile(w, device, dir));
+    begun = ts_now();
+    ts_executable_free(compile(w, device, dir));
+    return ts_now() - begun;
 }
 
 /* The kernels' text, which needs no GPU. */
@@ -275,7 +290,7 @@ int main(int argc, char **argv)
         write_text(w, argv[3]);
         return 0;
     }
-    x = compile(w, device);
+    x = compile(w, device, "");
     for (int i = 0; i < 2; i++)
         in[i] = feed(x, i, w->iterations);
     if (ts_engine_new(x, &(ts_run_options){.seed = 1}, &e))
@@ -290,6 +305,8 @@ int main(int argc, char **argv)
     while (scanf("%63s", word) == 1) {
         if (!strcmp(word, "profile"))
             profile(e);
+        else if (!strcmp(word, "warm"))
+            printf("%.6f\n", warm(w, device));
         else
             printf("%.6f\n", window(e, in, w->iterations, atof(word)));
         fflush(stdout);

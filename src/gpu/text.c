@@ -428,11 +428,13 @@ static ts_status launch(texts *t, int first, int count)
         s = write_one(t, t->r.p->kernels[first + i], x[i], n[i], at, row, &shared);
     }
     ts_text_printf(&t->r.body, count > 1 ? "    }\n}\n" : "}\n");
-    insert(&t->r.body, top, &shared);
-    ts_text_free(&shared);
     if (count > 1)
         row->groups = 1;
     row->early = is_light(t, first, count, row);
+    if (row->early)
+        ts_text_printf(&shared, "    BEGIN\n");
+    insert(&t->r.body, top, &shared);
+    ts_text_free(&shared);
     row->function = function(t, row, comment, start);
     return s;
 }
@@ -568,9 +570,9 @@ static void write_end(texts *t, bool outputs, bool tick, const char *name, ts_gp
         row->groups = 1;
         row->threads = outputs ? 512 : 32;
     }
-    ts_text_printf(&t->r.body, "\nKERNEL0((%d, 1), k%d)\n{\n    CONTEXT\n", row->threads,
-                   row->function);
     row->early = row->groups == 1;
+    ts_text_printf(&t->r.body, "\nKERNEL0((%d, 1), k%d)\n{\n    CONTEXT\n%s", row->threads,
+                   row->function, row->early ? "    BEGIN\n" : "");
     for (int i = 0; i < g->noutputs && outputs; i++) {
         const ts_value *v = g->outputs[i];
         const char *type = ts_emit_memory_type(v->type.dtype);

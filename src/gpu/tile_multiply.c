@@ -210,7 +210,8 @@ void ts_tile_multiply(ts_tiles *t)
     ts_emit *e = t->w->e;
     int part = t->step / t->slices;
 
-    ts_emit_line(e, "UNROLL(2)");
+    const char *how = getenv("TESSERA_GPU_UNROLL");
+    ts_emit_line(e, "UNROLL(%d)", how ? atoi(how) : 2);
     ts_emit_line(e, "for (int32_t d = slice * %d; d < slice * %d + %d; d += %d) {", part, part,
                  part, is_half(t) ? 16 : 4);
     if (is_half(t))

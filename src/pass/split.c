@@ -210,7 +210,8 @@ static ts_value *split_sum_for_gpu(const ts_node *n, ts_value *x, const bool *su
  * it and leaves a part long enough. */
 static int64_t gpu_parts(int64_t rows, int64_t columns, int64_t sum, int64_t whole, int64_t least)
 {
-    int64_t tiles = ((rows + 31) / 32) * ((columns + 31) / 32), parts = 1;
+    int64_t down = rows >= 64 ? 64 : 32, across = columns >= 64 ? 64 : 32, parts = 1,
+            tiles = ((rows + down - 1) / down) * ((columns + across - 1) / across);
 
     while (tiles * parts < 256 && whole % (2 * parts) == 0 && sum / (2 * parts) >= least)
         parts *= 2;
