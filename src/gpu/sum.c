@@ -70,7 +70,7 @@ static void find_strides(sums *x)
         atom[d] = ts_atom_var(a, "i", 0, TS_MAX(1, v->type.dim[d]) - 1);
         at[d] = ts_ix_var(a, atom[d]);
     }
-    address = ts_render_address(x->w->r, v, at);
+    address = ts_render_largest(x->w->r, v, at);
     for (int d = 0; d < v->type.rank; d++) {
         if (address && !ts_ix_linear(address, atom[d]))
             address = NULL;

@@ -26,8 +26,9 @@ enum {
     MOST_TOGETHER = 16,
     LIGHT_THREADS = 64 << 10,
     LIGHT_WORK = 16, /* operations of a thread */
+    LET_GROUPS = 1024,
     TINY_ROOTS = 2048,
-    TINY_FLOPS = 8192,
+    TINY_FLOPS = 4096,
     STAGED = 256 << 20, /* bytes of inputs and outputs that are sent at once */
     ALIGN = 256,
 };
@@ -391,6 +392,14 @@ static bool is_light(const texts *t, int first, int count, const ts_gpu_row *row
            (threads <= LIGHT_THREADS && t->r.p->kernels[first]->flops <= LIGHT_WORK * (double)threads);
 }
 
+/* What it says to its neighbours; many groups would all have to. */
+static const char *begin(const ts_gpu_row *row)
+{
+    if (row->early)
+        return "    LET_NEXT\n    WAIT_LAST\n";
+    return row->groups <= LET_GROUPS ? "    LET_NEXT\n" : "";
+}
+
 /* Kernels first .. first + count - 1 as one function. Several of them are done by one group, one
  * after the other. */
 static ts_status launch(texts *t, int first, int count)
@@ -431,8 +440,7 @@ static ts_status launch(texts *t, int first, int count)
     if (count > 1)
         row->groups = 1;
     row->early = is_light(t, first, count, row);
-    if (row->early)
-        ts_text_printf(&shared, "    BEGIN\n");
+    ts_text_printf(&shared, "%s", begin(row));
     insert(&t->r.body, top, &shared);
     ts_text_free(&shared);
     row->function = function(t, row, comment, start);
@@ -572,7 +580,7 @@ static void write_end(texts *t, bool outputs, bool tick, const char *name, ts_gp
     }
     row->early = row->groups == 1;
     ts_text_printf(&t->r.body, "\nKERNEL0((%d, 1), k%d)\n{\n    CONTEXT\n%s", row->threads,
-                   row->function, row->early ? "    BEGIN\n" : "");
+                   row->function, begin(row));
     for (int i = 0; i < g->noutputs && outputs; i++) {
         const ts_value *v = g->outputs[i];
         const char *type = ts_emit_memory_type(v->type.dtype);

@@ -268,21 +268,19 @@ typedef struct size {
 } size;
 
 static const size floats[] = {
-    {128, 128, 8, 8, 16, 1, 3, 2, 1.0}, {128, 64, 8, 8, 16, 2, 3, 2, 0.95},
-    {64, 128, 8, 8, 16, 2, 3, 2, 0.95}, {64, 64, 8, 8, 32, 4, 3, 2, 0.9},
-    {64, 64, 8, 8, 16, 2, 4, 4, 0.9},   {128, 32, 8, 8, 16, 2, 4, 4, 0.85},
-    {32, 128, 8, 8, 16, 2, 4, 4, 0.85}, {32, 64, 4, 8, 32, 4, 3, 3, 0.65},
-    {32, 32, 4, 4, 32, 4, 4, 4, 0.5},   {32, 32, 4, 4, 64, 8, 3, 2, 0.5},
-    {16, 64, 4, 4, 32, 4, 4, 4, 0.4},
-    {128, 128, 16, 8, 16, 2, 3, 1, 0.01}, {128, 64, 16, 8, 16, 2, 3, 2, 0.01}, {64, 64, 16, 8, 32, 4, 3, 2, 0.01},
+    {128, 128, 8, 8, 16, 1, 3, 2, 0.95}, {128, 64, 8, 8, 16, 2, 3, 2, 0.95},
+    {64, 128, 8, 8, 16, 2, 3, 2, 0.95},  {64, 64, 8, 8, 32, 4, 3, 2, 0.9},
+    {64, 64, 8, 8, 16, 2, 4, 4, 1.0},    {128, 32, 8, 8, 16, 2, 4, 4, 0.85},
+    {32, 128, 8, 8, 16, 2, 4, 4, 0.85},  {32, 64, 4, 8, 32, 4, 3, 3, 0.65},
+    {32, 32, 4, 4, 32, 4, 4, 4, 0.55},   {16, 64, 4, 4, 32, 4, 4, 4, 0.4},
 };
 
 /* The tensor cores': a warp's results. */
 static const size halves[] = {
     {128, 128, 64, 32, 32, 1, 4, 2, 1.0}, {128, 64, 32, 32, 32, 1, 4, 2, 0.8},
     {64, 128, 32, 32, 32, 1, 4, 2, 0.8},  {64, 64, 32, 32, 32, 1, 4, 4, 0.65},
-    {64, 64, 32, 32, 64, 2, 4, 2, 0.65},  {128, 32, 32, 32, 32, 1, 4, 4, 0.5},
-    {32, 64, 32, 16, 64, 2, 4, 2, 0.4},   {32, 32, 16, 16, 64, 2, 4, 4, 0.3},
+    {64, 64, 32, 32, 64, 2, 4, 2, 0.65},  {128, 32, 32, 32, 32, 1, 4, 4, 0.66},
+    {32, 64, 32, 16, 64, 2, 4, 2, 0.4},   {32, 32, 16, 16, 64, 2, 4, 4, 0.36},
 };
 
 static void take_size(ts_tiles *t, const size *s)
@@ -311,20 +309,17 @@ static bool choose_size(ts_tiles *t)
 {
     bool half = t->half != TS_F32;
     const size *all = half ? halves : floats, *best = NULL;
-    const char *given = getenv("TESSERA_GPU_TILE");
 
     if (t->rows.size < LEAST_SIDE || t->columns.size < LEAST_SIDE || t->depth.size < LEAST_DEPTH)
         return false;
     for (int i = 0; i < (half ? TS_COUNT(halves) : TS_COUNT(floats)); i++) {
         double old = best ? (take_size(t, best), cost(t, best)) : 0;
         take_size(t, &all[i]);
-        if (!best || cost(t, &all[i]) < old || (given && atoi(given) == i))
+        if (!best || cost(t, &all[i]) < old)
             best = &all[i];
-        if (given && atoi(given) == i)
-            break;
     }
     take_size(t, best);
-    return (given || count(t) >= LEAST_TILES) && count(t) <= 1 << 30;
+    return count(t) >= LEAST_TILES && count(t) <= 1 << 30;
 }
 
 /* --- halves --- */

@@ -147,12 +147,8 @@ void ts_tile_choose_units(ts_tiles *t, ts_side *s)
         s->vector = is_vector(t, s, last, t->s.extent[last]);
     if (s->stored && t->regular && !s->vector && deepest >= 0)
         s->vector = s->deep = s->lies_deep = is_vector(t, s, deepest, t->block[d->naxes - 1]);
-    if (s->vector) {
-        const char *how = getenv("TESSERA_GPU_TRY");
-        if (how && !is_half(t) && s->deep && atoi(how) == 4)
-            s->lies_deep = false;
+    if (s->vector)
         return;
-    }
     s->turned = along != 1 && along != -1 && (deep == 1 || deep == -1);
     s->unit = is_half(t) ? 8 : 1;
     s->deep = is_half(t) || s->turned;
@@ -169,11 +165,7 @@ static void unit_at(const ts_tiles *t, const ts_side *s, const ts_atom *local, i
     const ts_ix *q = ts_ix_addc(a, ts_ix_var(a, local), (int64_t)j * t->threads);
     int along = s->tile / (s->deep ? 1 : s->unit), down = t->step / (s->deep ? s->unit : 1);
 
-    if (s->deep && s->vector && !s->lies_deep && down % 2 == 0) { /* COPY4: 32 bytes of a row */
-        const ts_ix *rest = ts_ix_div(a, q, 2);
-        *side = ts_ix_mod(a, rest, along);
-        *deep = ts_ix_add(a, ts_ix_mod(a, q, 2), ts_ix_mul(a, ts_ix_div(a, rest, along), 2));
-    } else if (s->deep && (s->vector || s->turned)) {
+    if (s->deep && (s->vector || s->turned)) {
         *side = ts_ix_div(a, q, down);
         *deep = ts_ix_mod(a, q, down);
     } else {
@@ -356,8 +348,8 @@ static const char *kept_at(const ts_tiles *t, const ts_side *s, const ts_ix *sid
                                       : ts_ix_add(a, ts_ix_mul(a, deep, pitch), side));
 }
 
-static void copy_vector(ts_tiles *t, const ts_side *s, const ts_ix *side, const ts_ix *deep,
-                        const ts_ix **axes, const char *cond)
+static void copy_vector(ts_tiles *t, const ts_side *s, const char *to, const ts_ix **axes,
+                        const char *cond)
 {
     ts_emit *e = t->w->e;
     const ts_type *type = &t->n->in[s->operand]->type;
@@ -366,13 +358,9 @@ static void copy_vector(ts_tiles *t, const ts_side *s, const ts_ix *side, const 
     operand_at(t, s->operand, axes, at);
     for (int d = 0; d < type->rank; d++)
         cond = and(e->a, cond, ts_emit_inside(e, at[d], type->dim[d]));
-    const char *from = ts_arena_printf(e->a, "%s + %s", e->pointer(e->where, s->stored), ts_ix_text(e->a, ts_render_address(t->w->r, t->n->in[s->operand], at)));
-    if (s->deep && !s->lies_deep) {
-        for (int i = 0; i < 4; i++)
-            ts_emit_line(e, "COPY4(%s_to + %s, %s + %d, %s)", s->name, kept_at(t, s, side, ts_ix_addc(e->a, deep, i)), from, i, cond ? cond : "1");
-        return;
-    }
-    ts_emit_line(e, "COPY16(%s_to + %s, %s, %s)", s->name, kept_at(t, s, side, deep), from,
+    ts_emit_line(e, "COPY16(%s_to + %s, %s + %s, %s)", s->name, to,
+                 e->pointer(e->where, s->stored),
+                 ts_ix_text(e->a, ts_render_address(t->w->r, t->n->in[s->operand], at)),
                  cond ? cond : "1");
 }
 
@@ -416,7 +404,7 @@ static void load_one(ts_tiles *t, const ts_side *s, const ts_atom *local, int j,
         axes[s->axis[i]] = s->index[i][s->place[j]];
     if (s->vector) {
         deep_axes(t, deep, blocks, axes);
-        copy_vector(t, s, side, deep, axes, cond);
+        copy_vector(t, s, kept_at(t, s, side, deep), axes, cond);
     } else if (is_half(t))
         for (int i = 0; i < s->unit; i += 2) {
             const char *low = element(t, s, deep, i, axes, blocks, cond);

@@ -210,8 +210,7 @@ void ts_tile_multiply(ts_tiles *t)
     ts_emit *e = t->w->e;
     int part = t->step / t->slices;
 
-    const char *how = getenv("TESSERA_GPU_UNROLL");
-    ts_emit_line(e, "UNROLL(%d)", how ? atoi(how) : 2);
+    ts_emit_line(e, "UNROLL(%d)", is_half(t) ? 2 : 4);
     ts_emit_line(e, "for (int32_t d = slice * %d; d < slice * %d + %d; d += %d) {", part, part,
                  part, is_half(t) ? 16 : 4);
     if (is_half(t))
