@@ -297,7 +297,8 @@ int main(int argc, char **argv)
         stop(ts_error_text());
     if (ts_engine_run(e, in, (void *[]){NULL, &loss}))
         stop(ts_error_text());
-    printf("{\"compile_s\": %.3f, \"first_loss\": %.7g, \"plan_bytes\": %zu, \"flops\": %.0f, \"kernels\": %d, "
+    printf("{\"compile_s\": %.3f, \"first_loss\": %.7g, \"plan_bytes\": %zu, \"flops\": %.0f, "
+           "\"kernels\": %d, "
            "\"launches\": %d}\n",
            ts_executable_stats(x).compile_seconds, loss, ts_executable_stats(x).peak_bytes,
            ts_executable_stats(x).flops, ts_executable_stats(x).kernels, launches(x));

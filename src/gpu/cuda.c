@@ -41,8 +41,8 @@ enum {
     STAGE = 2 << 20,  /* bytes */
     SMALL = 64 << 10, /* bytes that the driver takes at once */
     COPIERS = 6,
-    MEMORY_TYPE = 2, /* of an address, */
-    HOST = 1,        /* the host's, that the GPU can read */
+    MEMORY_TYPE = 2,        /* of an address, */
+    HOST = 1,               /* the host's, that the GPU can read */
     EARLY = 6,              /* programmatic stream serialization */
     SHARED_MOST = 8,        /* a function's largest dynamic shared memory */
     SHARED_FREE = 48 << 10, /* that needs no asking */

@@ -236,8 +236,9 @@ static void write_sum(sums *x, int64_t results)
     find_result(x, ts_ix_var(a, ts_atom_var(a, "i", 0, results - 1)));
     if (x->ways > 1)
         x->part = ts_gpu_shared(x->w, ts_emit_ctype(e, t->dtype), x->w->row->threads);
-    ts_emit_line(e, x->apart > 1 ? "const int32_t lane = LOCAL / %d;" : "const int32_t lane = LOCAL %% %d;",
-                 x->apart > 1 ? x->apart : x->ways);
+    ts_emit_line(
+        e, x->apart > 1 ? "const int32_t lane = LOCAL / %d;" : "const int32_t lane = LOCAL %% %d;",
+        x->apart > 1 ? x->apart : x->ways);
     ts_emit_line(e, "for (%s first = GROUP * %d; first < %ld; first += GROUPS * %d) {", e->index,
                  per, (long)results, per);
     ts_emit_open(e, &mark);
@@ -285,8 +286,7 @@ bool ts_gpu_sum(ts_gpu_writer *w)
         x.apart = WIDE / x.ways;
     } else
         w->row->threads = GROUP;
-    w->row->groups =
-        TS_MIN((results * x.ways + w->row->threads - 1) / w->row->threads, 1 << 20);
+    w->row->groups = TS_MIN((results * x.ways + w->row->threads - 1) / w->row->threads, 1 << 20);
     write_sum(&x, results);
     return true;
 }

@@ -18,11 +18,11 @@
 #include "gpu/gpu.h"
 
 enum {
-    THREADS = 256,  /* of a group */
-    SPREAD = 128,   /* of a group of a small kernel: more groups keep more of the GPU busy */
+    THREADS = 256,      /* of a group */
+    SPREAD = 128,       /* of a group of a small kernel: more groups keep more of the GPU busy */
     MOST_GROUPS = 2112, /* more wait for others to end, and starting them takes time too */
-    MOST_ARGS = 96, /* a kernel with more tensors has their addresses in its text */
-    TOGETHER = 512, /* threads of a group that does several small kernels */
+    MOST_ARGS = 96,     /* a kernel with more tensors has their addresses in its text */
+    TOGETHER = 512,     /* threads of a group that does several small kernels */
     MOST_TOGETHER = 16,
     LIGHT_THREADS = 64 << 10,
     LIGHT_WORK = 16, /* operations of a thread */
@@ -37,8 +37,8 @@ typedef struct texts {
     ts_render r;
     ts_gpu_code *code;
     const char **bodies, **bounds; /* of the functions so far */
-    size_t *constants;   /* by value id: where it lies */
-    int together;        /* kernels of a launch, at most */
+    size_t *constants;             /* by value id: where it lies */
+    int together;                  /* kernels of a launch, at most */
 } texts;
 
 /* --- where things are --- */
@@ -305,8 +305,9 @@ static ts_status write_body(texts *t, const ts_kernel *k, ts_gpu_row *row, ts_te
 const char *ts_gpu_shared(ts_gpu_writer *w, const char *type, int n)
 {
     const char *name = n < 0 ? "shared" : ts_arena_printf(w->r->a, "shared_%s_%d", type, n),
-               *line = n < 0 ? ts_arena_printf(w->r->a, "    SHARED_MUCH(%s, shared, %d)\n", type, -n)
-                             : ts_arena_printf(w->r->a, "    SHARED %s %s[%d];\n", type, name, n);
+               *line = n < 0
+                           ? ts_arena_printf(w->r->a, "    SHARED_MUCH(%s, shared, %d)\n", type, -n)
+                           : ts_arena_printf(w->r->a, "    SHARED %s %s[%d];\n", type, name, n);
 
     if (!w->shared->s || !strstr(w->shared->s, line))
         ts_text_printf(w->shared, "%s", line);
@@ -332,7 +333,8 @@ static int function(texts *t, const ts_gpu_row *row, size_t comment, size_t star
 {
     ts_gpu_code *c = t->code;
     const char *text = ts_arena_strdup(t->r.a, t->r.body.s + start), *all, *head,
-               *bounds = ts_arena_printf(t->r.a, "(%d, %d)", row->threads, TS_MAX(1, row->resident));
+               *bounds =
+                   ts_arena_printf(t->r.a, "(%d, %d)", row->threads, TS_MAX(1, row->resident));
 
     for (int i = 0; i < c->nfunctions; i++)
         if (!strcmp(t->bodies[i], text) && !strcmp(t->bounds[i], bounds)) {
@@ -389,7 +391,8 @@ static bool is_light(const texts *t, int first, int count, const ts_gpu_row *row
     int64_t threads = row->groups * row->threads;
 
     return count > 1 || row->groups == 1 ||
-           (threads <= LIGHT_THREADS && t->r.p->kernels[first]->flops <= LIGHT_WORK * (double)threads);
+           (threads <= LIGHT_THREADS &&
+            t->r.p->kernels[first]->flops <= LIGHT_WORK * (double)threads);
 }
 
 /* What it says to its neighbours; many groups would all have to. */

@@ -91,7 +91,8 @@ static int64_t period(const ts_ix *x, const ts_atom *atom)
         if (a->kind == TS_ATOM_VAR || !ts_ix_uses(a->of, atom))
             continue;
         k = ts_ix_coef(a->of, atom);
-        return k > 0 && a->by % k == 0 && ts_ix_linear(a->of, atom) ? a->by / k : period(a->of, atom);
+        return k > 0 && a->by % k == 0 && ts_ix_linear(a->of, atom) ? a->by / k
+                                                                    : period(a->of, atom);
     }
     return 0;
 }
@@ -378,8 +379,8 @@ static void point(ts_tiles *t, const char *what, const char *step)
 
     for (int i = 0; i < 2; i++)
         ts_emit_line(t->w->e, "SHARED_PLACE %s *const %s_%s = %s_all + %s %% %d * %d;",
-                     t->half != TS_F32 ? "uint16_t" : "float", sides[i]->name, what,
-                     sides[i]->name, step, t->stages, ts_tile_buffer(t, sides[i]));
+                     t->half != TS_F32 ? "uint16_t" : "float", sides[i]->name, what, sides[i]->name,
+                     step, t->stages, ts_tile_buffer(t, sides[i]));
 }
 
 static void when(ts_tiles *t, const char *cond, int *mark)

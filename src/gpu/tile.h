@@ -24,15 +24,15 @@ typedef struct ts_side {
     const char *name;
 
     /* A thread loads some units: neighbours along the depth (deep) or along the side. */
-    int unit;                    /* elements */
-    bool deep, vector;           /* vector: 16 bytes, that go straight to shared memory */
-    bool turned;                 /* without vectors: neighbouring threads along the depth */
-    bool lies_deep;              /* in shared memory: [side][depth], else [depth][side] */
-    const ts_value *stored;      /* what a vector is loaded from */
-    int loads;                   /* units of a thread, */
-    int *place;                  /* and which of the side's places each is at */
+    int unit;                     /* elements */
+    bool deep, vector;            /* vector: 16 bytes, that go straight to shared memory */
+    bool turned;                  /* without vectors: neighbouring threads along the depth */
+    bool lies_deep;               /* in shared memory: [side][depth], else [depth][side] */
+    const ts_value *stored;       /* what a vector is loaded from */
+    int loads;                    /* units of a thread, */
+    int *place;                   /* and which of the side's places each is at */
     const ts_ix **index[TS_AXES]; /* of axis i, by place */
-    const char **inside;         /* C conditions by place, or NULL */
+    const char **inside;          /* C conditions by place, or NULL */
 } ts_side;
 
 typedef struct ts_tiles {
@@ -41,7 +41,7 @@ typedef struct ts_tiles {
     ts_spec s;
     bool summed[TS_AXES];
     ts_side rows, columns, depth, both;
-    ts_dtype half;   /* tensor cores multiply operands of this type; else TS_F32 */
+    ts_dtype half; /* tensor cores multiply operands of this type; else TS_F32 */
     int threads, resident;
     int own_rows, own_columns; /* results of a thread; with tensor cores, of a warp */
     int step, slices;          /* the depth of a step; each slice of the threads has a part of it */

@@ -238,14 +238,12 @@ static void prepare_place(ts_tiles *t, ts_side *s, int p, const ts_ix *at)
     const char *first = ts_arena_printf(a, unit > 1 ? "%s_first / %d" : "%s_first", s->name, unit),
                *m = clamped(t, first, ts_ix_text(a, ts_ix_div(a, at, unit)), s->size / unit,
                             s->size % s->tile == 0, &s->inside[p]);
-    const ts_ix *rest =
-        ts_ix_var(a, ts_atom_var(a, m, 0, TS_MAX(1, s->size / unit) - 1));
+    const ts_ix *rest = ts_ix_var(a, ts_atom_var(a, m, 0, TS_MAX(1, s->size / unit) - 1));
 
     for (int i = s->naxes - 1; i >= 0; i--) {
         int64_t by = i == s->naxes - 1 ? unit : 1, n = t->s.extent[s->axis[i]] / by;
         const char *name = ts_emit_name(e, t->s.axis[s->axis[i]]);
-        ts_emit_line(e, "const %s %s = %s;", e->index, name,
-                     ts_ix_text(a, ts_ix_mod(a, rest, n)));
+        ts_emit_line(e, "const %s %s = %s;", e->index, name, ts_ix_text(a, ts_ix_mod(a, rest, n)));
         s->index[i][p] = ts_ix_mul(a, ts_ix_var(a, ts_atom_var(a, name, 0, n - 1)), by);
         rest = ts_ix_div(a, rest, n);
     }
@@ -330,7 +328,7 @@ static const char *deep_axes(ts_tiles *t, const ts_ix *deep, const char *const *
     return NULL;
 }
 
-static const char *and(ts_arena *a, const char *x, const char *y)
+static const char * and (ts_arena * a, const char *x, const char *y)
 {
     if (!x || !x[0] || !y || !y[0])
         return x && x[0] ? x : y && y[0] ? y : NULL;
@@ -358,8 +356,7 @@ static void copy_vector(ts_tiles *t, const ts_side *s, const char *to, const ts_
     operand_at(t, s->operand, axes, at);
     for (int d = 0; d < type->rank; d++)
         cond = and(e->a, cond, ts_emit_inside(e, at[d], type->dim[d]));
-    ts_emit_line(e, "COPY16(%s_to + %s, %s + %s, %s)", s->name, to,
-                 e->pointer(e->where, s->stored),
+    ts_emit_line(e, "COPY16(%s_to + %s, %s + %s, %s)", s->name, to, e->pointer(e->where, s->stored),
                  ts_ix_text(e->a, ts_render_address(t->w->r, t->n->in[s->operand], at)),
                  cond ? cond : "1");
 }
@@ -389,8 +386,8 @@ static void put_pair(ts_tiles *t, const ts_side *s, int at, const char *low, con
                      s->name, at, low, high);
 }
 
-static void load_one(ts_tiles *t, const ts_side *s, const ts_atom *local, int j,
-                     const ts_ix **axes, const char *const *blocks)
+static void load_one(ts_tiles *t, const ts_side *s, const ts_atom *local, int j, const ts_ix **axes,
+                     const char *const *blocks)
 {
     ts_emit *e = t->w->e;
     const ts_ix *side, *deep;
@@ -465,8 +462,8 @@ void ts_tile_keep(ts_tiles *t, const ts_side *s)
             ts_emit_line(e, "PUT4(uint4, %s_to + %s, %s_next, %d)", s->name,
                          kept_at(t, s, side, deep), s->name, 4 * j);
         else
-            ts_emit_line(e, "%s_to[%s] = %s_next[%d];", s->name, kept_at(t, s, side, deep),
-                         s->name, j);
+            ts_emit_line(e, "%s_to[%s] = %s_next[%d];", s->name, kept_at(t, s, side, deep), s->name,
+                         j);
     }
     if (some_idle(t, s))
         ts_emit_line(e, "}");

@@ -172,7 +172,7 @@ static const char *half_at(ts_tiles *t, const ts_side *s, const char *own)
 
     return ts_arena_printf(t->w->r->a,
                            s->lies_deep ? "%s_to_f32(%s_at[(%s) * %d + k])"
-                                   : "%s_to_f32(%s_at[(%s) + k * %d])",
+                                        : "%s_to_f32(%s_at[(%s) + k * %d])",
                            ts_dtype_name(t->half), s->name, own, pitch);
 }
 
@@ -189,9 +189,8 @@ static void one_by_one(ts_tiles *t)
                                          4 * wide)));
     ts_emit_line(e, "                      %s;",
                  half_at(t, &t->columns,
-                         ts_arena_printf(e->a,
-                                         "own_column + i / 4 %% %d * 8 + lane %% 4 * 2 + i %% 2",
-                                         wide)));
+                         ts_arena_printf(
+                             e->a, "own_column + i / 4 %% %d * 8 + lane %% 4 * 2 + i %% 2", wide)));
 }
 
 static void multiply_halves(ts_tiles *t)

@@ -420,8 +420,7 @@ ts_status ts_pass_layout(ts_arena *a, const ts_graph *in, const ts_options *opt,
     *out = in;
     find_batch(&l);
     TS_TRY(choose(&l, opt));
-    if (l.scheme == ROWS || !first ||
-        opt->executor == TS_EXECUTOR_REFERENCE)
+    if (l.scheme == ROWS || !first || opt->executor == TS_EXECUTOR_REFERENCE)
         return TS_OK;
     find_weights(&l);
     l.g = ts_graph_begin_copy(a, in, &l.map);

@@ -156,7 +156,8 @@ static ts_value *split_rows(const ts_node *n, ts_value *x, ts_value *dy, int64_t
 static bool sum_parts(const ts_node *n, bool *summed, int64_t *parts)
 {
     const ts_type *t = &n->in[0]->type;
-    int64_t all = ts_type_count(t), made = ts_type_count(&n->out[0]->type), need = RESULTS / TS_MAX(1, made);
+    int64_t all = ts_type_count(t), made = ts_type_count(&n->out[0]->type),
+            need = RESULTS / TS_MAX(1, made);
     bool any = false;
 
     if (!(n->op->flags & TS_REDUCE) || n->op->flags & TS_NODIFF ||
@@ -167,7 +168,8 @@ static bool sum_parts(const ts_node *n, bool *summed, int64_t *parts)
     need = TS_MIN(need, all / made / ROWS);
     for (int d = 0; d < t->rank; d++) {
         parts[d] = summed[d] && t->dim[d] <= need ? t->dim[d] : 1;
-        while (summed[d] && t->dim[d] > need && 2 * parts[d] <= need && t->dim[d] % (2 * parts[d]) == 0)
+        while (summed[d] && t->dim[d] > need && 2 * parts[d] <= need &&
+               t->dim[d] % (2 * parts[d]) == 0)
             parts[d] *= 2;
         need /= parts[d];
         any = any || parts[d] > 1;

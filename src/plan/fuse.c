@@ -202,7 +202,8 @@ static bool passes_on(const fuse *f, const ts_node *n, const ts_node *user)
 {
     if (n->op == TS_OP(cast) && ts_dtype_is_half(n->in[0]->type.dtype) &&
         n->out[0]->type.dtype == TS_F32)
-        return f->gpu || !widened_in_memory(n, user); /* a GPU's tiles and tensor cores take halves */
+        return f->gpu ||
+               !widened_in_memory(n, user); /* a GPU's tiles and tensor cores take halves */
     return only_places(n);
 }
 

@@ -12,9 +12,9 @@
 #include "run/engine.h"
 
 enum {
-    SPAN = 1500,     /* launches of a recording */
+    SPAN = 1500,       /* launches of a recording */
     PIECE = 512 << 10, /* bytes of inputs that are sent at a time */
-    FEW_GROUPS = 32, /* of threads for the outputs, that one group takes over */
+    FEW_GROUPS = 32,   /* of threads for the outputs, that one group takes over */
 };
 
 struct ts_gpu_run {
@@ -356,8 +356,7 @@ static ts_status send_inputs(ts_engine *e, int zero, int first, int end)
 
     for (int i = 0; i < e->exe->ninputs; i++) {
         size_t bytes = e->exe->inputs[i].info.bytes;
-        TS_TRY(r->d->send(r->g, r->memories[0],
-                          r->code->inputs[i] + (size_t)(first - zero) * bytes,
+        TS_TRY(r->d->send(r->g, r->memories[0], r->code->inputs[i] + (size_t)(first - zero) * bytes,
                           (const char *)e->in[i] + (size_t)first * bytes,
                           (size_t)(end - first) * bytes));
     }

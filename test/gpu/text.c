@@ -149,10 +149,8 @@ static void packed_and_unpacked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_a_small_net),
-        cmocka_unit_test(of_one_with_dropout),
-        cmocka_unit_test(of_one_with_tiles),
-        cmocka_unit_test(of_one_for_tensor_cores),
+        cmocka_unit_test(of_a_small_net),      cmocka_unit_test(of_one_with_dropout),
+        cmocka_unit_test(of_one_with_tiles),   cmocka_unit_test(of_one_for_tensor_cores),
         cmocka_unit_test(packed_and_unpacked),
     };
 

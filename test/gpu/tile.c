@@ -52,20 +52,18 @@ static ts_graph *words(ts_dtype t)
     return g;
 }
 
-/* The states before and after a step. */
-static float *states(const test_case *c, ts_device_kind device, bool step, size_t *n)
+/* What a step changes of the states, of which there are n. */
+static float *changes(const test_case *c, ts_device_kind device, size_t *n)
 {
     ts_optimizer sgd = ts_sgd(100);
-    ts_options opt = {.optimizer = &sgd,
-                      .device_kind = device,
-                      .executor = TS_EXECUTOR_NATIVE,
-                      .cache_dir = ""};
+    ts_options opt = {
+        .optimizer = &sgd, .device_kind = device, .executor = TS_EXECUTOR_NATIVE, .cache_dir = ""};
     ts_graph *g = c->make(c->dtype);
     ts_executable *x;
     ts_engine *e;
     const ts_tensor_info *t;
     test_random r = {5};
-    float *in, loss, *all;
+    float *in, loss, *before, *after;
 
     assert_ok(ts_compile(g, &opt, &x));
     assert_ok(ts_engine_new(x, &(ts_run_options){.seed = 3}, &e));
@@ -73,35 +71,36 @@ static float *states(const test_case *c, ts_device_kind device, bool step, size_
     in = calloc(t->bytes, 1);
     for (size_t i = 0; i < t->bytes / sizeof(float); i++)
         in[i] = (float)test_between(&r, -1000, 1000) * 1e-3f;
-    if (step)
-        assert_ok(ts_engine_run(e, (const void *[]){in}, (void *[]){&loss}));
-    all = test_states(x, e, n);
+    before = test_states(x, e, n);
+    assert_ok(ts_engine_run(e, (const void *[]){in}, (void *[]){&loss}));
+    after = test_states(x, e, n);
+    for (size_t i = 0; i < *n; i++)
+        after[i] -= before[i];
     free(in);
+    free(before);
     ts_engine_free(e);
     ts_executable_free(x);
     ts_graph_free(g);
-    return all;
+    return after;
 }
 
 static void check(const test_case *c)
 {
     size_t n, m;
-    float *before, *cpu, *gpu;
+    float *cpu, *gpu;
     double most = 0, error = 0;
 
     if (needless)
         skip();
-    before = states(c, TS_DEVICE_CPU, false, &n);
-    cpu = states(c, TS_DEVICE_CPU, true, &n);
-    gpu = states(c, kind, true, &m);
+    cpu = changes(c, TS_DEVICE_CPU, &n);
+    gpu = changes(c, kind, &m);
     assert_int_equal(n, m);
     for (size_t i = 0; i < n; i++) {
-        most = fmax(most, fabs(cpu[i] - before[i]));
+        most = fmax(most, fabs(cpu[i]));
         error = fmax(error, isfinite(gpu[i]) ? fabs(cpu[i] - gpu[i]) : INFINITY);
     }
-    if (!(error <= c->loose * most))
+    if (!(most > 0 && error <= c->loose * most))
         fail_msg("%g of the largest change %g", error, most);
-    free(before);
     free(cpu);
     free(gpu);
 }
@@ -115,12 +114,9 @@ static void check(const test_case *c)
 
 CASE(pictures_f32, pictures, TS_F32, 1e-5)
 CASE(pictures_bf16, pictures, TS_BF16, 2e-2)
-CASE(pictures_f16, pictures, TS_F16, 4e-3)
 CASE(odd_f32, odd_pictures, TS_F32, 1e-5)
-CASE(odd_bf16, odd_pictures, TS_BF16, 2e-2)
-CASE(words_f32, words, TS_F32, 1e-5)
+CASE(odd_f16, odd_pictures, TS_F16, 4e-3)
 CASE(words_bf16, words, TS_BF16, 2e-2)
-CASE(words_f16, words, TS_F16, 4e-3)
 
 static int setup(void **state)
 {
@@ -134,10 +130,8 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pictures_f32), cmocka_unit_test(pictures_bf16),
-        cmocka_unit_test(pictures_f16), cmocka_unit_test(odd_f32),
-        cmocka_unit_test(odd_bf16),     cmocka_unit_test(words_f32),
-        cmocka_unit_test(words_bf16),   cmocka_unit_test(words_f16),
+        cmocka_unit_test(pictures_f32), cmocka_unit_test(pictures_bf16), cmocka_unit_test(odd_f32),
+        cmocka_unit_test(odd_f16),      cmocka_unit_test(words_bf16),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);
