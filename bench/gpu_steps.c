@@ -177,6 +177,15 @@ static double warm(const workload *w, ts_device_kind device)
     return ts_now() - begun;
 }
 
+static int launches(const ts_gpu_code *c)
+{
+    int n = 1;
+
+    for (int i = 0; c && i < c->nrows; i++)
+        n += c->rows[i].kind == TS_GPU_LAUNCH;
+    return n;
+}
+
 /* The kernels' text, which needs no GPU. */
 static void write_text(const workload *w, const char *path)
 {
@@ -193,6 +202,7 @@ static void write_text(const workload *w, const char *path)
     if (ts_compile_plan(a, g, &opt, &p) || ts_gpu_text(a, p, &opt, &code) ||
         ts_file_write(path, code.text, strlen(code.text)))
         stop(ts_error_text());
+    printf("%d launches\n", launches(&code));
     ts_graph_free(g);
     ts_arena_free(a);
 }
@@ -229,16 +239,6 @@ static double window(ts_engine *e, const void *const *in, int iterations, double
     if (!isfinite(loss))
         stop("the loss is not finite any more");
     return (double)steps / (end - start);
-}
-
-static int launches(const ts_executable *x)
-{
-    const ts_gpu_code *c = x->gpu ? ts_gpu_code_of(x) : NULL;
-    int n = 1;
-
-    for (int i = 0; c && i < c->nrows; i++)
-        n += c->rows[i].kind == TS_GPU_LAUNCH;
-    return n;
 }
 
 static void profile(ts_engine *e)
@@ -301,7 +301,8 @@ int main(int argc, char **argv)
            "\"kernels\": %d, "
            "\"launches\": %d}\n",
            ts_executable_stats(x).compile_seconds, loss, ts_executable_stats(x).peak_bytes,
-           ts_executable_stats(x).flops, ts_executable_stats(x).kernels, launches(x));
+           ts_executable_stats(x).flops, ts_executable_stats(x).kernels,
+           launches(x->gpu ? ts_gpu_code_of(x) : NULL));
     fflush(stdout);
     while (scanf("%63s", word) == 1) {
         if (!strcmp(word, "profile"))

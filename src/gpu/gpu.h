@@ -104,6 +104,7 @@ struct ts_gpu_text_state {
     ts_text *shared; /* arrays of the group */
 };
 const char *ts_gpu_shared(ts_gpu_writer *w, const char *type, int n);
+const char *ts_gpu_much_shared(ts_gpu_writer *w, int floats);
 void ts_gpu_unflatten(ts_arena *a, const ts_value *v, int skip, const ts_ix *rest,
                       const ts_ix **at);
 bool ts_gpu_tile(ts_gpu_writer *w);

@@ -482,8 +482,7 @@ static void write_tiles(ts_tiles *t)
     const char *names[TS_AXES];
     int rows = TS_MIN(t->rows.tile, TS_TILE_RESULTS / t->columns.tile), mark;
 
-    t->w->row->shared = (int)sizeof(float) * shared_floats(t, rows * t->columns.tile);
-    t->shared = ts_gpu_shared(t->w, "float", -shared_floats(t, rows * t->columns.tile));
+    t->shared = ts_gpu_much_shared(t->w, shared_floats(t, rows * t->columns.tile));
     find_tile(t);
     ts_tile_decode(t, &t->both, "both", names);
     fixed_axes(t, names, axes);
