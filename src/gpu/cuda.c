@@ -46,6 +46,7 @@ enum {
     EARLY = 6,              /* programmatic stream serialization */
     SHARED_MOST = 8,        /* a function's largest dynamic shared memory */
     SHARED_FREE = 48 << 10, /* that needs no asking */
+    LEAST_MAJOR = 8,        /* copies to shared memory that go on by themselves */
     ATTRIBUTE_MAJOR = 75,
     ATTRIBUTE_MINOR = 76,
     NON_BLOCKING = 1,
@@ -205,7 +206,7 @@ static ts_status find_compiler(void)
 
 static ts_status find_device(int index, ts_gpu *g)
 {
-    int count = 0;
+    int count = 0, major = 0;
     result error = cuInit(0);
 
     if (error || cuDeviceGetCount(&count) || !count) {
@@ -220,6 +221,13 @@ static ts_status find_device(int index, ts_gpu *g)
         return TS_ERR_UNSUPPORTED;
     }
     CALL(cuDeviceGet, &g->device, index);
+    CALL(cuDeviceGetAttribute, &major, ATTRIBUTE_MAJOR, g->device);
+    if (major < LEAST_MAJOR) {
+        ts_fail(TS_ERR_UNSUPPORTED, "GPU %d has compute capability %d; %d is needed", index, major,
+                LEAST_MAJOR);
+        ts_error_hint("take opencl, or a GPU of 2020 or later");
+        return TS_ERR_UNSUPPORTED;
+    }
     CALL(cuDevicePrimaryCtxRetain, &g->context, g->device);
     CALL(cuCtxSetCurrent, g->context);
     CALL(cuStreamCreate, &g->stream, NON_BLOCKING);

@@ -2,7 +2,8 @@
  *
  *   text.c      the whole text: a kernel for every kernel of the plan, and the table of launches
  *   sum.c       a contraction or reduction with several threads an element, added up in a fixed tree
- *   tile.c      a large contraction in tiles: shared memory and registers, or tensor cores
+ *   tile.c      a large contraction in tiles: shared memory and registers, or tensor cores;
+ *               tile_load.c, tile_multiply.c
  *   prelude.c   what makes one text CUDA C and OpenCL C
  *   code.c      text, table and binary as one run of bytes, the executable's object
  *   driver.c    the drivers by name, and the device that is open

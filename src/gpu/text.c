@@ -484,6 +484,16 @@ static ts_status write_bodies(texts *t, bundle *b, ts_gpu_row *row, ts_text *sha
     return s;
 }
 
+/* What is only read may be loaded whenever the compiler likes, but not before a kernel that came
+ * early has waited. */
+static void read_late(texts *t, size_t start, size_t top)
+{
+    char *end = t->r.body.s + top;
+
+    for (char *p = t->r.body.s + start; (p = strstr(p, "READ(")) && p < end; p++)
+        memcpy(p, "LATE", 4);
+}
+
 static ts_status launch(texts *t, bundle *b)
 {
     ts_gpu_row *row = &t->code->rows[b->first];
@@ -502,6 +512,8 @@ static ts_status launch(texts *t, bundle *b)
     top = t->r.body.len;
     s = write_bodies(t, b, row, &shared, literal);
     row->early = is_light(t, b, row);
+    if (row->early)
+        read_late(t, start, top);
     if (row->shared)
         ts_text_printf(&shared, "    SHARED_MUCH(float, shared, %d)\n",
                        row->shared / (int)sizeof(float));
