@@ -479,7 +479,8 @@ static ts_status write_bodies(texts *t, bundle *b, ts_gpu_row *row, ts_text *sha
     row->threads = b->each[0].threads;
     for (int i = 0; i < b->count; i++) {
         row->shared = TS_MAX(row->shared, b->each[i].shared);
-        row->resident = TS_MAX(row->resident, b->each[i].resident);
+        if (b->each[i].resident && (!row->resident || b->each[i].resident < row->resident))
+            row->resident = b->each[i].resident; /* more of them would have too few registers */
     }
     return s;
 }
