@@ -155,17 +155,20 @@ static ts_value *split_rows(const ts_node *n, ts_value *x, ts_value *dy, int64_t
  * that all threads have one, the outer dims first. True if that is worth it. */
 static bool sum_parts(const ts_node *n, bool *summed, int64_t *parts)
 {
-    const ts_type *t = &n->in[0]->type;
-    int64_t all = ts_type_count(t), made = ts_type_count(&n->out[0]->type),
-            need = RESULTS / TS_MAX(1, made);
+    const ts_type *t;
+    int64_t all, made, need;
     bool any = false;
 
     if (!(n->op->flags & TS_REDUCE) || n->op->flags & TS_NODIFF ||
-        !ts_dtype_is_float(n->out[0]->type.dtype) || all < LONG_SUM || need < 2 ||
-        all / made < 8 * ROWS)
+        !ts_dtype_is_float(n->out[0]->type.dtype))
+        return false;
+    t = &n->in[0]->type;
+    all = ts_type_count(t);
+    made = TS_MAX(1, ts_type_count(&n->out[0]->type));
+    if (all < LONG_SUM || RESULTS / made < 2 || all / made < 8 * ROWS)
         return false;
     (void)row_dim(n, summed);
-    need = TS_MIN(need, all / made / ROWS);
+    need = TS_MIN(RESULTS / made, all / made / ROWS);
     for (int d = 0; d < t->rank; d++) {
         parts[d] = summed[d] && t->dim[d] <= need ? t->dim[d] : 1;
         while (summed[d] && t->dim[d] > need && 2 * parts[d] <= need &&
