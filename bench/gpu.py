@@ -47,6 +47,10 @@ class Ours:
             raise RuntimeError(self.process.stderr.read().strip()[:1500])
         return float(line)
 
+    def warm(self):
+        self.ask("warm")
+        return float(self.process.stdout.readline() or "nan")
+
     def profile(self):
         self.ask("profile")
         lines = []
@@ -204,6 +208,7 @@ def measure(name, options, began):
         row["ratio"] = round(best["ours"] / max(others), 3)
     table = ""
     if ours:
+        row["warm_s"] = round(ours.warm(), 4)
         table = ours.profile()
         ours.close()
     return row, table
@@ -238,7 +243,7 @@ def main():
         rows.append(row)
         tables.append(f"{name}\n{table}\n")
         numbers = " ".join(f"{way} {row.get(way, '-')}" for way in ("ours", "eager", "compiled", "graph", "ratio"))
-        print(f"{name:14} {numbers} launches {row.get('launches', '-')} compile {row.get('compile_s', '-')} s "
+        print(f"{name:14} {numbers} launches {row.get('launches', '-')} compile {row.get('compile_s', '-')} s warm {row.get('warm_s', '-')} s "
               f"{row.get('error', '')} {row.get('failed') or ''}", flush=True)
         output.write_text(json.dumps(rows, indent=1) + "\n")
         output.with_name("bench-gpu-profile.txt").write_text("".join(tables))

@@ -5,6 +5,8 @@
  *   {"compile_s": ...}          printed once it is ready
  *   1.0                         on its input: run for a second
  *   8123.4                      printed: steps a second
+ *   gpu_steps W1 text FILE      writes the kernels' text and ends
+ *   warm                        on its input: seconds of a compile from the cache
  *   profile                     on its input: a table of what each kernel takes, then "end"
  */
 #include "../test/models/nets.h"
@@ -145,11 +147,12 @@ static void stop(const char *why)
     exit(1);
 }
 
-static ts_executable *compile(const workload *w, ts_device_kind device)
+static ts_executable *compile(const workload *w, ts_device_kind device, const char *cache)
 {
     ts_options opt = {.optimizer = &w->optimizer,
                       .device_iterations = w->iterations,
-                      .cache_dir = "",
+                      .cache_dir = cache,
+                      .skip = getenv("GPU_STEPS_SKIP"), /* a pass, to see what it gains */
                       .device_kind = device};
     ts_graph *g = w->make(w->dtype);
     ts_executable *x;
@@ -158,6 +161,50 @@ static ts_executable *compile(const workload *w, ts_device_kind device)
         stop(ts_error_text());
     ts_graph_free(g);
     return x;
+}
+
+/* Seconds until it is compiled once more, from the cache: what a program's second start takes. */
+static double warm(const workload *w, ts_device_kind device)
+{
+    char dir[] = "/tmp/gpu_steps_XXXXXX";
+    double begun;
+
+    if (!mkdtemp(dir))
+        stop("no folder for a cache");
+    ts_executable_free(compile(w, device, dir));
+    begun = ts_now();
+    ts_executable_free(compile(w, device, dir));
+    return ts_now() - begun;
+}
+
+static int launches(const ts_gpu_code *c)
+{
+    int n = 1;
+
+    for (int i = 0; c && i < c->nrows; i++)
+        n += c->rows[i].kind == TS_GPU_LAUNCH;
+    return n;
+}
+
+/* The kernels' text, which needs no GPU. */
+static void write_text(const workload *w, const char *path)
+{
+    ts_options opt = {.optimizer = &w->optimizer,
+                      .device_iterations = w->iterations,
+                      .skip = getenv("GPU_STEPS_SKIP"),
+                      .device_kind = TS_DEVICE_GPU,
+                      .device_memory = INT64_C(1) << 40};
+    ts_arena *a = ts_arena_new();
+    ts_graph *g = w->make(w->dtype);
+    const ts_program *p;
+    ts_gpu_code code;
+
+    if (ts_compile_plan(a, g, &opt, &p) || ts_gpu_text(a, p, &opt, &code) ||
+        ts_file_write(path, code.text, strlen(code.text)))
+        stop(ts_error_text());
+    printf("%d launches\n", launches(&code));
+    ts_graph_free(g);
+    ts_arena_free(a);
 }
 
 static void *feed(const ts_executable *x, int i, int rows)
@@ -192,16 +239,6 @@ static double window(ts_engine *e, const void *const *in, int iterations, double
     if (!isfinite(loss))
         stop("the loss is not finite any more");
     return (double)steps / (end - start);
-}
-
-static int launches(const ts_executable *x)
-{
-    const ts_gpu_code *c = x->gpu ? ts_gpu_code_of(x) : NULL;
-    int n = 1;
-
-    for (int i = 0; c && i < c->nrows; i++)
-        n += c->rows[i].kind == TS_GPU_LAUNCH;
-    return n;
 }
 
 static void profile(ts_engine *e)
@@ -239,6 +276,7 @@ int main(int argc, char **argv)
                                                                    : TS_DEVICE_GPU;
     const void *in[2];
     char word[64];
+    float loss = 0;
     ts_executable *x;
     ts_engine *e;
 
@@ -247,26 +285,30 @@ int main(int argc, char **argv)
         if (!strcmp(all[i].name, argv[1]))
             w = &all[i];
     if (!w)
-        stop("usage: gpu_steps WORKLOAD gpu|opencl|cpu");
-    x = compile(w, device);
-    if (argc > 3 &&
-        ts_file_write(argv[3], ts_executable_source(x), strlen(ts_executable_source(x))))
-        stop(ts_error_text());
+        stop("usage: gpu_steps WORKLOAD gpu|opencl|cpu, or WORKLOAD text FILE");
+    if (argc > 3) {
+        write_text(w, argv[3]);
+        return 0;
+    }
+    x = compile(w, device, "");
     for (int i = 0; i < 2; i++)
         in[i] = feed(x, i, w->iterations);
-    if (argc > 3)
-        return 0;
     if (ts_engine_new(x, &(ts_run_options){.seed = 1}, &e))
         stop(ts_error_text());
-    window(e, in, w->iterations, 0.01);
-    printf("{\"compile_s\": %.3f, \"plan_bytes\": %zu, \"flops\": %.0f, \"kernels\": %d, "
+    if (ts_engine_run(e, in, (void *[]){NULL, &loss}))
+        stop(ts_error_text());
+    printf("{\"compile_s\": %.3f, \"first_loss\": %.7g, \"plan_bytes\": %zu, \"flops\": %.0f, "
+           "\"kernels\": %d, "
            "\"launches\": %d}\n",
-           ts_executable_stats(x).compile_seconds, ts_executable_stats(x).peak_bytes,
-           ts_executable_stats(x).flops, ts_executable_stats(x).kernels, launches(x));
+           ts_executable_stats(x).compile_seconds, loss, ts_executable_stats(x).peak_bytes,
+           ts_executable_stats(x).flops, ts_executable_stats(x).kernels,
+           launches(x->gpu ? ts_gpu_code_of(x) : NULL));
     fflush(stdout);
     while (scanf("%63s", word) == 1) {
         if (!strcmp(word, "profile"))
             profile(e);
+        else if (!strcmp(word, "warm"))
+            printf("%.6f\n", warm(w, device));
         else
             printf("%.6f\n", window(e, in, w->iterations, atof(word)));
         fflush(stdout);

@@ -6,7 +6,7 @@
  */
 #include "gpu/gpu.h"
 
-static const char magic[] = "tessera gpu 1";
+static const char magic[] = "tessera gpu 2";
 
 /* --- writing --- */
 
@@ -48,6 +48,8 @@ static void put_row(ts_text *t, const ts_gpu_row *r)
     put(t, (uint64_t)r->function);
     put(t, (uint64_t)r->groups);
     put(t, (uint64_t)r->threads);
+    put(t, (uint64_t)r->shared);
+    put(t, r->early);
     put(t, (uint64_t)r->phase);
     put_string(t, r->name);
     put(t, (uint64_t)r->nin);
@@ -162,6 +164,8 @@ static ts_gpu_row get_row(reader *r)
     x.function = (int)get(r);
     x.groups = (int64_t)get(r);
     x.threads = (int)get(r);
+    x.shared = (int)get(r);
+    x.early = get(r) != 0;
     x.phase = (int)get(r);
     x.name = get_string(r);
     x.nin = (int)get(r);

@@ -6,11 +6,13 @@
  */
 #include "gpu/gpu.h"
 #include <dlfcn.h>
+#include <pthread.h>
 
 typedef int result;
 typedef int device_id;
 typedef struct cuda_context *context_id;
 typedef struct cuda_stream *stream_id;
+typedef struct cuda_event *event_id;
 typedef struct cuda_module *module_id;
 typedef struct cuda_function *function_id;
 typedef struct cuda_graph *graph_id;
@@ -18,10 +20,37 @@ typedef struct cuda_graph_exec *exec_id;
 typedef unsigned long long address;
 typedef struct nvrtc_program *program_id;
 
+typedef struct launch_attribute {
+    int id;
+    char pad[4];
+    union {
+        int value;
+        char room[64];
+    };
+} launch_attribute;
+
+typedef struct launch_config {
+    unsigned grid[3], block[3], shared;
+    stream_id stream;
+    launch_attribute *attributes;
+    unsigned nattributes;
+} launch_config;
+
 enum {
+    STAGES = 4,
+    STAGE = 2 << 20,  /* bytes */
+    SMALL = 64 << 10, /* bytes that the driver takes at once */
+    COPIERS = 6,
+    MEMORY_TYPE = 2,        /* of an address, */
+    HOST = 1,               /* the host's, that the GPU can read */
+    EARLY = 6,              /* programmatic stream serialization */
+    SHARED_MOST = 8,        /* a function's largest dynamic shared memory */
+    SHARED_FREE = 48 << 10, /* that needs no asking */
+    LEAST_MAJOR = 8,        /* copies to shared memory that go on by themselves */
     ATTRIBUTE_MAJOR = 75,
     ATTRIBUTE_MINOR = 76,
     NON_BLOCKING = 1,
+    WITHOUT_TIMING = 2,
     CAPTURE_THREAD = 1,
     OUT_OF_MEMORY = 2,
 };
@@ -39,6 +68,12 @@ enum {
     F(result, cuCtxSetCurrent, "cuCtxSetCurrent", (context_id))                                    \
     F(result, cuStreamCreate, "cuStreamCreate", (stream_id *, unsigned))                           \
     F(result, cuStreamSynchronize, "cuStreamSynchronize", (stream_id))                             \
+    F(result, cuStreamWaitEvent, "cuStreamWaitEvent", (stream_id, event_id, unsigned))             \
+    F(result, cuEventCreate, "cuEventCreate", (event_id *, unsigned))                              \
+    F(result, cuEventSynchronize, "cuEventSynchronize", (event_id))                                \
+    F(result, cuMemHostAlloc, "cuMemHostAlloc", (void **, size_t, unsigned))                       \
+    F(result, cuPointerGetAttribute, "cuPointerGetAttribute", (void *, int, address))              \
+    F(result, cuEventRecord, "cuEventRecord", (event_id, stream_id))                               \
     F(result, cuStreamBeginCapture, "cuStreamBeginCapture_v2", (stream_id, int))                   \
     F(result, cuStreamEndCapture, "cuStreamEndCapture", (stream_id, graph_id *))                   \
     F(result, cuGraphInstantiate, "cuGraphInstantiateWithFlags",                                   \
@@ -51,9 +86,9 @@ enum {
     F(result, cuModuleUnload, "cuModuleUnload", (module_id))                                       \
     F(result, cuModuleGetFunction, "cuModuleGetFunction",                                          \
       (function_id *, module_id, const char *))                                                    \
-    F(result, cuLaunchKernel, "cuLaunchKernel",                                                    \
-      (function_id, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,          \
-       stream_id, void **, void **))                                                               \
+    F(result, cuFuncSetAttribute, "cuFuncSetAttribute", (function_id, int, int))                   \
+    F(result, cuLaunchKernelEx, "cuLaunchKernelEx",                                                \
+      (const launch_config *, function_id, void **, void **))                                      \
     F(result, cuMemAlloc, "cuMemAlloc_v2", (address *, size_t))                                    \
     F(result, cuMemFree, "cuMemFree_v2", (address))                                                \
     F(result, cuMemsetD8Async, "cuMemsetD8Async", (address, unsigned char, size_t, stream_id))     \
@@ -78,12 +113,24 @@ DRIVER(POINTER)
 COMPILER(POINTER)
 #undef POINTER
 
+/* Memory that the GPU reads by itself: what is sent goes through it, a piece after the other. */
+typedef struct stage {
+    char *host;
+    event_id sent;
+} stage;
+
 struct ts_gpu {
     device_id device;
     context_id context;
-    stream_id stream;
+    stream_id stream, copies; /* of the launches; of what is sent beside them */
+    event_id sent;
+    stage stages[STAGES];
+    int next;
+    ts_team *team; /* copies to the stages: one thread does 8 GB/s, the GPU fetches 50 */
+    pthread_mutex_t sending;
     ts_gpu_info info;
     char target[16]; /* sm_90 */
+    bool early;      /* kernels start before the last one has ended, and wait for it themselves */
 };
 
 struct ts_gpu_module {
@@ -159,7 +206,7 @@ static ts_status find_compiler(void)
 
 static ts_status find_device(int index, ts_gpu *g)
 {
-    int count = 0;
+    int count = 0, major = 0;
     result error = cuInit(0);
 
     if (error || cuDeviceGetCount(&count) || !count) {
@@ -174,9 +221,20 @@ static ts_status find_device(int index, ts_gpu *g)
         return TS_ERR_UNSUPPORTED;
     }
     CALL(cuDeviceGet, &g->device, index);
+    CALL(cuDeviceGetAttribute, &major, ATTRIBUTE_MAJOR, g->device);
+    if (major < LEAST_MAJOR) {
+        ts_fail(TS_ERR_UNSUPPORTED, "GPU %d has compute capability %d; %d is needed", index, major,
+                LEAST_MAJOR);
+        ts_error_hint("take opencl, or a GPU of 2020 or later");
+        return TS_ERR_UNSUPPORTED;
+    }
     CALL(cuDevicePrimaryCtxRetain, &g->context, g->device);
     CALL(cuCtxSetCurrent, g->context);
     CALL(cuStreamCreate, &g->stream, NON_BLOCKING);
+    CALL(cuStreamCreate, &g->copies, NON_BLOCKING);
+    CALL(cuEventCreate, &g->sent, WITHOUT_TIMING);
+    (void)pthread_mutex_init(&g->sending, NULL);
+    TS_TRY(ts_team_new(TS_MIN(COPIERS, ts_team_default_size()), &g->team));
     return TS_OK;
 }
 
@@ -191,6 +249,7 @@ static void learn(ts_gpu *g)
     (void)cuDeviceGetName(g->info.name, sizeof(g->info.name), g->device);
     (void)nvrtcVersion(&compiler[0], &compiler[1]);
     g->info.memory = (int64_t)memory;
+    g->early = major >= 9;
     snprintf(g->target, sizeof(g->target), "sm_%d%d", major, minor);
     snprintf(g->info.architecture, sizeof(g->info.architecture), "%s, NVRTC %d.%d", g->target,
              compiler[0], compiler[1]);
@@ -352,6 +411,81 @@ static ts_status write_memory(ts_gpu *g, ts_gpu_memory *m, size_t at, const void
     return TS_OK;
 }
 
+typedef struct piece {
+    char *to;
+    const char *from;
+    size_t bytes;
+} piece;
+
+static void copy_part(void *arg, int member, int size)
+{
+    const piece *p = arg;
+    size_t each = TS_ROUND_UP(p->bytes / (size_t)size + 1, 4096), first = each * (size_t)member;
+
+    if (first < p->bytes)
+        memcpy(p->to + first, p->from + first, TS_MIN(each, p->bytes - first));
+}
+
+/* The next stage, once the GPU has fetched what was in it. */
+static ts_status free_stage(ts_gpu *g, stage **out)
+{
+    stage *s = *out = &g->stages[g->next++ % STAGES];
+
+    if (s->host) {
+        CALL(cuEventSynchronize, s->sent);
+        return TS_OK;
+    }
+    CALL(cuEventCreate, &s->sent, WITHOUT_TIMING);
+    CALL(cuMemHostAlloc, (void **)&s->host, STAGE, 0);
+    return TS_OK;
+}
+
+static ts_status send_staged(ts_gpu *g, address to, const char *from, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += STAGE) {
+        piece p = {.from = from + at, .bytes = TS_MIN(STAGE, bytes - at)};
+        stage *s;
+        TS_TRY(free_stage(g, &s));
+        p.to = s->host;
+        ts_team_run(g->team, copy_part, &p);
+        CALL(cuMemcpyHtoDAsync, to + at, s->host, p.bytes, g->copies);
+        CALL(cuEventRecord, s->sent, g->copies);
+    }
+    return TS_OK;
+}
+
+static bool can_fetch(const void *from)
+{
+    unsigned type = 0;
+
+    return !cuPointerGetAttribute(&type, MEMORY_TYPE, (address)(uintptr_t)from) && type == HOST;
+}
+
+static ts_status send(ts_gpu *g, ts_gpu_memory *m, size_t at, const void *from, size_t bytes)
+{
+    ts_status s;
+
+    (void)cuCtxSetCurrent(g->context);
+    if (!bytes)
+        return TS_OK;
+    if (bytes <= SMALL || can_fetch(from)) {
+        CALL(cuMemcpyHtoDAsync, m->at + at, from, bytes, g->copies);
+        return TS_OK;
+    }
+    (void)pthread_mutex_lock(&g->sending);
+    s = send_staged(g, m->at + at, from, bytes);
+    (void)pthread_mutex_unlock(&g->sending);
+    return s;
+}
+
+static ts_status sent(ts_gpu *g)
+{
+    (void)cuCtxSetCurrent(g->context);
+    CALL(cuEventRecord, g->sent, g->copies);
+    CALL(cuStreamWaitEvent, g->stream, g->sent, 0);
+    return TS_OK;
+}
+
 static ts_status read_memory(ts_gpu *g, ts_gpu_memory *m, size_t at, void *to, size_t bytes)
 {
     (void)cuCtxSetCurrent(g->context);
@@ -379,6 +513,13 @@ static ts_status launch(ts_gpu *g, ts_gpu_module *m, const ts_gpu_launch *l)
     const ts_gpu_row *row = l->row;
     address at[MOST_ARGS + 1];
     void *args[MOST_ARGS + 1];
+    launch_attribute early = {.id = EARLY, .value = 1};
+    launch_config config = {.grid = {(unsigned)row->groups, 1, 1},
+                            .block = {(unsigned)row->threads, 1, 1},
+                            .shared = (unsigned)row->shared,
+                            .stream = g->stream,
+                            .attributes = &early,
+                            .nattributes = g->early && row->early};
 
     if (row->nargs > MOST_ARGS)
         return ts_fail(TS_ERR_INTERNAL, "a kernel with %d tensors", row->nargs);
@@ -387,8 +528,9 @@ static ts_status launch(ts_gpu *g, ts_gpu_module *m, const ts_gpu_launch *l)
         at[i + 1] = l->memory->at + row->args[i].offset;
     for (int i = 0; i <= row->nargs; i++)
         args[i] = &at[i];
-    CALL(cuLaunchKernel, m->functions[row->function], (unsigned)row->groups, 1, 1,
-         (unsigned)row->threads, 1, 1, 0, g->stream, args, NULL);
+    if (row->shared > SHARED_FREE)
+        CALL(cuFuncSetAttribute, m->functions[row->function], SHARED_MOST, row->shared);
+    CALL(cuLaunchKernelEx, &config, m->functions[row->function], args, NULL);
     return TS_OK;
 }
 
@@ -464,6 +606,8 @@ const ts_gpu_driver ts_gpu_cuda = {
     .alloc = allocate,
     .release = release,
     .write = write_memory,
+    .send = send,
+    .sent = sent,
     .read = read_memory,
     .copy = copy_memory,
     .record = record,

@@ -2,7 +2,8 @@
  *
  *   text.c      the whole text: a kernel for every kernel of the plan, and the table of launches
  *   sum.c       a contraction or reduction with several threads an element, added up in a fixed tree
- *   tile.c      a large contraction in tiles: shared memory and registers
+ *   tile.c      a large contraction in tiles: shared memory and registers, or tensor cores;
+ *               tile_load.c, tile_multiply.c
  *   prelude.c   what makes one text CUDA C and OpenCL C
  *   code.c      text, table and binary as one run of bytes, the executable's object
  *   driver.c    the drivers by name, and the device that is open
@@ -17,8 +18,8 @@
  *   ...       outputs of as many
  *   base      the device block, as plan/memory.c laid it out
  *
- * A call of the engine sends the inputs, starts the launches of all its micro-batches at once, and
- * fetches the outputs. The kernels find their micro-batch in the ctx, which the last of each moves
+ * A call of the engine sends the inputs, a piece while the one before is computed, starts the launches
+ * of all their micro-batches, and fetches the outputs. The kernels find their micro-batch in the ctx, which the last of each moves
  * on, so the launches of all micro-batches are the same and can be recorded once (a CUDA graph).
  */
 #ifndef TS_GPU_H
@@ -59,7 +60,10 @@ typedef struct ts_gpu_row {
     ts_gpu_kind kind;
     int function; /* k12 */
     int64_t groups;
-    int threads; /* of a group */
+    int threads;  /* of a group */
+    int resident; /* groups that a processor should hold at once, 0: any */
+    int shared;   /* bytes of shared memory, beside what the text says */
+    bool early;   /* may come to the processors before the last launch has ended */
     int phase;
     const char *name;
     int nargs, nin; /* of a call of the host: its inputs come first, then its outputs */
@@ -101,6 +105,9 @@ struct ts_gpu_text_state {
     ts_text *shared; /* arrays of the group */
 };
 const char *ts_gpu_shared(ts_gpu_writer *w, const char *type, int n);
+const char *ts_gpu_much_shared(ts_gpu_writer *w, int floats);
+void ts_gpu_unflatten(ts_arena *a, const ts_value *v, int skip, const ts_ix *rest,
+                      const ts_ix **at);
 bool ts_gpu_tile(ts_gpu_writer *w);
 bool ts_gpu_sum(ts_gpu_writer *w);
 
@@ -142,6 +149,9 @@ typedef struct ts_gpu_driver {
     ts_status (*alloc)(ts_gpu *g, size_t bytes, ts_gpu_memory **out); /* zeroed */
     void (*release)(ts_gpu *g, ts_gpu_memory *m);
     ts_status (*write)(ts_gpu *g, ts_gpu_memory *m, size_t at, const void *from, size_t bytes);
+    /* The same beside the launches: those that are started after sent() wait for it. */
+    ts_status (*send)(ts_gpu *g, ts_gpu_memory *m, size_t at, const void *from, size_t bytes);
+    ts_status (*sent)(ts_gpu *g);
     ts_status (*read)(ts_gpu *g, ts_gpu_memory *m, size_t at, void *to, size_t bytes);
     ts_status (*copy)(ts_gpu *g, ts_gpu_memory *to, size_t to_at, ts_gpu_memory *from,
                       size_t from_at, size_t bytes);

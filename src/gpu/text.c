@@ -1,6 +1,6 @@
 /* text.c - the text of all kernels, and the table of how they are run.
  *
- *   KERNEL(k3, READ(float, p1) WRITE(float, p0))
+ *   KERNEL((256, 1), k3, READ(float, p1) WRITE(float, p0))
  *   {
  *       BIND(const float, p1)
  *       BIND(float, p0)
@@ -18,23 +18,29 @@
 #include "gpu/gpu.h"
 
 enum {
-    THREADS = 256,  /* of a group */
-    SPREAD = 128,   /* of a group of a small kernel: more groups keep more of the GPU busy */
-    MOST_ARGS = 96, /* a kernel with more tensors has their addresses in its text */
-    TOGETHER = 512, /* threads of a group that does several small kernels */
+    THREADS = 256,      /* of a group */
+    SPREAD = 128,       /* of a group of a small kernel: more groups keep more of the GPU busy */
+    MOST_GROUPS = 2112, /* more wait for others to end, and starting them takes time too */
+    MOST_ARGS = 96,     /* a kernel with more tensors has their addresses in its text */
+    TOGETHER = 512,     /* threads of a group that does several small kernels */
     MOST_TOGETHER = 16,
+    MOST_BESIDE = 4,
+    BESIDE_GROUPS = 1056, /* of each */
+    LIGHT_THREADS = 64 << 10,
+    LIGHT_WORK = 16, /* operations of a thread */
+    LET_GROUPS = 1024,
     TINY_ROOTS = 2048,
-    TINY_FLOPS = 8192,
-    STAGED = 64 << 20, /* bytes of inputs and outputs that are sent at once */
+    TINY_FLOPS = 6144,
+    STAGED = 256 << 20, /* bytes of inputs and outputs that are sent at once */
     ALIGN = 256,
 };
 
 typedef struct texts {
     ts_render r;
     ts_gpu_code *code;
-    const char **bodies; /* of the functions so far */
-    size_t *constants;   /* by value id: where it lies */
-    int together;        /* kernels of a launch, at most */
+    const char **bodies, **bounds; /* of the functions so far */
+    size_t *constants;             /* by value id: where it lies */
+    int together;                  /* kernels of a launch, at most */
 } texts;
 
 /* --- where things are --- */
@@ -243,12 +249,17 @@ static void set_grid(ts_gpu_row *row, int64_t count)
     if (row->threads)
         return;
     row->threads = count > 65536 ? THREADS : SPREAD;
-    row->groups = TS_MAX(1, TS_MIN((count + row->threads - 1) / row->threads, 1 << 20));
+    row->groups = TS_MAX(1, TS_MIN((count + row->threads - 1) / row->threads, MOST_GROUPS));
 }
 
-static void unflatten(ts_arena *a, const ts_type *t, int skip, const ts_ix *rest, const ts_ix **at)
+/* Coordinates of element `rest`, counted as v lies in memory: threads side by side store side by
+ * side. */
+void ts_gpu_unflatten(ts_arena *a, const ts_value *v, int skip, const ts_ix *rest, const ts_ix **at)
 {
-    for (int d = t->rank - 1; d >= 0; d--) {
+    const ts_type *t = &v->type;
+
+    for (int k = t->rank - 1; k >= 0; k--) {
+        int d = v->layout.set ? v->layout.order[k] : k;
         at[d] = d == skip ? ts_ix_const(a, 0) : ts_ix_mod(a, rest, t->dim[d]);
         rest = d == skip ? rest : ts_ix_div(a, rest, t->dim[d]);
     }
@@ -264,10 +275,12 @@ static void loop(ts_gpu_writer *w)
     const char *var = row >= 0 ? "row" : "i";
     const ts_ix *i = ts_ix_var(w->r->a, ts_atom_var(w->r->a, var, 0, TS_MAX(0, count - 1)));
 
+    if (count > (int64_t)MOST_GROUPS * THREADS)
+        ts_emit_line(w->e, "UNROLL(4)");
     ts_emit_line(w->e, "for (%s %s = FIRST; %s < %ld; %s += STEP) {", w->e->index, var, var,
                  (long)count, var);
     ts_emit_open(w->e, &mark);
-    unflatten(w->r->a, t, row, i, at);
+    ts_gpu_unflatten(w->r->a, w->k->roots[0], row, i, at);
     ts_render_body(w->e, w->k, at);
     ts_emit_close(w->e, mark);
     set_grid(w->row, count);
@@ -300,6 +313,13 @@ const char *ts_gpu_shared(ts_gpu_writer *w, const char *type, int n)
     return name;
 }
 
+/* One that may be larger than the text can say: the row does, and there is one of them. */
+const char *ts_gpu_much_shared(ts_gpu_writer *w, int floats)
+{
+    w->row->shared = TS_MAX(w->row->shared, (int)sizeof(float) * floats);
+    return "shared";
+}
+
 static void insert(ts_text *t, size_t at, const ts_text *what)
 {
     size_t tail = t->len - at;
@@ -315,24 +335,29 @@ static void insert(ts_text *t, size_t at, const ts_text *what)
 
 /* The function whose text is what the body has from `start` on; the text goes if it is there
  * already. The comment before it goes with it. */
-static int function(texts *t, size_t comment, size_t start)
+static int function(texts *t, const ts_gpu_row *row, size_t comment, size_t start)
 {
     ts_gpu_code *c = t->code;
-    const char *text = ts_arena_strdup(t->r.a, t->r.body.s + start), *all, *head;
+    const char *text = ts_arena_strdup(t->r.a, t->r.body.s + start), *all, *head,
+               *bounds =
+                   ts_arena_printf(t->r.a, "(%d, %d)", row->threads, TS_MAX(1, row->resident));
 
     for (int i = 0; i < c->nfunctions; i++)
-        if (!strcmp(t->bodies[i], text)) {
+        if (!strcmp(t->bodies[i], text) && !strcmp(t->bounds[i], bounds)) {
             t->r.body.len = comment;
             t->r.body.s[comment] = 0;
             return i;
         }
     head = ts_arena_strdup(t->r.a, t->r.body.s + comment);
-    all = ts_arena_printf(t->r.a, "%.*sKERNEL%s(k%d%s", (int)(start - comment), head,
-                          text[0] == ')' ? "0" : "", c->nfunctions, text);
+    all = ts_arena_printf(t->r.a, "%.*sKERNEL%s(%s, k%d%s", (int)(start - comment), head,
+                          text[0] == ')' ? "0" : "", bounds, c->nfunctions, text);
     t->r.body.len = comment;
     ts_text_add(&t->r.body, all, strlen(all));
-    c->nfunctions++;
-    return c->nfunctions - 1;
+    t->bodies = ts_arena_grow(t->r.a, t->bodies, c->nfunctions, sizeof(*t->bodies));
+    t->bounds = ts_arena_grow(t->r.a, t->bounds, c->nfunctions, sizeof(*t->bounds));
+    t->bodies[c->nfunctions] = text;
+    t->bounds[c->nfunctions] = bounds;
+    return c->nfunctions++;
 }
 
 static const char *row_name(ts_arena *a, const ts_kernel *k)
@@ -365,50 +390,138 @@ static ts_status write_one(texts *t, const ts_kernel *k, const tensor *x, int n,
     return s;
 }
 
-/* Kernels first .. first + count - 1 as one function. Several of them are done by one group, one
- * after the other. */
-static ts_status launch(texts *t, int first, int count)
-{
-    ts_gpu_row *row = &t->code->rows[first];
-    tensor **x = TS_NEWS(t->r.a, tensor *, count);
-    int *n = TS_NEWS(t->r.a, int, count), all = 0, before = t->code->nfunctions;
-    size_t comment = t->r.body.len, start, top;
-    ts_text shared = {0};
-    ts_status s = TS_OK;
-    bool literal;
+/* Kernels that become one function. */
+typedef struct bundle {
+    int first, count;
+    bool beside;      /* each has groups of its own; else one group does one after the other */
+    ts_gpu_row *each; /* what each would be by itself, if beside */
+    tensor **x;
+    int *n;
+} bundle;
 
+/* Is starting it most of the work? Then it may be on the processors before the one before has ended;
+ * groups with much to do would come to lie unevenly, where there happened to be room. */
+static bool is_light(const texts *t, const bundle *b, const ts_gpu_row *row)
+{
+    int64_t threads = row->groups * row->threads;
+    double work = 0;
+
+    for (int i = 0; i < b->count; i++)
+        work += t->r.p->kernels[b->first + i]->flops;
+    return row->groups == 1 || (threads <= LIGHT_THREADS && work <= LIGHT_WORK * (double)threads);
+}
+
+/* What it says to its neighbours; many groups would all have to. */
+static const char *begin(const ts_gpu_row *row)
+{
+    if (row->early)
+        return "    LET_NEXT\n    WAIT_LAST\n";
+    return row->groups <= LET_GROUPS ? "    LET_NEXT\n" : "";
+}
+
+/* The lists of tensors, and a comment that says what is computed. Returns whether they are too many
+ * to be arguments. */
+static bool list_bundle(texts *t, bundle *b)
+{
+    int all = 0;
+
+    b->x = TS_NEWS(t->r.a, tensor *, b->count);
+    b->n = TS_NEWS(t->r.a, int, b->count);
     ts_text_printf(&t->r.body, "\n/*\n");
-    for (int i = 0; i < count; i++) {
-        n[i] = list_tensors(t, t->r.p->kernels[first + i], &x[i]);
-        find_alone(t, x[i], n[i], count > 1);
-        all += n[i];
-        ts_render_describe(&t->r, t->r.p->kernels[first + i]);
+    for (int i = 0; i < b->count; i++) {
+        const ts_kernel *k = t->r.p->kernels[b->first + i];
+        b->n[i] = list_tensors(t, k, &b->x[i]);
+        find_alone(t, b->x[i], b->n[i], b->count > 1 && !b->beside);
+        all += b->n[i];
+        ts_render_describe(&t->r, k);
     }
     ts_text_printf(&t->r.body, " */\n");
-    literal = all > MOST_ARGS;
+    return all > MOST_ARGS;
+}
+
+/* What comes before body i: a barrier, or the choice of groups. */
+static void write_between(texts *t, const bundle *b, int i, int64_t *groups)
+{
+    if (!b->beside) {
+        ts_text_printf(&t->r.body, i ? "    }\n    BARRIER();\n    {\n" : "    {\n");
+        return;
+    }
+    ts_text_printf(&t->r.body, "    %sif (group >= %ld && group < %ld) {\n", i ? "} else " : "",
+                   (long)*groups, (long)(*groups + b->each[i].groups));
+    ts_text_printf(&t->r.body, "    const int64_t all_groups = group;\n    {\n");
+    ts_text_printf(&t->r.body, "    const int64_t group = all_groups - %ld, groups = %ld;\n",
+                   (long)*groups, (long)b->each[i].groups);
+    *groups += b->each[i].groups;
+}
+
+static ts_status write_bodies(texts *t, bundle *b, ts_gpu_row *row, ts_text *shared, bool literal)
+{
+    ts_status s = TS_OK;
+    int64_t groups = 0;
+
+    row->threads = b->count > 1 ? TOGETHER : 0;
+    for (int i = 0, at = 0; i < b->count && !s; at += b->n[i++]) {
+        ts_gpu_row own = {0};
+        if (b->count > 1)
+            write_between(t, b, i, &groups);
+        write_pointers(t, b->x[i], b->n[i], at, literal);
+        s = write_one(t, t->r.p->kernels[b->first + i], b->x[i], b->n[i], at,
+                      b->beside ? &own : row, shared);
+        if (b->beside)
+            ts_text_printf(&t->r.body, "    }\n");
+    }
+    ts_text_printf(&t->r.body, b->count > 1 ? "    }\n}\n" : "}\n");
+    if (b->count > 1)
+        row->groups = 1;
+    if (!b->beside)
+        return s;
+    row->groups = groups;
+    row->threads = b->each[0].threads;
+    for (int i = 0; i < b->count; i++) {
+        row->shared = TS_MAX(row->shared, b->each[i].shared);
+        if (b->each[i].resident && (!row->resident || b->each[i].resident < row->resident))
+            row->resident = b->each[i].resident; /* more of them would have too few registers */
+    }
+    return s;
+}
+
+/* What is only read may be loaded whenever the compiler likes, but not before a kernel that came
+ * early has waited. */
+static void read_late(texts *t, size_t start, size_t top)
+{
+    char *end = t->r.body.s + top;
+
+    for (char *p = t->r.body.s + start; (p = strstr(p, "READ(")) && p < end; p++)
+        memcpy(p, "LATE", 4);
+}
+
+static ts_status launch(texts *t, bundle *b)
+{
+    ts_gpu_row *row = &t->code->rows[b->first];
+    size_t comment = t->r.body.len, start, top;
+    ts_text shared = {0};
+    ts_status s;
+    bool literal = list_bundle(t, b);
+
     t->r.next = 0;
     start = t->r.body.len;
-    for (int i = 0, at = 0; i < count && !literal; at += n[i++]) {
-        write_args(t, x[i], n[i], at);
-        take_args(t, row, x[i], n[i]);
+    for (int i = 0, at = 0; i < b->count && !literal; at += b->n[i++]) {
+        write_args(t, b->x[i], b->n[i], at);
+        take_args(t, row, b->x[i], b->n[i]);
     }
     ts_text_printf(&t->r.body, ")\n{\n    CONTEXT\n");
     top = t->r.body.len;
-    row->threads = count > 1 ? TOGETHER : 0;
-    for (int i = 0, at = 0; i < count && !s; at += n[i++]) {
-        if (count > 1)
-            ts_text_printf(&t->r.body, i ? "    }\n    BARRIER();\n    {\n" : "    {\n");
-        write_pointers(t, x[i], n[i], at, literal);
-        s = write_one(t, t->r.p->kernels[first + i], x[i], n[i], at, row, &shared);
-    }
-    ts_text_printf(&t->r.body, count > 1 ? "    }\n}\n" : "}\n");
+    s = write_bodies(t, b, row, &shared, literal);
+    row->early = is_light(t, b, row);
+    if (row->early)
+        read_late(t, start, top);
+    if (row->shared)
+        ts_text_printf(&shared, "    SHARED_MUCH(float, shared, %d)\n",
+                       row->shared / (int)sizeof(float));
+    ts_text_printf(&shared, "%s", begin(row));
     insert(&t->r.body, top, &shared);
     ts_text_free(&shared);
-    if (count > 1)
-        row->groups = 1;
-    t->bodies = ts_arena_grow(t->r.a, t->bodies, before, sizeof(*t->bodies));
-    t->bodies[before] = ts_arena_strdup(t->r.a, t->r.body.s + start);
-    row->function = function(t, comment, start);
+    row->function = function(t, row, comment, start);
     return s;
 }
 
@@ -492,6 +605,89 @@ static bool runs_again(const ts_program *p, int first, int count)
     return false;
 }
 
+/* --- side by side --- */
+
+/* Memory of the block that a kernel touches, or all of it where that depends on the micro-batch. */
+static void reach(const texts *t, const tensor *x, size_t *from, size_t *to)
+{
+    *from = x->at.offset;
+    *to = x->at.offset + x->at.bytes;
+    if (in_block(t, x->v) && x->at.how != TS_GPU_FIXED) {
+        *from = 0;
+        *to = SIZE_MAX;
+    }
+}
+
+/* Does either of two kernels write what the other one touches? */
+static bool collide(texts *t, const ts_kernel *a, const ts_kernel *b)
+{
+    tensor *x, *y;
+    int n = list_tensors(t, a, &x), m = list_tensors(t, b, &y);
+
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < m; k++) {
+            size_t from[2], to[2];
+            if (!x[i].written && !y[k].written)
+                continue;
+            reach(t, &x[i], &from[0], &to[0]);
+            reach(t, &y[k], &from[1], &to[1]);
+            if (from[0] < to[1] && from[1] < to[0])
+                return true;
+        }
+    return false;
+}
+
+/* What kernel i would be by itself: its text is written and dropped. */
+static ts_status measure(texts *t, int i, ts_gpu_row *row)
+{
+    size_t len = t->r.body.len;
+    ts_text shared = {0};
+    const ts_kernel *k = t->r.p->kernels[i];
+    tensor *x;
+    int n = list_tensors(t, k, &x);
+    ts_status s;
+
+    *row = (ts_gpu_row){0};
+    s = write_one(t, k, x, n, 0, row, &shared);
+    ts_text_free(&shared);
+    t->r.body.len = len;
+    t->r.body.s[len] = 0;
+    return s;
+}
+
+/* Kernels from b->first on that have nothing to do with each other, of groups of the same size: one
+ * launch, in which all of them have their groups. */
+static ts_status find_beside(texts *t, bundle *b)
+{
+    const ts_program *p = t->r.p;
+    ts_gpu_row *each = TS_NEWS(t->r.a, ts_gpu_row, MOST_BESIDE);
+    int n = 1, args = p->kernels[b->first]->nreads + p->kernels[b->first]->nroots;
+
+    if (t->together == 1)
+        return TS_OK;
+    TS_TRY(measure(t, b->first, &each[0]));
+    while (n < MOST_BESIDE && each[0].groups <= BESIDE_GROUPS && b->first + n < p->nkernels) {
+        const ts_kernel *k = p->kernels[b->first + n];
+        bool fits = is_launch(k) && !is_tiny(k) && k->section == p->kernels[b->first]->section &&
+                    ts_render_row_dim(k) < 0;
+        args += k->nreads + k->nroots;
+        for (int i = 0; i < n && fits; i++)
+            fits = !collide(t, p->kernels[b->first + i], k);
+        if (!fits || args > MOST_ARGS)
+            break;
+        TS_TRY(measure(t, b->first + n, &each[n]));
+        if (each[n].threads != each[0].threads || each[n].groups > BESIDE_GROUPS)
+            break;
+        n++;
+    }
+    if (n > 1 && !runs_again(p, b->first, n)) {
+        b->count = n;
+        b->beside = true;
+        b->each = each;
+    }
+    return TS_OK;
+}
+
 static void label(texts *t, int i)
 {
     const ts_kernel *k = t->r.p->kernels[i];
@@ -514,9 +710,13 @@ static ts_status write_kernel(texts *t, int i, int *done)
     else if (k->load || k->store)
         move(t, k, row);
     else {
-        *done = count_together(t->r.p, i, t->together);
-        *done = *done > 1 && runs_again(t->r.p, i, *done) ? 1 : *done;
-        TS_TRY(launch(t, i, *done));
+        bundle b = {.first = i, .count = count_together(t->r.p, i, t->together)};
+        if (b.count > 1 && runs_again(t->r.p, i, b.count))
+            b.count = 1;
+        if (b.count == 1)
+            TS_TRY(find_beside(t, &b));
+        TS_TRY(launch(t, &b));
+        *done = b.count;
     }
     for (int n = 0; n < *done; n++) {
         label(t, i + n);
@@ -535,8 +735,17 @@ static void write_end(texts *t, bool outputs, bool tick, const char *name, ts_gp
     const ts_graph *g = t->r.p->g;
     int64_t most = 1;
 
+    for (int i = 0; i < g->noutputs && outputs; i++)
+        most = TS_MAX(most, ts_type_count(&g->outputs[i]->type));
     *row = (ts_gpu_row){.name = name, .function = t->code->nfunctions++};
-    ts_text_printf(&t->r.body, "\nKERNEL0(k%d)\n{\n    CONTEXT\n", row->function);
+    set_grid(row, most);
+    if (tick) {
+        row->groups = 1;
+        row->threads = outputs ? 512 : 32;
+    }
+    row->early = row->groups == 1;
+    ts_text_printf(&t->r.body, "\nKERNEL0((%d, 1), k%d)\n{\n    CONTEXT\n%s", row->threads,
+                   row->function, begin(row));
     for (int i = 0; i < g->noutputs && outputs; i++) {
         const ts_value *v = g->outputs[i];
         const char *type = ts_emit_memory_type(v->type.dtype);
@@ -548,15 +757,9 @@ static void write_end(texts *t, bool outputs, bool tick, const char *name, ts_gp
                        "    for (int64_t i = FIRST; i < %ld; i += STEP)\n"
                        "        o%d[c->at * %ld + i] = v%d[i];\n",
                        (long)n, i, (long)n, i);
-        most = TS_MAX(most, n);
     }
-    set_grid(row, outputs ? most : 1);
     if (tick)
         ts_text_printf(&t->r.body, "    BARRIER();\n    if (FIRST == 0)\n        TICK();\n");
-    if (tick) {
-        row->groups = 1;
-        row->threads = outputs ? 512 : 32;
-    }
     ts_text_printf(&t->r.body, "}\n");
 }
 

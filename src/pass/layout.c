@@ -39,6 +39,7 @@ typedef struct layouts {
     bool *weight; /* by group: convolution weights, their gradients and optimiser states */
     bool *linear; /* by group: the same of linear layers */
     int width;    /* floats in a vector */
+    bool gpu;
 } layouts;
 
 /* --- which dim is the batch --- */
@@ -130,6 +131,14 @@ bool ts_conv_wide(const ts_node *n)
     return ts_fills_lanes(w->dim[0]) && ts_fills_lanes(w->dim[1]) && n->in[0]->type.dtype == TS_F32;
 }
 
+/* The same for a GPU, in loads of 16 bytes of halves. */
+static bool in_vectors(const ts_node *n)
+{
+    const ts_type *w = &n->in[1]->type;
+
+    return w->dim[0] % 8 == 0 && w->dim[1] % 8 == 0 && n->in[0]->type.dtype == TS_F32;
+}
+
 bool ts_channels_last(double wide, double all)
 {
     return all > 0 && wide >= 0.8 * all; /* the first one has the image's 1 or 3 channels */
@@ -163,12 +172,15 @@ static ts_status choose(layouts *l, const ts_options *opt)
             continue;
         n = TS_MAX(n, c->in[0]->type.dim[0]);
         all += ts_node_flops(c);
-        wide += ts_conv_wide(c) ? ts_node_flops(c) : 0;
+        wide += (ts_pass_for_gpu(opt) ? in_vectors(c) : ts_conv_wide(c)) ? ts_node_flops(c) : 0;
     }
     if (ts_mostly_products(l->in))
         return TS_OK;
     l->last = ts_channels_last(wide, all);
-    if (n && n % 8 == 0) {
+    l->gpu = ts_pass_for_gpu(opt);
+    if (l->gpu) /* whose threads are the lanes: 16 bytes of channels are one load */
+        l->scheme = l->last ? CHANNELS_LAST : ROWS;
+    else if (n && n % 8 == 0) {
         l->scheme = BATCH_LANES;
         l->lanes = n % 16 == 0 && m.isa.width >= 16 ? 16 : 8;
     } else if (l->last)
@@ -304,10 +316,29 @@ static bool of_a_part(const layouts *l, const ts_value *v)
            ts_attr_int(v->node, "parts", 1) == 1;
 }
 
+/* Parts of a weight's gradient, for a GPU: each like the weight. */
+static ts_layout parts_layout(const ts_value *v)
+{
+    ts_layout x = weight_layout(v->type.rank - 1, false);
+
+    for (int i = v->type.rank - 1; i > 0; i--)
+        x.order[i] = (int8_t)(x.order[i - 1] + 1);
+    x.order[0] = 0;
+    return x;
+}
+
+static bool in_parts(const layouts *l, const ts_value *v)
+{
+    return l->gpu && l->scheme == CHANNELS_LAST && v->kind == TS_VALUE_NODE &&
+           v->node->op == TS_OP(conv_weight) && ts_attr_int(v->node, "parts", 1) > 1;
+}
+
 static ts_layout layout_of(layouts *l, const ts_value *v)
 {
     if (of_a_part(l, v))
         return weight_layout(v->type.rank, false);
+    if (in_parts(l, v))
+        return parts_layout(v);
     if (l->scheme == BATCH_LANES && l->linear[group_of(l, v->id)] && v->type.rank == 2 &&
         v->type.dtype == TS_F32 && v->type.dim[1] % l->width && v->type.dim[1] > 4 * l->width)
         return row_layout(l);
@@ -368,7 +399,7 @@ static ts_status copy_node(layouts *l, const ts_node *n, ts_value **rows)
     }
     if (flattens(l, n))
         in[0] = relaid(l, in[0], (ts_layout){0}, n);
-    if (n->op == TS_OP(conv_input) && channels_last(l, n->in[0]))
+    if (n->op == TS_OP(conv_input) && channels_last(l, n->in[0]) && !l->gpu)
         in[1] = relaid(l, in[1], weight_layout(in[1]->type.rank, true), n);
     if (n->op == TS_OP(conv) && l->scheme == BATCH_LANES && channels_last(l, n->in[0]))
         in[1] = relaid(l, in[1], weight_layout(in[1]->type.rank, false), n);
@@ -404,8 +435,7 @@ ts_status ts_pass_layout(ts_arena *a, const ts_graph *in, const ts_options *opt,
     *out = in;
     find_batch(&l);
     TS_TRY(choose(&l, opt));
-    if (l.scheme == ROWS || ts_pass_for_gpu(opt) || !first ||
-        opt->executor == TS_EXECUTOR_REFERENCE)
+    if (l.scheme == ROWS || !first || opt->executor == TS_EXECUTOR_REFERENCE)
         return TS_OK;
     find_weights(&l);
     l.g = ts_graph_begin_copy(a, in, &l.map);

@@ -29,6 +29,9 @@
 /* Results of a sum that are too few to share; rows of a picture that are enough to. */
 enum { FEW = 512, ROWS = 8 };
 
+/* The results of a sum that keep a GPU busy, and a sum that is worth another kernel. */
+enum { RESULTS = 8192, LONG_SUM = 128 << 10 };
+
 /* A sum must be worth a meeting of the threads; for each result there must be enough to add up that
  * the second step is little beside the first. */
 static bool splits(const ts_machine_model *m, const ts_node *n)
@@ -146,12 +149,74 @@ static ts_value *split_rows(const ts_node *n, ts_value *x, ts_value *dy, int64_t
     return ts_sum(ts_make2(n->op, x, dy, count, attr), 1, (const int64_t[]){0}, false);
 }
 
+/* --- for a GPU --- */
+
+/* The summed dims of x, and how much of each is left for the second step: so many partial results
+ * that all threads have one, the outer dims first. True if that is worth it. */
+static bool sum_parts(const ts_node *n, bool *summed, int64_t *parts)
+{
+    const ts_type *t;
+    int64_t all, made, need;
+    bool any = false;
+
+    if (!(n->op->flags & TS_REDUCE) || n->op->flags & TS_NODIFF ||
+        !ts_dtype_is_float(n->out[0]->type.dtype))
+        return false;
+    t = &n->in[0]->type;
+    all = ts_type_count(t);
+    made = TS_MAX(1, ts_type_count(&n->out[0]->type));
+    if (all < LONG_SUM || RESULTS / made < 2 || all / made < 8 * ROWS)
+        return false;
+    (void)row_dim(n, summed);
+    need = TS_MIN(RESULTS / made, all / made / ROWS);
+    for (int d = 0; d < t->rank; d++) {
+        parts[d] = summed[d] && t->dim[d] <= need ? t->dim[d] : 1;
+        while (summed[d] && t->dim[d] > need && 2 * parts[d] <= need &&
+               t->dim[d] % (2 * parts[d]) == 0)
+            parts[d] *= 2;
+        need /= parts[d];
+        any = any || parts[d] > 1;
+    }
+    return any;
+}
+
+/* [64,32,16,16] summed over all but channels, 64 and 2 parts: as [64,1,32,2,8,16] over 1, 4 and 5,
+ * and then the rest. */
+static ts_value *split_sum_for_gpu(const ts_node *n, ts_value *x, const bool *summed,
+                                   const int64_t *parts)
+{
+    const ts_type *t = &n->in[0]->type;
+    int64_t shape[TS_MAX_RANK], first[TS_MAX_RANK], second[TS_MAX_RANK], one = 1;
+    int rank = 0, count = 0, left = 0, at = 0;
+    ts_value *y;
+
+    for (int d = 0; d < t->rank; d++) {
+        if (summed[d] && parts[d] > 1) {
+            second[left++] = at++;
+            shape[rank++] = parts[d];
+        }
+        if (summed[d] && parts[d] == t->dim[d])
+            continue;
+        if (summed[d])
+            first[count++] = rank;
+        at += !summed[d];
+        shape[rank++] = t->dim[d] / (summed[d] ? parts[d] : one);
+    }
+    if (!count || rank > TS_MAX_RANK)
+        return NULL;
+    y = ts_reshape_n(x, rank, shape);
+    y = ts_make1(n->op, y, 1, (ts_attr[]){ts_attr_l("dims", count, first)});
+    y = ts_make1(n->op, y, 1, (ts_attr[]){ts_attr_l("dims", left, second)});
+    return ts_reshape_n(y, n->out[0]->type.rank, n->out[0]->type.dim);
+}
+
 /* A GPU has a tile of the result for each of its groups of threads; where those are few and the sum
  * is long, each has a part of the sum. So many that there are enough, each power of two that divides
  * it and leaves a part long enough. */
 static int64_t gpu_parts(int64_t rows, int64_t columns, int64_t sum, int64_t whole, int64_t least)
 {
-    int64_t tiles = ((rows + 31) / 32) * ((columns + 31) / 32), parts = 1;
+    int64_t down = rows >= 64 ? 64 : 32, across = columns >= 64 ? 64 : 32, parts = 1,
+            tiles = ((rows + down - 1) / down) * ((columns + across - 1) / across);
 
     while (tiles * parts < 256 && whole % (2 * parts) == 0 && sum / (2 * parts) >= least)
         parts *= 2;
@@ -189,10 +254,13 @@ static ts_value *split(const ts_machine_model *m, const ts_node *n, ts_value *co
                        bool cores)
 {
     bool summed[TS_MAX_RANK];
-    int row = splits(m, n) ? row_dim(n, summed) : -1;
+    int64_t parts[TS_MAX_RANK];
+    int row = cores && splits(m, n) ? row_dim(n, summed) : -1;
 
     if (row >= 0)
         return split_sum(n, map[n->in[0]->id], summed, row);
+    if (!cores && sum_parts(n, summed, parts))
+        return split_sum_for_gpu(n, map[n->in[0]->id], summed, parts);
     if (!cores)
         return split_for_gpu(n, map);
     if (splits_product(m, n))

@@ -37,6 +37,7 @@ typedef struct fuse {
     bool *result; /* an output or a state's next value: stored even if nobody reads it */
     int *weight;  /* inlined pointwise nodes behind a value */
     int *leaves;  /* big stored values behind it */
+    bool gpu;
 } fuse;
 
 static bool is_anchor(const ts_node *n)
@@ -211,11 +212,12 @@ static bool widened_in_memory(const ts_node *cast, const ts_node *user)
 }
 
 /* Does n only say where elements are, or what type they have? */
-static bool passes_on(const ts_node *n, const ts_node *user)
+static bool passes_on(const fuse *f, const ts_node *n, const ts_node *user)
 {
     if (n->op == TS_OP(cast) && ts_dtype_is_half(n->in[0]->type.dtype) &&
         n->out[0]->type.dtype == TS_F32)
-        return !widened_in_memory(n, user);
+        return f->gpu ||
+               !widened_in_memory(n, user); /* a GPU's tiles and tensor cores take halves */
     return only_places(n);
 }
 
@@ -223,7 +225,7 @@ static bool passes_on(const ts_node *n, const ts_node *user)
  * computes something is stored, views in between stay inlined. */
 static void store_operand(fuse *f, ts_value *v, const ts_node *user)
 {
-    while (v->kind == TS_VALUE_NODE && passes_on(v->node, user))
+    while (v->kind == TS_VALUE_NODE && passes_on(f, v->node, user))
         v = v->node->in[0];
     if (v->kind == TS_VALUE_NODE && (!is_known(v->node) || user->op->flags & TS_CONTRACT))
         f->keep[v->id] = true;
@@ -266,6 +268,15 @@ static bool *find_mixed(fuse *f)
     return mixed;
 }
 
+/* On a GPU a contraction whose only user makes it a half stores the half. */
+static bool narrows(const fuse *f, const ts_node *n)
+{
+    const ts_value *v = n->nin ? n->in[0] : NULL;
+
+    return f->gpu && n->op == TS_OP(cast) && ts_dtype_is_half(n->out[0]->type.dtype) &&
+           v->kind == TS_VALUE_NODE && v->node->op->flags & TS_CONTRACT && f->uses[v->id] == 1;
+}
+
 static bool has_backward(const ts_graph *g)
 {
     for (int i = 0; i < g->nnodes; i++)
@@ -290,6 +301,8 @@ static void find_kept(fuse *f)
             f->keep[i] = f->result[i] = true;
     for (int i = 0; i < g->nnodes; i++) {
         const ts_node *n = g->nodes[i];
+        if (narrows(f, n))
+            f->keep[n->out[0]->id] = true;
         for (int k = 0; k < n->nin; k++) {
             const ts_value *v = n->in[k];
             if (!reads_once(n, k))
@@ -486,7 +499,8 @@ ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts
               .keep = TS_NEWS(a, bool, g->nvalues),
               .result = TS_NEWS(a, bool, g->nvalues),
               .weight = TS_NEWS(a, int, g->nvalues),
-              .leaves = TS_NEWS(a, int, g->nvalues)};
+              .leaves = TS_NEWS(a, int, g->nvalues),
+              .gpu = ts_pass_for_gpu(opt)};
     bool fusing = !ts_pass_skipped(opt, "fuse");
 
     TS_TRY(ts_machine_find(opt->isa, &p->machine));

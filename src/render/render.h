@@ -85,6 +85,8 @@ ts_status ts_render_loops(ts_render *r, const ts_kernel *k, ts_cut *cut);
 /* The address of an operand at coordinates that are expressions, or NULL when it is not one plain
  * load. */
 const ts_ix *ts_render_address(ts_render *r, const ts_value *v, const ts_ix *const *at);
+/* Of the load from the largest tensor, if several are; NULL when none is. */
+const ts_ix *ts_render_largest(ts_render *r, const ts_value *v, const ts_ix *const *at);
 bool ts_render_contract(ts_render *r, const ts_kernel *k,
                         ts_cut *cut); /* false: not for the template */
 bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut); /* the same */

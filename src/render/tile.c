@@ -22,7 +22,8 @@ enum {
 
 typedef struct probe {
     const ts_render *r;
-    const ts_ix *address;
+    const ts_ix *address, *largest; /* of the last load; of the one from the largest tensor */
+    int64_t size;                   /* of that */
     int loads;
 } probe;
 
@@ -47,31 +48,50 @@ static void probe_need(const void *where, const char *what)
 static void probe_load(const void *where, const ts_value *v, const ts_ix *address)
 {
     probe *p = (probe *)where;
+    int64_t size = ts_type_count(&v->type);
 
-    (void)v;
     p->address = address;
     p->loads++;
+    if (p->loads == 1 || size > p->size) {
+        p->largest = address;
+        p->size = size;
+    }
 }
 
-const ts_ix *ts_render_address(ts_render *r, const ts_value *v, const ts_ix *const *at)
+static void look(ts_render *r, const ts_value *v, const ts_ix *const *at, probe *p)
 {
     ts_text scratch = {0};
-    probe p = {.r = r};
     int next = 0;
     ts_emit e = {.a = r->a,
                  .out = &scratch,
                  .next = &next,
                  .prefix = "",
                  .index = "int64_t",
-                 .where = &p,
+                 .where = p,
                  .stored = probe_stored,
                  .pointer = probe_pointer,
                  .need = probe_need,
                  .loaded = probe_load};
 
+    p->r = r;
     ts_emit_at(&e, v, at);
     ts_text_free(&scratch);
+}
+
+const ts_ix *ts_render_address(ts_render *r, const ts_value *v, const ts_ix *const *at)
+{
+    probe p = {0};
+
+    look(r, v, at, &p);
     return p.loads == 1 ? p.address : NULL;
+}
+
+const ts_ix *ts_render_largest(ts_render *r, const ts_value *v, const ts_ix *const *at)
+{
+    probe p = {0};
+
+    look(r, v, at, &p);
+    return p.largest;
 }
 
 static void axis_vars(ts_nest *x, const ts_atom **atoms, const ts_ix **axes)

@@ -11,7 +11,11 @@
 #include "gpu/gpu.h"
 #include "run/engine.h"
 
-enum { SPAN = 1500 }; /* launches of a recording */
+enum {
+    SPAN = 1500,       /* launches of a recording */
+    PIECE = 512 << 10, /* bytes of inputs that are sent at a time */
+    FEW_GROUPS = 32,   /* of threads for the outputs, that one group takes over */
+};
 
 struct ts_gpu_run {
     const ts_gpu_driver *d;
@@ -252,13 +256,27 @@ static void add_one(const ts_engine *e, list *l, bool update)
     const ts_gpu_run *r = e->gpu;
 
     add_phase(r, l, 0);
-    if (!update || !has_update(e)) {
+    if ((!update || !has_update(e)) && r->code->give.groups <= FEW_GROUPS) {
         add(r, l, &r->code->both);
         return;
     }
     add(r, l, &r->code->give);
-    add_phase(r, l, 1);
+    if (update && has_update(e))
+        add_phase(r, l, 1);
     add(r, l, &r->code->tick);
+}
+
+/* How many micro-batches are sent at a time: the first of them nobody computes beside, so they are
+ * few, but as much as is worth a transfer. */
+static int piece(const ts_engine *e)
+{
+    int A = e->exe->gradient_accumulation, n;
+    size_t bytes = 1;
+
+    for (int i = 0; i < e->exe->ninputs; i++)
+        bytes += e->exe->inputs[i].info.bytes;
+    n = (int)TS_MIN(PIECE / bytes + 1, (size_t)e->gpu->code->chunk);
+    return TS_MAX(A, n / A * A);
 }
 
 static ts_status record(ts_engine *e, list *l, ts_gpu_recording **out)
@@ -302,7 +320,7 @@ static ts_status make_recordings(ts_engine *e)
         return TS_OK;
     TS_TRY(record_one(e, false));
     TS_TRY(record_one(e, true));
-    r->nspan = TS_MIN(TS_MIN(most, D), r->code->chunk / A);
+    r->nspan = TS_MIN(TS_MIN(most, D), piece(e) / A);
     return r->nspan > 1 ? record_span(e, r->nspan) : TS_OK;
 }
 
@@ -320,7 +338,7 @@ static ts_status start(ts_engine *e, int first, int end)
     return TS_OK;
 }
 
-static ts_status send_inputs(ts_engine *e, int first, int end)
+static ts_status send_context(ts_engine *e, int first)
 {
     ts_gpu_run *r = e->gpu;
     ts_gpu_ctx ctx = {.seed = e->seed,
@@ -328,13 +346,21 @@ static ts_status send_inputs(ts_engine *e, int first, int end)
                       .mb = e->step / ts_engine_stride(e) + (uint64_t)first,
                       .stride = ts_engine_stride(e)};
 
+    return r->d->write(r->g, r->memories[0], 0, &ctx, sizeof(ctx));
+}
+
+/* Micro-batches first .. end - 1 to their places, which begin with that of micro-batch `zero`. */
+static ts_status send_inputs(ts_engine *e, int zero, int first, int end)
+{
+    ts_gpu_run *r = e->gpu;
+
     for (int i = 0; i < e->exe->ninputs; i++) {
         size_t bytes = e->exe->inputs[i].info.bytes;
-        TS_TRY(r->d->write(r->g, r->memories[0], r->code->inputs[i],
-                           (const char *)e->in[i] + (size_t)first * bytes,
-                           (size_t)(end - first) * bytes));
+        TS_TRY(r->d->send(r->g, r->memories[0], r->code->inputs[i] + (size_t)(first - zero) * bytes,
+                          (const char *)e->in[i] + (size_t)first * bytes,
+                          (size_t)(end - first) * bytes));
     }
-    return r->d->write(r->g, r->memories[0], 0, &ctx, sizeof(ctx));
+    return r->d->sent(r->g);
 }
 
 /* Of those micro-batches that the host asks for: from the first to the last of them at once. */
@@ -360,6 +386,19 @@ static ts_status fetch_outputs(ts_engine *e, int first, int end)
     return r->d->wait(r->g);
 }
 
+/* All that fit beside each other: computed while the next ones are sent. */
+static ts_status run_chunk(ts_engine *e, int zero, int end)
+{
+    int n = piece(e);
+
+    TS_TRY(send_context(e, zero));
+    for (int first = zero; first < end; first += n) {
+        TS_TRY(send_inputs(e, zero, first, TS_MIN(end, first + n)));
+        TS_TRY(start(e, first, TS_MIN(end, first + n)));
+    }
+    return fetch_outputs(e, zero, end);
+}
+
 static void take_times(ts_engine *e, int first, int end, double begun)
 {
     double now = ts_now(), each = (now - begun) / (end - first);
@@ -380,9 +419,7 @@ ts_status ts_gpu_loop(ts_engine *e)
     for (int first = 0; first < total; first += chunk) {
         int end = TS_MIN(total, first + chunk);
         double begun = ts_now();
-        TS_TRY(send_inputs(e, first, end));
-        TS_TRY(start(e, first, end));
-        TS_TRY(fetch_outputs(e, first, end));
+        TS_TRY(run_chunk(e, first, end));
         take_times(e, first, end, begun);
     }
     return TS_OK;

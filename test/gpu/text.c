@@ -25,6 +25,19 @@ static ts_graph *residual(void)
     return net_residual(1, 32, 32, 48);
 }
 
+/* Convolutions and products that tensor cores take. */
+static ts_graph *halves(void)
+{
+    ts_graph *g = ts_graph_new("halves");
+    ts_value *x = ts_cast(ts_input(g, "x", TS_F32, 4, 16, 32, 24), TS_BF16);
+
+    x = ts_relu(ts_conv2d(x, "a", 32, 3, .padding = 1));
+    x = ts_conv2d(x, "b", 40, 3, .stride = 2, .padding = 1);
+    x = ts_linear(ts_reshape(x, 768, 40), "c", 64);
+    ts_loss(ts_mean(ts_square(ts_cast(x, TS_F32)), 0, NULL, false));
+    return g;
+}
+
 static ts_status text_of(ts_arena *a, const net *n, ts_gpu_code *code)
 {
     ts_options opt = {.optimizer = &n->optimizer,
@@ -96,6 +109,19 @@ static void of_one_with_tiles(void **state)
     check(&(net){residual, ts_sgd(0.01)});
 }
 
+static void of_one_for_tensor_cores(void **state)
+{
+    net n = {halves, ts_sgd(0.01)};
+    ts_arena *a = ts_arena_new();
+    ts_gpu_code code;
+
+    (void)state;
+    assert_ok(text_of(a, &n, &code));
+    assert_non_null(strstr(code.text, "multiply_bf16(sum"));
+    ts_arena_free(a);
+    check(&n);
+}
+
 /* What an executable keeps is what it gets back. */
 static void packed_and_unpacked(void **state)
 {
@@ -123,9 +149,8 @@ static void packed_and_unpacked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_a_small_net),
-        cmocka_unit_test(of_one_with_dropout),
-        cmocka_unit_test(of_one_with_tiles),
+        cmocka_unit_test(of_a_small_net),      cmocka_unit_test(of_one_with_dropout),
+        cmocka_unit_test(of_one_with_tiles),   cmocka_unit_test(of_one_for_tensor_cores),
         cmocka_unit_test(packed_and_unpacked),
     };
 
