@@ -59,7 +59,7 @@ static int open_both(const char *name, ts_dataset **d)
 
     d[0] = d[1] = NULL;
     for (int i = 0; i < SPLITS && !code; i++)
-        code = open_split(name, i, &d[i]);
+        code = open_split(name, i, &d[i]); /* without a test set, the training set again */
     if (code)
         free_both(d);
     return code;
@@ -148,10 +148,10 @@ static void describe(ts_dataset *const *d, const char *where)
 {
     ts_array all = ts_dataset_samples(d[0]);
     normal usual = normal_usual(args.name, all.dtype);
+    char *how = normal_text(&usual);
     bool whole = same_samples(d);
-    char shape[64], how[256];
+    char shape[64];
 
-    normal_text(&usual, how, sizeof(how));
     printf("%-10s %s\n", "dataset", args.name);
     printf("%-10s %s\n", "where", where);
     printf("%-10s %s of %s\n", "sample", sample_text(d[0], shape, sizeof(shape)),
@@ -163,8 +163,10 @@ static void describe(ts_dataset *const *d, const char *where)
         printf("%-10s %" PRId64 "\n%-10s %" PRId64 "\n", "train", ts_dataset_count(d[0]), "test",
                ts_dataset_count(d[1]));
     printf("%-10s %d\n", "classes", ts_dataset_classes(d[0]));
-    printf("%-10s %s\n", "normalise", how[0] ? how : "no");
+    printf("%-10s %s\n", "normalise", how && how[0] ? how : "no");
     print_classes(d, whole ? 1 : SPLITS);
+    normal_free(&usual);
+    free(how);
 }
 
 /* Looking at a dataset downloads nothing, also where an address is set. */

@@ -30,6 +30,7 @@ static const option options[] = {
     {"limit", "N", KIND_INT, &args.limit, "use only the first N samples", .low = 1,
      .high = INT32_MAX},
     {"threads", "N", KIND_INT, &args.threads, "threads to compute with", .low = 1, .high = 1024},
+    {.name = "recipe", .kind = KIND_GROUP, .target = (void *)recipe_options},
     {.name = "devices", .kind = KIND_GROUP, .target = (void *)place_options},
     {.name = "plots", .kind = KIND_GROUP, .target = (void *)plot_options},
     {"quiet", NULL, KIND_FLAG, &args.quiet, .help = "no bars and no table: the accuracy only"},
@@ -44,8 +45,9 @@ typedef struct evaluation {
     const char *data;
     net_result r;
     const char **names;     /* of the classes */
-    char (*numbers)[24];    /* those that have none */
+    char (*shown)[128];     /* those that the file does not name */
     char picture[PATH_MAX]; /* or "" */
+    int drawn;              /* what became of it */
 } evaluation;
 
 /* --- the data --- */
@@ -61,9 +63,7 @@ static int open_data(evaluation *e)
                                            .dir = args.dir,
                                            .split = TS_SPLIT_TEST,
                                            .limit = args.limit,
-                                           .rank = e->w.rank,
-                                           .dims = e->w.dims,
-                                           .resize = e->w.has_input,
+                                           .recipe = &e->w.recipe,
                                            .quiet = args.quiet},
                         &e->d);
 }
@@ -110,15 +110,18 @@ static int name_classes(evaluation *e)
 {
     int n = (int)e->n.classes;
 
+    weights_tidy_names(&e->w);
     e->names = calloc((size_t)n, sizeof(*e->names));
-    e->numbers = calloc((size_t)n, sizeof(*e->numbers));
-    if (!e->names || !e->numbers)
+    e->shown = calloc((size_t)n, sizeof(*e->shown));
+    if (!e->names || !e->shown)
         return failure("out of memory for the names of %d classes", n);
     for (int i = 0; i < n; i++) {
         const char *name = weights_class(&e->w, n, i);
-        snprintf(e->numbers[i], sizeof(e->numbers[i]), "%d", i);
-        name = name ? name : ts_dataset_class_name(e->d, i);
-        e->names[i] = name ? name : e->numbers[i];
+        const char *of_data = ts_dataset_class_name(e->d, i);
+        snprintf(e->shown[i], sizeof(e->shown[i]), "%d", i);
+        if (of_data)
+            printable(of_data, e->shown[i], sizeof(e->shown[i]));
+        e->names[i] = name ? name : e->shown[i];
     }
     return TOOL_OK;
 }
@@ -126,13 +129,11 @@ static int name_classes(evaluation *e)
 static int evaluate(evaluation *e)
 {
     ts_array sample;
-    normal how = e->w.normal;
 
     if (ts_dataset_sample(e->d, 0, &sample))
         return failed();
-    if (!e->w.has_normal)
-        how = normal_usual(e->data, sample.dtype);
-    return net_evaluate(&e->n, e->d, &how, args.quiet ? NULL : "Evaluating", &e->r);
+    recipe_settle(&e->w.recipe, e->data, sample.dtype, args.quiet || args.json);
+    return net_evaluate(&e->n, e->d, &e->w.recipe, args.quiet ? NULL : "Evaluating", &e->r);
 }
 
 /* --- what is said of a class --- */
@@ -315,7 +316,7 @@ static void print_json(const evaluation *e)
 
 /* --- all --- */
 
-static int draw(evaluation *e)
+static int draw_it(evaluation *e)
 {
     enum { MOST = 1000 }; /* classes that fit in a picture */
     char title[256];
@@ -328,9 +329,16 @@ static int draw(evaluation *e)
         return code;
     snprintf(title, sizeof(title), "%.100s on %.100s", e->n.name, e->data);
     code = plot_done(ts_plot_confusion(e->picture, title, e->r.counts, e->names, e->r.classes));
-    if (!plots_wanted())
-        e->picture[0] = 0;
     return code;
+}
+
+/* The result is printed whatever becomes of the picture. */
+static int draw(evaluation *e)
+{
+    e->drawn = draw_it(e);
+    if (e->drawn || !plots_wanted())
+        e->picture[0] = 0;
+    return TOOL_OK;
 }
 
 static int report(evaluation *e)
@@ -348,14 +356,17 @@ static int run(void)
                                           evaluate,  draw,     report};
     int code = weights_open(args.file, args.model, &e.w);
 
+    if (!code)
+        code = recipe_override("eval", &e.w.recipe);
     for (int i = 0; !code && i < COUNT(steps); i++)
         code = steps[i](&e);
+    code = code ? code : e.drawn;
     ts_dataset_free(e.d);
     net_result_free(&e.r);
     net_free(&e.n);
     weights_free(&e.w);
     free(e.names);
-    free(e.numbers);
+    free(e.shown);
     return code;
 }
 

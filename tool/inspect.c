@@ -287,8 +287,8 @@ static int print_net(weights *w)
 
     if (code || !w->model)
         return code;
-    o.rank = w->rank;
-    o.dims = w->dims;
+    o.rank = w->recipe.rank;
+    o.dims = w->recipe.dims;
     o.classes = args.classes ? args.classes : w->classes;
     printf("\n");
     return print_model(w->model, &o);
@@ -299,7 +299,7 @@ static int inspect_checkpoint(void)
     count c = {0};
     char size[32];
     weights w;
-    int code = weights_load(args.file, &w);
+    int code = weights_load(args.file, true, &w);
 
     if (code)
         return code;

@@ -12,6 +12,7 @@
 #include "train.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <time.h>
 
 double now(void)
@@ -47,15 +48,51 @@ static double sum_losses(const run *r, int64_t batches)
     return sum;
 }
 
-static void warn_once(double loss)
-{
-    static bool warned;
+/* --- a loss that is no number --- */
 
-    if (isfinite(loss) || warned || !is_first())
-        return;
-    warned = true;
-    ts_bar_print("tessera: the loss is not a number any more; a smaller --lr may help");
+/* The same steps again from the last checkpoint, every number looked at: the bits are the same, so
+ * what went wrong does again, and is named. */
+static int step_again(run *r, int64_t updates)
+{
+    ts_object *file;
+    ts_batch b;
+    int code;
+
+    asked.check_numbers = true;
+    release_engine(r);
+    code = make_engine(r);
+    if (code || ts_object_load(r->resume, &file))
+        return code ? code : failed();
+    code = resume_run(r, file);
+    ts_object_free(file);
+    ts_loader_free(r->loader);
+    r->loader = NULL;
+    if (!code)
+        code = make_loader(r);
+    for (int64_t at = r->done.updates; !code && at < updates; at += chosen.iterations)
+        if (ts_loader_next(r->loader, &b) ||
+            ts_engine_run(r->engine, (const void *[]){b.samples, b.labels}, r->outputs))
+            code = failed();
+    return code;
 }
+
+static int diverged(run *r)
+{
+    int64_t updates = r->done.updates + chosen.iterations;
+
+    explain(TS_ERR_NUMBER, NULL, "training", "a smaller --lr may help",
+            "the loss is not a number any more, in epoch %" PRId64 " before step %" PRId64
+            "; no model is written, and the checkpoint is from before",
+            r->done.epoch + 1, updates);
+    if (asked.check_numbers || ranks())
+        return TOOL_FAILED;
+    if (is_first())
+        fputs("tessera: looking for the first layer that made no number\n", stderr);
+    (void)step_again(r, updates);
+    return TOOL_FAILED;
+}
+
+/* --- calls --- */
 
 static int one_call(run *r)
 {
@@ -73,10 +110,11 @@ static int one_call(run *r)
     code = ranks_total(&loss, &right);
     if (code)
         return code;
+    if (!isfinite(loss))
+        return diverged(r);
     batches *= rank_count();
     progress_call(&r->done, loss, batches, right, chosen.iterations);
     r->done.seconds += now() - begin;
-    warn_once(loss);
     return report_call(r, loss / (double)batches);
 }
 

@@ -46,10 +46,6 @@ static int read_shapes(net *n, int64_t batches)
     const ts_tensor_info *y = ts_executable_tensor(n->exe, TS_ROLE_OUTPUT, 0);
     char shape[128];
 
-    if (x->dtype != TS_F32)
-        return explain(TS_ERR_UNSUPPORTED, n->name, "making the net for inference", NULL,
-                       "the model takes samples of %s; only f32 can be fed",
-                       ts_dtype_name(x->dtype));
     if (y->rank != 2 || y->dims[0] != n->batch || y->dtype != TS_F32)
         return explain(TS_ERR_UNSUPPORTED, n->name, "making the net for inference",
                        "a classifier ends with one score for each class of each sample",
@@ -132,8 +128,8 @@ int net_from_weights(const weights *w, const net_options *o, net *out)
 
     with.classes = o->classes ? o->classes : w->classes;
     if (!o->rank) {
-        with.rank = w->rank;
-        with.dims = w->dims;
+        with.rank = w->recipe.rank;
+        with.dims = w->recipe.dims;
     }
     code = net_from_model(w->model, &with, out);
     if (!code)
@@ -334,7 +330,7 @@ static ts_status run_batches(net *n, ts_loader *l, ts_bar *bar, net_result *r)
     return s;
 }
 
-int net_evaluate(net *n, const ts_dataset *d, const normal *how, const char *label, net_result *out)
+int net_evaluate(net *n, const ts_dataset *d, const recipe *how, const char *label, net_result *out)
 {
     ts_loader *l;
     ts_bar *bar;
@@ -343,8 +339,8 @@ int net_evaluate(net *n, const ts_dataset *d, const normal *how, const char *lab
     *out = (net_result){.classes = (int)n->classes};
     if (check_data(n, d))
         return TOOL_FAILED;
-    if (ts_loader_new(d, &(ts_loader_options){.batch = n->batch, .normalize = normal_view(how)},
-                      &l))
+    if (ts_loader_new(
+            d, &(ts_loader_options){.batch = n->batch, .normalize = normal_view(&how->normal)}, &l))
         return failed();
     out->counts = calloc((size_t)n->classes, (size_t)n->classes * sizeof(*out->counts));
     if (!out->counts) {

@@ -31,6 +31,7 @@ static const option options[] = {
     {"invert", "WHEN", KIND_WORD, &args.invert, "invert gray images with a light background",
      .choice = "auto never"},
     {"threads", "N", KIND_INT, &args.threads, "threads to compute with", .low = 1, .high = 1024},
+    {.name = "recipe", .kind = KIND_GROUP, .target = (void *)recipe_options},
     {.name = "devices", .kind = KIND_GROUP, .target = (void *)place_options},
     {.name = "plots", .kind = KIND_GROUP, .target = (void *)plot_options},
     {"json", NULL, KIND_FLAG, &args.json, .help = "print the result as JSON"},
@@ -40,8 +41,7 @@ static const option options[] = {
 typedef struct prediction {
     weights w;
     net n;
-    ts_dataset *names; /* of --data */
-    normal how;
+    ts_dataset *names;                     /* of --data */
     float *input, *scores, *probabilities; /* of one image */
     int *order;                            /* classes, the best first */
     const char **classes;
@@ -68,8 +68,7 @@ static int open_names(prediction *p)
     return dataset_open(&(dataset_options){.name = args.data,
                                            .split = TS_SPLIT_TEST,
                                            .limit = 1,
-                                           .rank = p->n.rank,
-                                           .dims = p->n.dims,
+                                           .recipe = &p->w.recipe,
                                            .quiet = true},
                         &p->names);
 }
@@ -102,27 +101,26 @@ static int prepare(prediction *p)
         snprintf(p->numbers[i], sizeof(p->numbers[i]), "class %d", i);
         p->classes[i] = class_name(p, i) ? class_name(p, i) : p->numbers[i];
     }
-    p->how = p->w.has_normal ? p->w.normal : normal_usual(args.data ? args.data : p->w.data, TS_U8);
+    recipe_settle(&p->w.recipe, trained_on(p), TS_U8, args.json);
     return TOOL_OK;
 }
 
 /* --- an image --- */
 
-/* The samples of mnist and fashion-mnist are light on black; those of others are as they are. */
-static bool inverts(const prediction *p)
+/* The samples of mnist and fashion-mnist are light on black, and nobody resized them: a photograph
+ * is inverted, and resized as Pillow does unless told otherwise. Those of others are as they are. */
+static bool of_black(const prediction *p)
 {
-    return !strcmp(args.invert, "auto") && p->n.dims[0] == 1 &&
-           (!trained_on(p) || dataset_has_name(trained_on(p)));
+    return p->n.dims[0] == 1 && (!trained_on(p) || dataset_has_name(trained_on(p)));
 }
 
 static int load(const prediction *p, const char *path, ts_array *out)
 {
-    ts_image_options how = {.channels = (int)p->n.dims[0],
-                            .height = (int)p->n.dims[1],
-                            .width = (int)p->n.dims[2],
-                            .filter = TS_FILTER_BICUBIC,
-                            .invert_light = inverts(p)};
+    ts_image_options how = recipe_image(&p->w.recipe);
 
+    if (of_black(p) && !p->w.recipe.has_filter)
+        how.filter = TS_FILTER_BICUBIC;
+    how.invert_light = of_black(p) && !strcmp(args.invert, "auto");
     return ts_image_load(path, &how, out) ? failed() : TOOL_OK;
 }
 
@@ -162,7 +160,7 @@ static void check_sum(const prediction *p)
 
 static int predict(prediction *p, const ts_array *pixels)
 {
-    ts_normalize how = normal_view(&p->how);
+    ts_normalize how = normal_view(&p->w.recipe.normal);
     int code;
 
     if (ts_to_tensor(pixels, false, &how, p->input))
@@ -302,19 +300,21 @@ static void json_image(const prediction *p, int which, int code)
 static int one(prediction *p, int which)
 {
     ts_array pixels;
-    int code = load(p, args.images.word[which], &pixels);
+    int code = load(p, args.images.word[which], &pixels), drawn = TOOL_OK;
 
     if (!code) {
         code = predict(p, &pixels);
         if (!code)
-            code = draw(p, which, &pixels);
+            drawn = draw(p, which, &pixels);
         free(pixels.data);
     }
+    if (drawn) /* which has been said; what the net saw is printed all the same */
+        p->picture[0] = 0;
     if (args.json)
         json_image(p, which, code);
     else if (!code)
         print_text(p, which);
-    return code;
+    return code ? code : drawn;
 }
 
 /* An image that cannot be read does not keep the others from being looked at. */
@@ -347,8 +347,11 @@ static int run(void)
                      .quiet = args.json};
     int code = net_open(args.file, &o, &p.w, &p.n);
 
+    weights_tidy_names(&p.w);
     if (!code)
         code = check_net(&p);
+    if (!code)
+        code = recipe_override("predict", &p.w.recipe);
     if (!code && args.data)
         code = open_names(&p);
     if (!code)

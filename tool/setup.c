@@ -5,36 +5,51 @@
 
 /* --- data --- */
 
-/* "28" or "28x32", height first. */
-static int read_size(ts_image_options *image)
+/* --crop 224 --resize 256: the shorter side to 256, and the middle of that. */
+static int read_crop(run *r, ts_image_options *image)
 {
-    char *end;
+    int n = 0, width = 0, used = 0;
 
-    image->channels = asked.grayscale ? 1 : 0;
-    if (!asked.resize)
+    if (!asked.crop)
         return TOOL_OK;
-    image->height = image->width = (int)strtol(asked.resize, &end, 10);
-    if (*end == 'x')
-        image->width = (int)strtol(end + 1, &end, 10);
-    if (*end || asked.resize[0] < '1' || asked.resize[0] > '9' || image->height < 1 ||
-        image->height > 4096 || image->width < 1 || image->width > 4096)
-        return usage_error("train", "--resize is '%s'; it must be like 28 or 28x32, up to 4096",
-                           asked.resize);
+    n = sscanf(asked.crop, "%4dx%4d%n", &image->height, &width, &used);
+    if (n < 2)
+        n = sscanf(asked.crop, "%4d%n", &image->height, &used);
+    image->shorter = r->recipe.shorter = image->width;
+    image->width = n == 2 ? width : image->height;
+    if (n < 1 || asked.crop[used] || image->height < 1 || image->width < 1)
+        return usage_error("train", "--crop is '%s'; it must be like 224 or 224x160", asked.crop);
     return TOOL_OK;
 }
 
-static int open_split(ts_split split, int64_t limit, ts_dataset **out)
+static int read_image(run *r, ts_image_options *image)
+{
+    int code;
+
+    *image = (ts_image_options){.channels = asked.grayscale ? 1 : 0};
+    code = recipe_size("train", &r->recipe, &image->height, &image->width);
+    if (code)
+        return code;
+    image->filter = r->recipe.filter;
+    r->recipe.has_filter = r->recipe.has_filter || image->height;
+    if (asked.crop && (!image->height || image->height != image->width))
+        return usage_error("train", "--crop needs --resize N, the size of the shorter side");
+    return read_crop(r, image);
+}
+
+static int open_split(run *r, ts_split split, int64_t limit, ts_dataset **out)
 {
     download shown = {0};
-    ts_image_options image = {0};
+    ts_image_options image;
     ts_dataset_options o = {.name = asked.data,
                             .image = &image,
                             .split = split,
                             .limit = limit,
                             .dir = asked.folder,
+                            .integers = r->recipe.integers,
                             .progress = asked.quiet || asked.json ? NULL : show_download,
                             .progress_arg = &shown};
-    int code = read_size(&image);
+    int code = read_image(r, &image);
 
     if (!code && ts_dataset_load(&o, out))
         code = TOOL_FAILED;
@@ -42,10 +57,10 @@ static int open_split(ts_split split, int64_t limit, ts_dataset **out)
     return code;
 }
 
-int peek(ts_array *sample)
+int peek(run *r, ts_array *sample)
 {
     ts_dataset *d;
-    int code = open_split(TS_SPLIT_TRAIN, 1, &d);
+    int code = open_split(r, TS_SPLIT_TRAIN, 1, &d);
 
     if (code)
         return code == TOOL_USAGE ? code : failed();
@@ -92,7 +107,7 @@ static int check_test(run *r)
 /* A set with a name has one; of others it may be missing, which is said. */
 static int open_test(run *r)
 {
-    int code = open_split(TS_SPLIT_TEST, asked.limit, &r->test);
+    int code = open_split(r, TS_SPLIT_TEST, asked.limit, &r->test);
 
     if (code && dataset_has_name(asked.data))
         return failed();
@@ -108,14 +123,22 @@ static int open_test(run *r)
 
 int open_data(run *r)
 {
-    int code = open_split(TS_SPLIT_TRAIN, asked.limit, &r->data);
+    int code;
 
+    r->recipe.integers = ts_model_input_type(r->model) == TS_I32;
+    code = open_split(r, TS_SPLIT_TRAIN, asked.limit, &r->data);
     if (code)
         return code == TOOL_USAGE ? code : failed();
     if (ts_dataset_sample(r->data, 0, &r->sample))
         return failed();
     r->classes = ts_dataset_classes(r->data);
-    r->normal = normal_usual(asked.data, r->sample.dtype);
+    r->hash = data_hash(r->data);
+    r->recipe.rank = r->sample.rank;
+    memcpy(r->recipe.dims, r->sample.dims, sizeof(r->recipe.dims));
+    code = recipe_override("train", &r->recipe);
+    if (code)
+        return code;
+    recipe_settle(&r->recipe, asked.data, r->sample.dtype, true);
     if (!r->classes)
         return explain(TS_ERR_ARG, asked.data, "opening the data",
                        "a classifier learns from labels", "the data has no labels");
@@ -272,6 +295,19 @@ int make_engine(run *r)
     return allocate(r);
 }
 
+void release_engine(run *r)
+{
+    ts_engine_free(r->engine);
+    ts_executable_free(r->exe);
+    ts_graph_free(r->graph);
+    free(r->outputs[0]);
+    free(r->outputs[1]);
+    r->engine = NULL;
+    r->exe = NULL;
+    r->graph = NULL;
+    r->outputs[0] = r->outputs[1] = NULL;
+}
+
 int make_loader(run *r)
 {
     ts_loader_options o = {.batch = r->rows,
@@ -281,7 +317,7 @@ int make_loader(run *r)
                            .part = ranks() ? ranks()->rank : 0,
                            .parts = rank_count(),
                            .chunk = asked.batch * placed.replicas,
-                           .normalize = normal_view(&r->normal)};
+                           .normalize = normal_view(&r->recipe.normal)};
 
     if (ts_loader_new(r->data, &o, &r->loader) ||
         ts_loader_seek(r->loader, r->done.epoch, r->done.call))

@@ -146,6 +146,9 @@ int config_export(const command *c, const char *path, bool overwrite, const char
 
 /* quote.c: as JSON, to stdout; and words */
 void json_quote(const char *text);
+int utf8_letter(const unsigned char *s); /* its bytes; 0: it is none */
+void escape_name(FILE *f, const char *name);
+void unescape_name(char *s);
 void json_value(double x);                   /* null when it is no number */
 void shell_quote(FILE *f, const char *word); /* as a shell needs it */
 

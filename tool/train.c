@@ -35,6 +35,8 @@ static const option options[] = {
      .takes = TAKES_FILE},
     {"resume", NULL, KIND_FLAG, &asked.resume,
      .help = "go on with the run that wrote the checkpoint beside the output"},
+    {"overwrite", NULL, KIND_FLAG, &asked.overwrite,
+     .help = "replace a finished model of the output's name"},
     {"checkpoint-every", "N", KIND_INT, &asked.every,
      "write the checkpoint also after so many steps of an epoch", .low = 1, .high = 1e15},
     {"logdir", "DIR", KIND_TEXT, &asked.logdir, "write TensorBoard events there",
@@ -44,10 +46,14 @@ static const option options[] = {
     {"plots", "DIR", KIND_TEXT, &asked.plots,
      "write plots there; the output's name with -plots when not given", .takes = TAKES_FOLDER},
     {"no-plots", NULL, KIND_FLAG, &asked.no_plots, .help = "write no plots"},
-    {"data", "DIR", KIND_TEXT, &asked.folder, "the folder of mnist or fashion-mnist",
+    {"data-dir", "DIR", KIND_TEXT, &asked.folder, "where the files of mnist or fashion-mnist are",
      .takes = TAKES_FOLDER},
-    {"resize", "SIZE", KIND_TEXT, &asked.resize,
-     .help = "make images of one size: 28, or 28x32 (height x width)"},
+    {"data", "DIR", KIND_TEXT, &asked.folder, "the same, as it was called before",
+     .takes = TAKES_FOLDER},
+    {.name = "recipe", .kind = KIND_GROUP, .target = (void *)recipe_options},
+    {"crop", "SIZE", KIND_TEXT, &asked.crop,
+     .help = "with --resize N, which is the shorter side then: take the middle of images, 224 or "
+             "224x160"},
     {"grayscale", NULL, KIND_FLAG, &asked.grayscale, .help = "make images gray"},
     {"check-numbers", NULL, KIND_FLAG, &asked.check_numbers,
      .help = "stop where an infinity or a NaN comes up, and say in which layer"},
@@ -80,7 +86,7 @@ static const usual *find_usual(void)
 }
 
 /* Images of some size get convolutions. */
-static int choose_model(const usual *u)
+static int choose_model(run *r, const usual *u)
 {
     ts_array sample;
     char shape[128];
@@ -91,7 +97,7 @@ static int choose_model(const usual *u)
     asked.model = u->model;
     if (u->model)
         return TOOL_OK;
-    code = peek(&sample);
+    code = peek(r, &sample);
     if (code)
         return code;
     asked.model =
@@ -159,11 +165,13 @@ static int name_files(run *r)
 static int prepare(run *r, ts_object **file)
 {
     const usual *u = find_usual();
-    int code = choose_model(u);
+    int code = choose_model(r, u);
 
     fill_in(u);
     if (!code)
         code = name_files(r);
+    if (!code && is_first())
+        code = claim_output(r);
     if (!code && asked.resume)
         code = resume_options(r, file);
     if (!code && !asked.resume && ts_model_load(asked.model, &r->model))
@@ -209,7 +217,7 @@ static int evaluate(run *r, const ts_object *states)
         return code;
     code = net_load(&n, states, r->output);
     if (!code)
-        code = net_evaluate(&n, r->test ? r->test : r->data, &r->normal,
+        code = net_evaluate(&n, r->test ? r->test : r->data, &r->recipe,
                             o.quiet ? NULL : "Evaluating", &result);
     r->accuracy = result.accuracy;
     if (!code && r->events &&
@@ -243,15 +251,15 @@ static void release(run *r)
     close_logs(r);
     ts_loader_free(r->loader);
     ts_engine_free(r->engine);
+    r->engine = NULL;
     ranks_close();
-    ts_executable_free(r->exe);
-    ts_graph_free(r->graph);
+    release_engine(r);
     ts_model_free(r->model);
     ts_dataset_free(r->data);
     ts_dataset_free(r->test);
-    free(r->outputs[0]);
-    free(r->outputs[1]);
     progress_free(&r->done);
+    recipe_free(&r->recipe);
+    release_output(r);
 }
 
 static int run_train(void)

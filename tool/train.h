@@ -19,9 +19,9 @@
 /* --- what was asked for: the command line, then what is usual for the data (train.c) --- */
 
 typedef struct train_args {
-    const char *data, *folder, *model, *output, *logdir, *csv, *plots, *resize;
+    const char *data, *folder, *model, *output, *logdir, *csv, *plots, *crop;
     int64_t epochs, batch, threads, seed, limit, every;
-    bool resume, no_plots, grayscale, quiet, json, check_numbers;
+    bool resume, overwrite, no_plots, grayscale, quiet, json, check_numbers;
 } train_args;
 extern train_args asked; /* the optimizer's options are in `chosen` */
 
@@ -62,7 +62,7 @@ typedef struct run {
     ts_optimizer optimizer;
     ts_model *model;
     ts_dataset *data, *test; /* test NULL: there is none */
-    normal normal;
+    recipe recipe;
     ts_array sample; /* the shape of one */
     int classes;
     ts_graph *graph;
@@ -77,12 +77,15 @@ typedef struct run {
     ts_events *events;
     double accuracy; /* in the end, of 1 */
     bool plotted;
+    int lock;     /* of the output; 0 or -1: none */
+    int64_t hash; /* of the data */
 } run;
 
 /* setup.c */
-int peek(ts_array *sample); /* the shape of a sample of the data */
+int peek(run *r, ts_array *sample); /* the shape of a sample of the data */
 int open_data(run *r);
 int make_engine(run *r);
+void release_engine(run *r);
 int make_loader(run *r); /* at where r->done is */
 int64_t usual_iterations(int64_t batches, int64_t most);
 
@@ -95,7 +98,10 @@ int keep_result(run *r, ts_object **states); /* the state dict with its metadata
 /* Reads the checkpoint: options that the line does not give become those of that run. */
 int resume_options(run *r, ts_object **file);
 int resume_run(run *r, const ts_object *file); /* engine and progress */
+int claim_output(run *r); /* from other runs, and from models that are finished */
+void release_output(run *r);
 int set_aside(const run *r); /* a checkpoint of another run that is not finished */
+int64_t data_hash(const ts_dataset *d);
 
 /* optim.c */
 ts_object *optimizer_object(const run *r); /* {'state': ..., 'param_groups': [...]}, or NULL */

@@ -39,9 +39,10 @@ static int plot_samples(run *r)
     const char *labels[SAMPLES];
     char path[PATH_MAX + 32];
 
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) { /* spread over the data: files often have class after class */
+        int64_t at = i * count / n;
         ts_array a;
-        if (ts_dataset_sample(r->data, i, &a))
+        if (ts_dataset_sample(r->data, at, &a))
             return failed();
         pictures[i] = (ts_picture){.data = a.data,
                                    .dtype = a.dtype,
@@ -49,7 +50,7 @@ static int plot_samples(run *r)
                                    .height = (int)a.dims[1],
                                    .width = (int)a.dims[2],
                                    .planar = true};
-        labels[i] = ts_dataset_class_name(r->data, ts_dataset_labels(r->data)[i]);
+        labels[i] = ts_dataset_class_name(r->data, ts_dataset_labels(r->data)[at]);
     }
     return drawn(r,
                  ts_plot_samples(file_in(r, "samples.png", path), asked.data, pictures, labels, n));
@@ -101,17 +102,19 @@ static int plot_curves(run *r)
 static int plot_confusion(run *r, const net_result *result)
 {
     const char **names = calloc((size_t)result->classes, sizeof(*names));
-    char path[PATH_MAX + 32];
+    char path[PATH_MAX + 32], title[256];
     int code;
 
     if (!names)
         return failure("out of memory for the names of %d classes", result->classes);
+    snprintf(title, sizeof(title), "%.100s on the %s set of %.100s", ts_model_name(r->model),
+             r->test ? "test" : "training", asked.data);
     for (int i = 0; i < result->classes; i++) {
         names[i] = ts_dataset_class_name(r->data, i);
         names[i] = names[i] ? names[i] : "-";
     }
-    code = drawn(r, ts_plot_confusion(file_in(r, "confusion.png", path), ts_model_name(r->model),
-                                      result->counts, names, result->classes));
+    code = drawn(r, ts_plot_confusion(file_in(r, "confusion.png", path), title, result->counts,
+                                      names, result->classes));
     free(names);
     return code;
 }

@@ -142,10 +142,10 @@ static void start_words(const run *r, int64_t count, int64_t dropped)
         snprintf(more, sizeof(more), ", %" PRId64 " to test", ts_dataset_count(r->test));
     say("%s: %" PRId64 " samples of %s in %d classes%s", asked.data, count,
         shape_text(r->sample.rank, r->sample.dims, shape, sizeof(shape)), r->classes, more);
-    say("%s: %" PRId64 " parameters; %s; batch size %" PRId64 ", %" PRId64 " epochs, seed %" PRId64,
+    say("%s: %" PRId64 " parameters; %s; batch size %" PRId64 ", %" PRId64 " %s, seed %" PRId64,
         ts_model_name(r->model), parameters(r),
         optimizer_words(&r->optimizer, optimizer, sizeof(optimizer)), asked.batch, asked.epochs,
-        asked.seed);
+        asked.epochs == 1 ? "epoch" : "epochs", asked.seed);
     if (dropped)
         say("%" PRId64 " of the samples, others in each epoch, do not fill a call of %" PRId64
             " and are left out",

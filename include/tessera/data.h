@@ -33,6 +33,9 @@ typedef struct ts_image_options {
     bool invert_light; /* 255 - x everywhere when the pixel in column 1, row 1 is above 200:
                           a light background, where Fashion-MNIST has a black one; needs a
                           grayscale image                                                   */
+    int shorter;       /* resize so that the shorter side has so many pixels, proportions kept,
+                          and take height x width out of the middle, as torchvision's Resize and
+                          CenterCrop do; 0: no                                              */
 } ts_image_options;
 
 /* Reports how far a download is; return false to stop it. */
@@ -66,6 +69,8 @@ typedef struct ts_dataset_options {
                           NULL: the one called "label", else the last. An .npy file: the
                           .npy file of its labels; NULL: it has none                    */
     int header;        /* CSV: 1 the first line has names, -1 it has not, 0 look at it  */
+    bool integers;     /* samples become i32, for nets that take indices; a number that is not
+                          whole, or beyond 2^24, is an error                               */
 } ts_dataset_options;
 
 TS_API ts_status ts_dataset_load_sized(const ts_dataset_options *opt, size_t size,
@@ -89,7 +94,7 @@ TS_API int64_t ts_dataset_count(const ts_dataset *d);
  * last. */
 TS_API int ts_dataset_classes(const ts_dataset *d);
 TS_API const char *ts_dataset_class_name(const ts_dataset *d, int i);
-/* Sample i as it is stored, u8 or f32; an image is channels x height x width. Borrowed. */
+/* Sample i as it is stored, u8, f32 or i32; an image is channels x height x width. Borrowed. */
 TS_API ts_status ts_dataset_sample(const ts_dataset *d, int64_t i, ts_array *out);
 /* All samples: the same with the count in front. Borrowed. */
 TS_API ts_array ts_dataset_samples(const ts_dataset *d);
@@ -133,10 +138,12 @@ typedef struct ts_loader_options {
     void *augment_arg;
 } ts_loader_options;
 typedef struct ts_batch {
-    const float *samples;  /* batch of them; valid until the loader's next call   */
-    const int32_t *labels; /* batch of them                                       */
-    int64_t rows;          /* how many are real; what follows them is 0           */
-    int64_t epoch, step;   /* where this batch stands, both from 0                */
+    const float *samples;   /* batch of them; valid until the loader's next call. Of integers the
+                              same memory is `indices`                            */
+    const int32_t *labels;  /* batch of them                                       */
+    int64_t rows;           /* how many are real; what follows them is 0           */
+    int64_t epoch, step;    /* where this batch stands, both from 0                */
+    const int32_t *indices; /* the samples of a dataset of integers; NULL: they are numbers */
 } ts_batch;
 
 /* The loader needs d to live on. */

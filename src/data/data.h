@@ -20,7 +20,7 @@
 struct ts_dataset {
     ts_arena *arena; /* class names */
     int64_t count;
-    ts_array sample; /* shape, dtype (u8 or f32) and bytes of one; data is the first */
+    ts_array sample; /* shape, dtype (u8, f32 or i32) and bytes of one; data is the first */
     int32_t *labels;
     int nclasses;
     const char **classes;
@@ -107,7 +107,7 @@ ts_status ts_download(const char *url, const char *folder, const ts_known_file *
 const ts_known_set *ts_known(const char *name);
 ts_status ts_known_open(const ts_known_set *k, const ts_dataset_options *opt, ts_dataset **out);
 
-/* scale.c: u8 or f32 samples -> f32 */
+/* scale.c: u8 or f32 samples -> f32; i32 stay as they are */
 typedef struct ts_scale {
     ts_dtype dtype;
     int64_t channels, plane; /* a sample is channels x plane elements */

@@ -2,6 +2,7 @@
 #include "data/data.h"
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <sys/stat.h>
 
 enum { MOST_CLASSES = 1 << 20 };
@@ -82,6 +83,67 @@ bool ts_path_join(char *path, size_t size, const char *folder, const char *name)
     return (size_t)snprintf(path, size, "%s/%s", folder, name) < size;
 }
 
+/* --- what numbers may be --- */
+
+/* "sample 3 of data.npz": counted from 0, as NumPy does. */
+static ts_status bad_number(const char *path, int64_t at, int64_t elements, double x,
+                            const char *what)
+{
+    return ts_fail(TS_ERR_CORRUPT, "number %ld of sample %ld in %s is %g, %s",
+                   (long)(at % elements), (long)(at / elements), path, x, what);
+}
+
+/* A NaN in the data is a NaN in every weight one step later. */
+static ts_status check_finite(const ts_dataset *d, const char *path)
+{
+    int64_t elements = (int64_t)(d->sample.bytes / sizeof(float));
+    const float *x = d->sample.data;
+
+    for (int64_t i = 0; i < d->count * elements; i++)
+        if (!isfinite(x[i])) {
+            bad_number(path, i, elements, x[i], "which nothing can be learned from");
+            ts_error_hint("leave the sample out, or put a number in its place");
+            return TS_ERR_CORRUPT;
+        }
+    return TS_OK;
+}
+
+/* f32 in place; bytes grow, from the last. */
+static ts_status to_integers(ts_dataset *d, const char *path)
+{
+    enum { MOST = 1 << 24 }; /* from here on an f32 is not every whole number */
+    int64_t elements = (int64_t)(d->sample.bytes / ts_dtype_size(d->sample.dtype)), i;
+    size_t bytes = (size_t)elements * sizeof(int32_t);
+    int32_t *to;
+
+    TS_TRY(ts_alloc(bytes * (size_t)d->count, "the samples", (void **)&to));
+    for (i = 0; i < d->count * elements; i++) {
+        double x = d->sample.dtype == TS_U8 ? ((const uint8_t *)d->sample.data)[i]
+                                            : ((const float *)d->sample.data)[i];
+        if (x != rint(x) || fabs(x) > MOST)
+            break;
+        to[i] = (int32_t)x;
+    }
+    if (i < d->count * elements) {
+        bad_number(path, i, elements, ((const float *)d->sample.data)[i], "which is no index");
+        ts_error_hint("the model takes whole numbers: its input is i32");
+        free(to);
+        return TS_ERR_CORRUPT;
+    }
+    free(d->sample.data);
+    d->sample.data = to;
+    d->sample.bytes = bytes;
+    d->sample.dtype = TS_I32;
+    return TS_OK;
+}
+
+static ts_status check_numbers(ts_dataset *d, const ts_dataset_options *opt)
+{
+    if (d->sample.dtype == TS_F32)
+        TS_TRY(check_finite(d, opt->name));
+    return opt->integers ? to_integers(d, opt->name) : TS_OK;
+}
+
 /* --- opening --- */
 
 static ts_status unknown(const char *name)
@@ -153,6 +215,8 @@ ts_status ts_dataset_load_sized(const ts_dataset_options *given, size_t size, si
     opt->image = &image;
     TS_TRY(check_options(opt));
     s = open_any(opt, &d);
+    if (!s)
+        s = check_numbers(d, opt);
     if (s) {
         ts_dataset_free(d);
         ts_error_doing("opening the dataset %s (%s)", opt->name,

@@ -205,7 +205,13 @@ ts_status ts_loader_next_sized(ts_loader *l, ts_batch *out, size_t size)
     if (status) {
         ts_error_set(&s->error);
     } else {
-        b = (ts_batch){s->samples, s->labels, s->count, l->taken / l->steps, l->taken % l->steps};
+        b = (ts_batch){.samples = s->samples,
+                       .labels = s->labels,
+                       .rows = s->count,
+                       .epoch = l->taken / l->steps,
+                       .step = l->taken % l->steps};
+        if (l->d->sample.dtype == TS_I32)
+            b.indices = (const int32_t *)s->samples;
         ts_give(&b, sizeof(b), out, size);
         l->taken++;
         l->held = true;
@@ -266,6 +272,8 @@ static ts_status check(const ts_dataset *d, const ts_loader_options *o)
     if (o->batch < 0)
         return ts_fail(TS_ERR_ARG, "a batch cannot have %ld rows", (long)o->batch);
     TS_TRY(check_parts(o));
+    if (o->augment && d->sample.dtype == TS_I32)
+        return ts_fail(TS_ERR_TYPE, "samples of indices cannot be augmented");
     if (o->drop_last && o->batch > d->count / TS_MAX(1, o->parts)) {
         ts_fail(TS_ERR_ARG, "a batch of %ld rows cannot be filled: the dataset has %ld samples",
                 (long)o->batch, (long)(d->count / TS_MAX(1, o->parts)));
@@ -338,7 +346,10 @@ ts_status ts_loader_new_sized(const ts_dataset *d, const ts_loader_options *give
     ts_loader *l;
     ts_status s;
 
-    *out = NULL;
+    if (out)
+        *out = NULL;
+    if (!d || !out)
+        return ts_fail(TS_ERR_ARG, "a loader needs a dataset and a place for it");
     TS_TRY(ts_take_sized("ts_loader_new", given, size, opt, sizeof(*opt)));
     TS_TRY(check(d, opt));
     TS_TRY(ts_alloc(sizeof(*l), "a loader", (void **)&l));

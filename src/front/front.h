@@ -60,6 +60,7 @@ struct ts_line_build {
     ts_value *input, **results; /* by the index of the line */
     int64_t classes;
     bool training;
+    const double *class_weights; /* as many as there are classes; NULL: none */
 };
 
 struct ts_model {
@@ -75,6 +76,11 @@ struct ts_model {
     int nlines;
     bool has_loss;
     ts_line loss;
+    const char **frozen; /* patterns of parameters that are not trained */
+    int *frozen_lines, nfrozen, nfrozen_lines;
+    double *class_weights;
+    int nclass_weights;
+    ts_dtype precision; /* of training: what is computed; F32: as it is */
 };
 
 /* read.c */

@@ -345,6 +345,7 @@ static const ts_line_arg cross_entropy_args[] = {
     REDUCTION,
     IGNORE,
     {"label_smoothing", 'f', TS_ARG_NAMED, 0, 1, 0, NULL},
+    {"soft", 'b', TS_ARG_NAMED, 0, 1, 0, NULL},
     {0},
 };
 static const ts_line_arg smooth_l1_args[] = {
@@ -361,11 +362,42 @@ static ts_loss_options loss_options(const ts_line *l)
                              .log_target = num(l, "log_target") != 0};
 }
 
+/* Targets like x: how probable each class is, as mixed samples have it. */
+static ts_value *soft_loss(const ts_line_build *b, const ts_loss_options *o, ts_value *x)
+{
+    int64_t dims[TS_MAX_RANK], one = 1;
+    int rank = ts_call_shape_of(x, dims);
+    ts_value *t = ts_input_n(b->g, "targets", ts_dtype_of(x), rank, dims), *y;
+
+    if (o->label_smoothing > 0)
+        t = ts_add_scalar(ts_mul_scalar(t, 1 - o->label_smoothing),
+                          o->label_smoothing / (double)ts_dim(x, 1));
+    if (o->weight)
+        t = ts_mul(t, ts_reshape_n(o->weight, 2, (int64_t[]){1, ts_dim(x, 1)}));
+    y = ts_mul_scalar(ts_sum(ts_mul(t, ts_log_softmax(x, 1)), 1, &one, false), -1);
+    return o->reduction == TS_REDUCTION_SUM ? ts_sum(y, 0, NULL, false)
+                                            : ts_mean(y, 0, NULL, false);
+}
+
+static ts_value *class_weight(const ts_line_build *b, int64_t classes)
+{
+    float *w = TS_NEWS(b->g->arena, float, classes);
+
+    for (int64_t i = 0; i < classes; i++)
+        w[i] = (float)b->class_weights[i];
+    return ts_const_n(b->g, TS_F32, w, 1, &classes);
+}
+
 static ts_value *class_loss(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
     ts_loss_options o = loss_options(l);
-    ts_value *t = x ? labels(b, x) : NULL;
+    ts_value *t;
 
+    if (x && b->class_weights)
+        o.weight = class_weight(b, ts_dim(x, ts_rank(x) > 1 ? 1 : 0));
+    if (x && num(l, "soft"))
+        return soft_loss(b, &o, x);
+    t = x ? labels(b, x) : NULL;
     o.has_ignore = num(l, "ignore_index") != NO_INDEX;
     o.ignore_index = o.has_ignore ? whole(l, "ignore_index") : 0;
     return (strcmp(l->kind->name, "nll") ? ts_cross_entropy_o : ts_nll_loss_o)(x, t, &o);

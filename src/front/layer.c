@@ -13,15 +13,17 @@ static ts_value *param(ts_graph *g, const char *layer, const char *what, ts_dtyp
 {
     const char *path = g->scope ? "" : NULL;
     ts_scope *s = g->scope;
+    ts_value *p;
 
     if (!layer)
         return ts_graph_refuse(g, TS_ERR_ARG, NULL, "every layer needs a name");
     for (; s; s = s->up)
         path = path[0] ? ts_arena_printf(g->arena, "%s.%s", s->name, path) : s->name;
-    return ts_param_n(g,
-                      path ? ts_arena_printf(g->arena, "%s.%s.%s", path, layer, what)
-                           : ts_arena_printf(g->arena, "%s.%s", layer, what),
-                      t, init, rank, dims);
+    p = ts_param_n(g,
+                   path ? ts_arena_printf(g->arena, "%s.%s.%s", path, layer, what)
+                        : ts_arena_printf(g->arena, "%s.%s", layer, what),
+                   g->half ? TS_F32 : t, init, rank, dims);
+    return p && p->type.dtype != t ? ts_cast(p, t) : p;
 }
 
 static ts_init fan_in(double n)
@@ -290,5 +292,6 @@ ts_value *ts_embedding_layer(ts_value *index, const char *name, int64_t rows, in
         return NULL;
     w = param(index->graph, name, "weight", TS_F32, (ts_init){TS_INIT_NORMAL, 0, 1}, 2,
               (int64_t[]){rows, cols});
-    return ts_embedding(index, w);
+    w = ts_embedding(index, w);
+    return index->graph->half ? ts_cast(w, index->graph->half) : w;
 }

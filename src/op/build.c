@@ -306,7 +306,7 @@ static int read_attrs(ts_graph *g, const char *op, int n, const ts_arg *args, ts
 
 static void *no_op(ts_graph *g, const char *name)
 {
-    const char **names = NULL, *near, *hint = "doc/ops.md has all of them";
+    const char **names = NULL, *near, *hint = "ops.md in the documentation has all of them";
     int n = 0;
 
     for (const ts_op *op; (op = ts_op_at(n));)
@@ -608,6 +608,8 @@ ts_value *ts_concat(int n, ts_value *const *xs, int dim)
         xs = fewer;
         n = rest;
     }
+    if (n <= 0 || !xs)
+        ts_fail(TS_ERR_ARG, "ts_concat needs at least one tensor, got %d", n); /* no graph knows */
     return n > 0 && xs && xs[0]
                ? ts_node_out(ts_node_make(xs[0]->graph, TS_OP(concat), n, xs, 1, attr))
                : NULL;

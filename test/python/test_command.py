@@ -1,0 +1,334 @@
+"""The command as a person uses it on data of their own: every line of what it promises, through the command line."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+OK, FAILED, USAGE = 0, 1, 2
+
+
+@pytest.fixture
+def tessera(build_dir, tmp_path):
+    env = {**os.environ, "TESSERA_CACHE_DIR": str(build_dir / "test-cache"), "LC_ALL": "C.UTF-8"}
+
+    def run(*args, code=OK, **more):
+        done = subprocess.run([build_dir / "tessera", *map(str, args)], cwd=tmp_path, env={**env, **more}, text=True,
+                              capture_output=True, timeout=120)
+        assert done.returncode == code, done.stdout + done.stderr
+        run.err = done.stderr
+        return done.stdout
+    return run
+
+
+def events(text, name):
+    return [e for e in map(json.loads, text.splitlines()) if e["event"] == name]
+
+
+EMBEDDING = "input 6 dtype=i32\nclasses 2\ne: embedding 20 8\nflatten\nfc: linear classes\nloss cross_entropy\n"
+
+
+# --- what goes into a net is what is in the file
+
+
+@pytest.mark.parametrize("kind", ["npz", "csv"])
+def test_indices_are_fed_as_integers(tessera, tmp_path, kind):
+    r = np.random.RandomState(0)
+    x = r.randint(0, 20, (256, 6))
+    y = (x[:, 0] > 9).astype("i4")
+    (tmp_path / "net.txt").write_text(EMBEDDING)
+    data = tmp_path / f"data.{kind}"
+    if kind == "npz":
+        np.savez(data, x=x, y=y)
+    else:
+        np.savetxt(data, np.column_stack([x, y]), "%d", ",")
+    end, = events(tessera("train", data, "--model", "net.txt", "--epochs", 3, "--lr", 0.05, "--no-plots", "--json"), "end")
+    assert end["accuracy"] > 0.95
+    assert json.loads(tessera("eval", "net.pth", "--no-plots", "--json"))["accuracy"] == end["accuracy"]
+
+
+def test_numbers_that_are_no_indices_are_refused(tessera, tmp_path):
+    (tmp_path / "net.txt").write_text(EMBEDDING)
+    x = np.full((64, 6), 3.0, "f4")
+    x[7, 2] = 3.5
+    np.savez(tmp_path / "data.npz", x=x, y=np.arange(64) % 2)
+    tessera("train", "data.npz", "--model", "net.txt", code=FAILED)
+    assert "number 2 of sample 7 in data.npz is 3.5" in tessera.err
+    assert not (tmp_path / "net.pth").exists()
+
+
+def test_an_index_outside_names_the_layer(tessera, tmp_path):
+    (tmp_path / "net.txt").write_text(EMBEDDING)
+    x = np.zeros((64, 6), "i4")
+    x[7, 2] = 20
+    np.savez(tmp_path / "data.npz", x=x, y=np.arange(64) % 2)
+    tessera("train", "data.npz", "--model", "net.txt", code=FAILED)
+    assert "index_select" in tessera.err and "net.txt:3" in tessera.err
+    assert not (tmp_path / "net.pth").exists()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_data_that_is_no_number_is_refused(tessera, tmp_path, bad):
+    x = np.ones((64, 6), "f4")
+    x[7, 2] = bad
+    np.savez(tmp_path / "data.npz", x=x, y=np.arange(64) % 2)
+    tessera("train", "data.npz", code=FAILED)
+    assert "number 2 of sample 7 in data.npz is " in tessera.err
+    tessera("data", "data.npz", code=FAILED)
+
+
+def test_a_loss_that_is_no_number_stops_and_says_where(tessera, tmp_path):
+    r = np.random.RandomState(0)
+    np.savez(tmp_path / "data.npz", x=1e4 * r.randn(64, 6).astype("f4"), y=np.arange(64) % 2)
+    tessera("train", "data.npz", "--model", "mlp", "--optimizer", "sgd", "--lr", 1000, "--epochs", 9, code=FAILED)
+    assert "the loss is not a number any more, in epoch" in tessera.err
+    assert " made a" in tessera.err.split("looking for the first layer")[1] and ", mlp:" in tessera.err
+    assert not (tmp_path / "mlp.pth").exists()
+
+
+# --- preprocessing is part of the model
+
+
+def photos(folder, n=8, size=(40, 30)):
+    Image = pytest.importorskip("PIL.Image")
+    r = np.random.RandomState(1)
+    for k, name in enumerate(["dark", "light"]):
+        (folder / name).mkdir(parents=True)
+        for i in range(n):
+            pixels = (r.rand(size[1] // 5, size[0] // 5, 3) * 100 + 120 * k).astype("u1")
+            Image.fromarray(pixels).resize(size, Image.BICUBIC).save(folder / name / f"{i}.png")
+
+
+def score(text):
+    return {s["class"]: s["score"] for s in json.loads(text)["images"][0]["scores"]}
+
+
+@pytest.mark.parametrize("resize", ["20", "16x24,bicubic"])
+def test_predict_does_what_training_did(tessera, tmp_path, resize):
+    """The logits of an image are those of a net that is fed the training's own pixels."""
+    Image = pytest.importorskip("PIL.Image")
+    photos(tmp_path / "photos")
+    tessera("train", "photos", "--resize", resize, "--model", "mlp", "--mean", "0.4,0.5,0.6", "--std", "0.2,0.3,0.25",
+            "--batch-size", 4, "--epochs", 1, "--no-plots")
+    got = score(tessera("predict", "mlp.pth", "photos/dark/3.png", "--no-plots", "--json"))
+    height, width = (16, 24) if "x" in resize else (20, 20)
+    how = Image.BICUBIC if "bicubic" in resize else Image.BILINEAR
+    with Image.open(tmp_path / "photos/dark/3.png") as im:
+        pixels = np.asarray(im.convert("RGB").resize((width, height), how), "f4") / np.float32(255)
+    x = ((pixels - np.float32([0.4, 0.5, 0.6])) / np.float32([0.2, 0.3, 0.25])).transpose(2, 0, 1)[None]
+    torch = pytest.importorskip("torch")
+    w = torch.load(tmp_path / "mlp.pth")
+    h = torch.tensor(x).flatten(1)
+    for i in (1, 2, 3):
+        h = torch.nn.functional.linear(h, w[f"fc{i}.weight"], w[f"fc{i}.bias"])
+        h = h.relu() if i < 3 else h
+    np.testing.assert_allclose([got["dark"], got["light"]], h[0], atol=1e-4)
+    a = json.loads(tessera("eval", "mlp.pth", "--no-plots", "--json"))
+    b = json.loads(tessera("eval", "mlp.pth", "--no-plots", "--json", "--mean", "0", "--std", "1"))
+    assert a["loss"] != b["loss"]
+    other = score(tessera("predict", "mlp.pth", "photos/dark/3.png", "--no-plots", "--json", "--mean", "0", "--std", "1"))
+    assert other != got
+
+
+def test_the_middle_of_the_shorter_side(tessera, tmp_path):
+    """--resize N --crop M is torchvision's Resize(N), CenterCrop(M)."""
+    Image = pytest.importorskip("PIL.Image")
+    photos(tmp_path / "photos")
+    tessera("train", "photos", "--resize", 20, "--crop", "16", "--model", "mlp", "--batch-size", 4, "--epochs", 1,
+            "--no-plots")
+    with Image.open(tmp_path / "photos/dark/3.png") as im:  # 40 x 30 -> 26 x 20 -> 16 x 16
+        im.convert("RGB").resize((26, 20), Image.BILINEAR).crop((5, 2, 21, 18)).save(tmp_path / "done.png")
+    a = score(tessera("predict", "mlp.pth", "photos/dark/3.png", "--no-plots", "--json"))
+    b = score(tessera("predict", "mlp.pth", "done.png", "--no-plots", "--json", "--resize", "16"))
+    assert a == b
+
+
+def test_a_file_that_does_not_say_how_is_told(tessera, tmp_path):
+    photos(tmp_path / "photos")
+    torch = pytest.importorskip("torch")
+    tessera("train", "photos", "--resize", 20, "--model", "mlp", "--batch-size", 4, "--epochs", 1, "--no-plots")
+    torch.save(torch.load(tmp_path / "mlp.pth"), tmp_path / "plain.pth")
+    (tmp_path / "net.txt").write_text(tessera("models", "mlp").replace("input 1 28 28", "input 3 20 20"))
+    tessera("eval", "plain.pth", "--model", "net.txt", "--data", "photos", "--no-plots")
+    assert "does not say how its images were normalised" in tessera.err
+    tessera("eval", "plain.pth", "--model", "net.txt", "--data", "photos", "--no-plots", "--mean", 0.5, "--std", 0.5)
+    assert tessera.err == ""
+
+
+@pytest.mark.parametrize("args, words", [
+    (["--mean", "0.5"], "--mean and --std go together"),
+    (["--mean", "0.5", "--std", "0"], "make no sense"),
+    (["--mean", "0.5,0.5", "--std", "1"], "make no sense"),
+    (["--mean", "x", "--std", "1"], "make no sense"),
+    (["--resize", "0"], "--resize is '0'"),
+    (["--resize", "20,nearest"], "--resize is '20,nearest'"),
+    (["--crop", "10"], "--crop needs --resize"),
+])
+def test_wrong_recipes(tessera, tmp_path, args, words):
+    photos(tmp_path / "photos", 4)
+    tessera("train", "photos", "--model", "mlp", *args, code=USAGE)
+    assert words in tessera.err
+
+
+# --- the command starts from wherever it is installed
+
+
+def test_an_installed_command_starts(tmp_path, build_dir):
+    subprocess.run(["meson", "install", "-C", build_dir, "--no-rebuild", "--quiet", "--destdir", tmp_path / "a"], check=True)
+    os.rename(tmp_path / "a", tmp_path / "moved")
+    command = next(p for p in (tmp_path / "moved").rglob("bin/tessera"))
+    done = subprocess.run([command, "--version"], cwd="/", env={"PATH": "/usr/bin:/bin"}, text=True, capture_output=True)
+    assert done.returncode == 0 and done.stdout.startswith("tessera "), done.stderr
+
+
+# --- files from others
+
+
+def bomb(path, megabytes):
+    """A deflated NPZ that is a thousandth of what it unfolds to."""
+    import io
+    import zipfile
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "|u1", "fortran_order": False, "shape": (megabytes << 20,)})
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z, z.open("x.npy", "w") as f:
+        f.write(head.getvalue())
+        for _ in range(megabytes):
+            f.write(bytes(1 << 20))
+
+
+def test_a_bomb_is_refused_and_looked_at(tessera, tmp_path):
+    bomb(tmp_path / "b.npz", 1300)
+    assert (tmp_path / "b.npz").stat().st_size < 2 << 20
+    tessera("data", "b.npz", code=FAILED)
+    assert "unfolds to" in tessera.err and "TESSERA_LOAD_MEMORY" in tessera.err
+    assert "1363148800" in tessera("inspect", "b.npz").replace(",", "")  # headers only: no memory, no time
+    bomb(tmp_path / "small.npz", 8)
+    assert "8388608" in tessera("inspect", "small.npz")
+    tessera("eval", "small.npz", "--data", "x", code=FAILED, TESSERA_LOAD_MEMORY="1000000")
+    assert "unfolds to" in tessera.err
+    tessera("eval", "small.npz", "--data", "x", code=FAILED)
+    assert "unfolds to" not in tessera.err
+
+
+@pytest.mark.parametrize("kind", ["pth", "safetensors", "npz", "npy"])
+def test_inspect_reads_headers_only(tessera, tmp_path, kind):
+    """What inspect shows of a file whose tensors are damaged is what it shows of the whole one."""
+    r = np.random.RandomState(0)
+    torch = pytest.importorskip("torch")
+    x = {"a": r.randn(300, 70).astype("f4"), "b": r.randn(5) > 0}
+    path = tmp_path / f"x.{kind}"
+    if kind == "npy":
+        np.save(path, x["a"])
+    elif kind == "npz":
+        np.savez(path, **x)
+    elif kind == "pth":
+        torch.save({k: torch.tensor(v) for k, v in x.items()}, path)
+    else:
+        head = json.dumps({"a": {"dtype": "F32", "shape": [300, 70], "data_offsets": [0, 84000]},
+                           "b": {"dtype": "BOOL", "shape": [5], "data_offsets": [84000, 84005]}}).encode()
+        path.write_bytes(len(head).to_bytes(8, "little") + head + x["a"].tobytes() + x["b"].tobytes())
+    whole = tessera("inspect", path)
+    data = bytearray(path.read_bytes())
+    at = data.find(x["a"].tobytes()[40:80])
+    data[at:at + 8] = b"damaged!"
+    path.write_bytes(data)
+    assert "300x70" in whole and tessera("inspect", path) == whole
+
+
+# --- files that are there already, and runs that are cut short
+
+
+SMALL = ["--model", "mlp", "--batch-size", 4, "--epochs", 1, "--no-plots"]
+
+
+def table(path, n=64, seed=0):
+    r = np.random.RandomState(seed)
+    x = r.randn(n, 6).astype("f4")
+    np.savez(path, x=x, y=(x[:, 0] > 0).astype("i4"))
+
+
+def test_a_finished_model_is_not_replaced(tessera, tmp_path):
+    table(tmp_path / "data.npz")
+    tessera("train", "data.npz", *SMALL)
+    before = (tmp_path / "mlp.pth").read_bytes()
+    tessera("train", "data.npz", *SMALL, "--seed", 7, code=FAILED)
+    assert "mlp.pth is there already, a finished model" in tessera.err and "--overwrite" in tessera.err
+    assert (tmp_path / "mlp.pth").read_bytes() == before
+    tessera("train", "data.npz", *SMALL, "--seed", 7, "--overwrite")
+    assert (tmp_path / "mlp.pth").read_bytes() != before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data.npz", "mlp.pth", "mlp.resume.pth"]
+
+
+def test_two_runs_do_not_share_an_output(tessera, tmp_path):
+    import fcntl
+    table(tmp_path / "data.npz")
+    with open(tmp_path / "mlp.resume.pth.lock", "w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        tessera("train", "data.npz", *SMALL, code=FAILED)
+        assert "another run is training this model" in tessera.err
+    tessera("train", "data.npz", *SMALL)  # the file that a killed run left is no lock
+    assert not (tmp_path / "mlp.resume.pth.lock").exists()
+
+
+def test_resuming_goes_by_what_is_in_the_data(tessera, tmp_path):
+    table(tmp_path / "data.npz")
+    tessera("train", "data.npz", *SMALL)
+    (tmp_path / "data.npz").rename(tmp_path / "moved.npz")
+    tessera("train", "moved.npz", "--model", "mlp", "--resume", "--epochs", 2, "--no-plots")
+    table(tmp_path / "moved.npz", seed=1)
+    tessera("train", "moved.npz", "--model", "mlp", "--resume", "--epochs", 3, "--no-plots", code=FAILED)
+    assert "is not what the run to go on with learned from" in tessera.err
+
+
+def test_what_a_killed_run_left_is_removed(tessera, tmp_path):
+    table(tmp_path / "data.npz")
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = [tmp_path / f"mlp.resume.pth.{gone.pid}.abc123", tmp_path / f"mlp.pth.{gone.pid}.xyz789"]
+    kept = [tmp_path / f"mlp.pth.{os.getpid()}.abc123", tmp_path / f"mlp.pth.{gone.pid}.new456", tmp_path / "mlp.pth.old"]
+    for path in left + kept:
+        path.write_text("half")
+        if "new456" not in path.name:
+            os.utime(path, (1e9, 1e9))
+    tessera("train", "data.npz", *SMALL)
+    assert not any(p.exists() for p in left) and all(p.exists() for p in kept)
+
+
+def test_results_come_without_their_pictures(tessera, tmp_path):
+    photos(tmp_path / "photos")
+    tessera("train", "photos", "--resize", 20, *SMALL)
+    (tmp_path / "file").write_text("")
+    text = tessera("eval", "mlp.pth", "--plots", "file/x", code=FAILED)
+    assert "accuracy" in text and "cannot make the folder" in tessera.err
+    text = tessera("predict", "mlp.pth", "photos/dark/1.png", "--plots", "file/x", "--json", code=FAILED)
+    assert json.loads(text)["images"][0]["class"] in ("dark", "light")
+
+
+# --- names and folders as they come
+
+
+def test_class_names_of_any_bytes(tessera, tmp_path):
+    photos(tmp_path / "photos")
+    names = [b"caf\xe9", b"new\nline\\n"]
+    for old, new in zip(["dark", "light"], names):
+        os.rename(os.path.join(os.fsencode(tmp_path), b"photos", old.encode()), os.path.join(os.fsencode(tmp_path), b"photos", new))
+    tessera("train", "photos", "--resize", 20, "--model", "mlp", "--batch-size", 4, "--epochs", 1)
+    text = tessera("eval", "mlp.pth", "--no-plots")  # the names of the file are those of the folders
+    assert "caf?" in text and "new?line\\n" in text
+
+
+def test_idx_files_without_a_test_set(tessera, tmp_path):
+    import struct
+    r = np.random.RandomState(0)
+    x, y = r.randint(0, 256, (64, 8, 8)).astype("u1"), (np.arange(64) % 2).astype("u1")
+    (tmp_path / "idx").mkdir()
+    (tmp_path / "idx/train-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 0x803, 64, 8, 8) + x.tobytes())
+    (tmp_path / "idx/train-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, 64) + y.tobytes())
+    assert "64, not divided" in tessera("data", "idx")
+    out = tessera("train", "idx", *SMALL)
+    assert "1 epoch," in out and "No test set" in out
+    tessera("eval", "mlp.pth", "--no-plots")
+    assert "the training set is taken" in tessera.err
