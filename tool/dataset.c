@@ -95,12 +95,15 @@ int dataset_open(const dataset_options *o, ts_dataset **out)
                               .limit = o->limit,
                               .dir = o->dir,
                               .url = o->url,
-                              .integers = r && r->integers,
                               .progress = o->quiet ? NULL : show_download,
                               .progress_arg = &shown};
     ts_image_options size = r ? recipe_image(r) : (ts_image_options){0};
-    ts_status s = load_what_there_is(o, &opt, &size, out);
+    static const recipe plain;
+    ts_status s;
 
+    if (recipe_table("data", r ? r : &plain, &opt))
+        return TOOL_USAGE;
+    s = load_what_there_is(o, &opt, &size, out);
     ts_bar_close(shown.bar);
     return s ? failed() : TOOL_OK;
 }

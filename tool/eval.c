@@ -31,6 +31,7 @@ static const option options[] = {
      .high = INT32_MAX},
     {"threads", "N", KIND_INT, &args.threads, "threads to compute with", .low = 1, .high = 1024},
     {.name = "recipe", .kind = KIND_GROUP, .target = (void *)recipe_options},
+    {.name = "table", .kind = KIND_GROUP, .target = (void *)table_options},
     {.name = "devices", .kind = KIND_GROUP, .target = (void *)place_options},
     {.name = "plots", .kind = KIND_GROUP, .target = (void *)plot_options},
     {"quiet", NULL, KIND_FLAG, &args.quiet, .help = "no bars and no table: the accuracy only"},
@@ -90,6 +91,8 @@ static int check_classes(evaluation *e)
 {
     int n = ts_dataset_classes(e->d), compared = 0;
 
+    if (e->w.recipe.task != TASK_CLASSES)
+        return TOOL_OK;
     for (int i = 0; i < n && i < e->n.classes; i++) {
         const char *ours = weights_class(&e->w, e->n.classes, i);
         const char *theirs = ts_dataset_class_name(e->d, i);
@@ -239,6 +242,22 @@ static int print_table(const evaluation *e)
     return code;
 }
 
+static void print_result(const evaluation *e)
+{
+    const net_result *r = &e->r;
+
+    if (r->task == TASK_NUMBERS) {
+        printf("%-10s %.6g\n%-10s %.6g\n%-10s %.4f\n", "rmse", r->rmse, "mae", r->mae, "r2", r->r2);
+        return;
+    }
+    if (r->task == TASK_LABELS)
+        printf("%-10s %.2f%%\n%-10s %.4f\n%-10s %.4f\n", "accuracy", 100 * r->accuracy, "f1", r->f1,
+               "auc", r->auc);
+    else
+        printf("%-10s %.2f%%  (%" PRId64 " of %" PRId64 ")\n", "accuracy", 100 * r->accuracy,
+               r->right, r->count);
+}
+
 static int print_text(const evaluation *e)
 {
     char shape[128];
@@ -249,13 +268,12 @@ static int print_text(const evaluation *e)
         printf("%-10s %s: %" PRId64 " samples of %s\n", "data", e->data, e->r.count,
                shape_text(e->n.rank, e->n.dims, shape, sizeof(shape)));
     }
-    printf("%-10s %.2f%%  (%" PRId64 " of %" PRId64 ")\n", "accuracy", 100 * e->r.accuracy,
-           e->r.right, e->r.count);
+    print_result(e);
     if (args.quiet)
         return TOOL_OK;
     if (isfinite(e->r.loss))
         printf("%-10s %.4f\n", "loss", e->r.loss);
-    code = print_table(e);
+    code = e->r.task == TASK_CLASSES ? print_table(e) : TOOL_OK;
     if (!code && e->picture[0])
         printf("\nwritten    %s\n", e->picture);
     return code;
@@ -290,6 +308,12 @@ static void json_confusion(const net_result *r)
     printf("]");
 }
 
+static void json_field(const char *name, double v)
+{
+    printf(",\n  \"%s\": ", name);
+    json_value(v);
+}
+
 static void print_json(const evaluation *e)
 {
     printf("{\n  \"file\": ");
@@ -298,15 +322,26 @@ static void print_json(const evaluation *e)
     json_quote(e->n.name);
     printf(",\n  \"data\": ");
     json_quote(e->data);
-    printf(",\n  \"samples\": %" PRId64 ",\n  \"right\": %" PRId64 ",\n  \"accuracy\": ",
-           e->r.count, e->r.right);
-    json_value(e->r.accuracy);
-    printf(",\n  \"loss\": ");
-    json_value(e->r.loss);
-    printf(",\n  \"classes\": [");
-    for (int i = 0; i < e->r.classes; i++)
-        json_class(e, i);
-    json_confusion(&e->r);
+    printf(",\n  \"task\": \"%s\",\n  \"samples\": %" PRId64, task_names[e->r.task], e->r.count);
+    json_field("loss", e->r.loss);
+    if (e->r.task == TASK_NUMBERS) {
+        json_field("rmse", e->r.rmse);
+        json_field("mae", e->r.mae);
+        json_field("r2", e->r.r2);
+    } else {
+        printf(",\n  \"right\": %" PRId64, e->r.right);
+        json_field("accuracy", e->r.accuracy);
+    }
+    if (e->r.task == TASK_LABELS) {
+        json_field("f1", e->r.f1);
+        json_field("auc", e->r.auc);
+    }
+    if (e->r.task == TASK_CLASSES) {
+        printf(",\n  \"classes\": [");
+        for (int i = 0; i < e->r.classes; i++)
+            json_class(e, i);
+        json_confusion(&e->r);
+    }
     if (e->picture[0]) {
         printf(",\n  \"plot\": ");
         json_quote(e->picture);
@@ -322,12 +357,15 @@ static int draw_it(evaluation *e)
     char title[256];
     int code;
 
-    if (!plots_wanted() || e->r.classes > MOST)
+    if (!plots_wanted() || e->r.classes > MOST || e->r.task == TASK_LABELS)
         return TOOL_OK;
-    code = plot_path("confusion_matrix.png", e->picture, sizeof(e->picture));
+    code = plot_path(e->r.task == TASK_NUMBERS ? "predicted.png" : "confusion_matrix.png",
+                     e->picture, sizeof(e->picture));
     if (code)
         return code;
     snprintf(title, sizeof(title), "%.100s on %.100s", e->n.name, e->data);
+    if (e->r.task == TASK_NUMBERS)
+        return plot_done(draw_numbers(e->picture, title, e->d, &e->r));
     code = plot_done(ts_plot_confusion(e->picture, title, e->r.counts, e->names, e->r.classes));
     return code;
 }

@@ -36,6 +36,25 @@ static const char *const meaning[] = {
     "crop",
     "mean",
     "std",
+    "clip",
+    "ema",
+    "precision",
+    "loss",
+    "freeze",
+    "augment",
+    "label-smoothing",
+    "class-weights",
+    "validate",
+    "label",
+    "drop",
+    "missing",
+    "task",
+    "separator",
+    "scale",
+    "lr-schedule",
+    "warmup",
+    "lr-every",
+    "lr-gamma",
 };
 
 /* --- metadata --- */
@@ -45,7 +64,12 @@ static ts_status put_text(ts_object *o, const char *key, const char *text)
     return ts_object_set(o, key, ts_object_new_text(text));
 }
 
-/* A line each. */
+static const char *name_of(const ts_dataset *d, int i)
+{
+    return ts_dataset_target_count(d) ? ts_dataset_target_name(d, i) : ts_dataset_class_name(d, i);
+}
+
+/* A line each: classes, or what the numbers or labels are called. */
 static char *class_names(const ts_dataset *d)
 {
     char *text = NULL;
@@ -53,7 +77,7 @@ static char *class_names(const ts_dataset *d)
     FILE *f = open_memstream(&text, &len);
     const char *name;
 
-    for (int i = 0; f && (name = ts_dataset_class_name(d, i)); i++) {
+    for (int i = 0; f && (name = name_of(d, i)); i++) {
         if (i)
             fputc('\n', f);
         escape_name(f, name);
@@ -81,7 +105,7 @@ static ts_status put_facts(const run *r, ts_object *o)
 
 /* --- saving --- */
 
-static ts_object *model_states(const run *r)
+ts_object *engine_states(const run *r)
 {
     ts_object *o = ts_object_new_dict();
     const char *name;
@@ -156,6 +180,8 @@ int64_t data_hash(const ts_dataset *d)
 
     h = hash(h, all.data, all.bytes);
     h = hash(h, ts_dataset_labels(d), (size_t)ts_dataset_count(d) * sizeof(int32_t));
+    h = hash(h, ts_dataset_targets(d),
+             (size_t)(ts_dataset_count(d) * ts_dataset_target_count(d)) * sizeof(float));
     return (int64_t)(h >> 1);
 }
 
@@ -173,7 +199,10 @@ static ts_object *own_object(const run *r)
         !ts_object_set(o, "rng_seed", ts_object_new_int((int64_t)seed)) &&
         !ts_object_set(o, "rng_step", ts_object_new_int((int64_t)step)) &&
         !ts_object_set(o, "samples", ts_object_new_int(ts_dataset_count(r->data))) &&
-        !ts_object_set(o, "data_hash", ts_object_new_int(r->hash)))
+        !ts_object_set(o, "data_hash", ts_object_new_int(r->hash)) &&
+        !put_text(o, "source", r->source ? r->source : ts_model_text(r->model)) &&
+        (!r->best || !ts_object_set(o, "best", ts_object_share(r->best))) &&
+        (!r->average || !ts_object_set(o, "average", ts_object_share(r->average))))
         return o;
     ts_object_free(o);
     return NULL;
@@ -191,7 +220,7 @@ int keep_run(const run *r)
 
     if (!o || ts_object_set(o, "epoch", ts_object_new_int(r->done.epoch)) ||
         ts_object_set(o, "step", ts_object_new_int(r->done.updates)) ||
-        ts_object_set(o, "model_state_dict", model_states(r)) ||
+        ts_object_set(o, "model_state_dict", engine_states(r)) ||
         ts_object_set(o, "optimizer_state_dict", optimizer_object(r)) ||
         ts_object_set(o, "loss", ts_object_new_float(last_loss(&r->done))) ||
         ts_object_set(o, "tessera", own_object(r)) || ts_object_save(o, r->resume, TS_FILE_PTH))
@@ -202,11 +231,33 @@ int keep_run(const run *r)
     return code;
 }
 
+/* The same tensors in a dict of its own, which metadata can be put into. */
+static ts_object *copy_dict(const ts_object *from)
+{
+    ts_object *o = ts_object_new_dict();
+
+    for (int64_t i = 0; o && i < ts_object_size(from); i++)
+        if (ts_object_set(o, ts_object_text(ts_object_key(from, i)),
+                          ts_object_share(ts_object_at(from, i)))) {
+            ts_object_free(o);
+            return NULL;
+        }
+    return o;
+}
+
+static ts_object *copy_shared(ts_object *from)
+{
+    ts_object *o = from ? copy_dict(from) : NULL;
+
+    ts_object_free(from);
+    return o;
+}
+
 int keep_result(run *r, ts_object **states)
 {
     ts_object *facts = ts_object_new_dict();
 
-    *states = model_states(r);
+    *states = r->best ? copy_dict(r->best) : copy_shared(model_states(r));
     if (*states && facts && !put_facts(r, facts) &&
         !ts_object_set(*states, "__metadata__", ts_object_share(facts)) &&
         !ts_object_save(*states, r->output, TS_FILE_AUTO)) {
@@ -239,6 +290,17 @@ static bool same_value(const option *o, const char *now, const char *then)
     return !strcmp(now, then) || (o->kind == KIND_REAL && strtod(now, NULL) == strtod(then, NULL));
 }
 
+/* The learning rate is what people want to change on the way. */
+static bool may_change(const char *name)
+{
+    static const char *const rates[] = {"lr", "lr-schedule", "warmup", "lr-every", "lr-gamma"};
+
+    for (int i = 0; i < COUNT(rates); i++)
+        if (!strcmp(rates[i], name))
+            return true;
+    return false;
+}
+
 static int resume_option(const run *r, const ts_object *options, const char *name)
 {
     const option *o = find_option(&train_command, name);
@@ -249,6 +311,8 @@ static int resume_option(const run *r, const ts_object *options, const char *nam
         return damaged(r, "the checkpoint does not say how its run was started");
     option_text(o, now, sizeof(now));
     snprintf(title, sizeof(title), "--%s", name);
+    if (given(o->target) && may_change(name))
+        return TOOL_OK;
     if (given(o->target) && !same_value(o, now, then))
         return differs(r, title, now[0] ? now : "not given", then[0] ? then : "not given");
     option_set(o, then);
@@ -280,18 +344,22 @@ static int resume_all(const run *r, const ts_object *options)
 static int resume_model(run *r, const ts_object *own, bool named)
 {
     const char *text = ts_object_text(ts_object_get(own, "tessera.model"));
-    const char *name = ts_object_text(ts_object_get(own, "tessera.model.name"));
+    const char *name = ts_object_text(ts_object_get(own, "tessera.model.name")), *source;
 
     if (!text || !name)
         return damaged(r, "the checkpoint has no model");
     if (named && ts_model_load(asked.model, &r->model))
         return failed();
-    if (named && strcmp(ts_model_text(r->model), text) != 0)
+    source = ts_object_text(ts_object_get(own, "source"));
+    r->source = strdup(source ? source : text);
+    if (named && strcmp(ts_model_text(r->model), r->source) != 0)
         return explain(TS_ERR_ARG, r->resume, "going on from a checkpoint",
                        "leave out --model to go on with the one of the checkpoint",
                        "the description of the model %s is not that of the run to go on with",
                        asked.model);
-    return !named && ts_model_parse(text, name, &r->model) ? failed() : TOOL_OK;
+    ts_model_free(r->model);
+    r->model = NULL;
+    return ts_model_parse(text, name, &r->model) ? failed() : TOOL_OK;
 }
 
 static int resume_epochs(const run *r, const ts_object *own)
@@ -383,6 +451,9 @@ int resume_run(run *r, const ts_object *file)
         return damaged(r, "the checkpoint does not say how far its run is");
     for (int i = 0; !code && (t = ts_executable_tensor(r->exe, TS_ROLE_STATE, i)); i++)
         code = write_state(r, file, t);
+    r->best = ts_object_get(own, "best") ? ts_object_share(ts_object_get(own, "best")) : NULL;
+    r->average =
+        ts_object_get(own, "average") ? ts_object_share(ts_object_get(own, "average")) : NULL;
     ts_engine_set_rng(r->engine, (uint64_t)ts_object_int(ts_object_get(own, "rng_seed"), 0),
                       (uint64_t)ts_object_int(ts_object_get(own, "rng_step"), 0));
     return code;

@@ -23,19 +23,41 @@ double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int64_t count_right(const run *r, const int32_t *labels)
+static int64_t right_class(const float *scores, int64_t n, int32_t label)
+{
+    int64_t best = 0;
+
+    for (int64_t c = 1; c < n; c++)
+        if (scores[c] > scores[best])
+            best = c;
+    return best == label;
+}
+
+/* Logits: yes is above 0. */
+static int64_t right_labels(const float *scores, int64_t n, const float *targets)
+{
+    int64_t right = 0;
+
+    for (int64_t c = 0; c < n; c++)
+        right += (scores[c] > 0) == (targets[c] > 0.5f);
+    return right;
+}
+
+static int64_t count_right(const run *r, const ts_batch *b)
 {
     const float *scores = r->outputs[0];
     int64_t right = 0;
 
-    for (int64_t i = 0; i < r->rows; i++, scores += r->scores) {
-        int64_t best = 0;
-        for (int64_t c = 1; c < r->scores; c++)
-            if (scores[c] > scores[best])
-                best = c;
-        right += best == labels[i];
-    }
+    for (int64_t i = 0; i < r->rows && r->recipe.task != TASK_NUMBERS; i++, scores += r->scores)
+        right += r->recipe.task == TASK_LABELS
+                     ? right_labels(scores, r->scores, b->targets + i * r->scores)
+                     : right_class(scores, r->scores, b->labels[i]);
     return right;
+}
+
+static const void *second_input(const run *r, const ts_batch *b)
+{
+    return r->feeds_targets ? (const void *)b->targets : b->labels;
 }
 
 static double sum_losses(const run *r, int64_t batches)
@@ -60,6 +82,7 @@ static int step_again(run *r, int64_t updates)
 
     asked.check_numbers = true;
     release_engine(r);
+    r->learning = -1;
     code = make_engine(r);
     if (code || ts_object_load(r->resume, &file))
         return code ? code : failed();
@@ -70,8 +93,8 @@ static int step_again(run *r, int64_t updates)
     if (!code)
         code = make_loader(r);
     for (int64_t at = r->done.updates; !code && at < updates; at += chosen.iterations)
-        if (ts_loader_next(r->loader, &b) ||
-            ts_engine_run(r->engine, (const void *[]){b.samples, b.labels}, r->outputs))
+        if (set_rate(r, at) || ts_loader_next(r->loader, &b) ||
+            ts_engine_run(r->engine, (const void *[]){b.samples, second_input(r, &b)}, r->outputs))
             code = failed();
     return code;
 }
@@ -102,11 +125,11 @@ static int one_call(run *r)
     ts_batch b;
     int code;
 
-    if (ts_loader_next(r->loader, &b) ||
-        ts_engine_run(r->engine, (const void *[]){b.samples, b.labels}, r->outputs))
+    if (set_rate(r, r->done.updates) || ts_loader_next(r->loader, &b) ||
+        ts_engine_run(r->engine, (const void *[]){b.samples, second_input(r, &b)}, r->outputs))
         return failed();
     loss = sum_losses(r, batches);
-    right = count_right(r, b.labels);
+    right = count_right(r, &b);
     code = ranks_total(&loss, &right);
     if (code)
         return code;
@@ -114,6 +137,8 @@ static int one_call(run *r)
         return diverged(r);
     batches *= rank_count();
     progress_call(&r->done, loss, batches, right, chosen.iterations);
+    if (average_weights(r))
+        return TOOL_FAILED;
     r->done.seconds += now() - begin;
     return report_call(r, loss / (double)batches);
 }
@@ -167,9 +192,12 @@ static int epoch(run *r)
     ts_bar_close(bar);
     if (code)
         return code;
-    if (!progress_epoch(&r->done, r->calls * r->rows * rank_count()))
+    if (!progress_epoch(&r->done, r->calls * r->rows * rank_count(),
+                        r->recipe.task == TASK_LABELS ? r->scores : 1))
         return failure("out of memory after epoch %" PRId64, r->done.epoch);
-    code = report_epoch(r);
+    code = validate(r);
+    if (!code)
+        code = report_epoch(r);
     return code ? code : keep(r);
 }
 
@@ -181,7 +209,7 @@ int train(run *r)
 
     stop_catch();
     ts_bar_update(bar, r->done.epoch);
-    while (!code && r->done.epoch < asked.epochs) {
+    while (!code && r->done.epoch < asked.epochs && !is_patience_out(r)) {
         code = epoch(r);
         if (code)
             break;

@@ -26,6 +26,13 @@ void normal_free(normal *n);
 normal normal_usual(const char *data, ts_dtype dtype);
 ts_normalize normal_view(const normal *n); /* borrowed from n */
 
+typedef enum task {
+    TASK_CLASSES, /* one of some classes                       */
+    TASK_NUMBERS, /* numbers: regression                       */
+    TASK_LABELS   /* yes or no to each of some labels          */
+} task;
+extern const char *const task_names[]; /* "classes numbers labels", in that order */
+
 typedef struct recipe {
     int rank; /* of one sample */
     int64_t dims[TS_MAX_RANK];
@@ -36,12 +43,20 @@ typedef struct recipe {
     ts_filter filter;
     bool has_filter;
     int shorter; /* images: the shorter side first, and the middle; 0: no  */
+    task task;
+    char *columns;  /* of a table: what they are, as ts_dataset_columns says; NULL: it is none */
+    char *missing;  /* what becomes of missing values; NULL: an error      */
+    normal targets; /* of numbers: how they are scaled for the net         */
 } recipe;
 typedef struct recipe_args {
-    const char *resize, *mean, *std;
+    const char *resize, *mean, *std, *label, *drop, *missing, *separator, *task, *scale;
 } recipe_args;
 extern recipe_args recipe_asked; /* what the line says */
-extern const option recipe_options[];
+extern const option recipe_options[], table_options[];
+/* How the net's data is read, as the recipe and the line say; borrowed. */
+int recipe_table(const char *command, const recipe *r, ts_dataset_options *out);
+/* What is found in the data that is learned from: the task, the columns, means and deviations. */
+int recipe_fit(const char *command, recipe *r, const ts_dataset *d);
 /* The sizes of --resize, 0 for none, and its filter into r. */
 int recipe_size(const char *command, recipe *r, int *height, int *width);
 /* What the line says in place of what the file says. */
@@ -150,15 +165,32 @@ int net_scores(net *n, const float *rows, int64_t count, float *scores);
 void net_probabilities(const net *n, const float *scores, float *p);
 
 typedef struct net_result {
+    task task;
     int64_t count, right;
-    double accuracy; /* of 1 */
-    double loss;     /* mean negative log likelihood of the labels */
-    int classes;
-    int64_t *counts; /* [i * classes + j]: how many of class i were taken for class j */
+    double accuracy;  /* of 1 */
+    double loss;      /* classes, labels: mean negative log likelihood; numbers: mean square of the
+                        errors, scaled as the net was trained */
+    int classes;      /* or numbers, or labels */
+    int64_t *counts;  /* classes: [i * classes + j]: how many of class i were taken for class j */
+    float *predicted; /* else: count x classes numbers in the data's units, or probabilities */
+    double rmse, mae, r2, f1, auc;
 } net_result;
 /* Takes every sample of d; label: of the bar, NULL for none. */
 int net_evaluate(net *n, const ts_dataset *d, const recipe *how, const char *label,
                  net_result *out);
 void net_result_free(net_result *r);
+/* The net's outputs of one row as the data has them: numbers in its units, probabilities. */
+void net_values(const net *n, const recipe *how, const float *scores, float *out);
+
+/* train_plots.c: predicted against true; TS_OK or the library's error */
+int draw_numbers(const char *path, const char *title, const ts_dataset *d,
+                 const net_result *result);
+
+/* --- measure.c --- */
+
+int measure(net_result *r, const float *targets); /* numbers and labels: from r->predicted */
+const char *metric_name(task t);                  /* "accuracy", "rmse": what a run is judged by */
+double metric_of(const net_result *r);
+const char *metric_text(task t, double v, char *out, size_t size); /* "accuracy 91.20 %" */
 
 #endif

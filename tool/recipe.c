@@ -5,6 +5,10 @@
  *   tessera.input       1 28 28                      the sizes of a sample
  *   tessera.resize      bilinear | bilinear 256      how; the shorter side first, then the middle
  *   tessera.normalize   0.5 0.5 | 0.4,0.5 0.2,0.3    means, then deviations: for all channels or each
+ *   tessera.task        classes | numbers | labels   what is learned
+ *   tessera.columns     ...                          of a table: what they are (data/csv.c)
+ *   tessera.missing     mean | drop
+ *   tessera.targets     3.1 0.2                      numbers: how they were scaled
  */
 #include "net.h"
 #include <math.h>
@@ -24,6 +28,29 @@ const option recipe_options[] = {
      .help = "what each number is divided by after that"},
     {0},
 };
+
+const option table_options[] = {
+    {"label", "COLUMN,...", KIND_TEXT, &recipe_asked.label,
+     .help = "what is learned of a table: a column's name or number (-1 is the last), or several; "
+             "'label' or the last when not given. Of a .npy file, the file of its labels"},
+    {"drop", "COLUMN,...", KIND_TEXT, &recipe_asked.drop, .help = "columns that are left out"},
+    {"missing", "WHAT", KIND_WORD, &recipe_asked.missing,
+     "what becomes of a value that is missing, which is an error when not given",
+     .choice = "mean drop"},
+    {"separator", "MARK", KIND_TEXT, &recipe_asked.separator,
+     .help = "between the fields of a table, or 'tab'; found in its first line when not given"},
+    {"task", "WHAT", KIND_WORD, &recipe_asked.task,
+     "what is learned: one of some classes, numbers, or yes or no to each label; by the data when "
+     "not given",
+     .choice = "classes numbers labels"},
+    {"scale", "WHAT", KIND_WORD, &recipe_asked.scale,
+     "what the columns of a table, and numbers that are learned, become; standard is mean 0 and "
+     "deviation 1, and usual for tables",
+     .choice = "standard none"},
+    {0},
+};
+
+const char *const task_names[] = {"classes", "numbers", "labels"};
 
 /* --- normal: means and deviations --- */
 
@@ -252,6 +279,89 @@ void recipe_settle(recipe *r, const char *data, ts_dtype dtype, bool quiet)
                 r->normal.mean[0], r->normal.deviation[0]);
 }
 
+/* --- tables --- */
+
+int recipe_table(const char *command, const recipe *r, ts_dataset_options *out)
+{
+    const char *mark = recipe_asked.separator;
+    const char *task = recipe_asked.task;
+
+    if (mark && strcmp(mark, "tab") != 0 && mark[1])
+        return usage_error(command, "--separator is '%s'; it must be one mark, or 'tab'", mark);
+    out->separator = (char)(!mark ? 0 : !strcmp(mark, "tab") ? '\t' : mark[0]);
+    out->label = recipe_asked.label;
+    out->drop = recipe_asked.drop;
+    out->missing = recipe_asked.missing ? recipe_asked.missing : r->missing;
+    out->columns = recipe_asked.label ? NULL : r->columns;
+    out->integers = r->integers;
+    if (task || r->columns || r->task != TASK_CLASSES)
+        out->task = (task ? strcmp(task, "classes") != 0 : r->task != TASK_CLASSES)
+                        ? TS_TASK_NUMBERS
+                        : TS_TASK_CLASSES;
+    return TOOL_OK;
+}
+
+static task find_task(const ts_dataset *d)
+{
+    int n = ts_dataset_target_count(d);
+    const float *t = ts_dataset_targets(d);
+
+    if (!n)
+        return TASK_CLASSES;
+    for (int64_t i = 0; i < ts_dataset_count(d) * n; i++)
+        if (t[i] != 0 && t[i] != 1)
+            return TASK_NUMBERS;
+    return n > 1 ? TASK_LABELS : TASK_NUMBERS;
+}
+
+/* Of `n` columns of floats; a column that never changes has deviation 1. */
+static bool fit_columns(const float *x, int64_t rows, int n, normal *out)
+{
+    double *mean = calloc((size_t)n, sizeof(*mean)), *square = calloc((size_t)n, sizeof(*mean));
+    bool good = mean && square;
+
+    for (int64_t i = 0; good && i < rows * n; i++)
+        mean[i % n] += x[i] / (double)rows;
+    for (int64_t i = 0; good && i < rows * n; i++)
+        square[i % n] += (x[i] - mean[i % n]) * (x[i] - mean[i % n]) / (double)rows;
+    for (int i = 0; good && i < n; i++)
+        square[i] = square[i] > 1e-30 ? sqrt(square[i]) : 1;
+    good = good && normal_set(out, n, mean, square);
+    free(mean);
+    free(square);
+    return good;
+}
+
+static bool is_table(const ts_dataset *d)
+{
+    return ts_dataset_columns(d) && ts_dataset_samples(d).dtype == TS_F32;
+}
+
+int recipe_fit(const char *command, recipe *r, const ts_dataset *d)
+{
+    bool plain = recipe_asked.scale && !strcmp(recipe_asked.scale, "none");
+    ts_array all = ts_dataset_samples(d);
+    bool good = true;
+
+    (void)command;
+    r->task =
+        recipe_asked.task && !strcmp(recipe_asked.task, "labels") ? TASK_LABELS : find_task(d);
+    if (recipe_asked.task && !strcmp(recipe_asked.task, "numbers"))
+        r->task = TASK_NUMBERS;
+    free(r->columns);
+    r->columns = ts_dataset_columns(d) ? strdup(ts_dataset_columns(d)) : NULL;
+    r->missing = recipe_asked.missing ? strdup(recipe_asked.missing) : NULL;
+    if (!r->has_normal && !plain && is_table(d)) {
+        normal_free(&r->normal);
+        good = fit_columns(all.data, all.dims[0], (int)all.dims[1], &r->normal);
+        r->has_normal = true;
+    }
+    if (good && r->task == TASK_NUMBERS && !plain)
+        good = fit_columns(ts_dataset_targets(d), all.dims[0], ts_dataset_target_count(d),
+                           &r->targets);
+    return good ? TOOL_OK : failure("out of memory for the columns' means");
+}
+
 ts_image_options recipe_image(const recipe *r)
 {
     if (r->rank != 3)
@@ -294,6 +404,14 @@ ts_status recipe_put(const recipe *r, ts_object *o)
 
     if (!s)
         s = put(o, "tessera.normalize", normal_text(&r->normal));
+    if (!s && r->task != TASK_CLASSES)
+        s = put(o, "tessera.task", strdup(task_names[r->task]));
+    if (!s && r->columns)
+        s = put(o, "tessera.columns", strdup(r->columns));
+    if (!s && r->missing)
+        s = put(o, "tessera.missing", strdup(r->missing));
+    if (!s && r->targets.n)
+        s = put(o, "tessera.targets", normal_text(&r->targets));
     if (s || !r->has_filter)
         return s;
     if (r->shorter)
@@ -330,6 +448,23 @@ static bool read_how(const char *s, recipe *r)
     return read_filter(word, r) && !*s;
 }
 
+static const char *read_table(recipe *r, recipe_fact *fact, const void *file)
+{
+    const char *task = fact(file, "tessera.task"), *columns = fact(file, "tessera.columns"),
+               *missing = fact(file, "tessera.missing"), *targets = fact(file, "tessera.targets");
+
+    while (task && strcmp(task, task_names[r->task]) != 0)
+        if (++r->task > TASK_LABELS)
+            return "tessera.task";
+    if (missing && strcmp(missing, "mean") != 0 && strcmp(missing, "drop") != 0)
+        return "tessera.missing";
+    if (targets && !normal_read(targets, &r->targets))
+        return "tessera.targets";
+    r->columns = columns ? strdup(columns) : NULL;
+    r->missing = missing ? strdup(missing) : NULL;
+    return NULL;
+}
+
 const char *recipe_read(recipe *r, const ts_model *m, recipe_fact *fact, const void *file)
 {
     const char *input = fact(file, "tessera.input"), *how = fact(file, "tessera.normalize"),
@@ -345,11 +480,14 @@ const char *recipe_read(recipe *r, const ts_model *m, recipe_fact *fact, const v
     if (how && !normal_read(how, &r->normal))
         return "tessera.normalize";
     r->has_normal = how != NULL;
-    return NULL;
+    return read_table(r, fact, file);
 }
 
 void recipe_free(recipe *r)
 {
     normal_free(&r->normal);
+    normal_free(&r->targets);
+    free(r->columns);
+    free(r->missing);
     *r = (recipe){0};
 }

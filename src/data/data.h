@@ -6,6 +6,7 @@
  *   png.c jpeg.c           image bytes  -> pixels
  *   image.c resize.c       pixels       -> the pixels asked for
  *   scale.c                u8 or f32    -> normalised f32
+ *   augment.c              an image     -> one changed at random
  *   loader.c               a dataset    -> batches, on threads
  *
  * Every parser works on bytes in memory: a file is read whole first, so that the sizes it claims
@@ -24,11 +25,19 @@ struct ts_dataset {
     int32_t *labels;
     int nclasses;
     const char **classes;
+    float *targets; /* count x ntargets; NULL: none */
+    int ntargets;
+    const char **target_names;
+    const char *columns; /* of a table: what they are, as a text; NULL: it is none */
 };
 
 /* dataset.c: room for count samples; dims are of one */
 ts_status ts_dataset_new(ts_dtype dtype, int64_t count, int rank, const int64_t *dims,
                          ts_dataset **out);
+/* Room for n numbers to be learned of each sample. */
+ts_status ts_dataset_add_targets(ts_dataset *d, int n);
+/* i32: classes; f32: targets. */
+ts_status ts_dataset_set_labels(ts_dataset *d, const ts_array *y, const char *path);
 void *ts_dataset_at(const ts_dataset *d, int64_t i);
 /* Classes 0..n-1 called by their numbers; fails when a label is outside. n = 0: as many as there
  * are. `path` is for the message. */
@@ -106,6 +115,12 @@ ts_status ts_download(const char *url, const char *folder, const ts_known_file *
 
 const ts_known_set *ts_known(const char *name);
 ts_status ts_known_open(const ts_known_set *k, const ts_dataset_options *opt, ts_dataset **out);
+
+/* augment.c: scratch has room for a sample */
+ts_status ts_augment_check(const ts_augment *how, const ts_array *sample);
+void ts_augment_run(const ts_augment *how, const ts_array *shape, const ts_normalize *normal,
+                    uint64_t random, float *sample, float *scratch);
+double ts_augment_share(const ts_augment *how, uint64_t random); /* of the first of two mixed */
 
 /* scale.c: u8 or f32 samples -> f32; i32 stay as they are */
 typedef struct ts_scale {

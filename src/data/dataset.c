@@ -44,8 +44,18 @@ void ts_dataset_free(ts_dataset *d)
         return;
     free(d->sample.data);
     free(d->labels);
+    free(d->targets);
     ts_arena_free(d->arena);
     free(d);
+}
+
+ts_status ts_dataset_add_targets(ts_dataset *d, int n)
+{
+    TS_TRY(ts_alloc((size_t)d->count * (size_t)n * sizeof(float), "the targets",
+                    (void **)&d->targets));
+    d->ntargets = n;
+    d->target_names = TS_NEWS(d->arena, const char *, n);
+    return TS_OK;
 }
 
 void *ts_dataset_at(const ts_dataset *d, int64_t i)
@@ -137,10 +147,20 @@ static ts_status to_integers(ts_dataset *d, const char *path)
     return TS_OK;
 }
 
+static ts_status check_targets(const ts_dataset *d, const char *path)
+{
+    for (int64_t i = 0; i < d->count * d->ntargets; i++)
+        if (!isfinite(d->targets[i]))
+            return ts_fail(TS_ERR_CORRUPT, "target %ld of sample %ld in %s is %g",
+                           (long)(i % d->ntargets), (long)(i / d->ntargets), path, d->targets[i]);
+    return TS_OK;
+}
+
 static ts_status check_numbers(ts_dataset *d, const ts_dataset_options *opt)
 {
     if (d->sample.dtype == TS_F32)
         TS_TRY(check_finite(d, opt->name));
+    TS_TRY(check_targets(d, opt->name));
     return opt->integers ? to_integers(d, opt->name) : TS_OK;
 }
 
@@ -264,6 +284,114 @@ ts_array ts_dataset_samples(const ts_dataset *d)
         all.dims[i] = d->sample.dims[i - 1];
     all.bytes *= (size_t)d->count;
     return all;
+}
+
+int ts_dataset_target_count(const ts_dataset *d)
+{
+    return d->ntargets;
+}
+
+const float *ts_dataset_targets(const ts_dataset *d)
+{
+    return d->targets;
+}
+
+const char *ts_dataset_target_name(const ts_dataset *d, int i)
+{
+    return i >= 0 && i < d->ntargets ? d->target_names[i] : NULL;
+}
+
+const char *ts_dataset_columns(const ts_dataset *d)
+{
+    return d->columns;
+}
+
+/* --- of others --- */
+
+static ts_status copy_names(const ts_dataset *d, ts_dataset *out)
+{
+    out->nclasses = d->nclasses;
+    out->classes = TS_NEWS(out->arena, const char *, d->nclasses);
+    for (int i = 0; i < d->nclasses; i++)
+        out->classes[i] = ts_arena_strdup(out->arena, d->classes[i]);
+    out->columns = d->columns ? ts_arena_strdup(out->arena, d->columns) : NULL;
+    if (!d->ntargets)
+        return TS_OK;
+    TS_TRY(ts_dataset_add_targets(out, d->ntargets));
+    for (int i = 0; i < d->ntargets; i++)
+        out->target_names[i] = ts_arena_strdup(out->arena, d->target_names[i]);
+    return TS_OK;
+}
+
+ts_status ts_dataset_pick(const ts_dataset *d, int64_t n, const int64_t *rows, ts_dataset **out)
+{
+    size_t targets = d ? (size_t)d->ntargets * sizeof(float) : 0;
+    ts_status s;
+
+    *out = NULL;
+    if (!d || !rows)
+        return ts_fail(TS_ERR_ARG, "picking samples needs a dataset and their numbers");
+    for (int64_t i = 0; i < n; i++)
+        if (rows[i] < 0 || rows[i] >= d->count)
+            return ts_fail(TS_ERR_ARG, "there is no sample %ld: the dataset has %ld", (long)rows[i],
+                           (long)d->count);
+    TS_TRY(ts_dataset_new(d->sample.dtype, n, d->sample.rank, d->sample.dims, out));
+    s = copy_names(d, *out);
+    for (int64_t i = 0; !s && i < n; i++) {
+        memcpy(ts_dataset_at(*out, i), ts_dataset_at(d, rows[i]), d->sample.bytes);
+        (*out)->labels[i] = d->labels[rows[i]];
+        if (targets)
+            memcpy((*out)->targets + i * d->ntargets, d->targets + rows[i] * d->ntargets, targets);
+    }
+    if (s) {
+        ts_dataset_free(*out);
+        *out = NULL;
+    }
+    return s;
+}
+
+ts_status ts_dataset_set_labels(ts_dataset *d, const ts_array *y, const char *path)
+{
+    int n = y->rank > 1 ? (int)y->dims[1] : 1;
+
+    if (y->rank < 1 || y->rank > 2 || y->dims[0] < d->count)
+        return ts_fail(TS_ERR_SHAPE, "labels are one or some for each of %ld samples",
+                       (long)d->count);
+    if (y->dtype == TS_I32 && n == 1) {
+        memcpy(d->labels, y->data, (size_t)d->count * sizeof(int32_t));
+        return ts_dataset_number_classes(d, 0, path);
+    }
+    if (y->dtype != TS_F32)
+        return ts_fail(TS_ERR_TYPE, "labels are i32, one a sample, or f32; not %s",
+                       ts_dtype_name(y->dtype));
+    TS_TRY(ts_dataset_add_targets(d, n));
+    for (int i = 0; i < n; i++)
+        d->target_names[i] = ts_arena_printf(d->arena, "%d", i);
+    memcpy(d->targets, y->data, (size_t)d->count * (size_t)n * sizeof(float));
+    return TS_OK;
+}
+
+ts_status ts_dataset_from(const ts_array *x, const ts_array *y, ts_dataset **out)
+{
+    ts_status s;
+
+    if (!x || !out)
+        return ts_fail(TS_ERR_ARG, "a dataset needs samples and a place for it");
+    *out = NULL;
+    if (x->rank < 1 || (x->dtype != TS_U8 && x->dtype != TS_F32 && x->dtype != TS_I32))
+        return ts_fail(TS_ERR_TYPE, "samples are u8, f32 or i32 with their count in front");
+    TS_TRY(ts_dataset_new(x->dtype, x->dims[0], x->rank - 1, x->dims + 1, out));
+    memcpy((*out)->sample.data, x->data, (*out)->sample.bytes * (size_t)(*out)->count);
+    s = y ? ts_dataset_set_labels(*out, y, "memory") : TS_OK;
+    if (!s && x->dtype == TS_F32)
+        s = check_finite(*out, "memory");
+    if (!s)
+        s = check_targets(*out, "memory");
+    if (s) {
+        ts_dataset_free(*out);
+        *out = NULL;
+    }
+    return s;
 }
 
 const int32_t *ts_dataset_labels(const ts_dataset *d)

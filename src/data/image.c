@@ -288,6 +288,10 @@ ts_status ts_dataset_apply(const ts_image_options *opt, ts_dataset **d)
     /* What is not pixels moves over as it is. */
     from->labels = to->labels;
     from->arena = to->arena;
+    to->targets = from->targets;
+    to->ntargets = from->ntargets;
+    to->target_names = from->target_names;
+    from->targets = NULL;
     to->labels = labels;
     to->arena = arena;
     to->nclasses = from->nclasses;

@@ -332,3 +332,225 @@ def test_idx_files_without_a_test_set(tessera, tmp_path):
     assert "1 epoch," in out and "No test set" in out
     tessera("eval", "mlp.pth", "--no-plots")
     assert "the training set is taken" in tessera.err
+
+
+# --- how a run goes
+
+
+def lines(text):
+    return events(text, "epoch")
+
+
+def test_the_best_epoch_is_the_result_and_patience_ends_the_run(tessera, tmp_path):
+    table(tmp_path / "data.npz", 256)
+    args = ["train", "data.npz", "--model", "mlp", "--epochs", 40, "--lr", 0.02, "--validate", 0.25, "--json"]
+    out = tessera(*args, "--patience", 3, "--csv", "t.csv")
+    rows, (end,) = lines(out), events(out, "end")
+    losses = [r["validation_loss"] for r in rows]
+    best = int(np.argmin(losses))
+    assert end["best_epoch"] == best + 1 and len(rows) == best + 1 + 3 < 40
+    assert end["accuracy"] == rows[best]["validation_accuracy"] and end["accuracy_of"] == "validation"
+    start, = events(out, "start")
+    assert start["samples"] == 192
+    assert "validation_loss" in (tmp_path / "t.csv").read_text().splitlines()[0]
+    whole = tessera(*args, "--patience", 3, "--output", "again.pth", "--epochs", 2)
+    tessera(*args, "--patience", 3, "--output", "again.pth", "--resume", "--epochs", 40)
+    assert (tmp_path / "again.pth").read_bytes() == (tmp_path / "mlp.pth").read_bytes() and whole
+
+
+def test_validation_data_of_its_own(tessera, tmp_path):
+    table(tmp_path / "data.npz", 128)
+    table(tmp_path / "other.npz", 64, seed=5)
+    out = tessera("train", "data.npz", *SMALL, "--validate", "other.npz", "--json")
+    score = json.loads(tessera("eval", "mlp.pth", "--data", "other.npz", "--json", "--no-plots"))
+    assert lines(out)[-1]["validation_accuracy"] == pytest.approx(score["accuracy"])
+
+
+@pytest.mark.parametrize("args, want", [
+    (["--lr-schedule", "cosine"], lambda e: 0.1 * (1 + np.cos(np.pi * e / 4)) / 2),
+    (["--lr-schedule", "step", "--lr-every", 2, "--lr-gamma", 0.5], lambda e: 0.1 * 0.5 ** (e // 2)),
+    (["--lr-schedule", "one-cycle"], lambda e: 0.1 * (
+        1 + (1 / 25 - 1) * (1 + np.cos(np.pi * e / 1.2)) / 2 if e < 1.2 else
+        4e-6 + (1 - 4e-6) * (1 + np.cos(np.pi * (e - 1.2) / 2.8)) / 2)),
+    (["--warmup", 2], lambda e: 0.1 * min(1, (e + 0.5) / 2)),
+])
+def test_learning_rates(tessera, tmp_path, args, want):
+    table(tmp_path / "data.npz", 64)
+    out = tessera("train", "data.npz", "--model", "mlp", "--optimizer", "sgd", "--lr", 0.1, "--epochs", 4, "--batch-size", 32,
+                  "--device-iterations", 1, "--no-plots", "--json", *args)
+    assert [r["lr"] for r in lines(out)] == pytest.approx([want(e + 0.5) for e in range(4)])  # the last of two calls
+
+
+def test_a_plateau_lowers_the_rate(tessera, tmp_path):
+    table(tmp_path / "data.npz", 64)
+    out = tessera("train", "data.npz", "--model", "mlp", "--optimizer", "sgd", "--lr", 5, "--epochs", 8, "--batch-size", 32,
+                  "--no-plots", "--json", "--lr-schedule", "plateau", "--lr-every", 1, "--clip", 1)
+    rows, rate, best = lines(out), 5, np.inf
+    for r in rows:
+        assert r["lr"] == pytest.approx(rate)
+        rate, best = rate * (0.1 if r["loss"] >= best else 1), min(best, r["loss"])
+    assert rate < 5
+
+
+MORE = [["--ema", 0.9], ["--precision", "bf16"], ["--precision", "f16"], ["--label-smoothing", 0.1], ["--clip", 0.1],
+        ["--class-weights", "balanced"], ["--class-weights", "1,3"], ["--lr-schedule", "cosine", "--warmup", 1]]
+
+
+@pytest.mark.parametrize("more", MORE)
+def test_each_of_them_learns_and_resumes_to_the_same_bits(tessera, tmp_path, more):
+    table(tmp_path / "data.npz", 256)
+    args = ["train", "data.npz", "--model", "mlp", "--lr", 0.01, "--no-plots", "--json", *more]
+    end, = events(tessera(*args, "--epochs", 6), "end")
+    assert end["accuracy"] > 0.9
+    if "cosine" not in more:  # the schedule is of all epochs
+        tessera(*args, "--epochs", 3, "--output", "part.pth")
+        tessera(*args, "--epochs", 6, "--output", "part.pth", "--resume")
+        assert (tmp_path / "part.pth").read_bytes() == (tmp_path / "mlp.pth").read_bytes()
+    if more[0] != "--lr-schedule":
+        tessera("train", "data.npz", "--model", "mlp", "--lr", 0.01, "--no-plots", "--epochs", 6, "--output", "plain.pth")
+        assert (tmp_path / "plain.pth").read_bytes() != (tmp_path / "mlp.pth").read_bytes()
+
+
+def test_averaged_weights_are_the_average(tessera, tmp_path):
+    torch = pytest.importorskip("torch")
+    table(tmp_path / "data.npz", 64)
+    args = ["train", "data.npz", "--model", "mlp", "--batch-size", 64, "--no-plots", "--ema", 0.75]
+    weights = []
+    for i in range(1, 4):
+        tessera(*args, "--epochs", i, "--output", f"{i}.pth")
+        weights.append(torch.load(tmp_path / f"{i}.resume.pth")["model_state_dict"]["fc1.weight"])
+    want = weights[0]
+    for w in weights[1:]:
+        want = 0.75 * want + 0.25 * w
+    torch.testing.assert_close(torch.load(tmp_path / "3.pth")["fc1.weight"], want)
+
+
+def test_the_learning_rate_may_change_on_the_way(tessera, tmp_path):
+    table(tmp_path / "data.npz")
+    tessera("train", "data.npz", *SMALL, "--lr", 0.01)
+    out = tessera("train", "data.npz", "--model", "mlp", "--resume", "--epochs", 2, "--lr", 0.5, "--no-plots", "--json")
+    assert lines(out)[-1]["lr"] == 0.5
+
+
+# --- going on from weights of others
+
+
+def test_a_new_head_and_frozen_layers(tessera, tmp_path):
+    torch = pytest.importorskip("torch")
+    photos(tmp_path / "photos")
+    tessera("train", "photos", "--resize", 20, *SMALL, "--mean", 0.3, "--std", 0.4)
+    Image = pytest.importorskip("PIL.Image")
+    (tmp_path / "photos/third").mkdir()
+    for i in range(8):
+        Image.new("RGB", (40, 30), (255, 0, i)).save(tmp_path / f"photos/third/{i}.png")
+    out = tessera("train", "photos", "--resize", 20, "--batch-size", 4, "--epochs", 1, "--no-plots", "--weights", "mlp.pth",
+                  "--freeze", "fc1.*", "--output", "tuned.pth")
+    assert "4 of 6 tensors are those of mlp.pth; new is fc3.weight and others" in out
+    a, b = torch.load(tmp_path / "mlp.pth"), torch.load(tmp_path / "tuned.pth")
+    assert torch.equal(a["fc1.weight"], b["fc1.weight"]) and torch.equal(a["fc1.bias"], b["fc1.bias"])
+    assert not torch.equal(a["fc2.weight"], b["fc2.weight"]) and b["fc3.weight"].shape[0] == 3
+    assert "tessera.normalize                        0.3 0.4" in tessera("inspect", "tuned.pth")  # what it is used to
+    tessera("train", "photos", "--resize", 20, *SMALL, "--freeze", "nothing.*", "--output", "x.pth", code=FAILED)
+    assert "no parameter of the model 'mlp' is called like 'nothing.*'" in tessera.err
+    (tmp_path / "net.txt").write_text("input 3 20 20\nclasses 3\nflatten\nother: linear classes\nloss cross_entropy\n")
+    tessera("train", "photos", "--resize", 20, "--model", "net.txt", "--weights", "mlp.pth", "--batch-size", 4, code=FAILED)
+    assert "no tensor of mlp.pth has the name and shape" in tessera.err
+
+
+# --- images changed at random
+
+
+@pytest.mark.parametrize("how", ["flip,shift=3", "rotate=20,vflip", "color=0.3,cutout=6", "flip,mixup=0.4"])
+def test_augmentation_is_repeatable(tessera, tmp_path, how):
+    photos(tmp_path / "photos")
+    args = ["train", "photos", "--resize", 16, "--model", "mlp", "--batch-size", 4, "--epochs", 2, "--no-plots"]
+    tessera(*args, "--augment", how, "--threads", 1)
+    tessera(*args, "--augment", how, "--threads", 2, "--output", "two.pth")
+    tessera(*args, "--output", "plain.pth")
+    a, b, c = ((tmp_path / f"{n}.pth").read_bytes() for n in ("mlp", "two", "plain"))
+    assert a == b != c
+    tessera("train", "photos", "--resize", 16, "--model", "mlp", "--augment", "blur", "--output", "x.pth", code=USAGE)
+    assert "--augment has 'blur'" in tessera.err
+
+
+# --- tables: numbers and words, one or several things to learn
+
+
+def houses(path, n=400, separator=";"):
+    r = np.random.RandomState(0)
+    area, age, colour = r.randn(n) * 30 + 100, r.rand(n), r.choice(["blue", "green", "red, dark"], n)
+    price = 2000 * age + 10 * area + 500 * (colour == "blue")
+    rows = [["area", "age", "colour", "name", "price"]]
+    for i in range(n):
+        rows.append([f"{area[i]:.3f}" if i % 40 else "", f"{age[i]:.4f}", f'"{colour[i]}"', f"house {i}", f"{price[i]:.2f}"])
+    path.write_text("\n".join(separator.join(r) for r in rows) + "\n")
+    return area, age, colour, price
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_regression_on_a_table(tessera, tmp_path, separator):
+    *_, price = houses(tmp_path / "houses.csv", separator=separator)
+    args = ["train", "houses.csv", "--label", "price", "--drop", "name", "--epochs", 30, "--lr", 0.003]
+    tessera(*args, code=FAILED)
+    assert "line 2: '' in column 0 (area) is not a number" in tessera.err
+    out = tessera(*args, "--missing", "mean", "--validate", 0.2, "--json")
+    start, end = *events(out, "start"), *events(out, "end")
+    assert start["task"] == "numbers" and end["rmse"] < 0.15 * price.std() and end["r2"] > 0.95
+    assert (tmp_path / "mlp-plots/predicted.png").exists() and (tmp_path / "mlp-plots/curves.png").exists()
+    score = json.loads(tessera("eval", "mlp.pth", "--json"))
+    assert score["task"] == "numbers" and score["r2"] > 0.95 and (tmp_path / "predicted.png").exists()
+    facts = tessera("inspect", "mlp.pth")
+    assert "tessera.classes                          price" in facts and "loss mse" in facts
+    rows = (tmp_path / "houses.csv").read_text().splitlines()
+    shuffled = [separator.join(reversed(r.split(separator))) for r in rows]  # columns are known by their names
+    if separator != ";":
+        (tmp_path / "other.csv").write_text("\n".join(shuffled) + "\n")
+        assert json.loads(tessera("eval", "mlp.pth", "--data", "other.csv", "--json", "--no-plots"))["rmse"] == score["rmse"]
+    (tmp_path / "new.csv").write_text("\n".join([rows[0], rows[2].replace("green", "pink").replace("blue", "pink")
+                                                 .replace("red, dark", "pink")]) + "\n")
+    tessera("eval", "mlp.pth", "--data", "new.csv", code=FAILED)
+    assert "'pink' is no word of column 'colour'" in tessera.err
+
+
+def test_the_metrics_are_the_usual_ones(tessera, tmp_path):
+    """RMSE, mean error and R2, F1 and AUC of what the net gives, computed again here."""
+    torch = pytest.importorskip("torch")
+    r = np.random.RandomState(0)
+    x = r.randn(200, 3).astype("f4")
+    y = np.column_stack([x[:, 0] + 0.5 * r.randn(200), x[:, 1] * 100]).astype("f4")
+    np.savez(tmp_path / "n.npz", x=x, y=y)
+    np.savez(tmp_path / "l.npz", x=x, y=(y > 0).astype("f4"))
+    (tmp_path / "net.txt").write_text("input 3\nclasses 2\nf: linear classes\nloss mse\n")
+
+    def outputs(file):
+        w = torch.load(tmp_path / file)
+        return (torch.tensor(x) @ w["f.weight"].T + w["f.bias"]).numpy()
+    tessera("train", "n.npz", "--model", "net.txt", "--epochs", 3, "--lr", 0.05, "--no-plots")
+    got = json.loads(tessera("eval", "net.pth", "--json", "--no-plots"))
+    p = outputs("net.pth") * y.std(0) + y.mean(0)
+    assert got["rmse"] == pytest.approx(np.sqrt(((p - y) ** 2).mean()), rel=1e-4)
+    assert got["mae"] == pytest.approx(abs(p - y).mean(), rel=1e-4)
+    assert got["r2"] == pytest.approx((1 - ((p - y) ** 2).sum(0) / ((y - y.mean(0)) ** 2).sum(0)).mean(), rel=1e-4)
+    tessera("train", "l.npz", "--model", "net.txt", "--loss", "bce_with_logits", "--epochs", 2, "--lr", 0.05, "--no-plots",
+            "--output", "l.pth")
+    got = json.loads(tessera("eval", "l.pth", "--json", "--no-plots"))
+    s, t = outputs("l.pth"), y > 0
+    f1 = [2 * ((s[:, i] > 0) & t[:, i]).sum() / ((s[:, i] > 0).sum() + t[:, i].sum()) for i in (0, 1)]
+    auc = [(s[t[:, i], i][:, None] > s[~t[:, i], i][None]).mean() for i in (0, 1)]
+    assert got["task"] == "labels" and got["f1"] == pytest.approx(np.mean(f1)) and got["auc"] == pytest.approx(np.mean(auc))
+    assert got["accuracy"] == pytest.approx(((s > 0) == t).mean())
+
+
+def test_several_labels_of_a_table(tessera, tmp_path):
+    r = np.random.RandomState(0)
+    x = r.randn(300, 2)
+    rows = ["x,y,big,up,both"] + [f"{a:.3f},{b:.3f},{int(a > 0)},{int(b > 0)},{int(a > 0 and b > 0)}" for a, b in x]
+    (tmp_path / "t.csv").write_text("\n".join(rows) + "\n")
+    end, = events(tessera("train", "t.csv", "--label", "big,up,both", "--epochs", 15, "--no-plots", "--json"), "end")
+    assert end["accuracy"] > 0.95 and end["f1"] > 0.9 and end["auc"] > 0.98
+    end, = events(tessera("train", "t.csv", "--label", "both", "--drop", "big,up", "--epochs", 15, "--no-plots", "--json",
+                          "--output", "c.pth"), "end")
+    assert end["accuracy"] > 0.9  # one column of 0 and 1 is two classes
+    end, = events(tessera("train", "t.csv", "--label", "both", "--drop", "big,up", "--task", "numbers", "--no-plots", "--json",
+                          "--output", "n.pth"), "end")
+    assert "rmse" in end
