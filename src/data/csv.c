@@ -471,18 +471,27 @@ static ts_status read_column(table *t, char *line)
     return isfinite(c.mean) ? TS_OK : ts_fail(TS_ERR_PARSE, "a column's mean is no number");
 }
 
+/* The same columns in the same order, whether a name comes twice or not. */
+static bool in_order(const table *t)
+{
+    for (int i = 0; t->names && i < t->ncolumn; i++)
+        if ((size_t)i >= t->ncolumns || strcmp(t->names[i], t->columns[i].name) != 0)
+            return false;
+    return (int)t->ncolumns == t->ncolumn;
+}
+
 /* With names, each is looked for; without, a file has all columns, or all but the labels. */
 static ts_status place_columns(table *t)
 {
     int64_t at = 0;
-    bool labels = (int)t->ncolumns == t->ncolumn;
+    bool whole = in_order(t);
 
     for (int i = 0; i < t->ncolumn; i++) {
         column *c = &t->columns[i];
-        for (size_t k = 0; t->names && k < t->ncolumns; k++)
+        for (size_t k = t->ncolumns; t->names && !whole && k--;)
             if (!strcmp(t->names[k], c->name))
                 c->at = (int64_t)k;
-        if (!t->names && (labels || !c->label))
+        if (whole || (!t->names && !c->label))
             c->at = at++;
         if (c->at >= (int64_t)t->ncolumns || (c->at < 0 && !c->label && !c->unused))
             return t->names ? no_such_column(t, c->name)
