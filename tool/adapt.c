@@ -46,7 +46,7 @@ static const char *wanted_loss(const run *r, const char *now)
 {
     if (asked.loss)
         return asked.loss;
-    if (r->recipe.task == TASK_CLASSES || !is_class_loss(now))
+    if (r->recipe.task == TASK_CLASSES || r->recipe.task == TASK_TEXT || !is_class_loss(now))
         return now;
     return r->recipe.task == TASK_NUMBERS ? "mse" : "bce_with_logits";
 }

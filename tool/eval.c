@@ -253,6 +253,9 @@ static void print_result(const evaluation *e)
     if (r->task == TASK_LABELS)
         printf("%-10s %.2f%%\n%-10s %.4f\n%-10s %.4f\n", "accuracy", 100 * r->accuracy, "f1", r->f1,
                "auc", r->auc);
+    else if (r->task == TASK_TEXT)
+        printf("%-10s %.2f%%\n%-10s %.4g\n", "accuracy", 100 * r->accuracy, "perplexity",
+               exp(r->loss));
     else
         printf("%-10s %.2f%%  (%" PRId64 " of %" PRId64 ")\n", "accuracy", 100 * r->accuracy,
                r->right, r->count);
@@ -332,6 +335,8 @@ static void print_json(const evaluation *e)
         printf(",\n  \"right\": %" PRId64, e->r.right);
         json_field("accuracy", e->r.accuracy);
     }
+    if (e->r.task == TASK_TEXT)
+        json_field("perplexity", exp(e->r.loss));
     if (e->r.task == TASK_LABELS) {
         json_field("f1", e->r.f1);
         json_field("auc", e->r.auc);
@@ -357,7 +362,8 @@ static int draw_it(evaluation *e)
     char title[256];
     int code;
 
-    if (!plots_wanted() || e->r.classes > MOST || e->r.task == TASK_LABELS)
+    if (!plots_wanted() || e->r.classes > MOST || e->r.task == TASK_LABELS ||
+        e->r.task == TASK_TEXT)
         return TOOL_OK;
     code = plot_path(e->r.task == TASK_NUMBERS ? "predicted.png" : "confusion_matrix.png",
                      e->picture, sizeof(e->picture));

@@ -55,6 +55,8 @@ static const char *const meaning[] = {
     "warmup",
     "lr-every",
     "lr-gamma",
+    "window",
+    "vocabulary",
 };
 
 /* --- metadata --- */
@@ -179,7 +181,8 @@ int64_t data_hash(const ts_dataset *d)
     uint64_t h = hash(0, all.dims, sizeof(*all.dims) * (size_t)all.rank);
 
     h = hash(h, all.data, all.bytes);
-    h = hash(h, ts_dataset_labels(d), (size_t)ts_dataset_count(d) * sizeof(int32_t));
+    h = hash(h, ts_dataset_labels(d),
+             (size_t)(ts_dataset_count(d) * ts_dataset_label_count(d)) * sizeof(int32_t));
     h = hash(h, ts_dataset_targets(d),
              (size_t)(ts_dataset_count(d) * ts_dataset_target_count(d)) * sizeof(float));
     return (int64_t)(h >> 1);

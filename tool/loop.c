@@ -23,14 +23,24 @@ double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int64_t right_class(const float *scores, int64_t n, int32_t label)
+static int64_t right_class(const run *r, const float *scores, int32_t label)
 {
     int64_t best = 0;
 
-    for (int64_t c = 1; c < n; c++)
-        if (scores[c] > scores[best])
+    for (int64_t c = 1; c < r->scores; c++)
+        if (scores[c * r->places] > scores[best * r->places])
             best = c;
     return best == label;
+}
+
+/* Scores are classes x places. */
+static int64_t right_places(const run *r, const float *scores, const int32_t *labels)
+{
+    int64_t right = 0;
+
+    for (int64_t t = 0; t < r->places; t++)
+        right += right_class(r, scores + t, labels[t]);
+    return right;
 }
 
 /* Logits: yes is above 0. */
@@ -48,10 +58,11 @@ static int64_t count_right(const run *r, const ts_batch *b)
     const float *scores = r->outputs[0];
     int64_t right = 0;
 
-    for (int64_t i = 0; i < r->rows && r->recipe.task != TASK_NUMBERS; i++, scores += r->scores)
+    for (int64_t i = 0; i < r->rows && r->recipe.task != TASK_NUMBERS;
+         i++, scores += r->scores * r->places)
         right += r->recipe.task == TASK_LABELS
                      ? right_labels(scores, r->scores, b->targets + i * r->scores)
-                     : right_class(scores, r->scores, b->labels[i]);
+                     : right_places(r, scores, b->labels + i * r->places);
     return right;
 }
 
@@ -193,7 +204,7 @@ static int epoch(run *r)
     if (code)
         return code;
     if (!progress_epoch(&r->done, r->calls * r->rows * rank_count(),
-                        r->recipe.task == TASK_LABELS ? r->scores : 1))
+                        r->recipe.task == TASK_LABELS ? r->scores : r->places))
         return failure("out of memory after epoch %" PRId64, r->done.epoch);
     code = validate(r);
     if (!code)

@@ -46,7 +46,7 @@ static int read_shapes(net *n, int64_t batches)
     const ts_tensor_info *y = ts_executable_tensor(n->exe, TS_ROLE_OUTPUT, 0);
     char shape[128];
 
-    if (y->rank != 2 || y->dims[0] != n->batch || y->dtype != TS_F32)
+    if ((y->rank != 2 && y->rank != 3) || y->dims[0] != n->batch || y->dtype != TS_F32)
         return explain(TS_ERR_UNSUPPORTED, n->name, "making the net for inference",
                        "a classifier ends with one score for each class of each sample",
                        "the model's result for %lld samples is %s of %s, which are no scores of "
@@ -57,6 +57,7 @@ static int read_shapes(net *n, int64_t batches)
     memcpy(n->dims, x->dims + 1, sizeof(*n->dims) * (size_t)n->rank);
     n->row = elements(n->rank, n->dims);
     n->classes = y->dims[1];
+    n->places = y->rank == 3 ? y->dims[2] : 1;
     n->batch *= batches;
     n->in = calloc((size_t)batches, x->bytes);
     n->out = calloc((size_t)batches, y->bytes);
@@ -301,8 +302,12 @@ static int check_data(const net *n, const recipe *how, const ts_dataset *d)
                        "the net takes samples of %s, the data has samples of %s",
                        shape_text(n->rank, n->dims, want, sizeof(want)),
                        shape_text(sample.rank, sample.dims, have, sizeof(have)));
-    if (how->task != TASK_CLASSES)
+    if (how->task == TASK_NUMBERS || how->task == TASK_LABELS)
         return check_targets(n, d);
+    if (ts_dataset_label_count(d) != n->places)
+        return explain(TS_ERR_SHAPE, n->name, "evaluating the net", NULL,
+                       "the net gives scores for %lld places of a sample, the data has %lld labels",
+                       (long long)n->places, (long long)ts_dataset_label_count(d));
     if (!ts_dataset_classes(d))
         return explain(TS_ERR_ARG, n->name, "evaluating the net", NULL,
                        "the data has no labels to compare with");
@@ -322,6 +327,27 @@ static void count_class(const net *n, const ts_batch *b, int64_t i, net_result *
     r->counts[b->labels[i] * n->classes + guess]++;
     r->right += guess == b->labels[i];
     r->loss -= log_probability(n, scores, b->labels[i]);
+}
+
+/* Scores of a text are classes x places. */
+static void count_tokens(const net *n, const ts_batch *b, int64_t i, net_result *r)
+{
+    const float *scores = n->out + i * n->classes * n->places;
+
+    for (int64_t t = 0; t < n->places; t++) {
+        int32_t label = b->labels[i * n->places + t];
+        double most = scores[t], sum = 0;
+        int64_t guess = 0;
+        for (int64_t c = 1; c < n->classes; c++)
+            if (scores[c * n->places + t] > most) {
+                most = scores[c * n->places + t];
+                guess = c;
+            }
+        for (int64_t c = 0; c < n->classes; c++)
+            sum += exp(scores[c * n->places + t] - most);
+        r->loss += (most + log(sum) - scores[label * n->places + t]) / (double)n->places;
+        r->right += guess == label;
+    }
 }
 
 /* -log p(t) of a logit, without overflow. */
@@ -371,7 +397,9 @@ static ts_status run_batches(net *n, const recipe *how, ts_loader *l, ts_bar *ba
         if (!s)
             s = ts_engine_run(n->engine, (const void *[]){b.samples}, (void *[]){n->out});
         for (int64_t i = 0; !s && i < b.rows; i++, r->count++)
-            if (r->task == TASK_CLASSES)
+            if (r->task == TASK_TEXT)
+                count_tokens(n, &b, i, r);
+            else if (r->task == TASK_CLASSES)
                 count_class(n, &b, i, r);
             else
                 keep_values(n, how, &b, i, r);
@@ -384,6 +412,8 @@ static int result_room(const net *n, const ts_dataset *d, net_result *out)
 {
     size_t classes = (size_t)n->classes;
 
+    if (out->task == TASK_TEXT)
+        return TOOL_OK;
     if (out->task == TASK_CLASSES)
         out->counts = calloc(classes, classes * sizeof(*out->counts));
     else
@@ -415,7 +445,7 @@ int net_evaluate(net *n, const ts_dataset *d, const recipe *how, const char *lab
     s = run_batches(n, how, l, bar, out);
     ts_bar_close(bar);
     ts_loader_free(l);
-    out->accuracy = out->count ? (double)out->right / (double)out->count : 0;
+    out->accuracy = out->count ? (double)out->right / (double)(out->count * n->places) : 0;
     out->loss = out->count ? out->loss / (double)out->count : 0;
     if (!s && out->predicted && measure(out, ts_dataset_targets(d)))
         return TOOL_FAILED;

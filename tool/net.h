@@ -29,7 +29,8 @@ ts_normalize normal_view(const normal *n); /* borrowed from n */
 typedef enum task {
     TASK_CLASSES, /* one of some classes                       */
     TASK_NUMBERS, /* numbers: regression                       */
-    TASK_LABELS   /* yes or no to each of some labels          */
+    TASK_LABELS,  /* yes or no to each of some labels          */
+    TASK_TEXT     /* the next token, at every place            */
 } task;
 extern const char *const task_names[]; /* "classes numbers labels", in that order */
 
@@ -45,11 +46,13 @@ typedef struct recipe {
     int shorter; /* images: the shorter side first, and the middle; 0: no  */
     task task;
     char *columns;  /* of a table: what they are, as ts_dataset_columns says; NULL: it is none */
+    char *tokens;   /* of a text: its vocabulary; NULL: it is none         */
     char *missing;  /* what becomes of missing values; NULL: an error      */
     normal targets; /* of numbers: how they are scaled for the net         */
 } recipe;
 typedef struct recipe_args {
     const char *resize, *mean, *std, *label, *drop, *missing, *separator, *task, *scale;
+    int64_t window, vocabulary;
 } recipe_args;
 extern recipe_args recipe_asked; /* what the line says */
 extern const option recipe_options[], table_options[];
@@ -145,6 +148,7 @@ typedef struct net {
     char name[128];
     int rank; /* of one sample */
     int64_t dims[TS_MAX_RANK];
+    int64_t places;              /* of a sample that scores are for: 1; of a text its tokens */
     int64_t batch, row, classes; /* batch: rows of one run; row: numbers of a sample; classes:
                                     scores of one */
     net_end end;                 /* what the scores are                              */

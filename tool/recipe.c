@@ -8,6 +8,7 @@
  *   tessera.task        classes | numbers | labels   what is learned
  *   tessera.columns     ...                          of a table: what they are (data/csv.c)
  *   tessera.missing     mean | drop
+ *   tessera.tokens      ...                          of a text: its vocabulary (data/text.c)
  *   tessera.targets     3.1 0.2                      numbers: how they were scaled
  */
 #include "net.h"
@@ -43,6 +44,11 @@ const option table_options[] = {
      "what is learned: one of some classes, numbers, or yes or no to each label; by the data when "
      "not given",
      .choice = "classes numbers labels"},
+    {"window", "N", KIND_INT, &recipe_asked.window, "tokens of a sample of text; 64 when not given",
+     .low = 1, .high = 1 << 20},
+    {"vocabulary", "N", KIND_INT, &recipe_asked.vocabulary,
+     "byte pairs of a text that are tokens, with the 256 bytes; its characters when not given",
+     .low = 257, .high = 8192},
     {"scale", "WHAT", KIND_WORD, &recipe_asked.scale,
      "what the columns of a table, and numbers that are learned, become; standard is mean 0 and "
      "deviation 1, and usual for tables",
@@ -50,7 +56,7 @@ const option table_options[] = {
     {0},
 };
 
-const char *const task_names[] = {"classes", "numbers", "labels"};
+const char *const task_names[] = {"classes", "numbers", "labels", "text"};
 
 /* --- normal: means and deviations --- */
 
@@ -294,7 +300,10 @@ int recipe_table(const char *command, const recipe *r, ts_dataset_options *out)
     out->missing = recipe_asked.missing ? recipe_asked.missing : r->missing;
     out->columns = recipe_asked.label ? NULL : r->columns;
     out->integers = r->integers;
-    if (task || r->columns || r->task != TASK_CLASSES)
+    out->tokens = r->tokens;
+    out->vocabulary = (int)recipe_asked.vocabulary;
+    out->window = r->tokens ? r->dims[0] : recipe_asked.window;
+    if (task || r->columns || r->task == TASK_NUMBERS || r->task == TASK_LABELS)
         out->task = (task ? strcmp(task, "classes") != 0 : r->task != TASK_CLASSES)
                         ? TS_TASK_NUMBERS
                         : TS_TASK_CLASSES;
@@ -306,6 +315,8 @@ static task find_task(const ts_dataset *d)
     int n = ts_dataset_target_count(d);
     const float *t = ts_dataset_targets(d);
 
+    if (ts_dataset_tokens(d))
+        return TASK_TEXT;
     if (!n)
         return TASK_CLASSES;
     for (int64_t i = 0; i < ts_dataset_count(d) * n; i++)
@@ -348,6 +359,8 @@ int recipe_fit(const char *command, recipe *r, const ts_dataset *d)
         recipe_asked.task && !strcmp(recipe_asked.task, "labels") ? TASK_LABELS : find_task(d);
     if (recipe_asked.task && !strcmp(recipe_asked.task, "numbers"))
         r->task = TASK_NUMBERS;
+    free(r->tokens);
+    r->tokens = ts_dataset_tokens(d) ? strdup(ts_dataset_tokens(d)) : NULL;
     free(r->columns);
     r->columns = ts_dataset_columns(d) ? strdup(ts_dataset_columns(d)) : NULL;
     r->missing = recipe_asked.missing ? strdup(recipe_asked.missing) : NULL;
@@ -408,6 +421,8 @@ ts_status recipe_put(const recipe *r, ts_object *o)
         s = put(o, "tessera.task", strdup(task_names[r->task]));
     if (!s && r->columns)
         s = put(o, "tessera.columns", strdup(r->columns));
+    if (!s && r->tokens)
+        s = put(o, "tessera.tokens", strdup(r->tokens));
     if (!s && r->missing)
         s = put(o, "tessera.missing", strdup(r->missing));
     if (!s && r->targets.n)
@@ -454,13 +469,16 @@ static const char *read_table(recipe *r, recipe_fact *fact, const void *file)
                *missing = fact(file, "tessera.missing"), *targets = fact(file, "tessera.targets");
 
     while (task && strcmp(task, task_names[r->task]) != 0)
-        if (++r->task > TASK_LABELS)
+        if (++r->task > TASK_TEXT)
             return "tessera.task";
     if (missing && strcmp(missing, "mean") != 0 && strcmp(missing, "drop") != 0)
         return "tessera.missing";
     if (targets && !normal_read(targets, &r->targets))
         return "tessera.targets";
     r->columns = columns ? strdup(columns) : NULL;
+    r->tokens = fact(file, "tessera.tokens") ? strdup(fact(file, "tessera.tokens")) : NULL;
+    if ((r->task == TASK_TEXT) != (r->tokens != NULL))
+        return "tessera.tokens";
     r->missing = missing ? strdup(missing) : NULL;
     return NULL;
 }
@@ -489,5 +507,6 @@ void recipe_free(recipe *r)
     normal_free(&r->targets);
     free(r->columns);
     free(r->missing);
+    free(r->tokens);
     *r = (recipe){0};
 }

@@ -53,6 +53,7 @@ static int open_split(run *r, const char *name, ts_split split, int64_t limit, t
     if (!code)
         code = recipe_table("train", &r->recipe, &o);
     o.columns = r->recipe.columns;
+    o.tokens = r->recipe.tokens;
     if (!code && ts_dataset_load(&o, out))
         code = TOOL_FAILED;
     ts_bar_close(shown.bar);
@@ -166,8 +167,8 @@ int open_data(run *r)
     code = recipe_fit("train", &r->recipe, r->data);
     if (code)
         return code;
-    r->classes = r->recipe.task == TASK_CLASSES ? ts_dataset_classes(r->data)
-                                                : ts_dataset_target_count(r->data);
+    r->classes = ts_dataset_target_count(r->data) ? ts_dataset_target_count(r->data)
+                                                  : ts_dataset_classes(r->data);
     recipe_settle(&r->recipe, asked.data, r->sample.dtype, true);
     if (!r->classes)
         return explain(TS_ERR_ARG, asked.data, "opening the data",
@@ -189,7 +190,7 @@ static const ts_tensor_info *last_output(const ts_executable *x)
 
 static int wrong_loss(const run *r)
 {
-    bool classes = r->recipe.task == TASK_CLASSES;
+    bool classes = r->recipe.task == TASK_CLASSES || r->recipe.task == TASK_TEXT;
 
     return explain(TS_ERR_UNSUPPORTED, ts_model_name(r->model), "preparing to train",
                    classes
@@ -205,9 +206,12 @@ static int wrong_loss(const run *r)
 static bool compares(run *r, const ts_tensor_info *t, const ts_tensor_info *scores)
 {
     r->feeds_targets = t && t->dtype == TS_F32;
-    if (!t || (r->recipe.task != TASK_CLASSES || is_mixed()) != r->feeds_targets)
+    if (!t || (r->recipe.task == TASK_NUMBERS || r->recipe.task == TASK_LABELS || is_mixed()) !=
+                  r->feeds_targets)
         return false;
-    return r->feeds_targets ? t->bytes == scores->bytes : t->dtype == TS_I32 && t->rank == 1;
+    r->places = r->recipe.task == TASK_TEXT && scores->rank == 3 ? scores->dims[2] : 1;
+    return r->feeds_targets ? t->bytes == scores->bytes
+                            : t->dtype == TS_I32 && t->rank == (r->places > 1 ? 2 : 1);
 }
 
 /* Scores of batch x classes, or numbers; what to compare with; one loss. */
@@ -221,7 +225,8 @@ static int check_shapes(run *r)
     if (!compares(r, ts_executable_tensor(r->exe, TS_ROLE_INPUT, 1), scores) || loss == scores ||
         loss->dtype != TS_F32 || loss->rank)
         return wrong_loss(r);
-    if (scores->rank != 2 || scores->dims[0] != asked.batch || scores->dtype != TS_F32)
+    if (scores->rank != (r->recipe.task == TASK_TEXT ? 3 : 2) || scores->dims[0] != asked.batch ||
+        scores->dtype != TS_F32 || (r->recipe.task == TASK_TEXT && r->places != r->sample.dims[0]))
         return explain(TS_ERR_SHAPE, name, "preparing to train",
                        "a classifier ends with one score for each class of each sample",
                        "the model's result for %lld samples is %s, which are no scores of classes",
@@ -291,7 +296,7 @@ static int allocate(run *r)
 {
     size_t batches = (size_t)(r->rows / asked.batch);
 
-    r->outputs[0] = malloc((size_t)r->rows * (size_t)r->scores * sizeof(float));
+    r->outputs[0] = malloc((size_t)(r->rows * r->scores * r->places) * sizeof(float));
     r->outputs[1] = malloc(batches * sizeof(float));
     return r->outputs[0] && r->outputs[1]
                ? TOOL_OK

@@ -113,19 +113,28 @@ typedef struct usual {
 static const usual known[] = {
     {"fashion-mnist", "classifier", "sgd", 5, 16, 10, 0.001, 0.9},
     {"mnist", "mnist-cnn", "sgd", 10, 8, 50, 0.03, 0},
+    {".txt", NULL, "adamw", 5, 32, 10, 0.001, 0},
     {NULL, NULL, "adam", 5, 16, 10, 0.001, 0},
 };
+
+static bool has_ending(const char *path, const char *ending)
+{
+    size_t n = strlen(path), m = strlen(ending);
+
+    return n > m && !strcasecmp(path + n - m, ending);
+}
 
 static const usual *find_usual(void)
 {
     const usual *u = known;
 
-    while (u->data && strcmp(u->data, asked.data) != 0)
+    while (u->data && strcmp(u->data, asked.data) != 0 &&
+           !(u->data[0] == '.' && has_ending(asked.data, u->data)))
         u++;
     return u;
 }
 
-/* Images of some size get convolutions. */
+/* Images of some size get convolutions, texts a transformer. */
 static int choose_model(run *r, const usual *u)
 {
     ts_array sample;
@@ -140,8 +149,9 @@ static int choose_model(run *r, const usual *u)
     code = peek(r, &sample);
     if (code)
         return code;
-    asked.model =
-        sample.rank == 3 && sample.dims[1] >= 16 && sample.dims[2] >= 16 ? "lenet" : "mlp";
+    asked.model = sample.dtype == TS_I32                                             ? "gpt"
+                  : sample.rank == 3 && sample.dims[1] >= 16 && sample.dims[2] >= 16 ? "lenet"
+                                                                                     : "mlp";
     say("For samples of %s the model is %s; --model chooses another",
         shape_text(sample.rank, sample.dims, shape, sizeof(shape)), asked.model);
     return TOOL_OK;
@@ -165,13 +175,6 @@ static void fill_in(const usual *u)
 }
 
 /* --- names of files --- */
-
-static bool has_ending(const char *path, const char *ending)
-{
-    size_t n = strlen(path), m = strlen(ending);
-
-    return n > m && !strcasecmp(path + n - m, ending);
-}
 
 /* classifier.pth -> classifier, classifier.resume.pth, classifier-plots */
 static int name_files(run *r)
@@ -352,6 +355,7 @@ const command train_command = {
             "--epochs. What is not given depends on the data:\n"
             "  fashion-mnist  classifier, 5 epochs, batch size 16, sgd, lr 0.001, momentum 0.9\n"
             "  mnist          mnist-cnn, 10 epochs, batch size 8, sgd, lr 0.03\n"
+            "  a .txt file    gpt, 5 epochs, batch size 32, adamw, lr 0.001\n"
             "  other          lenet for images, else mlp; 5 epochs, batch size 16, adam, lr 0.001",
     .examples = "train fashion-mnist\n"
                 "train mnist --model mnist-cnn --epochs 10 --batch-size 8 --lr 0.03\n"

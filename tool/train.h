@@ -84,7 +84,8 @@ typedef struct run {
     ts_engine *engine;
     ts_loader *loader;
     int64_t rows, calls; /* samples of one call; calls of an epoch */
-    int64_t scores;      /* of one sample */
+    int64_t scores;      /* of one sample, at each place */
+    int64_t places;      /* of a sample that are learned: 1; of a text its tokens */
     void *outputs[2];    /* scores and losses of one call */
     progress done;
     ts_csv *csv;

@@ -187,7 +187,7 @@ int plot_end(run *r, const ts_dataset *d, const net_result *result)
         return code;
     if (r->recipe.task == TASK_CLASSES)
         return result->classes <= 1000 ? plot_confusion(r, result) : TOOL_OK;
-    if (r->recipe.task == TASK_LABELS)
+    if (r->recipe.task == TASK_LABELS || r->recipe.task == TASK_TEXT)
         return TOOL_OK;
     set_title(r, title, sizeof(title));
     return drawn(r, draw_numbers(file_in(r, "predicted.png", path), title, d, result));

@@ -180,6 +180,7 @@ static void start_words(const run *r, int64_t count, int64_t dropped)
     snprintf(what, sizeof(what),
              r->recipe.task == TASK_CLASSES   ? "in %d classes"
              : r->recipe.task == TASK_NUMBERS ? "with %d number%s to learn"
+             : r->recipe.task == TASK_TEXT    ? "of %d tokens"
                                               : "with %d labels",
              r->classes, r->classes == 1 ? "" : "s");
     say("%s: %" PRId64 " samples of %s %s%s", asked.data, count,
@@ -251,6 +252,10 @@ static void event_metrics(const run *r)
         event_real("mae", r->result.mae);
         event_real("r2", r->result.r2);
     }
+    if (r->recipe.task == TASK_TEXT) {
+        event_real("loss", r->result.loss);
+        event_real("perplexity", exp(r->result.loss));
+    }
     if (r->recipe.task == TASK_LABELS) {
         event_real("f1", r->result.f1);
         event_real("auc", r->result.auc);
@@ -267,6 +272,9 @@ static void print_metric(const run *r)
     else if (r->recipe.task == TASK_LABELS)
         printf("%s accuracy: %.2f %%, F1 %.4f, AUC %.4f\n", of, 100 * r->metric, r->result.f1,
                r->result.auc);
+    else if (r->recipe.task == TASK_TEXT)
+        printf("%s loss: %.4f, perplexity %.4g, accuracy %.2f %%\n", of, r->result.loss,
+               exp(r->result.loss), 100 * r->metric);
     else
         printf("%s accuracy: %.2f %%\n", of, 100 * r->metric);
 }

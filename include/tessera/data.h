@@ -54,6 +54,8 @@ typedef struct ts_dataset_options {
      *   a CSV file                                a row a sample: numbers and words, and labels
      *   an .npz file                              x and y, images and labels, or x_train, y_train,
      *                                             x_test, y_test
+     *   a .txt file                               text as tokens: windows, and the token that follows
+     *                                             each; the last tenth is the test set
      *   an .npy file                              samples; u8 of [N, H, W] or [N, H, W, C] are
      *                                             images, here as in .npz */
     const char *name;
@@ -81,6 +83,9 @@ typedef struct ts_dataset_options {
     const char *missing; /* CSV: what becomes of a value that is missing: "mean", that of its
                           column (of words: none of them), or "drop", the row; NULL: an error */
     const char *columns; /* CSV: what the columns are, as ts_dataset_columns of another file says */
+    int64_t window;      /* text: tokens of a sample; 0: 64                                    */
+    int vocabulary;      /* text: so many tokens of byte pairs, above 256; 0: its characters   */
+    const char *tokens;  /* text: the vocabulary, as ts_dataset_tokens of another says         */
     char separator;      /* CSV: 0: a comma, semicolon, tab or bar, by the first line          */
 } ts_dataset_options;
 
@@ -123,6 +128,22 @@ TS_API ts_status ts_dataset_pick(const ts_dataset *d, int64_t n, const int64_t *
  * labels, i32 [count] for classes or f32 [count, n] for targets; NULL: none. */
 TS_API ts_status ts_dataset_from(const ts_array *samples, const ts_array *labels, ts_dataset **out);
 TS_API const int32_t *ts_dataset_labels(const ts_dataset *d); /* count of them; all 0 for none */
+/* Labels of a sample: 1; of a text one for each token. */
+TS_API int64_t ts_dataset_label_count(const ts_dataset *d);
+/* The vocabulary of a text, for ts_dataset_options.tokens and ts_tokens_parse; NULL: it is none. */
+TS_API const char *ts_dataset_tokens(const ts_dataset *d);
+
+/* A vocabulary: text to numbers and back. */
+typedef struct ts_tokens ts_tokens;
+TS_API ts_status ts_tokens_parse(const char *text, ts_tokens **out);
+TS_API void ts_tokens_free(ts_tokens *t);
+TS_API const char *ts_tokens_text(const ts_tokens *t); /* its description; borrowed */
+TS_API int ts_tokens_count(const ts_tokens *t);
+/* The bytes of a token, borrowed; NULL: there is none such. */
+TS_API const char *ts_tokens_at(const ts_tokens *t, int i, size_t *len);
+/* free(*ids). A character that the vocabulary has not is an error. */
+TS_API ts_status ts_tokens_encode(const ts_tokens *t, const char *text, size_t len, int32_t **ids,
+                                  int64_t *n);
 
 /* (x - mean) / deviation, after u8 became x / 255: PyTorch's ToTensor and Normalize, bit for bit.
  * One number for all channels or one for each (the first dim of a sample); n = 0: only ToTensor. */
@@ -179,7 +200,7 @@ typedef struct ts_loader_options {
 typedef struct ts_batch {
     const float *samples;   /* batch of them; valid until the loader's next call. Of integers the
                               same memory is `indices`                            */
-    const int32_t *labels;  /* batch of them                                       */
+    const int32_t *labels;  /* batch of them, times the labels of a sample         */
     int64_t rows;           /* how many are real; what follows them is 0           */
     int64_t epoch, step;    /* where this batch stands, both from 0                */
     const float *targets;   /* batch x target count, of mixed classes x their number; or NULL */

@@ -2,7 +2,7 @@
  *
  *   find.c download.c      a name       -> a folder of IDX files
  *   idx.c folder.c csv.c
- *   numpy.c                a file       -> a dataset
+ *   numpy.c text.c         a file       -> a dataset
  *   png.c jpeg.c           image bytes  -> pixels
  *   image.c resize.c       pixels       -> the pixels asked for
  *   scale.c                u8 or f32    -> normalised f32
@@ -22,18 +22,24 @@ struct ts_dataset {
     ts_arena *arena; /* class names */
     int64_t count;
     ts_array sample; /* shape, dtype (u8, f32 or i32) and bytes of one; data is the first */
-    int32_t *labels;
+    int32_t *labels; /* count x nlabels */
+    int64_t nlabels; /* of a sample: 1, of a text one for each token */
     int nclasses;
     const char **classes;
     float *targets; /* count x ntargets; NULL: none */
     int ntargets;
     const char **target_names;
+    const char *tokens;  /* of a text: ts_tokens_text; NULL: it is none */
     const char *columns; /* of a table: what they are, as a text; NULL: it is none */
 };
 
 /* dataset.c: room for count samples; dims are of one */
 ts_status ts_dataset_new(ts_dtype dtype, int64_t count, int rank, const int64_t *dims,
                          ts_dataset **out);
+/* So many labels a sample, all 0. */
+ts_status ts_dataset_more_labels(ts_dataset *d, int64_t n);
+/* text.c */
+ts_status ts_text_open(const ts_dataset_options *opt, ts_dataset **out);
 /* Room for n numbers to be learned of each sample. */
 ts_status ts_dataset_add_targets(ts_dataset *d, int n);
 /* i32: classes; f32: targets. */

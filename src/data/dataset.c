@@ -25,6 +25,7 @@ ts_status ts_dataset_new(ts_dtype dtype, int64_t count, int rank, const int64_t 
     TS_TRY(ts_alloc(sizeof(*d), "a dataset", (void **)&d));
     d->arena = ts_arena_new();
     d->count = count;
+    d->nlabels = 1;
     d->sample = (ts_array){.dtype = dtype, .rank = rank, .bytes = bytes};
     for (int i = 0; i < rank; i++)
         d->sample.dims[i] = dims[i];
@@ -47,6 +48,14 @@ void ts_dataset_free(ts_dataset *d)
     free(d->targets);
     ts_arena_free(d->arena);
     free(d);
+}
+
+ts_status ts_dataset_more_labels(ts_dataset *d, int64_t n)
+{
+    free(d->labels);
+    d->labels = NULL;
+    d->nlabels = n;
+    return ts_alloc((size_t)(d->count * n) * sizeof(int32_t), "the labels", (void **)&d->labels);
 }
 
 ts_status ts_dataset_add_targets(ts_dataset *d, int n)
@@ -161,7 +170,7 @@ static ts_status check_numbers(ts_dataset *d, const ts_dataset_options *opt)
     if (d->sample.dtype == TS_F32)
         TS_TRY(check_finite(d, opt->name));
     TS_TRY(check_targets(d, opt->name));
-    return opt->integers ? to_integers(d, opt->name) : TS_OK;
+    return opt->integers && d->sample.dtype != TS_I32 ? to_integers(d, opt->name) : TS_OK;
 }
 
 /* --- opening --- */
@@ -186,8 +195,11 @@ static ts_status read_file(const ts_dataset_options *opt, ts_dataset **out)
         return ts_data_csv(opt->name, opt, out);
     if (ends_with(opt->name, ".npy") || ends_with(opt->name, ".npz"))
         return ts_numpy_open(opt, out);
+    if (ends_with(opt->name, ".txt"))
+        return ts_text_open(opt, out);
     ts_fail(TS_ERR_UNSUPPORTED, "%s is not called like a dataset we can read", opt->name);
-    ts_error_hint("files are .csv, .npy or .npz; IDX files and images are opened by their folder");
+    ts_error_hint(
+        "files are .csv, .npy, .npz or .txt; IDX files and images are opened by their folder");
     return TS_ERR_UNSUPPORTED;
 }
 
@@ -301,6 +313,16 @@ const char *ts_dataset_target_name(const ts_dataset *d, int i)
     return i >= 0 && i < d->ntargets ? d->target_names[i] : NULL;
 }
 
+int64_t ts_dataset_label_count(const ts_dataset *d)
+{
+    return d->nlabels;
+}
+
+const char *ts_dataset_tokens(const ts_dataset *d)
+{
+    return d->tokens;
+}
+
 const char *ts_dataset_columns(const ts_dataset *d)
 {
     return d->columns;
@@ -315,6 +337,9 @@ static ts_status copy_names(const ts_dataset *d, ts_dataset *out)
     for (int i = 0; i < d->nclasses; i++)
         out->classes[i] = ts_arena_strdup(out->arena, d->classes[i]);
     out->columns = d->columns ? ts_arena_strdup(out->arena, d->columns) : NULL;
+    out->tokens = d->tokens ? ts_arena_strdup(out->arena, d->tokens) : NULL;
+    if (d->nlabels > 1)
+        TS_TRY(ts_dataset_more_labels(out, d->nlabels));
     if (!d->ntargets)
         return TS_OK;
     TS_TRY(ts_dataset_add_targets(out, d->ntargets));
@@ -339,7 +364,8 @@ ts_status ts_dataset_pick(const ts_dataset *d, int64_t n, const int64_t *rows, t
     s = copy_names(d, *out);
     for (int64_t i = 0; !s && i < n; i++) {
         memcpy(ts_dataset_at(*out, i), ts_dataset_at(d, rows[i]), d->sample.bytes);
-        (*out)->labels[i] = d->labels[rows[i]];
+        memcpy((*out)->labels + i * d->nlabels, d->labels + rows[i] * d->nlabels,
+               (size_t)d->nlabels * sizeof(int32_t));
         if (targets)
             memcpy((*out)->targets + i * d->ntargets, d->targets + rows[i] * d->ntargets, targets);
     }

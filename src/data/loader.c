@@ -186,14 +186,15 @@ static void change_image(const ts_loader *l, slot *s, int64_t i, float *sample)
 
 static ts_status fill(const ts_loader *l, slot *s)
 {
-    int64_t targets = l->ntargets;
+    int64_t targets = l->ntargets, labels = l->d->nlabels;
 
     for (int64_t i = 0; i < s->count; i++) {
         float *sample = s->samples + i * l->elements;
         if (i + 1 < s->count)
             ask_for(l, s->rows[i + 1]);
         ts_scale_run(&l->scale, ts_dataset_at(l->d, s->rows[i]), sample);
-        s->labels[i] = l->d->labels[s->rows[i]];
+        memcpy(s->labels + i * labels, l->d->labels + s->rows[i] * labels,
+               (size_t)labels * sizeof(int32_t));
         if (s->targets)
             fill_targets(l, s->rows[i], s->targets + i * targets);
         if (l->opt.images)
@@ -203,7 +204,8 @@ static ts_status fill(const ts_loader *l, slot *s)
     }
     memset(s->samples + s->count * l->elements, 0,
            (size_t)((l->opt.batch - s->count) * l->elements) * sizeof(float));
-    memset(s->labels + s->count, 0, (size_t)(l->opt.batch - s->count) * sizeof(int32_t));
+    memset(s->labels + s->count * labels, 0,
+           (size_t)((l->opt.batch - s->count) * labels) * sizeof(int32_t));
     if (s->targets)
         memset(s->targets + s->count * targets, 0,
                (size_t)((l->opt.batch - s->count) * targets) * sizeof(float));
@@ -367,7 +369,8 @@ static ts_status allocate_slot(const ts_loader *l, slot *s)
         return ts_fail(TS_ERR_MEMORY, "a batch of %ld samples does not fit in memory",
                        (long)l->opt.batch);
     TS_TRY(ts_alloc(bytes, "a batch", (void **)&s->samples));
-    TS_TRY(ts_alloc((size_t)l->opt.batch * sizeof(int32_t), "a batch", (void **)&s->labels));
+    TS_TRY(ts_alloc((size_t)(l->opt.batch * l->d->nlabels) * sizeof(int32_t), "a batch",
+                    (void **)&s->labels));
     if (l->ntargets)
         TS_TRY(ts_alloc((size_t)l->opt.batch * (size_t)l->ntargets * sizeof(float), "a batch",
                         (void **)&s->targets));

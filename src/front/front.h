@@ -91,6 +91,11 @@ extern const ts_line_kind ts_layer_kinds[], ts_loss_kinds[];
 ts_value *ts_line_word(const ts_line_build *b, const ts_line *l, ts_value *x);
 const char *ts_kind_args(ts_arena *a, const ts_line_kind *k); /* "out kernel [stride=1] ..." */
 
+/* layer.c: x with a learned vector for each place of dim 1; x W^T + b, of parameters with these names */
+ts_value *ts_positions_layer(ts_value *x, const char *name);
+ts_value *ts_projection_layer(ts_value *x, const char *name, const char *weight, const char *bias,
+                              int64_t out);
+
 /* nets.c */
 const char *ts_net_find(const char *name); /* its description, or NULL */
 const char *ts_net_nearest(const char *name);

@@ -5,6 +5,7 @@
  * uniform in
  * +-1/sqrt(fan_in), and biases the same.
  */
+#include "front/front.h"
 #include "op/op.h"
 #include <math.h>
 
@@ -294,4 +295,36 @@ ts_value *ts_embedding_layer(ts_value *index, const char *name, int64_t rows, in
               (int64_t[]){rows, cols});
     w = ts_embedding(index, w);
     return index->graph->half ? ts_cast(w, index->graph->half) : w;
+}
+
+ts_value *ts_positions_layer(ts_value *x, const char *name)
+{
+    ts_value *w;
+
+    if (!x)
+        return NULL;
+    if (x->type.rank != 3)
+        return ts_graph_refuse(x->graph, TS_ERR_SHAPE, NULL,
+                               "positions take batch x places x features, not rank %d",
+                               x->type.rank);
+    w = param(x->graph, name, "weight", x->type.dtype, (ts_init){TS_INIT_NORMAL, 0, 0.02}, 2,
+              x->type.dim + 1);
+    return ts_add(x, w);
+}
+
+ts_value *ts_projection_layer(ts_value *x, const char *name, const char *weight, const char *bias,
+                              int64_t out)
+{
+    int64_t in = ts_dim(x, -1);
+    ts_value *args[3] = {x}, *y;
+
+    if (!x)
+        return NULL;
+    args[1] =
+        param(x->graph, name, weight, x->type.dtype, fan_in((double)in), 2, (int64_t[]){out, in});
+    args[2] = param(x->graph, name, bias, x->type.dtype, (ts_init){TS_INIT_FULL, 0, 0}, 1, &out);
+    ts_scope_begin(x->graph, name);
+    y = ts_node_out(ts_node_make(x->graph, TS_OP(linear), 3, args, 0, NULL));
+    ts_scope_end(x->graph);
+    return y;
 }

@@ -554,3 +554,89 @@ def test_several_labels_of_a_table(tessera, tmp_path):
     end, = events(tessera("train", "t.csv", "--label", "both", "--drop", "big,up", "--task", "numbers", "--no-plots", "--json",
                           "--output", "n.pth"), "end")
     assert "rmse" in end
+
+
+# --- text
+
+
+SMALL_GPT = """input 16 dtype=i32
+classes 10
+tokens: embedding classes 32
+places: positions
+-> x
+norm1: layer_norm
+attention: self_attention 2 causal=yes
+add x -> x
+norm2: layer_norm
+fc1: linear 64
+gelu
+fc2: linear 32
+add x
+norm: layer_norm
+head: linear classes bias=no
+transpose 1 2
+loss cross_entropy
+"""
+
+
+def story(path):
+    words = ["the cat sat on the mat. ", "a dog ran to the cat. ", "où est le chat? "]
+    r = np.random.RandomState(0)
+    path.write_text("".join(words[i] for i in r.randint(0, 3, 400)), encoding="utf-8")
+
+
+def next_token_loss(weights, x, y):
+    """The net above, by PyTorch."""
+    torch = pytest.importorskip("torch")
+    F, w = torch.nn.functional, weights
+    h = F.embedding(x, w["tokens.weight"]) + w["places.weight"]
+    mha = torch.nn.MultiheadAttention(32, 2, batch_first=True)
+    mha.load_state_dict({k[len("attention."):]: v for k, v in w.items() if k.startswith("attention.")})
+    mask = torch.triu(torch.ones(16, 16, dtype=torch.bool), 1)
+    n = F.layer_norm(h, [32], w["norm1.weight"], w["norm1.bias"])
+    h = h + mha(n, n, n, attn_mask=mask, need_weights=False)[0]
+    n = F.layer_norm(h, [32], w["norm2.weight"], w["norm2.bias"])
+    h = h + F.linear(F.gelu(F.linear(n, w["fc1.weight"], w["fc1.bias"])), w["fc2.weight"], w["fc2.bias"])
+    s = F.linear(F.layer_norm(h, [32], w["norm.weight"], w["norm.bias"]), w["head.weight"])
+    return F.cross_entropy(s.transpose(1, 2), y).item()
+
+
+@pytest.mark.parametrize("more", [[], ["--vocabulary", 280]])
+def test_text_is_learned_and_written(tessera, tmp_path, more):
+    torch = pytest.importorskip("torch")
+    story(tmp_path / "story.txt")
+    (tmp_path / "net.txt").write_text(SMALL_GPT)
+    out = tessera("train", "story.txt", "--model", "net.txt", "--window", 16, "--epochs", 6, "--lr", 0.01, "--batch-size", 16,
+                  "--no-plots", "--json", *more)
+    start, end = *events(out, "start"), *events(out, "end")
+    assert start["task"] == "text" and end["perplexity"] < 3 and end["accuracy_of"] == "test"
+    score = json.loads(tessera("eval", "net.pth", "--json", "--no-plots"))
+    assert score["loss"] == pytest.approx(end["loss"]) and score["accuracy"] == pytest.approx(end["accuracy"])
+    text = json.loads(tessera("generate", "net.pth", "--prompt", "the cat", "--length", 60, "--json"))["text"]
+    assert text.startswith("the cat") and len(text) > 60 and {"dog", "mat", "chat", "cat."} & set(text[7:].split())
+    again = tessera("generate", "net.pth", "--prompt", "the cat", "--length", 60)
+    assert again == text + "\n"
+    assert tessera("generate", "net.pth", "--prompt", "the cat", "--length", 60, "--seed", 5) != again
+    greedy = tessera("generate", "net.pth", "--prompt", "a dog", "--length", 8, "--temperature", 0)
+    assert greedy == tessera("generate", "net.pth", "--prompt", "a dog", "--length", 8, "--top", 1)
+    if more:
+        assert start["classes"] == 280
+        return
+    letters = sorted(set((tmp_path / "story.txt").read_text()), key=lambda c: c.encode())
+    ids = torch.tensor([letters.index(c) for c in (tmp_path / "story.txt").read_text()])
+    windows, test = (len(ids) - 1) // 16, (len(ids) - 1) // 160
+    first = (windows - test) * 16
+    x, y = ids[first:first + test * 16].reshape(-1, 16), ids[first + 1:first + test * 16 + 1].reshape(-1, 16)
+    assert end["loss"] == pytest.approx(next_token_loss(torch.load(tmp_path / "net.pth"), x, y), rel=1e-4)
+    tessera("generate", "net.pth", "--prompt", "Ω", code=FAILED)
+    assert "is no character that the net knows" in tessera.err
+    table(tmp_path / "data.npz")
+    tessera("train", "data.npz", *SMALL)
+    tessera("generate", "mlp.pth", code=FAILED)
+    assert "is no net of texts" in tessera.err
+
+
+def test_the_named_gpt_is_the_choice_for_texts(tessera, tmp_path):
+    story(tmp_path / "story.txt")
+    out = tessera("train", "story.txt", "--limit", 32, "--epochs", 1, "--no-plots")
+    assert "the model is gpt" in out and "Test loss" in out
