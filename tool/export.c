@@ -19,7 +19,7 @@
 static struct {
     const char *file, *folder, *name, *model;
     int64_t batch;
-    bool force;
+    bool force, json;
 } args = {.batch = 1};
 
 static const option options[] = {
@@ -33,6 +33,7 @@ static const option options[] = {
      "the model of the weights, when the checkpoint does not say", .takes = TAKES_MODEL},
     {"batch", "N", KIND_INT, &args.batch, "samples that one call takes", .low = 1, .high = 1 << 16},
     {"force", NULL, KIND_FLAG, &args.force, .help = "replace files that are not ours"},
+    {"json", NULL, KIND_FLAG, &args.json, .help = "print the result as JSON"},
     {0},
 };
 
@@ -243,6 +244,15 @@ static void report(const ts_c_files *c)
 {
     char constants[32], scratch[32];
 
+    if (args.json) {
+        printf("{");
+        json_text("folder", args.folder);
+        printf(", ");
+        json_text("name", c->name);
+        printf(", \"kernels\": %d, \"constant_bytes\": %zu, \"scratch_bytes\": %zu}\n", c->kernels,
+               c->constant_bytes, c->scratch_bytes);
+        return;
+    }
     printf("%s/%s.c: %d kernels, %s of constants, %s of scratch memory\n", args.folder, c->name,
            c->kernels, bytes_text((int64_t)c->constant_bytes, constants, sizeof(constants)),
            bytes_text((int64_t)c->scratch_bytes, scratch, sizeof(scratch)));

@@ -13,7 +13,7 @@ static struct {
     int64_t length, top, seed, threads;
     double temperature;
     bool json;
-} args = {.prompt = "\n", .length = 200, .temperature = 0.8, .seed = 42};
+} args = {.length = 200, .temperature = 0.8, .seed = 42};
 
 static const option options[] = {
     {"FILE", NULL, KIND_TEXT, &args.file, "the checkpoint of a net that was trained on text",
@@ -178,6 +178,7 @@ static int run(void)
                      .quiet = args.json};
     int code = net_open(args.file, &o, &w.w, &w.n);
 
+    args.prompt = args.prompt ? args.prompt : "\n";
     if (!code)
         code = begin(&w);
     for (int64_t i = 0; !code && i < args.length; i++)

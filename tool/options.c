@@ -32,7 +32,7 @@ static const option *walk(const option *o, int *i)
         const option *inner = o->kind == KIND_GROUP ? walk(o->target, i) : NULL;
         if (inner)
             return inner;
-        if (o->kind != KIND_GROUP && (*i)-- == 0)
+        if (o->kind != KIND_GROUP && o->kind != KIND_TITLE && (*i)-- == 0)
             return o;
     }
     return NULL;

@@ -83,6 +83,23 @@ void unescape_name(char *s)
     *to = 0;
 }
 
+void json_text(const char *key, const char *text)
+{
+    printf("\"%s\": ", key);
+    if (text)
+        json_quote(text);
+    else
+        printf("null");
+}
+
+void json_sizes(const char *key, int rank, const int64_t *dims)
+{
+    printf("\"%s\": [", key);
+    for (int i = 0; i < rank; i++)
+        printf("%s%lld", i ? ", " : "", (long long)dims[i]);
+    printf("]");
+}
+
 void json_value(double x)
 {
     if (isfinite(x))

@@ -33,6 +33,7 @@ typedef enum kind {
     KIND_WORD,   /* const char *   --optimizer sgd         */
     KIND_WORDS,  /* words          IMAGE ...               */
     KIND_GROUP,  /* const option * the options of a table  */
+    KIND_TITLE,  /* what the options that follow are about, for --help */
 } kind;
 /* For completion. A model and a dataset are a name or a file. */
 typedef enum takes { TAKES_ANY, TAKES_FILE, TAKES_FOLDER, TAKES_MODEL, TAKES_DATA } takes;
@@ -146,6 +147,8 @@ int config_export(const command *c, const char *path, bool overwrite, const char
 
 /* quote.c: as JSON, to stdout; and words */
 void json_quote(const char *text);
+void json_text(const char *key, const char *text); /* "key": "text", or null */
+void json_sizes(const char *key, int rank, const int64_t *dims);
 int utf8_letter(const unsigned char *s); /* its bytes; 0: it is none */
 void escape_name(FILE *f, const char *name);
 void unescape_name(char *s);

@@ -30,7 +30,9 @@ static bool find_pair(const ts_object *o, ts_split split, pair *p)
         if (p->x && p->y)
             return true;
     }
-    return false;
+    p->x = ts_object_array(ts_object_get(o, "x")); /* samples to predict for */
+    p->y = NULL;
+    return p->x != NULL;
 }
 
 static ts_status check_pair(const char *path, const pair *p)

@@ -640,3 +640,59 @@ def test_the_named_gpt_is_the_choice_for_texts(tessera, tmp_path):
     story(tmp_path / "story.txt")
     out = tessera("train", "story.txt", "--limit", 32, "--epochs", 1, "--no-plots")
     assert "the model is gpt" in out and "Test loss" in out
+
+
+# --- what a net says of many things at once, and results for programs
+
+
+def test_predict_takes_tables_and_folders(tessera, tmp_path):
+    import csv
+    houses(tmp_path / "houses.csv")
+    tessera("train", "houses.csv", "--label", "price", "--drop", "name", "--missing", "mean", "--epochs", 2, "--no-plots",
+            "--output", "h.pth")
+    rows = (tmp_path / "houses.csv").read_text().splitlines()
+    (tmp_path / "new.csv").write_text("\n".join(r.rsplit(";", 1)[0] for r in rows[:41]) + "\n")  # without the price
+    got = json.loads(tessera("predict", "h.pth", "new.csv", "--json"))["images"][0]["rows"]
+    assert [r["row"] for r in got] == list(range(40))
+    table = list(csv.DictReader(tessera("predict", "h.pth", "new.csv", "--csv", "-").splitlines()))
+    assert [float(r["price"]) for r in table] == pytest.approx([r["price"] for r in got])
+    x = json.loads(tessera("eval", "h.pth", "--json", "--no-plots", "--limit", 40))
+    true = np.array([float(r.rsplit(";", 1)[1]) for r in rows[1:41]])
+    assert x["mae"] == pytest.approx(abs(true - [r["price"] for r in got]).mean(), rel=1e-5)
+    r = np.random.RandomState(0)
+    np.savez(tmp_path / "x.npz", x=r.randn(64, 6).astype("f4"), y=np.arange(64) % 2)
+    tessera("train", "x.npz", *SMALL)
+    np.savez(tmp_path / "only.npz", x=np.load(tmp_path / "x.npz")["x"])
+    tessera("predict", "mlp.pth", "only.npz", "--csv", "o.csv")
+    table = list(csv.DictReader(open(tmp_path / "o.csv")))
+    assert len(table) == 64 and {t["class"] for t in table} <= {"0", "1"}
+    photos(tmp_path / "photos")
+    tessera("train", "photos", "--resize", 20, *SMALL, "--output", "p.pth")
+    table = list(csv.DictReader(tessera("predict", "p.pth", "photos", "--csv", "-", "--no-plots").splitlines()))
+    assert [t["input"] for t in table] == sorted(t["input"] for t in table) and len(table) == 16
+    one = json.loads(tessera("predict", "p.pth", table[3]["input"], "--no-plots", "--json"))["images"][0]
+    assert one["class"] == table[3]["class"]
+    tessera("predict", "h.pth", table[3]["input"], code=FAILED)
+    assert "gives numbers" in tessera.err
+    (tmp_path / "empty").mkdir()
+    tessera("predict", "p.pth", "empty", code=FAILED)
+    assert "has no .png or .jpg files" in tessera.err
+
+
+def test_every_result_is_json_too(tessera, tmp_path):
+    table(tmp_path / "data.npz")
+    tessera("train", "data.npz", *SMALL, "--output", "net.pth")
+    for line in (["models"], ["models", "gpt"], ["data"], ["data", "data.npz"], ["inspect", "lenet"], ["inspect", "net.pth"],
+                 ["inspect", "net.resume.pth"], ["devices"], ["cache"], ["export", "net.pth", "--c", "out"], ["plan", "mlp"],
+                 ["compile", "mlp", "--output", "m.tsx"], ["inspect", "m.tsx"], ["eval", "net.pth", "--no-plots"]):
+        assert json.loads(tessera(*line, "--json")), line
+    facts = json.loads(tessera("inspect", "net.pth", "--json"))["content"]
+    assert facts["fc1.weight"] == {"dtype": "f32", "shape": [256, 6]} and facts["__metadata__"]["tessera.input"] == "6"
+
+
+def test_help_is_in_parts(tessera):
+    import re
+    text = tessera("help", "train")
+    parts = re.findall(r"^([a-z][a-z ,]+)$", text, re.M)
+    assert {"learning", "devices", "files", "tables and texts"} <= set(parts)
+    assert "--stages" not in tessera("help", "generate") and "devices\n" not in tessera("help", "models")
