@@ -102,6 +102,12 @@ TS_API ts_status ts_object_load_memory(const void *data, size_t len, ts_object *
  * stays, and leads to the new file; a device or a pipe is refused. */
 TS_API ts_status ts_object_save(const ts_object *o, const char *path, ts_file_format format);
 
+/* All states of an engine, weights, buffers and the optimiser's, as a dict of tensors in a file; and
+ * back: what the file has under the name of a state is taken, in PyTorch's checkpoints too, floats of
+ * any size. One of another shape is an error, and then nothing is changed. */
+TS_API ts_status ts_engine_save(const ts_engine *e, const char *path);
+TS_API ts_status ts_engine_load(ts_engine *e, const char *path);
+
 #ifdef __cplusplus
 }
 #endif

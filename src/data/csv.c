@@ -757,3 +757,59 @@ ts_status ts_data_csv(const char *path, const ts_dataset_options *opt, ts_datase
     free(data);
     return s;
 }
+
+/* --- a list of files with their numbers --- */
+
+static ts_status read_list(table *t, ts_csv_files *out)
+{
+    column *file;
+
+    TS_TRY(read_rows(t));
+    if (!t->names)
+        return ts_fail(TS_ERR_PARSE, "%s needs a first line with names, one of them 'file'", t->path);
+    t->columns = TS_NEWS(t->a, column, t->ncolumns);
+    t->ncolumn = (int)t->ncolumns;
+    for (int i = 0; i < t->ncolumn; i++)
+        t->columns[i] = (column){.at = i, .name = t->names[i]};
+    file = column_called(t, "file");
+    if (!file || t->ncolumn < 2)
+        return no_such_column(t, file ? "a number to learn" : "file");
+    out->n = (int)t->nrows;
+    out->ntargets = t->ncolumn - 1;
+    out->files = TS_NEWS(t->a, const char *, t->nrows);
+    out->names = TS_NEWS(t->a, const char *, t->ncolumn);
+    out->targets = TS_NEWS(t->a, float, t->nrows *(size_t)out->ntargets);
+    for (size_t row = 0; row < t->nrows; row++) {
+        float *to = out->targets + row * (size_t)out->ntargets;
+        out->files[row] = ts_arena_strdup(t->a, cell(t, row, file));
+        for (int i = 0, k = 0; i < t->ncolumn; i++) {
+            const column *c = &t->columns[i];
+            if (c == file)
+                continue;
+            out->names[k] = ts_arena_strdup(t->a, c->name);
+            if (!to_number(cell(t, row, c), &to[k++]))
+                return not_a_number(t, row, c);
+        }
+    }
+    return TS_OK;
+}
+
+ts_status ts_csv_list(ts_arena *a, const char *path, ts_csv_files *out)
+{
+    static const ts_dataset_options plain;
+    table t = {.path = path, .line = 1, .opt = &plain, .a = a};
+    size_t len;
+    char *data;
+    ts_status s;
+
+    TS_TRY(ts_file_read(path, &data, &len));
+    t.at = data;
+    t.end = data + len;
+    s = memchr(data, 0, len) ? ts_fail(TS_ERR_PARSE, "%s is not text: it has a zero byte", path)
+                             : read_list(&t, out);
+    free(t.fields);
+    free(t.names ? t.names : t.cells);
+    free(t.names ? t.lines - 1 : t.lines);
+    free(data);
+    return s;
+}

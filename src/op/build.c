@@ -85,6 +85,16 @@ ts_value *ts_param_n(ts_graph *g, const char *name, ts_dtype t, ts_init init, in
     return state(g, "parameter", name, t, init, rank, dims, true);
 }
 
+ts_value *ts_weight_n(ts_graph *g, const char *name, int rank, const int64_t *dims)
+{
+    double fan = 1;
+
+    for (int i = rank > 1 ? 1 : 0; dims && i < rank; i++)
+        fan *= (double)TS_MAX(1, dims[i]);
+    return ts_param_n(g, name, TS_F32, (ts_init){TS_INIT_UNIFORM, -1 / sqrt(fan), 1 / sqrt(fan)},
+                      rank, dims);
+}
+
 ts_value *ts_buffer_n(ts_graph *g, const char *name, ts_dtype t, ts_init init, int rank,
                       const int64_t *dims)
 {

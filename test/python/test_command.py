@@ -696,3 +696,18 @@ def test_help_is_in_parts(tessera):
     parts = re.findall(r"^([a-z][a-z ,]+)$", text, re.M)
     assert {"learning", "devices", "files", "tables and texts"} <= set(parts)
     assert "--stages" not in tessera("help", "generate") and "devices\n" not in tessera("help", "models")
+
+
+def test_images_with_numbers(tessera, tmp_path):
+    """A folder of images with a CSV of what is to be learned."""
+    photos(tmp_path / "photos", 16)
+    rows = ["file,light,pair"] + [f"{k}/{i}.png,{10 * (k == 'light') + i % 2},{i % 2}" for k in ("dark", "light") for i in range(16)]
+    (tmp_path / "photos/targets.csv").write_text("\n".join(rows) + "\n")
+    out = tessera("train", "photos", "--resize", 12, "--model", "mlp", "--batch-size", 8, "--epochs", 15, "--no-plots", "--json")
+    start, end = *events(out, "start"), *events(out, "end")
+    assert start["task"] == "numbers" and start["classes"] == 2 and end["rmse"] < 3
+    assert json.loads(tessera("eval", "mlp.pth", "--no-plots", "--json"))["rmse"] == pytest.approx(end["rmse"])
+    assert json.loads(tessera("data", "photos", "--json"))["targets"] == ["light", "pair"]
+    (tmp_path / "photos/targets.csv").write_text("name,light\n1.png,2\n")
+    tessera("data", "photos", code=FAILED)
+    assert "has no column called 'file'" in tessera.err
