@@ -711,3 +711,25 @@ def test_images_with_numbers(tessera, tmp_path):
     (tmp_path / "photos/targets.csv").write_text("name,light\n1.png,2\n")
     tessera("data", "photos", code=FAILED)
     assert "has no column called 'file'" in tessera.err
+
+
+# --- the tutorials, as they are written
+
+
+@pytest.mark.parametrize("name, words", [
+    ("photos", ["accuracy", "photos/dark/1.png: ", "tensors are those of photos.pth"]),
+    ("table", ["targets    price", "R2", "rmse"]),
+    ("text", ["the model is gpt", "perplexity", "the cat"])])
+def test_the_tutorial_runs(tmp_path, root, build_dir, name, words):
+    import re
+    photos(tmp_path / "photos", 16, (40, 40))
+    houses(tmp_path / "houses.csv")
+    story(tmp_path / "story.txt")
+    blocks = re.findall(r"^```sh\n(.*?)^```$", (root / f"doc/tutorial-{name}.md").read_text(), re.M | re.S)
+    assert len(blocks) >= 3
+    env = {**os.environ, "PATH": f"{build_dir}:{os.environ['PATH']}", "TESSERA_CACHE_DIR": str(build_dir / "test-cache"),
+           "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(["bash", "-e", "-c", "\n".join(blocks)], cwd=tmp_path, env=env, text=True, capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for word in words:
+        assert word in done.stdout, word
