@@ -23,7 +23,7 @@ demo:
 	@tools/install-packages build demo
 	@$(MAKE) --no-print-directory all
 	@mkdir -p build/demo
-	@build/tessera train fashion-mnist --output build/demo/classifier.pth
+	@build/tessera train fashion-mnist --overwrite --output build/demo/classifier.pth
 
 test:
 	@tools/install-packages

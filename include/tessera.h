@@ -164,6 +164,9 @@ typedef struct ts_init {
 /* A tensor that lives across runs: a weight (trained) or a buffer (written by ts_assign only). */
 TS_API ts_value *ts_param_n(ts_graph *g, const char *name, ts_dtype t, ts_init init, int rank,
                             const int64_t *dims);
+/* An f32 parameter that starts as PyTorch's linear weights do, within 1 / sqrt(fan in):
+ * ts_weight(g, "w", 10, 784). */
+TS_API ts_value *ts_weight_n(ts_graph *g, const char *name, int rank, const int64_t *dims);
 TS_API ts_value *ts_buffer_n(ts_graph *g, const char *name, ts_dtype t, ts_init init, int rank,
                              const int64_t *dims);
 TS_API void ts_assign(ts_value *buffer,
@@ -211,6 +214,7 @@ TS_API void ts_steps_end(ts_graph *g, int begin, int nresults, ts_value *const *
 #define ts_const(g, t, data, ...)        ts_const_n(g, t, data, TS_DIMS_(__VA_ARGS__))
 #define ts_full(g, t, value, ...)        ts_full_n(g, t, value, TS_DIMS_(__VA_ARGS__))
 #define ts_param(g, name, t, init, ...)  ts_param_n(g, name, t, init, TS_DIMS_(__VA_ARGS__))
+#define ts_weight(g, name, ...)          ts_weight_n(g, name, TS_DIMS_(__VA_ARGS__))
 #define ts_buffer(g, name, t, init, ...) ts_buffer_n(g, name, t, init, TS_DIMS_(__VA_ARGS__))
 
 /* --- ops --------------------------------------------------------------------------------------

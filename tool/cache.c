@@ -8,7 +8,7 @@
 
 static struct {
     const char *action;
-    bool all;
+    bool all, json;
     int64_t older;
 } args = {.action = "list", .older = -1};
 
@@ -18,6 +18,7 @@ static const option options[] = {
     {"all", NULL, KIND_FLAG, &args.all, .help = "clean: remove every entry"},
     {"older", "DAYS", KIND_INT, &args.older,
      "clean: also remove what was not used for so many days", .low = 0, .high = 36500},
+    {"json", NULL, KIND_FLAG, &args.json, .help = "print the list as JSON"},
     {0},
 };
 
@@ -45,6 +46,25 @@ static void row(const ts_cache_entry *e)
            bytes_text(e->bytes, size, sizeof(size)),
            age_text(seconds > 0 ? seconds : 0, age, sizeof(age)), e->file,
            e->problem[0] ? e->problem : "ok");
+}
+
+static int list_json(const char *folder, const ts_cache_entry *entries, int n)
+{
+    printf("{");
+    json_text("folder", folder);
+    printf(", \"limit\": %" PRId64 ", \"entries\": [", ts_cache_limit());
+    for (int i = 0; i < n; i++) {
+        printf("%s\n  {", i ? "," : "");
+        json_text("model", entries[i].model);
+        printf(", ");
+        json_text("file", entries[i].file);
+        printf(", \"bytes\": %" PRId64 ", \"used\": %" PRId64 ", ", entries[i].bytes,
+               (int64_t)entries[i].used);
+        json_text("problem", entries[i].problem[0] ? entries[i].problem : NULL);
+        printf("}");
+    }
+    printf("]}\n");
+    return TOOL_OK;
 }
 
 static int list(const char *folder, const ts_cache_entry *entries, int n)
@@ -110,7 +130,9 @@ static int run(void)
     }
     if (ts_cache_list(NULL, &entries, &n))
         return failed();
-    code = cleans ? clean(entries, n) : list(folder, entries, n);
+    code = cleans      ? clean(entries, n)
+           : args.json ? list_json(folder, entries, n)
+                       : list(folder, entries, n);
     free(entries);
     return code;
 }

@@ -7,7 +7,7 @@
 static struct {
     const char *model, *output, *keep_c, *isa;
     int64_t batch, classes;
-    bool training, quiet;
+    bool training, quiet, json;
 } args = {.batch = 16};
 
 static const option options[] = {
@@ -26,6 +26,7 @@ static const option options[] = {
     {"keep-c", "FILE", KIND_TEXT, &args.keep_c, "write the generated C there too",
      .takes = TAKES_FILE},
     {"quiet", NULL, KIND_FLAG, &args.quiet, .help = "no bar and no report"},
+    {"json", NULL, KIND_FLAG, &args.json, .help = "print the result as JSON"},
     {0},
 };
 
@@ -76,6 +77,15 @@ static void report(const ts_executable *x, const char *output)
     ts_stats s = ts_executable_stats(x);
     char peak[32];
 
+    if (args.json) {
+        printf("{");
+        json_text("output", output);
+        printf(", \"native\": %s, \"kernels\": %d, \"flops\": %.9g, \"peak_bytes\": %zu, "
+               "\"from_cache\": %s, \"seconds\": %.4g}\n",
+               s.native ? "true" : "false", s.kernels, s.flops, s.peak_bytes,
+               s.from_cache ? "true" : "false", s.compile_seconds);
+        return;
+    }
     if (args.quiet)
         return;
     printf("%s: %s, ", output, args.training ? "training step" : "inference");

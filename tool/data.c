@@ -7,7 +7,7 @@
 
 static struct {
     const char *name, *dir, *url;
-    bool download;
+    bool download, json;
 } args;
 
 static const option options[] = {
@@ -21,6 +21,8 @@ static const option options[] = {
     {"url", "URL", KIND_TEXT, &args.url,
      "the folder to download from, when not $TESSERA_MNIST_URL or $TESSERA_FASHION_MNIST_URL",
      .takes = TAKES_ANY},
+    {.name = "tables and texts", .kind = KIND_GROUP, .target = (void *)table_options},
+    {"json", NULL, KIND_FLAG, &args.json, .help = "print it as JSON"},
     {0},
 };
 
@@ -59,7 +61,7 @@ static int open_both(const char *name, ts_dataset **d)
 
     d[0] = d[1] = NULL;
     for (int i = 0; i < SPLITS && !code; i++)
-        code = open_split(name, i, &d[i]);
+        code = open_split(name, i, &d[i]); /* without a test set, the training set again */
     if (code)
         free_both(d);
     return code;
@@ -95,13 +97,30 @@ static int row(const char *name)
     return TOOL_OK;
 }
 
+static int json_row(int i)
+{
+    char path[PATH_MAX];
+
+    if (find(ts_dataset_builtin(i), path, sizeof(path)))
+        return TOOL_FAILED;
+    printf("%s\n  {", i ? "," : "");
+    json_text("dataset", ts_dataset_builtin(i));
+    printf(", ");
+    json_text("where", path[0] ? path : NULL);
+    printf("}");
+    return TOOL_OK;
+}
+
 static int list(void)
 {
     int code = TOOL_OK;
 
-    printf("%-14s %8s %8s  %-10s %7s  where\n", "dataset", "train", "test", "sample", "classes");
+    printf(args.json ? "[" : "%-14s %8s %8s  %-10s %7s  where\n", "dataset", "train", "test",
+           "sample", "classes");
     for (int i = 0; ts_dataset_builtin(i) && !code; i++)
-        code = row(ts_dataset_builtin(i));
+        code = args.json ? json_row(i) : row(ts_dataset_builtin(i));
+    if (args.json)
+        printf("\n]\n");
     return code;
 }
 
@@ -112,7 +131,7 @@ static int64_t class_count(const ts_dataset *d, int class)
     const int32_t *labels = ts_dataset_labels(d);
     int64_t n = 0;
 
-    for (int64_t i = 0; i < ts_dataset_count(d); i++)
+    for (int64_t i = 0; i < ts_dataset_count(d) * ts_dataset_label_count(d); i++)
         n += labels[i] == class;
     return n;
 }
@@ -144,14 +163,48 @@ static void print_classes(ts_dataset *const *d, int parts)
     }
 }
 
+static void describe_json(ts_dataset *const *d, const char *where)
+{
+    ts_array all = ts_dataset_samples(d[0]);
+    bool whole = same_samples(d);
+    int n = ts_dataset_classes(d[0]), targets = ts_dataset_target_count(d[0]);
+
+    printf("{\n  ");
+    json_text("dataset", args.name);
+    printf(",\n  ");
+    json_text("where", where);
+    printf(",\n  ");
+    json_sizes("sample", all.rank - 1, all.dims + 1);
+    printf(",\n  ");
+    json_text("dtype", ts_dtype_name(all.dtype));
+    printf(",\n  \"train\": %" PRId64 ",\n  \"test\": %" PRId64 ",\n  \"classes\": [",
+           ts_dataset_count(d[0]), whole ? 0 : ts_dataset_count(d[1]));
+    for (int i = 0; i < n; i++) {
+        printf("%s", i ? ", " : "");
+        json_quote(ts_dataset_class_name(d[0], i));
+    }
+    printf("],\n  \"targets\": [");
+    for (int i = 0; i < targets; i++) {
+        printf("%s", i ? ", " : "");
+        json_quote(ts_dataset_target_name(d[0], i));
+    }
+    printf("]\n}\n");
+}
+
+static void print_targets(const ts_dataset *d)
+{
+    for (int i = 0; i < ts_dataset_target_count(d); i++)
+        printf("%-10s %s\n", i ? "" : "targets", ts_dataset_target_name(d, i));
+}
+
 static void describe(ts_dataset *const *d, const char *where)
 {
     ts_array all = ts_dataset_samples(d[0]);
     normal usual = normal_usual(args.name, all.dtype);
+    char *how = normal_text(&usual);
     bool whole = same_samples(d);
-    char shape[64], how[256];
+    char shape[64];
 
-    normal_text(&usual, how, sizeof(how));
     printf("%-10s %s\n", "dataset", args.name);
     printf("%-10s %s\n", "where", where);
     printf("%-10s %s of %s\n", "sample", sample_text(d[0], shape, sizeof(shape)),
@@ -162,9 +215,14 @@ static void describe(ts_dataset *const *d, const char *where)
     else
         printf("%-10s %" PRId64 "\n%-10s %" PRId64 "\n", "train", ts_dataset_count(d[0]), "test",
                ts_dataset_count(d[1]));
-    printf("%-10s %d\n", "classes", ts_dataset_classes(d[0]));
-    printf("%-10s %s\n", "normalise", how[0] ? how : "no");
+    if (ts_dataset_target_count(d[0]))
+        print_targets(d[0]);
+    else
+        printf("%-10s %d\n", "classes", ts_dataset_classes(d[0]));
+    printf("%-10s %s\n", "normalise", how && how[0] ? how : "no");
     print_classes(d, whole ? 1 : SPLITS);
+    normal_free(&usual);
+    free(how);
 }
 
 /* Looking at a dataset downloads nothing, also where an address is set. */
@@ -197,7 +255,7 @@ static int show(void)
         free_both(d);
         return TOOL_FAILED;
     }
-    describe(d, path);
+    (args.json ? describe_json : describe)(d, path);
     free_both(d);
     return TOOL_OK;
 }

@@ -44,24 +44,51 @@ bool dataset_has_name(const char *name)
 }
 
 /* Do images of the dataset have to be resized for the net? */
-static bool other_size(const dataset_options *o, const ts_dataset *d)
+static bool other_size(const recipe *r, const ts_dataset *d)
 {
     ts_array all = ts_dataset_samples(d);
 
-    return all.dtype == TS_U8 && all.rank == 4 && o->rank == 3 &&
-           memcmp(all.dims + 1, o->dims, sizeof(*o->dims) * 3);
+    return all.dtype == TS_U8 && all.rank == 4 && r->rank == 3 &&
+           memcmp(all.dims + 1, r->dims, sizeof(*r->dims) * 3);
 }
 
-static ts_image_options size_of_net(const dataset_options *o)
+static ts_status load(const dataset_options *o, ts_dataset_options *opt, ts_image_options *size,
+                      ts_dataset **out)
 {
-    if (o->rank != 3)
-        return (ts_image_options){0};
-    return (ts_image_options){
-        .channels = (int)o->dims[0], .height = (int)o->dims[1], .width = (int)o->dims[2]};
+    const recipe *r = o->recipe;
+    ts_status s;
+
+    if (r && r->rank == 3 && !dataset_has_name(o->name) && is_image_folder(o->name))
+        opt->image = size;
+    s = ts_dataset_load(opt, out);
+    if (!s && r && r->has_input && other_size(r, *out)) {
+        ts_dataset_free(*out);
+        opt->image = size;
+        s = ts_dataset_load(opt, out);
+    }
+    return s;
+}
+
+/* A dataset of one's own may have no test set: then it is measured on what there is, which is said. */
+static ts_status load_what_there_is(const dataset_options *o, ts_dataset_options *opt,
+                                    ts_image_options *size, ts_dataset **out)
+{
+    ts_status s = load(o, opt, size, out);
+    ts_error first = *ts_last_error();
+
+    if (!s || opt->split != TS_SPLIT_TEST || dataset_has_name(o->name))
+        return s;
+    opt->split = TS_SPLIT_TRAIN;
+    if (load(o, opt, size, out))
+        return s;
+    if (!o->quiet)
+        fprintf(stderr, "tessera: the training set is taken: %s\n", first.message);
+    return TS_OK;
 }
 
 int dataset_open(const dataset_options *o, ts_dataset **out)
 {
+    const recipe *r = o->recipe;
     download shown = {0};
     ts_dataset_options opt = {.name = o->name,
                               .split = o->split,
@@ -70,17 +97,13 @@ int dataset_open(const dataset_options *o, ts_dataset **out)
                               .url = o->url,
                               .progress = o->quiet ? NULL : show_download,
                               .progress_arg = &shown};
-    ts_image_options size = size_of_net(o);
+    ts_image_options size = r ? recipe_image(r) : (ts_image_options){0};
+    static const recipe plain;
     ts_status s;
 
-    if (o->rank == 3 && !dataset_has_name(o->name) && is_image_folder(o->name))
-        opt.image = &size;
-    s = ts_dataset_load(&opt, out);
-    if (!s && o->resize && other_size(o, *out)) {
-        ts_dataset_free(*out);
-        opt.image = &size;
-        s = ts_dataset_load(&opt, out);
-    }
+    if (recipe_table("data", r ? r : &plain, &opt))
+        return TOOL_USAGE;
+    s = load_what_there_is(o, &opt, &size, out);
     ts_bar_close(shown.bar);
     return s ? failed() : TOOL_OK;
 }

@@ -5,6 +5,13 @@
 
 enum { MOST = 4096 }; /* devices */
 
+static bool json;
+
+static const option options[] = {
+    {"json", NULL, KIND_FLAG, &json, .help = "print it as JSON"},
+    {0},
+};
+
 static void size_row(const char *name, int64_t bytes)
 {
     char text[32];
@@ -45,11 +52,36 @@ static void gpu_row(const char *name, ts_device_kind kind)
            ts_device_describe(kind, text, sizeof(text)) ? ts_last_error()->message : text);
 }
 
+static int print_json(const ts_machine_info *m)
+{
+    char gpu[256], opencl[256];
+
+    printf("{");
+    json_text("processor", m->processor);
+    printf(", \"cores\": %d, \"allowed\": %d, \"quota\": %.9g, \"threads\": %d, ", m->cores,
+           m->allowed, m->quota, m->threads);
+    json_text("isa", m->isa);
+    printf(", \"level1\": %" PRId64 ", \"level2\": %" PRId64 ", \"level3\": %" PRId64
+           ", \"memory\": %" PRId64 ", \"available\": %" PRId64 ", ",
+           (int64_t)m->level1, (int64_t)m->level2, (int64_t)m->level3, (int64_t)m->memory,
+           (int64_t)m->available);
+    json_text("compiler", m->compiler[0] ? m->compiler : NULL);
+    printf(", ");
+    json_text("gpu", ts_device_describe(TS_DEVICE_GPU, gpu, sizeof(gpu)) ? NULL : gpu);
+    printf(", ");
+    json_text("opencl",
+              ts_device_describe(TS_DEVICE_OPENCL, opencl, sizeof(opencl)) ? NULL : opencl);
+    printf(", \"virtual_devices\": %d}\n", ts_device_count());
+    return TOOL_OK;
+}
+
 static int run(void)
 {
     ts_machine_info m;
 
     ts_machine(&m);
+    if (json)
+        return print_json(&m);
     printf("%-18s %s\n", "processor", m.processor[0] ? m.processor : "unknown");
     printf("%-18s %d\n", "cores", m.cores);
     printf("%-18s %d\n", "cores allowed", m.allowed);
@@ -73,6 +105,7 @@ static int run(void)
 const command devices_command = {
     .name = "devices",
     .summary = "Shows what this machine offers: cores, caches, memory, compiler, devices",
+    .options = options,
     .run = run,
     .examples = "devices\n",
 };

@@ -30,6 +30,10 @@ static const option options[] = {
     {"limit", "N", KIND_INT, &args.limit, "use only the first N samples", .low = 1,
      .high = INT32_MAX},
     {"threads", "N", KIND_INT, &args.threads, "threads to compute with", .low = 1, .high = 1024},
+    {.name = "images, and how numbers are normalised",
+     .kind = KIND_GROUP,
+     .target = (void *)recipe_options},
+    {.name = "tables and texts", .kind = KIND_GROUP, .target = (void *)table_options},
     {.name = "devices", .kind = KIND_GROUP, .target = (void *)place_options},
     {.name = "plots", .kind = KIND_GROUP, .target = (void *)plot_options},
     {"quiet", NULL, KIND_FLAG, &args.quiet, .help = "no bars and no table: the accuracy only"},
@@ -44,8 +48,9 @@ typedef struct evaluation {
     const char *data;
     net_result r;
     const char **names;     /* of the classes */
-    char (*numbers)[24];    /* those that have none */
+    char (*shown)[128];     /* those that the file does not name */
     char picture[PATH_MAX]; /* or "" */
+    int drawn;              /* what became of it */
 } evaluation;
 
 /* --- the data --- */
@@ -61,9 +66,7 @@ static int open_data(evaluation *e)
                                            .dir = args.dir,
                                            .split = TS_SPLIT_TEST,
                                            .limit = args.limit,
-                                           .rank = e->w.rank,
-                                           .dims = e->w.dims,
-                                           .resize = e->w.has_input,
+                                           .recipe = &e->w.recipe,
                                            .quiet = args.quiet},
                         &e->d);
 }
@@ -90,6 +93,8 @@ static int check_classes(evaluation *e)
 {
     int n = ts_dataset_classes(e->d), compared = 0;
 
+    if (e->w.recipe.task != TASK_CLASSES)
+        return TOOL_OK;
     for (int i = 0; i < n && i < e->n.classes; i++) {
         const char *ours = weights_class(&e->w, e->n.classes, i);
         const char *theirs = ts_dataset_class_name(e->d, i);
@@ -110,15 +115,18 @@ static int name_classes(evaluation *e)
 {
     int n = (int)e->n.classes;
 
+    weights_tidy_names(&e->w);
     e->names = calloc((size_t)n, sizeof(*e->names));
-    e->numbers = calloc((size_t)n, sizeof(*e->numbers));
-    if (!e->names || !e->numbers)
+    e->shown = calloc((size_t)n, sizeof(*e->shown));
+    if (!e->names || !e->shown)
         return failure("out of memory for the names of %d classes", n);
     for (int i = 0; i < n; i++) {
         const char *name = weights_class(&e->w, n, i);
-        snprintf(e->numbers[i], sizeof(e->numbers[i]), "%d", i);
-        name = name ? name : ts_dataset_class_name(e->d, i);
-        e->names[i] = name ? name : e->numbers[i];
+        const char *of_data = ts_dataset_class_name(e->d, i);
+        snprintf(e->shown[i], sizeof(e->shown[i]), "%d", i);
+        if (of_data)
+            printable(of_data, e->shown[i], sizeof(e->shown[i]));
+        e->names[i] = name ? name : e->shown[i];
     }
     return TOOL_OK;
 }
@@ -126,13 +134,11 @@ static int name_classes(evaluation *e)
 static int evaluate(evaluation *e)
 {
     ts_array sample;
-    normal how = e->w.normal;
 
     if (ts_dataset_sample(e->d, 0, &sample))
         return failed();
-    if (!e->w.has_normal)
-        how = normal_usual(e->data, sample.dtype);
-    return net_evaluate(&e->n, e->d, &how, args.quiet ? NULL : "Evaluating", &e->r);
+    recipe_settle(&e->w.recipe, e->data, sample.dtype, args.quiet || args.json);
+    return net_evaluate(&e->n, e->d, &e->w.recipe, args.quiet ? NULL : "Evaluating", &e->r);
 }
 
 /* --- what is said of a class --- */
@@ -238,6 +244,25 @@ static int print_table(const evaluation *e)
     return code;
 }
 
+static void print_result(const evaluation *e)
+{
+    const net_result *r = &e->r;
+
+    if (r->task == TASK_NUMBERS) {
+        printf("%-10s %.6g\n%-10s %.6g\n%-10s %.4f\n", "rmse", r->rmse, "mae", r->mae, "r2", r->r2);
+        return;
+    }
+    if (r->task == TASK_LABELS)
+        printf("%-10s %.2f%%\n%-10s %.4f\n%-10s %.4f\n", "accuracy", 100 * r->accuracy, "f1", r->f1,
+               "auc", r->auc);
+    else if (r->task == TASK_TEXT)
+        printf("%-10s %.2f%%\n%-10s %.4g\n", "accuracy", 100 * r->accuracy, "perplexity",
+               exp(r->loss));
+    else
+        printf("%-10s %.2f%%  (%" PRId64 " of %" PRId64 ")\n", "accuracy", 100 * r->accuracy,
+               r->right, r->count);
+}
+
 static int print_text(const evaluation *e)
 {
     char shape[128];
@@ -248,13 +273,12 @@ static int print_text(const evaluation *e)
         printf("%-10s %s: %" PRId64 " samples of %s\n", "data", e->data, e->r.count,
                shape_text(e->n.rank, e->n.dims, shape, sizeof(shape)));
     }
-    printf("%-10s %.2f%%  (%" PRId64 " of %" PRId64 ")\n", "accuracy", 100 * e->r.accuracy,
-           e->r.right, e->r.count);
+    print_result(e);
     if (args.quiet)
         return TOOL_OK;
     if (isfinite(e->r.loss))
         printf("%-10s %.4f\n", "loss", e->r.loss);
-    code = print_table(e);
+    code = e->r.task == TASK_CLASSES ? print_table(e) : TOOL_OK;
     if (!code && e->picture[0])
         printf("\nwritten    %s\n", e->picture);
     return code;
@@ -289,6 +313,12 @@ static void json_confusion(const net_result *r)
     printf("]");
 }
 
+static void json_field(const char *name, double v)
+{
+    printf(",\n  \"%s\": ", name);
+    json_value(v);
+}
+
 static void print_json(const evaluation *e)
 {
     printf("{\n  \"file\": ");
@@ -297,15 +327,28 @@ static void print_json(const evaluation *e)
     json_quote(e->n.name);
     printf(",\n  \"data\": ");
     json_quote(e->data);
-    printf(",\n  \"samples\": %" PRId64 ",\n  \"right\": %" PRId64 ",\n  \"accuracy\": ",
-           e->r.count, e->r.right);
-    json_value(e->r.accuracy);
-    printf(",\n  \"loss\": ");
-    json_value(e->r.loss);
-    printf(",\n  \"classes\": [");
-    for (int i = 0; i < e->r.classes; i++)
-        json_class(e, i);
-    json_confusion(&e->r);
+    printf(",\n  \"task\": \"%s\",\n  \"samples\": %" PRId64, task_names[e->r.task], e->r.count);
+    json_field("loss", e->r.loss);
+    if (e->r.task == TASK_NUMBERS) {
+        json_field("rmse", e->r.rmse);
+        json_field("mae", e->r.mae);
+        json_field("r2", e->r.r2);
+    } else {
+        printf(",\n  \"right\": %" PRId64, e->r.right);
+        json_field("accuracy", e->r.accuracy);
+    }
+    if (e->r.task == TASK_TEXT)
+        json_field("perplexity", exp(e->r.loss));
+    if (e->r.task == TASK_LABELS) {
+        json_field("f1", e->r.f1);
+        json_field("auc", e->r.auc);
+    }
+    if (e->r.task == TASK_CLASSES) {
+        printf(",\n  \"classes\": [");
+        for (int i = 0; i < e->r.classes; i++)
+            json_class(e, i);
+        json_confusion(&e->r);
+    }
     if (e->picture[0]) {
         printf(",\n  \"plot\": ");
         json_quote(e->picture);
@@ -315,22 +358,33 @@ static void print_json(const evaluation *e)
 
 /* --- all --- */
 
-static int draw(evaluation *e)
+static int draw_it(evaluation *e)
 {
     enum { MOST = 1000 }; /* classes that fit in a picture */
     char title[256];
     int code;
 
-    if (!plots_wanted() || e->r.classes > MOST)
+    if (!plots_wanted() || e->r.classes > MOST || e->r.task == TASK_LABELS ||
+        e->r.task == TASK_TEXT)
         return TOOL_OK;
-    code = plot_path("confusion_matrix.png", e->picture, sizeof(e->picture));
+    code = plot_path(e->r.task == TASK_NUMBERS ? "predicted.png" : "confusion_matrix.png",
+                     e->picture, sizeof(e->picture));
     if (code)
         return code;
     snprintf(title, sizeof(title), "%.100s on %.100s", e->n.name, e->data);
+    if (e->r.task == TASK_NUMBERS)
+        return plot_done(draw_numbers(e->picture, title, e->d, &e->r));
     code = plot_done(ts_plot_confusion(e->picture, title, e->r.counts, e->names, e->r.classes));
-    if (!plots_wanted())
-        e->picture[0] = 0;
     return code;
+}
+
+/* The result is printed whatever becomes of the picture. */
+static int draw(evaluation *e)
+{
+    e->drawn = draw_it(e);
+    if (e->drawn || !plots_wanted())
+        e->picture[0] = 0;
+    return TOOL_OK;
 }
 
 static int report(evaluation *e)
@@ -348,14 +402,17 @@ static int run(void)
                                           evaluate,  draw,     report};
     int code = weights_open(args.file, args.model, &e.w);
 
+    if (!code)
+        code = recipe_override("eval", &e.w.recipe);
     for (int i = 0; !code && i < COUNT(steps); i++)
         code = steps[i](&e);
+    code = code ? code : e.drawn;
     ts_dataset_free(e.d);
     net_result_free(&e.r);
     net_free(&e.n);
     weights_free(&e.w);
     free(e.names);
-    free(e.numbers);
+    free(e.shown);
     return code;
 }
 

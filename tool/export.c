@@ -19,7 +19,7 @@
 static struct {
     const char *file, *folder, *name, *model;
     int64_t batch;
-    bool force;
+    bool force, json;
 } args = {.batch = 1};
 
 static const option options[] = {
@@ -33,6 +33,7 @@ static const option options[] = {
      "the model of the weights, when the checkpoint does not say", .takes = TAKES_MODEL},
     {"batch", "N", KIND_INT, &args.batch, "samples that one call takes", .low = 1, .high = 1 << 16},
     {"force", NULL, KIND_FLAG, &args.force, .help = "replace files that are not ours"},
+    {"json", NULL, KIND_FLAG, &args.json, .help = "print the result as JSON"},
     {0},
 };
 
@@ -47,16 +48,15 @@ static bool same_size(const weights *w, const ts_array *a)
 {
     int64_t n = args.batch;
 
-    for (int i = 0; i < w->rank; i++)
-        n *= w->dims[i];
+    for (int i = 0; i < w->recipe.rank; i++)
+        n *= w->recipe.dims[i];
     return a->rank && a->dims[0] == args.batch && a->bytes / ts_dtype_size(a->dtype) == (size_t)n;
 }
 
 static void take_sample(const weights *w, const ts_dataset *d, sample *out)
 {
     ts_array all = ts_dataset_samples(d);
-    normal how = w->has_normal ? w->normal : normal_usual(w->data, all.dtype);
-    ts_normalize view = normal_view(&how);
+    ts_normalize view = normal_view(&w->recipe.normal);
     const char *class = ts_dataset_class_name(d, ts_dataset_labels(d)[0]);
 
     if (!same_size(w, &all))
@@ -135,19 +135,18 @@ static void put_classes(const weights *w, FILE *f)
 
 static char *about(const weights *w, const ts_model_options *o, const sample *s)
 {
-    normal how = w->has_normal ? w->normal : normal_usual(w->data, TS_U8);
     const char *slash = strrchr(args.file, '/');
-    char text[512], *all = NULL;
+    char *text = normal_text(&w->recipe.normal), *all = NULL;
     size_t size;
     FILE *f = open_memstream(&all, &size);
 
-    if (!f)
+    if (!f || !text)
         return NULL;
-    normal_text(&how, text, sizeof(text));
     fprintf(f, "The model '%s' with the weights of %s. %s", ts_model_name(w->model),
             slash ? slash + 1 : args.file, s->about);
-    if (text[0] && (w->has_normal || w->data))
+    if (text[0] && (w->recipe.has_normal || w->data))
         fprintf(f, "Input: pixels from 0 to 1, then (x - mean) / deviation with %s.\n", text);
+    free(text);
     put_layers(w, o, f);
     put_classes(w, f);
     return fclose(f) ? NULL : all;
@@ -245,6 +244,15 @@ static void report(const ts_c_files *c)
 {
     char constants[32], scratch[32];
 
+    if (args.json) {
+        printf("{");
+        json_text("folder", args.folder);
+        printf(", ");
+        json_text("name", c->name);
+        printf(", \"kernels\": %d, \"constant_bytes\": %zu, \"scratch_bytes\": %zu}\n", c->kernels,
+               c->constant_bytes, c->scratch_bytes);
+        return;
+    }
     printf("%s/%s.c: %d kernels, %s of constants, %s of scratch memory\n", args.folder, c->name,
            c->kernels, bytes_text((int64_t)c->constant_bytes, constants, sizeof(constants)),
            bytes_text((int64_t)c->scratch_bytes, scratch, sizeof(scratch)));
@@ -257,7 +265,7 @@ static void report(const ts_c_files *c)
 static ts_status make(const weights *w, ts_c_files *out)
 {
     ts_model_options how = {
-        .batch = args.batch, .rank = w->rank, .dims = w->dims, .classes = w->classes};
+        .batch = args.batch, .rank = w->recipe.rank, .dims = w->recipe.dims, .classes = w->classes};
     ts_export_options opt = {.name = args.name, .weights = w->states};
     ts_graph *g = NULL;
     sample s;
@@ -289,6 +297,8 @@ static int run(void)
     code = weights_open(args.file, args.model, &w);
     if (code)
         return code;
+    weights_tidy_names(&w);
+    recipe_settle(&w.recipe, w.data, TS_U8, true);
     code = make(&w, &files) ? failed() : TOOL_OK;
     weights_free(&w);
     if (code)

@@ -61,14 +61,37 @@ static bool has_arguments(const command *c)
     return false;
 }
 
-static void rows(const command *c, const char *title, bool arguments)
+static void arguments(const command *c)
 {
     const option *o;
 
-    printf("\n%s\n", title);
+    printf("\narguments\n");
     for (int i = 0; (o = option_at(c, i)); i++)
-        if (o->argument == arguments)
+        if (o->argument)
             row(o);
+}
+
+/* Groups and titles begin a part of their own; a part without options is not shown. */
+static int parts(const option *o, const char *title)
+{
+    int shown = 0;
+
+    for (; o && o->name; o++) {
+        if (o->kind == KIND_TITLE)
+            title = o->name;
+        if (o->kind == KIND_GROUP) {
+            shown += parts(o->target, o->name);
+            title = "more options";
+        }
+        if (o->argument || o->kind == KIND_TITLE || o->kind == KIND_GROUP)
+            continue;
+        if (title)
+            printf("\n%s\n", title);
+        title = NULL;
+        row(o);
+        shown++;
+    }
+    return shown;
 }
 
 static void synopsis(const command *c)
@@ -118,8 +141,9 @@ void help(const command *c)
     if (c->more)
         printf("\n%s\n", c->more);
     if (has_arguments(c))
-        rows(c, "arguments", true);
-    rows(c, "options", false);
+        arguments(c);
+    if (!parts(c->options, "options"))
+        printf("\noptions\n");
     wrap("this help", printf("  --help"));
     examples(c->examples);
 }

@@ -2,6 +2,7 @@
 #include "net.h"
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 static struct {
     const char *file;
     int64_t batch, classes;
+    bool json;
 } args = {.batch = 16};
 
 static const option options[] = {
@@ -19,6 +21,7 @@ static const option options[] = {
      .high = 1 << 20},
     {"classes", "N", KIND_INT, &args.classes,
      "of a model: classes, when not those of the description", .low = 1, .high = INT32_MAX},
+    {"json", NULL, KIND_FLAG, &args.json, .help = "print it as JSON"},
     {.name = "training", .kind = KIND_GROUP, .target = (void *)training_options},
     {0},
 };
@@ -31,7 +34,13 @@ static int inspect_executable(void)
 
     if (ts_executable_load(args.file, &x))
         return failed();
-    fputs(ts_executable_inspect(x), stdout);
+    if (args.json) {
+        printf("{\"kind\": \"executable\", ");
+        json_text("text", ts_executable_inspect(x));
+        printf("}\n");
+    } else {
+        fputs(ts_executable_inspect(x), stdout);
+    }
     ts_executable_free(x);
     return TOOL_OK;
 }
@@ -98,6 +107,33 @@ static int print_plans(const ts_model *m, const ts_model_options *o)
     return TOOL_OK;
 }
 
+static int json_model(const ts_model *m, const ts_model_options *o)
+{
+    ts_model_layer *layers;
+    int n;
+
+    if (ts_model_layers(m, o, &layers, &n))
+        return failed();
+    printf("{\"kind\": \"model\", ");
+    json_text("model", ts_model_name(m));
+    printf(", ");
+    json_text("about", ts_model_about(m));
+    printf(", \"parameters\": %" PRId64 ", \"layers\": [", ts_model_parameters(m));
+    for (int i = 0; i < n; i++) {
+        printf("%s\n  {", i ? "," : "");
+        json_text("name", layers[i].name);
+        printf(", ");
+        json_text("kind", layers[i].kind);
+        printf(", ");
+        json_sizes("result", layers[i].rank, layers[i].dims);
+        printf(", \"parameters\": %" PRId64 ", \"flops\": %.9g}", layers[i].parameters,
+               layers[i].flops);
+    }
+    printf("]}\n");
+    free(layers);
+    return TOOL_OK;
+}
+
 /* o says the sizes of a sample, or 0 where the description's are meant. */
 static int print_model(const ts_model *m, const ts_model_options *o)
 {
@@ -130,7 +166,8 @@ static int inspect_model(void)
 
     if (ts_model_load(args.file, &m))
         return failed();
-    code = print_model(m, &(ts_model_options){.batch = args.batch, .classes = args.classes});
+    code = (args.json ? json_model : print_model)(
+        m, &(ts_model_options){.batch = args.batch, .classes = args.classes});
     ts_model_free(m);
     return code;
 }
@@ -287,11 +324,45 @@ static int print_net(weights *w)
 
     if (code || !w->model)
         return code;
-    o.rank = w->rank;
-    o.dims = w->dims;
+    o.rank = w->recipe.rank;
+    o.dims = w->recipe.dims;
     o.classes = args.classes ? args.classes : w->classes;
     printf("\n");
     return print_model(w->model, &o);
+}
+
+static void json_object(const ts_object *o)
+{
+    const ts_array *a = ts_object_array(o);
+    bool dict = ts_object_kind(o) == TS_KIND_DICT;
+
+    if (a) {
+        printf("{");
+        json_text("dtype", ts_dtype_name(a->dtype));
+        printf(", ");
+        json_sizes("shape", a->rank, a->dims);
+        printf("}");
+    } else if (ts_object_text(o)) {
+        json_quote(ts_object_text(o));
+    } else if (!is_leaf(o)) {
+        printf(dict ? "{" : "[");
+        for (int64_t i = 0; i < ts_object_size(o); i++) {
+            const ts_object *key = ts_object_key(o, i);
+            printf("%s", i ? ", " : "");
+            if (dict && ts_object_text(key))
+                json_quote(ts_object_text(key));
+            else if (dict)
+                printf("\"%" PRId64 "\"", ts_object_int(key, 0));
+            if (dict)
+                printf(": ");
+            json_object(ts_object_at(o, i));
+        }
+        printf(dict ? "}" : "]");
+    } else if (ts_object_kind(o) == TS_KIND_BOOL) {
+        printf(ts_object_number(o, 0) ? "true" : "false");
+    } else {
+        json_value(ts_object_number(o, NAN));
+    }
 }
 
 static int inspect_checkpoint(void)
@@ -299,10 +370,17 @@ static int inspect_checkpoint(void)
     count c = {0};
     char size[32];
     weights w;
-    int code = weights_load(args.file, &w);
+    int code = weights_load(args.file, true, &w);
 
     if (code)
         return code;
+    if (args.json) {
+        printf("{\"kind\": \"checkpoint\", \"content\": ");
+        json_object(w.file);
+        printf("}\n");
+        weights_free(&w);
+        return TOOL_OK;
+    }
     print_metadata(w.file);
     print_whole(w.file, &c);
     printf("\n%" PRId64 " %s of %" PRId64 " numbers, %s\n", c.tensors,

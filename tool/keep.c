@@ -11,16 +11,52 @@
  */
 #include "train.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *const meaning[] = {
-    "model",    "batch-size", "optimizer",         "lr",
-    "seed",     "momentum",   "weight-decay",      "gradient-accumulation",
-    "limit",    "resize",     "device-iterations", "grayscale",
+    "model",
+    "batch-size",
+    "optimizer",
+    "lr",
+    "seed",
+    "momentum",
+    "weight-decay",
+    "gradient-accumulation",
+    "limit",
+    "resize",
+    "device-iterations",
+    "grayscale",
     "replicas",
+    "crop",
+    "mean",
+    "std",
+    "clip",
+    "ema",
+    "precision",
+    "loss",
+    "freeze",
+    "augment",
+    "label-smoothing",
+    "class-weights",
+    "validate",
+    "label",
+    "drop",
+    "missing",
+    "task",
+    "separator",
+    "scale",
+    "lr-schedule",
+    "warmup",
+    "lr-every",
+    "lr-gamma",
+    "window",
+    "vocabulary",
 };
 
 /* --- metadata --- */
@@ -30,7 +66,12 @@ static ts_status put_text(ts_object *o, const char *key, const char *text)
     return ts_object_set(o, key, ts_object_new_text(text));
 }
 
-/* A line each; what a name has of line ends becomes blanks. */
+static const char *name_of(const ts_dataset *d, int i)
+{
+    return ts_dataset_target_count(d) ? ts_dataset_target_name(d, i) : ts_dataset_class_name(d, i);
+}
+
+/* A line each: classes, or what the numbers or labels are called. */
 static char *class_names(const ts_dataset *d)
 {
     char *text = NULL;
@@ -38,11 +79,10 @@ static char *class_names(const ts_dataset *d)
     FILE *f = open_memstream(&text, &len);
     const char *name;
 
-    for (int i = 0; f && (name = ts_dataset_class_name(d, i)); i++) {
+    for (int i = 0; f && (name = name_of(d, i)); i++) {
         if (i)
             fputc('\n', f);
-        for (; *name; name++)
-            fputc(*name == '\n' ? ' ' : *name, f);
+        escape_name(f, name);
     }
     if (f && fclose(f)) {
         free(text);
@@ -51,28 +91,15 @@ static char *class_names(const ts_dataset *d)
     return text;
 }
 
-static void dims_text(const ts_array *a, char *out, size_t size)
-{
-    size_t n = 0;
-
-    out[0] = 0;
-    for (int i = 0; i < a->rank && n < size; i++)
-        n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, i ? " " : "", a->dims[i]);
-}
-
 static ts_status put_facts(const run *r, ts_object *o)
 {
-    char input[256], normalize[1024], *classes = class_names(r->data);
+    char *classes = class_names(r->data);
     ts_status s = classes ? TS_OK : TS_ERR_MEMORY;
 
-    dims_text(&r->sample, input, sizeof(input));
-    normal_text(&r->normal, normalize, sizeof(normalize));
     if (!s && !(s = put_text(o, "tessera.model", ts_model_text(r->model))) &&
         !(s = put_text(o, "tessera.model.name", ts_model_name(r->model))) &&
         !(s = put_text(o, "tessera.data", asked.data)) &&
-        !(s = put_text(o, "tessera.classes", classes)) &&
-        !(s = put_text(o, "tessera.input", input)) &&
-        !(s = put_text(o, "tessera.normalize", normalize)))
+        !(s = put_text(o, "tessera.classes", classes)) && !(s = recipe_put(&r->recipe, o)))
         s = put_text(o, "tessera.version", ts_version());
     free(classes);
     return s;
@@ -80,7 +107,7 @@ static ts_status put_facts(const run *r, ts_object *o)
 
 /* --- saving --- */
 
-static ts_object *model_states(const run *r)
+ts_object *engine_states(const run *r)
 {
     ts_object *o = ts_object_new_dict();
     const char *name;
@@ -132,6 +159,35 @@ static ts_object *options_object(void)
     return o;
 }
 
+static uint64_t hash(uint64_t h, const void *data, size_t bytes)
+{
+    const unsigned char *p = data;
+    uint64_t word;
+
+    for (; bytes >= sizeof(word); bytes -= sizeof(word), p += sizeof(word)) {
+        memcpy(&word, p, sizeof(word));
+        h = (h ^ word) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 29;
+    }
+    for (; bytes; bytes--)
+        h = (h ^ *p++) * 0x100000001b3u;
+    return h;
+}
+
+/* Of all that is learned from: the data is the same wherever it lies, and not when it changed. */
+int64_t data_hash(const ts_dataset *d)
+{
+    ts_array all = ts_dataset_samples(d);
+    uint64_t h = hash(0, all.dims, sizeof(*all.dims) * (size_t)all.rank);
+
+    h = hash(h, all.data, all.bytes);
+    h = hash(h, ts_dataset_labels(d),
+             (size_t)(ts_dataset_count(d) * ts_dataset_label_count(d)) * sizeof(int32_t));
+    h = hash(h, ts_dataset_targets(d),
+             (size_t)(ts_dataset_count(d) * ts_dataset_target_count(d)) * sizeof(float));
+    return (int64_t)(h >> 1);
+}
+
 static ts_object *own_object(const run *r)
 {
     ts_object *o = ts_object_new_dict();
@@ -145,7 +201,11 @@ static ts_object *own_object(const run *r)
         !ts_object_set(o, "states", other_states(r)) &&
         !ts_object_set(o, "rng_seed", ts_object_new_int((int64_t)seed)) &&
         !ts_object_set(o, "rng_step", ts_object_new_int((int64_t)step)) &&
-        !ts_object_set(o, "samples", ts_object_new_int(ts_dataset_count(r->data))))
+        !ts_object_set(o, "samples", ts_object_new_int(ts_dataset_count(r->data))) &&
+        !ts_object_set(o, "data_hash", ts_object_new_int(r->hash)) &&
+        !put_text(o, "source", r->source ? r->source : ts_model_text(r->model)) &&
+        (!r->best || !ts_object_set(o, "best", ts_object_share(r->best))) &&
+        (!r->average || !ts_object_set(o, "average", ts_object_share(r->average))))
         return o;
     ts_object_free(o);
     return NULL;
@@ -163,7 +223,7 @@ int keep_run(const run *r)
 
     if (!o || ts_object_set(o, "epoch", ts_object_new_int(r->done.epoch)) ||
         ts_object_set(o, "step", ts_object_new_int(r->done.updates)) ||
-        ts_object_set(o, "model_state_dict", model_states(r)) ||
+        ts_object_set(o, "model_state_dict", engine_states(r)) ||
         ts_object_set(o, "optimizer_state_dict", optimizer_object(r)) ||
         ts_object_set(o, "loss", ts_object_new_float(last_loss(&r->done))) ||
         ts_object_set(o, "tessera", own_object(r)) || ts_object_save(o, r->resume, TS_FILE_PTH))
@@ -174,11 +234,33 @@ int keep_run(const run *r)
     return code;
 }
 
+/* The same tensors in a dict of its own, which metadata can be put into. */
+static ts_object *copy_dict(const ts_object *from)
+{
+    ts_object *o = ts_object_new_dict();
+
+    for (int64_t i = 0; o && i < ts_object_size(from); i++)
+        if (ts_object_set(o, ts_object_text(ts_object_key(from, i)),
+                          ts_object_share(ts_object_at(from, i)))) {
+            ts_object_free(o);
+            return NULL;
+        }
+    return o;
+}
+
+static ts_object *copy_shared(ts_object *from)
+{
+    ts_object *o = from ? copy_dict(from) : NULL;
+
+    ts_object_free(from);
+    return o;
+}
+
 int keep_result(run *r, ts_object **states)
 {
     ts_object *facts = ts_object_new_dict();
 
-    *states = model_states(r);
+    *states = r->best ? copy_dict(r->best) : copy_shared(model_states(r));
     if (*states && facts && !put_facts(r, facts) &&
         !ts_object_set(*states, "__metadata__", ts_object_share(facts)) &&
         !ts_object_save(*states, r->output, TS_FILE_AUTO)) {
@@ -211,6 +293,17 @@ static bool same_value(const option *o, const char *now, const char *then)
     return !strcmp(now, then) || (o->kind == KIND_REAL && strtod(now, NULL) == strtod(then, NULL));
 }
 
+/* The learning rate is what people want to change on the way. */
+static bool may_change(const char *name)
+{
+    static const char *const rates[] = {"lr", "lr-schedule", "warmup", "lr-every", "lr-gamma"};
+
+    for (int i = 0; i < COUNT(rates); i++)
+        if (!strcmp(rates[i], name))
+            return true;
+    return false;
+}
+
 static int resume_option(const run *r, const ts_object *options, const char *name)
 {
     const option *o = find_option(&train_command, name);
@@ -221,6 +314,8 @@ static int resume_option(const run *r, const ts_object *options, const char *nam
         return damaged(r, "the checkpoint does not say how its run was started");
     option_text(o, now, sizeof(now));
     snprintf(title, sizeof(title), "--%s", name);
+    if (given(o->target) && may_change(name))
+        return TOOL_OK;
     if (given(o->target) && !same_value(o, now, then))
         return differs(r, title, now[0] ? now : "not given", then[0] ? then : "not given");
     option_set(o, then);
@@ -252,18 +347,22 @@ static int resume_all(const run *r, const ts_object *options)
 static int resume_model(run *r, const ts_object *own, bool named)
 {
     const char *text = ts_object_text(ts_object_get(own, "tessera.model"));
-    const char *name = ts_object_text(ts_object_get(own, "tessera.model.name"));
+    const char *name = ts_object_text(ts_object_get(own, "tessera.model.name")), *source;
 
     if (!text || !name)
         return damaged(r, "the checkpoint has no model");
     if (named && ts_model_load(asked.model, &r->model))
         return failed();
-    if (named && strcmp(ts_model_text(r->model), text) != 0)
+    source = ts_object_text(ts_object_get(own, "source"));
+    r->source = strdup(source ? source : text);
+    if (named && strcmp(ts_model_text(r->model), r->source) != 0)
         return explain(TS_ERR_ARG, r->resume, "going on from a checkpoint",
                        "leave out --model to go on with the one of the checkpoint",
                        "the description of the model %s is not that of the run to go on with",
                        asked.model);
-    return !named && ts_model_parse(text, name, &r->model) ? failed() : TOOL_OK;
+    ts_model_free(r->model);
+    r->model = NULL;
+    return ts_model_parse(text, name, &r->model) ? failed() : TOOL_OK;
 }
 
 static int resume_epochs(const run *r, const ts_object *own)
@@ -306,7 +405,7 @@ int resume_options(run *r, ts_object **file)
     data = ts_object_text(ts_object_get(own, "tessera.data"));
     if (!data)
         return damaged(r, "it is no checkpoint of a training run");
-    if (strcmp(data, asked.data) != 0)
+    if (strcmp(data, asked.data) && dataset_has_name(data) && dataset_has_name(asked.data))
         return differs(r, "the data", asked.data, data);
     code = resume_all(r, ts_object_get(own, "options"));
     if (!code)
@@ -347,13 +446,60 @@ int resume_run(run *r, const ts_object *file)
         snprintf(then, sizeof(then), "%" PRId64, samples);
         return differs(r, "the number of samples", now, then);
     }
+    if (ts_object_int(ts_object_get(own, "data_hash"), -1) != r->hash)
+        return explain(TS_ERR_ARG, r->resume, "going on from a checkpoint",
+                       "train anew without --resume, or give the data that it was",
+                       "the data %s is not what the run to go on with learned from", asked.data);
     if (!progress_read(&r->done, ts_object_get(own, "progress")) || r->done.call >= r->calls)
         return damaged(r, "the checkpoint does not say how far its run is");
     for (int i = 0; !code && (t = ts_executable_tensor(r->exe, TS_ROLE_STATE, i)); i++)
         code = write_state(r, file, t);
+    r->best = ts_object_get(own, "best") ? ts_object_share(ts_object_get(own, "best")) : NULL;
+    r->average =
+        ts_object_get(own, "average") ? ts_object_share(ts_object_get(own, "average")) : NULL;
     ts_engine_set_rng(r->engine, (uint64_t)ts_object_int(ts_object_get(own, "rng_seed"), 0),
                       (uint64_t)ts_object_int(ts_object_get(own, "rng_step"), 0));
     return code;
+}
+
+/* --- whose output it is --- */
+
+/* Held to the end of the process, whatever ends it; the file goes when the run does. */
+int claim_output(run *r)
+{
+    char path[PATH_MAX + 8];
+    struct stat mine, there;
+
+    snprintf(path, sizeof(path), "%s.lock", r->resume);
+    r->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (r->lock < 0)
+        return explain(TS_ERR_FILE, path, "preparing to train", "--output chooses another folder",
+                       "cannot write beside the output: %s", strerror(errno));
+    if (flock(r->lock, LOCK_EX | LOCK_NB) || fstat(r->lock, &mine) || stat(path, &there) ||
+        mine.st_ino != there.st_ino) {
+        close(r->lock);
+        r->lock = -1;
+        return explain(TS_ERR_FILE, r->output, "preparing to train",
+                       "wait for it, or choose another --output",
+                       "another run is training this model");
+    }
+    if (asked.resume || asked.overwrite || access(r->output, F_OK))
+        return TOOL_OK;
+    return explain(TS_ERR_FILE, r->output, "preparing to train",
+                   "--overwrite trains it anew, --resume goes on, --output FILE writes another",
+                   "%s is there already, a finished model", r->output);
+}
+
+void release_output(run *r)
+{
+    char path[PATH_MAX + 8];
+
+    if (r->lock <= 0)
+        return;
+    snprintf(path, sizeof(path), "%s.lock", r->resume);
+    unlink(path);
+    close(r->lock);
+    r->lock = 0;
 }
 
 int set_aside(const run *r)

@@ -12,6 +12,7 @@
 #include "train.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <time.h>
 
 double now(void)
@@ -22,19 +23,52 @@ double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int64_t count_right(const run *r, const int32_t *labels)
+static int64_t right_class(const run *r, const float *scores, int32_t label)
+{
+    int64_t best = 0;
+
+    for (int64_t c = 1; c < r->scores; c++)
+        if (scores[c * r->places] > scores[best * r->places])
+            best = c;
+    return best == label;
+}
+
+/* Scores are classes x places. */
+static int64_t right_places(const run *r, const float *scores, const int32_t *labels)
+{
+    int64_t right = 0;
+
+    for (int64_t t = 0; t < r->places; t++)
+        right += right_class(r, scores + t, labels[t]);
+    return right;
+}
+
+/* Logits: yes is above 0. */
+static int64_t right_labels(const float *scores, int64_t n, const float *targets)
+{
+    int64_t right = 0;
+
+    for (int64_t c = 0; c < n; c++)
+        right += (scores[c] > 0) == (targets[c] > 0.5f);
+    return right;
+}
+
+static int64_t count_right(const run *r, const ts_batch *b)
 {
     const float *scores = r->outputs[0];
     int64_t right = 0;
 
-    for (int64_t i = 0; i < r->rows; i++, scores += r->scores) {
-        int64_t best = 0;
-        for (int64_t c = 1; c < r->scores; c++)
-            if (scores[c] > scores[best])
-                best = c;
-        right += best == labels[i];
-    }
+    for (int64_t i = 0; i < r->rows && r->recipe.task != TASK_NUMBERS;
+         i++, scores += r->scores * r->places)
+        right += r->recipe.task == TASK_LABELS
+                     ? right_labels(scores, r->scores, b->targets + i * r->scores)
+                     : right_places(r, scores, b->labels + i * r->places);
     return right;
+}
+
+static const void *second_input(const run *r, const ts_batch *b)
+{
+    return r->feeds_targets ? (const void *)b->targets : b->labels;
 }
 
 static double sum_losses(const run *r, int64_t batches)
@@ -47,15 +81,52 @@ static double sum_losses(const run *r, int64_t batches)
     return sum;
 }
 
-static void warn_once(double loss)
-{
-    static bool warned;
+/* --- a loss that is no number --- */
 
-    if (isfinite(loss) || warned || !is_first())
-        return;
-    warned = true;
-    ts_bar_print("tessera: the loss is not a number any more; a smaller --lr may help");
+/* The same steps again from the last checkpoint, every number looked at: the bits are the same, so
+ * what went wrong does again, and is named. */
+static int step_again(run *r, int64_t updates)
+{
+    ts_object *file;
+    ts_batch b;
+    int code;
+
+    asked.check_numbers = true;
+    release_engine(r);
+    r->learning = -1;
+    code = make_engine(r);
+    if (code || ts_object_load(r->resume, &file))
+        return code ? code : failed();
+    code = resume_run(r, file);
+    ts_object_free(file);
+    ts_loader_free(r->loader);
+    r->loader = NULL;
+    if (!code)
+        code = make_loader(r);
+    for (int64_t at = r->done.updates; !code && at < updates; at += chosen.iterations)
+        if (set_rate(r, at) || ts_loader_next(r->loader, &b) ||
+            ts_engine_run(r->engine, (const void *[]){b.samples, second_input(r, &b)}, r->outputs))
+            code = failed();
+    return code;
 }
+
+static int diverged(run *r)
+{
+    int64_t updates = r->done.updates + chosen.iterations;
+
+    explain(TS_ERR_NUMBER, NULL, "training", "a smaller --lr may help",
+            "the loss is not a number any more, in epoch %" PRId64 " before step %" PRId64
+            "; no model is written, and the checkpoint is from before",
+            r->done.epoch + 1, updates);
+    if (asked.check_numbers || ranks())
+        return TOOL_FAILED;
+    if (is_first())
+        fputs("tessera: looking for the first layer that made no number\n", stderr);
+    (void)step_again(r, updates);
+    return TOOL_FAILED;
+}
+
+/* --- calls --- */
 
 static int one_call(run *r)
 {
@@ -65,18 +136,21 @@ static int one_call(run *r)
     ts_batch b;
     int code;
 
-    if (ts_loader_next(r->loader, &b) ||
-        ts_engine_run(r->engine, (const void *[]){b.samples, b.labels}, r->outputs))
+    if (set_rate(r, r->done.updates) || ts_loader_next(r->loader, &b) ||
+        ts_engine_run(r->engine, (const void *[]){b.samples, second_input(r, &b)}, r->outputs))
         return failed();
     loss = sum_losses(r, batches);
-    right = count_right(r, b.labels);
+    right = count_right(r, &b);
     code = ranks_total(&loss, &right);
     if (code)
         return code;
+    if (!isfinite(loss))
+        return diverged(r);
     batches *= rank_count();
     progress_call(&r->done, loss, batches, right, chosen.iterations);
+    if (average_weights(r))
+        return TOOL_FAILED;
     r->done.seconds += now() - begin;
-    warn_once(loss);
     return report_call(r, loss / (double)batches);
 }
 
@@ -129,9 +203,12 @@ static int epoch(run *r)
     ts_bar_close(bar);
     if (code)
         return code;
-    if (!progress_epoch(&r->done, r->calls * r->rows * rank_count()))
+    if (!progress_epoch(&r->done, r->calls * r->rows * rank_count(),
+                        r->recipe.task == TASK_LABELS ? r->scores : r->places))
         return failure("out of memory after epoch %" PRId64, r->done.epoch);
-    code = report_epoch(r);
+    code = validate(r);
+    if (!code)
+        code = report_epoch(r);
     return code ? code : keep(r);
 }
 
@@ -143,7 +220,7 @@ int train(run *r)
 
     stop_catch();
     ts_bar_update(bar, r->done.epoch);
-    while (!code && r->done.epoch < asked.epochs) {
+    while (!code && r->done.epoch < asked.epochs && !is_patience_out(r)) {
         code = epoch(r);
         if (code)
             break;

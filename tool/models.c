@@ -4,10 +4,12 @@
 #include <string.h>
 
 static const char *name;
+static bool json;
 
 static const option options[] = {
     {"MODEL", NULL, KIND_TEXT, &name, "print the description of this one", .takes = TAKES_MODEL,
      .argument = true},
+    {"json", NULL, KIND_FLAG, &json, .help = "print it as JSON"},
     {0},
 };
 
@@ -19,6 +21,17 @@ static int row(const char *model)
 
     if (ts_model_load(model, &m))
         return failed();
+    if (json) {
+        printf("%s\n  {", strcmp(model, ts_model_builtin(0)) ? "," : "");
+        json_text("model", model);
+        printf(", ");
+        json_sizes("input", ts_model_input(m, dims), dims);
+        printf(", \"parameters\": %" PRId64 ", ", ts_model_parameters(m));
+        json_text("about", ts_model_about(m));
+        printf("}");
+        ts_model_free(m);
+        return TOOL_OK;
+    }
     shape_text(ts_model_input(m, dims), dims, shape, sizeof(shape));
     printf("%-16s %-10s %11" PRId64 "  %s\n", model, shape, ts_model_parameters(m),
            ts_model_about(m));
@@ -30,9 +43,11 @@ static int list(void)
 {
     int code = TOOL_OK;
 
-    printf("%-16s %-10s %11s  about\n", "model", "input", "parameters");
+    printf(json ? "[" : "%-16s %-10s %11s  about\n", "model", "input", "parameters");
     for (int i = 0; ts_model_builtin(i) && !code; i++)
         code = row(ts_model_builtin(i));
+    if (json)
+        printf("\n]\n");
     return code;
 }
 
@@ -44,7 +59,15 @@ static int run(void)
         return list();
     if (ts_model_load(name, &m))
         return failed();
-    fputs(ts_model_text(m), stdout);
+    if (json) {
+        printf("{");
+        json_text("model", name);
+        printf(", ");
+        json_text("text", ts_model_text(m));
+        printf("}\n");
+    } else {
+        fputs(ts_model_text(m), stdout);
+    }
     ts_model_free(m);
     return TOOL_OK;
 }

@@ -46,11 +46,7 @@ static int read_shapes(net *n, int64_t batches)
     const ts_tensor_info *y = ts_executable_tensor(n->exe, TS_ROLE_OUTPUT, 0);
     char shape[128];
 
-    if (x->dtype != TS_F32)
-        return explain(TS_ERR_UNSUPPORTED, n->name, "making the net for inference", NULL,
-                       "the model takes samples of %s; only f32 can be fed",
-                       ts_dtype_name(x->dtype));
-    if (y->rank != 2 || y->dims[0] != n->batch || y->dtype != TS_F32)
+    if ((y->rank != 2 && y->rank != 3) || y->dims[0] != n->batch || y->dtype != TS_F32)
         return explain(TS_ERR_UNSUPPORTED, n->name, "making the net for inference",
                        "a classifier ends with one score for each class of each sample",
                        "the model's result for %lld samples is %s of %s, which are no scores of "
@@ -61,6 +57,7 @@ static int read_shapes(net *n, int64_t batches)
     memcpy(n->dims, x->dims + 1, sizeof(*n->dims) * (size_t)n->rank);
     n->row = elements(n->rank, n->dims);
     n->classes = y->dims[1];
+    n->places = y->rank == 3 ? y->dims[2] : 1;
     n->batch *= batches;
     n->in = calloc((size_t)batches, x->bytes);
     n->out = calloc((size_t)batches, y->bytes);
@@ -132,8 +129,8 @@ int net_from_weights(const weights *w, const net_options *o, net *out)
 
     with.classes = o->classes ? o->classes : w->classes;
     if (!o->rank) {
-        with.rank = w->rank;
-        with.dims = w->dims;
+        with.rank = w->recipe.rank;
+        with.dims = w->recipe.dims;
     }
     code = net_from_model(w->model, &with, out);
     if (!code)
@@ -282,7 +279,17 @@ static int64_t best(const float *scores, int64_t n)
     return at;
 }
 
-static int check_data(const net *n, const ts_dataset *d)
+static int check_targets(const net *n, const ts_dataset *d)
+{
+    if (ts_dataset_target_count(d) == n->classes)
+        return TOOL_OK;
+    return explain(TS_ERR_SHAPE, n->name, "evaluating the net",
+                   "--label names the columns that were learned",
+                   "the net gives %lld numbers, the data has %d to compare with",
+                   (long long)n->classes, ts_dataset_target_count(d));
+}
+
+static int check_data(const net *n, const recipe *how, const ts_dataset *d)
 {
     char have[128], want[128];
     ts_array sample;
@@ -295,6 +302,12 @@ static int check_data(const net *n, const ts_dataset *d)
                        "the net takes samples of %s, the data has samples of %s",
                        shape_text(n->rank, n->dims, want, sizeof(want)),
                        shape_text(sample.rank, sample.dims, have, sizeof(have)));
+    if (how->task == TASK_NUMBERS || how->task == TASK_LABELS)
+        return check_targets(n, d);
+    if (ts_dataset_label_count(d) != n->places)
+        return explain(TS_ERR_SHAPE, n->name, "evaluating the net", NULL,
+                       "the net gives scores for %lld places of a sample, the data has %lld labels",
+                       (long long)n->places, (long long)ts_dataset_label_count(d));
     if (!ts_dataset_classes(d))
         return explain(TS_ERR_ARG, n->name, "evaluating the net", NULL,
                        "the data has no labels to compare with");
@@ -306,59 +319,136 @@ static int check_data(const net *n, const ts_dataset *d)
     return TOOL_OK;
 }
 
-static void count_batch(const net *n, const ts_batch *b, net_result *r)
+static void count_class(const net *n, const ts_batch *b, int64_t i, net_result *r)
 {
-    for (int64_t i = 0; i < b->rows; i++) {
-        const float *scores = n->out + i * n->classes;
-        int64_t guess = best(scores, n->classes);
-        r->counts[b->labels[i] * n->classes + guess]++;
-        r->right += guess == b->labels[i];
-        r->loss -= log_probability(n, scores, b->labels[i]);
-        r->count++;
+    const float *scores = n->out + i * n->classes;
+    int64_t guess = best(scores, n->classes);
+
+    r->counts[b->labels[i] * n->classes + guess]++;
+    r->right += guess == b->labels[i];
+    r->loss -= log_probability(n, scores, b->labels[i]);
+}
+
+/* Scores of a text are classes x places. */
+static void count_tokens(const net *n, const ts_batch *b, int64_t i, net_result *r)
+{
+    const float *scores = n->out + i * n->classes * n->places;
+
+    for (int64_t t = 0; t < n->places; t++) {
+        int32_t label = b->labels[i * n->places + t];
+        double most = scores[t], sum = 0;
+        int64_t guess = 0;
+        for (int64_t c = 1; c < n->classes; c++)
+            if (scores[c * n->places + t] > most) {
+                most = scores[c * n->places + t];
+                guess = c;
+            }
+        for (int64_t c = 0; c < n->classes; c++)
+            sum += exp(scores[c * n->places + t] - most);
+        r->loss += (most + log(sum) - scores[label * n->places + t]) / (double)n->places;
+        r->right += guess == label;
     }
 }
 
-static ts_status run_batches(net *n, ts_loader *l, ts_bar *bar, net_result *r)
+/* -log p(t) of a logit, without overflow. */
+static double label_loss(const net *n, float y, float t)
+{
+    if (n->end == NET_PROBABILITIES)
+        return -(t > 0.5f ? log(fmax(y, 1e-12)) : log(fmax(1 - y, 1e-12)));
+    return fmax(y, 0) - y * t + log1p(exp(-fabs(y)));
+}
+
+static double deviation_of(const recipe *how, int64_t i)
+{
+    return how->targets.n ? how->targets.deviation[how->targets.n > 1 ? i : 0] : 1;
+}
+
+void net_values(const net *n, const recipe *how, const float *scores, float *out)
+{
+    for (int64_t i = 0; i < n->classes; i++) {
+        double mean = how->targets.n ? how->targets.mean[how->targets.n > 1 ? i : 0] : 0;
+        out[i] = how->task == TASK_NUMBERS     ? (float)(scores[i] * deviation_of(how, i) + mean)
+                 : n->end == NET_PROBABILITIES ? scores[i]
+                                               : (float)(1 / (1 + exp(-scores[i])));
+    }
+}
+
+static void keep_values(const net *n, const recipe *how, const ts_batch *b, int64_t i,
+                        net_result *r)
+{
+    const float *scores = n->out + i * n->classes, *t = b->targets + i * n->classes;
+    float *out = r->predicted + r->count * n->classes;
+
+    net_values(n, how, scores, out);
+    for (int64_t c = 0; c < n->classes; c++) {
+        double e = (out[c] - t[c]) / deviation_of(how, c);
+        r->loss += (how->task == TASK_NUMBERS ? e * e : label_loss(n, scores[c], t[c])) /
+                   (double)n->classes;
+    }
+}
+
+static ts_status run_batches(net *n, const recipe *how, ts_loader *l, ts_bar *bar, net_result *r)
 {
     ts_status s = TS_OK;
     ts_batch b;
 
-    for (int64_t i = 0; !s && i < ts_loader_steps(l); i++) {
+    for (int64_t step = 0; !s && step < ts_loader_steps(l); step++) {
         s = ts_loader_next(l, &b);
         if (!s)
             s = ts_engine_run(n->engine, (const void *[]){b.samples}, (void *[]){n->out});
-        if (!s)
-            count_batch(n, &b, r);
+        for (int64_t i = 0; !s && i < b.rows; i++, r->count++)
+            if (r->task == TASK_TEXT)
+                count_tokens(n, &b, i, r);
+            else if (r->task == TASK_CLASSES)
+                count_class(n, &b, i, r);
+            else
+                keep_values(n, how, &b, i, r);
         ts_bar_update(bar, 1);
     }
     return s;
 }
 
-int net_evaluate(net *n, const ts_dataset *d, const normal *how, const char *label, net_result *out)
+static int result_room(const net *n, const ts_dataset *d, net_result *out)
 {
+    size_t classes = (size_t)n->classes;
+
+    if (out->task == TASK_TEXT)
+        return TOOL_OK;
+    if (out->task == TASK_CLASSES)
+        out->counts = calloc(classes, classes * sizeof(*out->counts));
+    else
+        out->predicted = calloc((size_t)ts_dataset_count(d), classes * sizeof(float));
+    return out->counts || out->predicted
+               ? TOOL_OK
+               : failure("out of memory for the results of %d classes", out->classes);
+}
+
+int net_evaluate(net *n, const ts_dataset *d, const recipe *how, const char *label, net_result *out)
+{
+    ts_loader_options o = {.batch = n->batch, .normalize = normal_view(&how->normal)};
     ts_loader *l;
     ts_bar *bar;
     ts_status s;
 
-    *out = (net_result){.classes = (int)n->classes};
-    if (check_data(n, d))
+    *out = (net_result){.task = how->task, .classes = (int)n->classes};
+    if (check_data(n, how, d))
         return TOOL_FAILED;
-    if (ts_loader_new(d, &(ts_loader_options){.batch = n->batch, .normalize = normal_view(how)},
-                      &l))
+    if (ts_loader_new(d, &o, &l))
         return failed();
-    out->counts = calloc((size_t)n->classes, (size_t)n->classes * sizeof(*out->counts));
-    if (!out->counts) {
+    if (result_room(n, d, out)) {
         ts_loader_free(l);
-        return failure("out of memory for a table of %d classes", out->classes);
+        return TOOL_FAILED;
     }
     bar = label ? ts_bar_open(&(ts_bar_options){
                       .label = label, .total = ts_loader_steps(l), .transient = true})
                 : NULL;
-    s = run_batches(n, l, bar, out);
+    s = run_batches(n, how, l, bar, out);
     ts_bar_close(bar);
     ts_loader_free(l);
-    out->accuracy = out->count ? (double)out->right / (double)out->count : 0;
+    out->accuracy = out->count ? (double)out->right / (double)(out->count * n->places) : 0;
     out->loss = out->count ? out->loss / (double)out->count : 0;
+    if (!s && out->predicted && measure(out, ts_dataset_targets(d)))
+        return TOOL_FAILED;
     if (s)
         net_result_free(out);
     return s ? failed() : TOOL_OK;
@@ -367,5 +457,6 @@ int net_evaluate(net *n, const ts_dataset *d, const normal *how, const char *lab
 void net_result_free(net_result *r)
 {
     free(r->counts);
+    free(r->predicted);
     *r = (net_result){0};
 }

@@ -11,19 +11,68 @@
 
 #include "tool.h"
 
-/* --- normal.c: how samples are normalised --- */
+/* --- recipe.c: what is done to data before a net sees it --- */
 
-enum { MOST_CHANNELS = 16 };
 typedef struct normal { /* (x - mean) / deviation, one for all channels or one each; n = 0: none */
-    double mean[MOST_CHANNELS], deviation[MOST_CHANNELS];
+    double *mean, *deviation;
     int n;
 } normal;
 /* "0.5 0.5", "0.5,0.4,0.5 0.2,0.2,0.2", "" for none; as the metadata has it. */
 bool normal_read(const char *text, normal *out);
-void normal_text(const normal *n, char *out, size_t size);
+char *normal_text(const normal *n); /* free() it */
+bool normal_set(normal *out, int n, const double *mean, const double *deviation);
+void normal_free(normal *n);
 /* What is usual for a dataset of that name (or NULL) whose samples are such arrays. */
 normal normal_usual(const char *data, ts_dtype dtype);
 ts_normalize normal_view(const normal *n); /* borrowed from n */
+
+typedef enum task {
+    TASK_CLASSES, /* one of some classes                       */
+    TASK_NUMBERS, /* numbers: regression                       */
+    TASK_LABELS,  /* yes or no to each of some labels          */
+    TASK_TEXT     /* the next token, at every place            */
+} task;
+extern const char *const task_names[]; /* "classes numbers labels", in that order */
+
+typedef struct recipe {
+    int rank; /* of one sample */
+    int64_t dims[TS_MAX_RANK];
+    bool has_input; /* the file says so; else it is what the model says    */
+    bool integers;  /* the net takes indices                               */
+    normal normal;
+    bool has_normal; /* the file or the line says it                       */
+    ts_filter filter;
+    bool has_filter;
+    int shorter; /* images: the shorter side first, and the middle; 0: no  */
+    task task;
+    char *columns;  /* of a table: what they are, as ts_dataset_columns says; NULL: it is none */
+    char *tokens;   /* of a text: its vocabulary; NULL: it is none         */
+    char *missing;  /* what becomes of missing values; NULL: an error      */
+    normal targets; /* of numbers: how they are scaled for the net         */
+} recipe;
+typedef struct recipe_args {
+    const char *resize, *mean, *std, *label, *drop, *missing, *separator, *task, *scale;
+    int64_t window, vocabulary;
+} recipe_args;
+extern recipe_args recipe_asked; /* what the line says */
+extern const option recipe_options[], table_options[];
+/* How the net's data is read, as the recipe and the line say; borrowed. */
+int recipe_table(const char *command, const recipe *r, ts_dataset_options *out);
+/* What is found in the data that is learned from: the task, the columns, means and deviations. */
+int recipe_fit(const char *command, recipe *r, const ts_dataset *d);
+/* The sizes of --resize, 0 for none, and its filter into r. */
+int recipe_size(const char *command, recipe *r, int *height, int *width);
+/* What the line says in place of what the file says. */
+int recipe_override(const char *command, recipe *r);
+/* What nobody said is what is usual for the data, which may be NULL; whether it has to be guessed
+ * for images is said on stderr, unless quiet. */
+void recipe_settle(recipe *r, const char *data, ts_dtype dtype, bool quiet);
+ts_image_options recipe_image(const recipe *r); /* images as the net takes them */
+ts_status recipe_put(const recipe *r, ts_object *o);
+/* From the facts of a file, by key; returns the key of one that makes no sense, or NULL. */
+typedef const char *recipe_fact(const void *file, const char *key);
+const char *recipe_read(recipe *r, const ts_model *m, recipe_fact *fact, const void *file);
+void recipe_free(recipe *r);
 
 /* --- dataset.c --- */
 
@@ -31,10 +80,8 @@ typedef struct dataset_options {
     const char *name, *dir, *url; /* as in ts_dataset_options                       */
     ts_split split;
     int64_t limit;
-    int rank; /* of the samples that the net takes: folders of images are resized to it; 0: no */
-    const int64_t *dims;
-    bool resize; /* those of other datasets too: the net was trained on resized images */
-    bool quiet;  /* no bar for a download */
+    const recipe *recipe; /* of the net: folders of images are resized for it; NULL: as they are */
+    bool quiet;           /* no bar for a download */
 } dataset_options;
 typedef struct download { /* for ts_dataset_options.progress_arg; close the bar when all is open */
     ts_bar *bar;
@@ -52,27 +99,26 @@ typedef struct weights {
     ts_object *file;
     const ts_object *states; /* the state dict in it                              */
     ts_model *model;         /* by --model, by the metadata, or the one that fits */
-    int rank;                /* of one sample                                     */
-    int64_t dims[TS_MAX_RANK];
+    recipe recipe;
     int64_t classes;  /* 0: the model does not say       */
     const char *data; /* the dataset trained on, or NULL */
     char **names;     /* of the classes, as the file says */
     int nnames;
-    normal normal;
-    bool has_normal, has_input; /* the file says how to normalise, and the sizes of a sample */
 } weights;
 /* model: a name or file in place of what the file says, or NULL. */
 int weights_open(const char *path, const char *model, weights *out);
 void weights_free(weights *w);
 /* The same in steps: the file and its state dict (NULL: it has none); then the model (NULL: none is
  * named and no built-in one fits) and the rest. */
-int weights_load(const char *path, weights *out);
+/* shapes: no tensor is read, for looking only */
+int weights_load(const char *path, bool shapes, weights *out);
 int weights_identify(weights *w, const char *model);
 /* The state dict in what was loaded: itself, or below model_state_dict, state_dict or model; NULL
  * when there is none. */
 const ts_object *weights_states(const ts_object *file);
 /* The name of class i when the file names as many as there are; else NULL. */
 const char *weights_class(const weights *w, int64_t classes, int i);
+void weights_tidy_names(weights *w); /* names that a terminal may be shown, from now on */
 /* How many tensors are missing, unexpected or of another shape; written to out, unless NULL, a line
  * each. */
 int weights_compare(const ts_executable *x, const ts_object *states, FILE *out);
@@ -102,6 +148,7 @@ typedef struct net {
     char name[128];
     int rank; /* of one sample */
     int64_t dims[TS_MAX_RANK];
+    int64_t places;              /* of a sample that scores are for: 1; of a text its tokens */
     int64_t batch, row, classes; /* batch: rows of one run; row: numbers of a sample; classes:
                                     scores of one */
     net_end end;                 /* what the scores are                              */
@@ -122,15 +169,32 @@ int net_scores(net *n, const float *rows, int64_t count, float *scores);
 void net_probabilities(const net *n, const float *scores, float *p);
 
 typedef struct net_result {
+    task task;
     int64_t count, right;
-    double accuracy; /* of 1 */
-    double loss;     /* mean negative log likelihood of the labels */
-    int classes;
-    int64_t *counts; /* [i * classes + j]: how many of class i were taken for class j */
+    double accuracy;  /* of 1 */
+    double loss;      /* classes, labels: mean negative log likelihood; numbers: mean square of the
+                        errors, scaled as the net was trained */
+    int classes;      /* or numbers, or labels */
+    int64_t *counts;  /* classes: [i * classes + j]: how many of class i were taken for class j */
+    float *predicted; /* else: count x classes numbers in the data's units, or probabilities */
+    double rmse, mae, r2, f1, auc;
 } net_result;
 /* Takes every sample of d; label: of the bar, NULL for none. */
-int net_evaluate(net *n, const ts_dataset *d, const normal *how, const char *label,
+int net_evaluate(net *n, const ts_dataset *d, const recipe *how, const char *label,
                  net_result *out);
 void net_result_free(net_result *r);
+/* The net's outputs of one row as the data has them: numbers in its units, probabilities. */
+void net_values(const net *n, const recipe *how, const float *scores, float *out);
+
+/* train_plots.c: predicted against true; TS_OK or the library's error */
+int draw_numbers(const char *path, const char *title, const ts_dataset *d,
+                 const net_result *result);
+
+/* --- measure.c --- */
+
+int measure(net_result *r, const float *targets); /* numbers and labels: from r->predicted */
+const char *metric_name(task t);                  /* "accuracy", "rmse": what a run is judged by */
+double metric_of(const net_result *r);
+const char *metric_text(task t, double v, char *out, size_t size); /* "accuracy 91.20 %" */
 
 #endif

@@ -36,7 +36,7 @@ static const struct {
 /* One for all parameters; PyTorch has it with each. */
 static const char *const shared[] = {"mu_product", "eta", "mu"};
 
-static const ts_tensor_info *find_state(const run *r, const char *name)
+const ts_tensor_info *find_tensor(const run *r, const char *name)
 {
     const ts_tensor_info *t;
 
@@ -48,7 +48,7 @@ static const ts_tensor_info *find_state(const run *r, const char *name)
 
 ts_object *engine_tensor(const run *r, const char *name)
 {
-    const ts_tensor_info *t = find_state(r, name);
+    const ts_tensor_info *t = find_tensor(r, name);
     ts_array a = {.dtype = t->dtype, .rank = t->rank, .bytes = t->bytes};
     ts_object *o = NULL;
 
@@ -67,14 +67,14 @@ static ts_status put_slot(const run *r, ts_object *state, const char *param, int
     char name[512];
 
     snprintf(name, sizeof(name), "%s.%s", param, slots[i].ours);
-    return find_state(r, name) ? ts_object_set(state, slots[i].theirs, engine_tensor(r, name))
+    return find_tensor(r, name) ? ts_object_set(state, slots[i].theirs, engine_tensor(r, name))
                                : TS_OK;
 }
 
 static ts_status put_shared(const run *r, ts_object *state)
 {
     for (int i = 0; i < COUNT(shared); i++)
-        if (find_state(r, shared[i]) &&
+        if (find_tensor(r, shared[i]) &&
             ts_object_set(state, shared[i], engine_tensor(r, shared[i])))
             return TS_ERR_MEMORY;
     return TS_OK;
@@ -85,7 +85,7 @@ static ts_status put_step(const run *r, ts_object *state)
 {
     if (r->optimizer.kind == TS_OPTIMIZER_SGD || r->optimizer.kind == TS_OPTIMIZER_MUON)
         return TS_OK;
-    if (find_state(r, "step"))
+    if (find_tensor(r, "step"))
         return ts_object_set(state, "step", engine_tensor(r, "step"));
     return ts_object_set(state, "step", ts_object_new_int(r->done.updates));
 }

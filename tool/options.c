@@ -32,7 +32,7 @@ static const option *walk(const option *o, int *i)
         const option *inner = o->kind == KIND_GROUP ? walk(o->target, i) : NULL;
         if (inner)
             return inner;
-        if (o->kind != KIND_GROUP && (*i)-- == 0)
+        if (o->kind != KIND_GROUP && o->kind != KIND_TITLE && (*i)-- == 0)
             return o;
     }
     return NULL;
@@ -55,7 +55,7 @@ static const option *find(const command *c, const char *name, size_t len)
 
 static int unknown_option(const command *c, const char *name, size_t len)
 {
-    const char *names[64], *near;
+    const char *names[256], *near;
     char word[64];
     const option *o;
     int n = 0;
@@ -72,7 +72,7 @@ static int unknown_option(const command *c, const char *name, size_t len)
 
 /* --- values --- */
 
-static const void *seen[64]; /* targets that the line gave a value */
+static const void *seen[256]; /* targets that the line gave a value */
 static int nseen;
 
 static void note(const option *o)

@@ -1,17 +1,22 @@
-/* predict.c - tessera predict: what the model of a checkpoint sees in images.
+/* predict.c - tessera predict: what the model of a checkpoint sees in images, and says of the rows
+ * of a table.
  *
  * An image is made what the net was trained on: resized as Pillow's Image.resize does, gray where
  * the net takes one channel, inverted where the background is light, normalised.
  */
 #include "net.h"
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
 
 static struct {
-    const char *file, *model, *data, *invert;
+    const char *file, *model, *data, *invert, *csv;
     words images;
     int64_t top, threads;
     bool json;
@@ -20,8 +25,13 @@ static struct {
 static const option options[] = {
     {"FILE", NULL, KIND_TEXT, &args.file, "the checkpoint: .pth, .safetensors or .npz",
      .takes = TAKES_FILE, .argument = true, .needed = true},
-    {"IMAGE", NULL, KIND_WORDS, &args.images, "PNG or JPEG files", .takes = TAKES_FILE,
+    {"INPUT", NULL, KIND_WORDS, &args.images,
+     "PNG or JPEG files, folders of them, or tables: .csv, .npz or .npy", .takes = TAKES_FILE,
      .argument = true, .needed = true},
+    {"csv", "FILE", KIND_TEXT, &args.csv,
+     "write a table there, a row for each image or row; - is "
+     "standard output",
+     .takes = TAKES_FILE},
     {"model", "NAME|FILE", KIND_TEXT, &args.model,
      "the model of the weights, when the checkpoint does not say", .takes = TAKES_MODEL},
     {"data", "NAME|PATH", KIND_TEXT, &args.data,
@@ -31,6 +41,10 @@ static const option options[] = {
     {"invert", "WHEN", KIND_WORD, &args.invert, "invert gray images with a light background",
      .choice = "auto never"},
     {"threads", "N", KIND_INT, &args.threads, "threads to compute with", .low = 1, .high = 1024},
+    {.name = "images, and how numbers are normalised",
+     .kind = KIND_GROUP,
+     .target = (void *)recipe_options},
+    {.name = "tables and texts", .kind = KIND_GROUP, .target = (void *)table_options},
     {.name = "devices", .kind = KIND_GROUP, .target = (void *)place_options},
     {.name = "plots", .kind = KIND_GROUP, .target = (void *)plot_options},
     {"json", NULL, KIND_FLAG, &args.json, .help = "print the result as JSON"},
@@ -40,13 +54,14 @@ static const option options[] = {
 typedef struct prediction {
     weights w;
     net n;
-    ts_dataset *names; /* of --data */
-    normal how;
+    ts_dataset *names;                     /* of --data */
     float *input, *scores, *probabilities; /* of one image */
     int *order;                            /* classes, the best first */
     const char **classes;
     char (*numbers)[24];
     char picture[PATH_MAX]; /* or "" */
+    FILE *csv;              /* or NULL */
+    int shown;              /* results so far */
 } prediction;
 
 /* --- once --- */
@@ -56,6 +71,10 @@ static int check_net(const prediction *p)
     const int64_t *d = p->n.dims;
     char shape[128];
 
+    if (p->w.recipe.task != TASK_CLASSES && p->w.recipe.task != TASK_TEXT)
+        return explain(TS_ERR_UNSUPPORTED, args.file, "preparing for images",
+                       "put the images into a folder with their numbers, and use tessera eval",
+                       "the model '%s' gives numbers, not classes of images", p->n.name);
     if (p->n.rank == 3 && (d[0] == 1 || d[0] == 3) && d[1] <= INT16_MAX && d[2] <= INT16_MAX)
         return TOOL_OK;
     return explain(TS_ERR_SHAPE, args.file, "preparing for images", NULL,
@@ -68,8 +87,7 @@ static int open_names(prediction *p)
     return dataset_open(&(dataset_options){.name = args.data,
                                            .split = TS_SPLIT_TEST,
                                            .limit = 1,
-                                           .rank = p->n.rank,
-                                           .dims = p->n.dims,
+                                           .recipe = &p->w.recipe,
                                            .quiet = true},
                         &p->names);
 }
@@ -102,27 +120,26 @@ static int prepare(prediction *p)
         snprintf(p->numbers[i], sizeof(p->numbers[i]), "class %d", i);
         p->classes[i] = class_name(p, i) ? class_name(p, i) : p->numbers[i];
     }
-    p->how = p->w.has_normal ? p->w.normal : normal_usual(args.data ? args.data : p->w.data, TS_U8);
+    recipe_settle(&p->w.recipe, trained_on(p), TS_U8, args.json);
     return TOOL_OK;
 }
 
 /* --- an image --- */
 
-/* The samples of mnist and fashion-mnist are light on black; those of others are as they are. */
-static bool inverts(const prediction *p)
+/* The samples of mnist and fashion-mnist are light on black, and nobody resized them: a photograph
+ * is inverted, and resized as Pillow does unless told otherwise. Those of others are as they are. */
+static bool of_black(const prediction *p)
 {
-    return !strcmp(args.invert, "auto") && p->n.dims[0] == 1 &&
-           (!trained_on(p) || dataset_has_name(trained_on(p)));
+    return p->n.dims[0] == 1 && (!trained_on(p) || dataset_has_name(trained_on(p)));
 }
 
 static int load(const prediction *p, const char *path, ts_array *out)
 {
-    ts_image_options how = {.channels = (int)p->n.dims[0],
-                            .height = (int)p->n.dims[1],
-                            .width = (int)p->n.dims[2],
-                            .filter = TS_FILTER_BICUBIC,
-                            .invert_light = inverts(p)};
+    ts_image_options how = recipe_image(&p->w.recipe);
 
+    if (of_black(p) && !p->w.recipe.has_filter)
+        how.filter = TS_FILTER_BICUBIC;
+    how.invert_light = of_black(p) && !strcmp(args.invert, "auto");
     return ts_image_load(path, &how, out) ? failed() : TOOL_OK;
 }
 
@@ -162,7 +179,7 @@ static void check_sum(const prediction *p)
 
 static int predict(prediction *p, const ts_array *pixels)
 {
-    ts_normalize how = normal_view(&p->how);
+    ts_normalize how = normal_view(&p->w.recipe.normal);
     int code;
 
     if (ts_to_tensor(pixels, false, &how, p->input))
@@ -253,7 +270,7 @@ static void print_text(const prediction *p, int which)
 {
     int best = p->order[0], widest = 0;
 
-    printf("%s%s: %s\n", which ? "\n" : "", args.images.word[which], p->classes[best]);
+    printf("%s%s: %s\n", p->shown ? "\n" : "", args.images.word[which], p->classes[best]);
     for (int i = 0; i < shown(p); i++) {
         int n = (int)strlen(p->classes[p->order[i]]);
         widest = n > widest ? n : widest;
@@ -280,7 +297,7 @@ static void json_score(const prediction *p, int i)
 
 static void json_image(const prediction *p, int which, int code)
 {
-    printf("%s\n    {\"file\": ", which ? "," : "");
+    printf("%s\n    {\"file\": ", p->shown ? "," : "");
     json_quote(args.images.word[which]);
     if (code)
         printf(", \"error\": true}");
@@ -299,23 +316,265 @@ static void json_image(const prediction *p, int which, int code)
     printf("}");
 }
 
+/* --- rows of a table --- */
+
+static bool has_ending(const char *path, const char *ending)
+{
+    size_t n = strlen(path), m = strlen(ending);
+
+    return n > m && !strcasecmp(path + n - m, ending);
+}
+
+static bool is_table(const char *path)
+{
+    return has_ending(path, ".csv") || has_ending(path, ".npz") || has_ending(path, ".npy");
+}
+
+static void csv_field(FILE *f, const char *s)
+{
+    if (!s[strcspn(s, ",\"\r\n")]) {
+        fputs(s, f);
+        return;
+    }
+    fputc('"', f);
+    for (; *s; s++)
+        fprintf(f, *s == '"' ? "\"\"" : "%c", *s);
+    fputc('"', f);
+}
+
+/* input,row,class,probability or input,row,NAME,... */
+static void csv_head(const prediction *p)
+{
+    if (!p->csv)
+        return;
+    fputs("input,row", p->csv);
+    if (p->w.recipe.task == TASK_CLASSES)
+        fputs(",class,probability", p->csv);
+    for (int i = 0; p->w.recipe.task != TASK_CLASSES && i < (int)p->n.classes; i++) {
+        fputc(',', p->csv);
+        csv_field(p->csv, p->classes[i]);
+    }
+    fputc('\n', p->csv);
+}
+
+static void csv_row(const prediction *p, const char *input, int64_t row)
+{
+    if (!p->csv)
+        return;
+    csv_field(p->csv, input);
+    fprintf(p->csv, ",%" PRId64, row);
+    if (p->w.recipe.task == TASK_CLASSES) {
+        fputc(',', p->csv);
+        csv_field(p->csv, p->classes[p->order[0]]);
+        fprintf(p->csv, ",%.6g", p->probabilities[p->order[0]]);
+    }
+    for (int i = 0; p->w.recipe.task != TASK_CLASSES && i < (int)p->n.classes; i++)
+        fprintf(p->csv, ",%.9g", p->probabilities[i]);
+    fputc('\n', p->csv);
+}
+
+static void json_row(const prediction *p, int64_t row)
+{
+    printf("%s\n     {\"row\": %" PRId64, row ? "," : "", row);
+    if (p->w.recipe.task == TASK_CLASSES) {
+        printf(", \"class\": ");
+        json_quote(p->classes[p->order[0]]);
+        printf(", \"index\": %d, \"probability\": ", p->order[0]);
+        json_value(p->probabilities[p->order[0]]);
+    }
+    for (int i = 0; p->w.recipe.task != TASK_CLASSES && i < (int)p->n.classes; i++) {
+        printf(", ");
+        json_quote(p->classes[i]);
+        printf(": ");
+        json_value(p->probabilities[i]);
+    }
+    printf("}");
+}
+
+static void text_row(const prediction *p, int64_t row)
+{
+    printf("%8" PRId64, row);
+    if (p->w.recipe.task == TASK_CLASSES)
+        printf("  %6.2f%%  %s", 100 * p->probabilities[p->order[0]], p->classes[p->order[0]]);
+    for (int i = 0; p->w.recipe.task != TASK_CLASSES && i < (int)p->n.classes; i++)
+        printf("  %12.6g", p->probabilities[i]);
+    putchar('\n');
+}
+
+static void text_head(const prediction *p, const char *path)
+{
+    printf("%s%s\n%8s", p->shown ? "\n" : "", path, "row");
+    if (p->w.recipe.task == TASK_CLASSES)
+        printf("  %7s  class", "");
+    for (int i = 0; p->w.recipe.task != TASK_CLASSES && i < (int)p->n.classes; i++)
+        printf("  %12s", p->classes[i]);
+    putchar('\n');
+}
+
+static int one_row(prediction *p, const char *path, const float *scores, int64_t row)
+{
+    memcpy(p->scores, scores, sizeof(*scores) * (size_t)p->n.classes);
+    if (p->w.recipe.task == TASK_CLASSES) {
+        net_probabilities(&p->n, p->scores, p->probabilities);
+        sort(p);
+    } else {
+        net_values(&p->n, &p->w.recipe, p->scores, p->probabilities);
+    }
+    if (args.json)
+        json_row(p, row);
+    else if (p->csv != stdout)
+        text_row(p, row);
+    csv_row(p, path, row);
+    return TOOL_OK;
+}
+
+static int rows(prediction *p, const char *path, ts_loader *l)
+{
+    int code = TOOL_OK;
+    ts_batch b;
+
+    for (int64_t step = 0; !code && step < ts_loader_steps(l); step++) {
+        if (ts_loader_next(l, &b) ||
+            ts_engine_run(p->n.engine, (const void *[]){b.samples}, (void *[]){p->n.out}))
+            return failed();
+        for (int64_t i = 0; !code && i < b.rows; i++)
+            code = one_row(p, path, p->n.out + i * p->n.classes, step * p->n.batch + i);
+    }
+    return code;
+}
+
+static int check_rows(const prediction *p, const ts_dataset *d)
+{
+    ts_array all = ts_dataset_samples(d);
+    char have[128], want[128];
+
+    if (all.rank - 1 == p->n.rank &&
+        !memcmp(all.dims + 1, p->n.dims, sizeof(*all.dims) * (size_t)p->n.rank))
+        return TOOL_OK;
+    return explain(TS_ERR_SHAPE, args.file, "predicting", NULL,
+                   "the net takes samples of %s, the data has samples of %s",
+                   shape_text(p->n.rank, p->n.dims, want, sizeof(want)),
+                   shape_text(all.rank - 1, all.dims + 1, have, sizeof(have)));
+}
+
+static int predict_table(prediction *p, const char *path)
+{
+    ts_loader_options o = {.batch = p->n.batch, .normalize = normal_view(&p->w.recipe.normal)};
+    dataset_options how = {.name = path, .recipe = &p->w.recipe, .quiet = true};
+    ts_dataset *d = NULL;
+    ts_loader *l = NULL;
+    int code = dataset_open(&how, &d);
+
+    if (!code)
+        code = check_rows(p, d);
+    if (!code && ts_loader_new(d, &o, &l))
+        code = failed();
+    if (!code && args.json) {
+        printf("%s\n    {\"file\": ", p->shown ? "," : "");
+        json_quote(path);
+        printf(", \"rows\": [");
+    } else if (!code && p->csv != stdout) {
+        text_head(p, path);
+    }
+    if (!code)
+        code = rows(p, path, l);
+    if (!code && args.json)
+        printf("]}");
+    p->shown += !code;
+    ts_loader_free(l);
+    ts_dataset_free(d);
+    return code;
+}
+
 static int one(prediction *p, int which)
 {
     ts_array pixels;
-    int code = load(p, args.images.word[which], &pixels);
+    int code = load(p, args.images.word[which], &pixels), drawn = TOOL_OK;
 
     if (!code) {
         code = predict(p, &pixels);
         if (!code)
-            code = draw(p, which, &pixels);
+            drawn = draw(p, which, &pixels);
         free(pixels.data);
     }
+    if (drawn) /* which has been said; what the net saw is printed all the same */
+        p->picture[0] = 0;
     if (args.json)
         json_image(p, which, code);
-    else if (!code)
+    else if (!code && p->csv != stdout)
         print_text(p, which);
-    return code;
+    if (!code)
+        csv_row(p, args.images.word[which], 0);
+    p->shown++;
+    return code ? code : drawn;
 }
+
+/* --- what the line names: a folder is all images in it --- */
+
+static bool is_image(const char *name)
+{
+    return has_ending(name, ".png") || has_ending(name, ".jpg") || has_ending(name, ".jpeg");
+}
+
+typedef struct names {
+    char **at;
+    int n, room;
+} names;
+
+static bool add_name(names *l, const char *name)
+{
+    char **more =
+        l->n < l->room ? l->at : realloc(l->at, sizeof(*more) * (size_t)(2 * l->room + 16));
+
+    if (!more)
+        return false;
+    l->room = l->n < l->room ? l->room : 2 * l->room + 16;
+    l->at = more;
+    l->at[l->n] = strdup(name);
+    return l->at[l->n] && ++l->n;
+}
+
+static bool add_folder(names *l, const char *path, int depth)
+{
+    struct dirent **entries;
+    int n = depth < 8 ? scandir(path, &entries, NULL, alphasort) : 0;
+    bool good = true;
+
+    for (int i = 0; i < n; i++) {
+        char inner[PATH_MAX];
+        struct stat st;
+        snprintf(inner, sizeof(inner), "%s/%s", path, entries[i]->d_name);
+        if (good && entries[i]->d_name[0] != '.' && !stat(inner, &st))
+            good = S_ISDIR(st.st_mode)            ? add_folder(l, inner, depth + 1)
+                   : is_image(entries[i]->d_name) ? add_name(l, inner)
+                                                  : true;
+        free(entries[i]);
+    }
+    if (n > 0)
+        free(entries);
+    return good;
+}
+
+static int expand(words *inputs, names *all)
+{
+    struct stat st;
+
+    for (int i = 0; i < inputs->count; i++) {
+        const char *path = inputs->word[i];
+        bool folder = strcmp(path, ".") && !stat(path, &st) && S_ISDIR(st.st_mode);
+        int before = all->n;
+        if (!(folder ? add_folder(all, path, 0) : add_name(all, path)))
+            return failure("out of memory for the names");
+        if (folder && all->n == before)
+            return explain(TS_ERR_FILE, path, "looking for images", NULL,
+                           "the folder %s has no .png or .jpg files", path);
+    }
+    inputs->word = all->at;
+    inputs->count = all->n;
+    return TOOL_OK;
+}
+
+/* --- all --- */
 
 /* An image that cannot be read does not keep the others from being looked at. */
 static int all(prediction *p)
@@ -329,11 +588,47 @@ static int all(prediction *p)
         json_quote(p->n.name);
         printf(",\n  \"images\": [");
     }
+    csv_head(p);
     for (int i = 0; i < args.images.count; i++)
-        code = one(p, i) ? TOOL_FAILED : code;
+        code = (is_table(args.images.word[i]) ? predict_table(p, args.images.word[i]) : one(p, i))
+                   ? TOOL_FAILED
+                   : code;
     if (args.json)
         printf("]\n}\n");
     return code;
+}
+
+static bool any_table(void)
+{
+    for (int i = 0; i < args.images.count; i++)
+        if (is_table(args.images.word[i]))
+            return true;
+    return false;
+}
+
+static bool any_image(void)
+{
+    for (int i = 0; i < args.images.count; i++)
+        if (!is_table(args.images.word[i]))
+            return true;
+    return false;
+}
+
+static int open_csv(prediction *p)
+{
+    if (!args.csv)
+        return TOOL_OK;
+    if (!strcmp(args.csv, "-") && args.json)
+        return usage_error("predict", "--json and --csv - both write to standard output");
+    p->csv = strcmp(args.csv, "-") ? fopen(args.csv, "w") : stdout;
+    return p->csv ? TOOL_OK : failure("cannot write %s: %s", args.csv, strerror(errno));
+}
+
+static int close_csv(prediction *p, int code)
+{
+    bool bad = p->csv && p->csv != stdout && (ferror(p->csv) | fclose(p->csv));
+
+    return bad ? failure("cannot write %s: %s", args.csv, strerror(errno)) : code;
 }
 
 static int run(void)
@@ -345,16 +640,28 @@ static int run(void)
                      .iterations = 1,
                      .threads = (int)args.threads,
                      .quiet = args.json};
-    int code = net_open(args.file, &o, &p.w, &p.n);
+    names inputs = {0};
+    int code = expand(&args.images, &inputs);
 
+    o.batch = any_table() ? 32 : 1;
     if (!code)
+        code = net_open(args.file, &o, &p.w, &p.n);
+    weights_tidy_names(&p.w);
+    if (!code && any_image())
         code = check_net(&p);
+    if (!code)
+        code = recipe_override("predict", &p.w.recipe);
     if (!code && args.data)
         code = open_names(&p);
     if (!code)
         code = prepare(&p);
     if (!code)
-        code = all(&p);
+        code = open_csv(&p);
+    if (!code)
+        code = close_csv(&p, all(&p));
+    for (int i = 0; i < inputs.n; i++)
+        free(inputs.at[i]);
+    free(inputs.at);
     free(p.input);
     free(p.scores);
     free(p.probabilities);
@@ -369,12 +676,15 @@ static int run(void)
 
 const command predict_command = {
     .name = "predict",
-    .summary = "Says what the model of a checkpoint sees in images",
+    .summary =
+        "Says what the model of a checkpoint sees in images, or makes of the rows of a table",
     .options = options,
     .run = run,
     .more = "Images are resized to what the net takes, made gray for a net of one channel and\n"
             "inverted where their background is light; that is for nets of MNIST and\n"
             "Fashion-MNIST, whose images are on black. The picture NAME_prediction.png shows the\n"
             "image, what the net sees of it and the probabilities of the classes.",
-    .examples = "predict net.pth net.jpg\npredict net.pth net.png --top 5 --no-plots --json\n",
+    .examples =
+        "predict net.pth net.jpg\npredict net.pth photos --csv classes.csv --no-plots\npredict "
+        "net.pth new.csv\npredict net.pth net.png --top 5 --no-plots --json\n",
 };

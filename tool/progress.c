@@ -46,14 +46,18 @@ double progress_loss(const progress *p)
     return p->batches ? p->loss / (double)p->batches : NAN;
 }
 
-bool progress_epoch(progress *p, int64_t samples)
+bool progress_epoch(progress *p, int64_t samples, int64_t answers)
 {
     epoch_row *rows = realloc(p->rows, sizeof(*rows) * (size_t)(p->epoch + 1));
 
     if (!rows)
         return false;
-    rows[p->epoch++] = (epoch_row){progress_loss(p), (double)p->right / (double)samples, p->seconds,
-                                   p->seconds > 0 ? (double)samples / p->seconds : 0};
+    rows[p->epoch++] = (epoch_row){progress_loss(p),
+                                   (double)p->right / (double)(samples * answers),
+                                   p->seconds,
+                                   p->seconds > 0 ? (double)samples / p->seconds : 0,
+                                   NAN,
+                                   NAN};
     p->rows = rows;
     p->call = p->batches = p->right = 0;
     p->loss = p->seconds = 0;
@@ -145,6 +149,7 @@ bool progress_read(progress *p, const ts_object *o)
         return false;
     p->loss = ts_object_number(ts_object_get(o, "loss"), 0);
     p->seconds = ts_object_number(ts_object_get(o, "seconds"), 0);
+    free(p->rows);
     p->rows = malloc(rows->bytes + 1);
     if (!p->rows)
         return false;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* How many bytes the UTF-8 letter at s has; 0: it is none. */
-static int letter(const unsigned char *s)
+int utf8_letter(const unsigned char *s)
 {
     int n = s[0] < 0x80                   ? 1
             : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
@@ -29,7 +29,7 @@ void json_quote(const char *text)
 
     putchar('"');
     while (*s) {
-        int n = letter(s);
+        int n = utf8_letter(s);
         if (*s == '"' || *s == '\\')
             printf("\\%c", *s);
         else if (*s < ' ' || *s == 0x7f)
@@ -41,6 +41,63 @@ void json_quote(const char *text)
         s += n ? n : 1;
     }
     putchar('"');
+}
+
+/* A name as one line of text that keeps every byte of it: \n, \\, and \xff for what is no
+ * UTF-8. */
+void escape_name(FILE *f, const char *name)
+{
+    const unsigned char *s = (const unsigned char *)name;
+
+    while (*s) {
+        int n = utf8_letter(s);
+        if (*s == '\n' || *s == '\\')
+            fputs(*s == '\n' ? "\\n" : "\\\\", f);
+        else if (!n)
+            fprintf(f, "\\x%02x", *s);
+        else
+            fprintf(f, "%.*s", n, (const char *)s);
+        s += n ? n : 1;
+    }
+}
+
+static int hex(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* In place; a backslash before anything else is one. */
+void unescape_name(char *s)
+{
+    char *to = s;
+
+    for (; *s; s++) {
+        if (*s == '\\' && (s[1] == 'n' || s[1] == '\\'))
+            *to++ = *++s == 'n' ? '\n' : '\\';
+        else if (*s == '\\' && s[1] == 'x' && hex(s[2]) >= 8 && hex(s[3]) >= 0) {
+            *to++ = (char)(hex(s[2]) * 16 + hex(s[3]));
+            s += 3;
+        } else
+            *to++ = *s;
+    }
+    *to = 0;
+}
+
+void json_text(const char *key, const char *text)
+{
+    printf("\"%s\": ", key);
+    if (text)
+        json_quote(text);
+    else
+        printf("null");
+}
+
+void json_sizes(const char *key, int rank, const int64_t *dims)
+{
+    printf("\"%s\": [", key);
+    for (int i = 0; i < rank; i++)
+        printf("%s%lld", i ? ", " : "", (long long)dims[i]);
+    printf("]");
 }
 
 void json_value(double x)

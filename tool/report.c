@@ -60,11 +60,13 @@ const char *printable(const char *s, char *out, size_t size)
 {
     if (s != out)
         snprintf(out, size, "%s", s);
-    for (unsigned char *p = (unsigned char *)out; *p; p++)
-        if (*p < ' ' || *p == 0x7f)
-            *p = '?';
-        else if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) /* U+0080 to U+009F */
-            p[0] = p[1] = '?';
+    for (unsigned char *p = (unsigned char *)out; *p;) {
+        int n = utf8_letter(p);
+        bool obeyed = *p < ' ' || *p == 0x7f || (*p == 0xc2 && p[1] < 0xa0); /* U+0080 to U+009F */
+        for (n = n ? n : (obeyed = true); n; n--, p++)
+            if (obeyed)
+                *p = '?';
+    }
     return out;
 }
 

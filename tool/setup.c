@@ -5,47 +5,65 @@
 
 /* --- data --- */
 
-/* "28" or "28x32", height first. */
-static int read_size(ts_image_options *image)
+/* --crop 224 --resize 256: the shorter side to 256, and the middle of that. */
+static int read_crop(run *r, ts_image_options *image)
 {
-    char *end;
+    int n = 0, width = 0, used = 0;
 
-    image->channels = asked.grayscale ? 1 : 0;
-    if (!asked.resize)
+    if (!asked.crop)
         return TOOL_OK;
-    image->height = image->width = (int)strtol(asked.resize, &end, 10);
-    if (*end == 'x')
-        image->width = (int)strtol(end + 1, &end, 10);
-    if (*end || asked.resize[0] < '1' || asked.resize[0] > '9' || image->height < 1 ||
-        image->height > 4096 || image->width < 1 || image->width > 4096)
-        return usage_error("train", "--resize is '%s'; it must be like 28 or 28x32, up to 4096",
-                           asked.resize);
+    n = sscanf(asked.crop, "%4dx%4d%n", &image->height, &width, &used);
+    if (n < 2)
+        n = sscanf(asked.crop, "%4d%n", &image->height, &used);
+    image->shorter = r->recipe.shorter = image->width;
+    image->width = n == 2 ? width : image->height;
+    if (n < 1 || asked.crop[used] || image->height < 1 || image->width < 1)
+        return usage_error("train", "--crop is '%s'; it must be like 224 or 224x160", asked.crop);
     return TOOL_OK;
 }
 
-static int open_split(ts_split split, int64_t limit, ts_dataset **out)
+static int read_image(run *r, ts_image_options *image)
+{
+    int code;
+
+    *image = (ts_image_options){.channels = asked.grayscale ? 1 : 0};
+    code = recipe_size("train", &r->recipe, &image->height, &image->width);
+    if (code)
+        return code;
+    image->filter = r->recipe.filter;
+    r->recipe.has_filter = r->recipe.has_filter || image->height;
+    if (asked.crop && (!image->height || image->height != image->width))
+        return usage_error("train", "--crop needs --resize N, the size of the shorter side");
+    return read_crop(r, image);
+}
+
+static int open_split(run *r, const char *name, ts_split split, int64_t limit, ts_dataset **out)
 {
     download shown = {0};
-    ts_image_options image = {0};
-    ts_dataset_options o = {.name = asked.data,
+    ts_image_options image;
+    ts_dataset_options o = {.name = name,
                             .image = &image,
                             .split = split,
                             .limit = limit,
                             .dir = asked.folder,
                             .progress = asked.quiet || asked.json ? NULL : show_download,
                             .progress_arg = &shown};
-    int code = read_size(&image);
+    int code = read_image(r, &image);
 
+    if (!code)
+        code = recipe_table("train", &r->recipe, &o);
+    o.columns = r->recipe.columns;
+    o.tokens = r->recipe.tokens;
     if (!code && ts_dataset_load(&o, out))
         code = TOOL_FAILED;
     ts_bar_close(shown.bar);
     return code;
 }
 
-int peek(ts_array *sample)
+int peek(run *r, ts_array *sample)
 {
     ts_dataset *d;
-    int code = open_split(TS_SPLIT_TRAIN, 1, &d);
+    int code = open_split(r, asked.data, TS_SPLIT_TRAIN, 16, &d);
 
     if (code)
         return code == TOOL_USAGE ? code : failed();
@@ -55,21 +73,13 @@ int peek(ts_array *sample)
     return code;
 }
 
-/* The same samples: the reader knows no other split of a CSV file, or of a folder without one. */
-static bool same_data(const ts_dataset *a, const ts_dataset *b)
-{
-    ts_array x = ts_dataset_samples(a), y = ts_dataset_samples(b);
-
-    return x.dtype == y.dtype && x.bytes == y.bytes && !memcmp(x.data, y.data, x.bytes);
-}
-
-static int check_test(run *r)
+static int check_test(const run *r, const ts_dataset *test)
 {
     const char *a, *b;
     char have[128], want[128];
     ts_array sample;
 
-    if (ts_dataset_sample(r->test, 0, &sample))
+    if (ts_dataset_sample(test, 0, &sample))
         return failed();
     if (sample.rank != r->sample.rank ||
         memcmp(sample.dims, r->sample.dims, sizeof(*sample.dims) * (size_t)sample.rank) != 0)
@@ -78,7 +88,7 @@ static int check_test(run *r)
                        "the test set has samples of %s, the training set of %s",
                        shape_text(sample.rank, sample.dims, have, sizeof(have)),
                        shape_text(r->sample.rank, r->sample.dims, want, sizeof(want)));
-    for (int i = 0; (b = ts_dataset_class_name(r->test, i)); i++) {
+    for (int i = 0; (b = ts_dataset_class_name(test, i)); i++) {
         a = ts_dataset_class_name(r->data, i);
         if (!a || strcmp(a, b) != 0)
             return explain(TS_ERR_ARG, asked.data, "comparing training and test set",
@@ -92,34 +102,79 @@ static int check_test(run *r)
 /* A set with a name has one; of others it may be missing, which is said. */
 static int open_test(run *r)
 {
-    int code = open_split(TS_SPLIT_TEST, asked.limit, &r->test);
+    int code = open_split(r, asked.data, TS_SPLIT_TEST, asked.limit, &r->test);
 
     if (code && dataset_has_name(asked.data))
         return failed();
     if (code)
         say("No test set: %s", ts_last_error()->message);
-    else if (same_data(r->data, r->test)) {
+    else if (data_hash(r->test) == r->hash) { /* the reader knows no other split of it */
         say("No test set in %s", asked.data);
         ts_dataset_free(r->test);
         r->test = NULL;
     }
-    return r->test ? check_test(r) : TOOL_OK;
+    return r->test ? check_test(r, r->test) : TOOL_OK;
+}
+
+/* --validate 0.1: before anything is found out about the data that is learned from. */
+static int hold_share(run *r)
+{
+    char *end;
+    double share = asked.validate ? strtod(asked.validate, &end) : 0;
+
+    if (!asked.validate || end == asked.validate || *end)
+        return TOOL_OK;
+    if (!(share > 0 && share < 1))
+        return usage_error("train", "--validate is %s; a share is above 0 and below 1",
+                           asked.validate);
+    return hold_out(r, share);
+}
+
+/* --validate with other data */
+static int open_valid(run *r)
+{
+    int code;
+
+    if (!asked.validate)
+        return asked.patience ? usage_error("train", "--patience needs --validate") : TOOL_OK;
+    if (r->valid)
+        return TOOL_OK;
+    code = open_split(r, asked.validate, TS_SPLIT_TEST, 0, &r->valid);
+    if (code)
+        return code == TOOL_USAGE ? code : failed();
+    return check_test(r, r->valid);
 }
 
 int open_data(run *r)
 {
-    int code = open_split(TS_SPLIT_TRAIN, asked.limit, &r->data);
+    int code;
 
+    r->recipe.integers = ts_model_input_type(r->model) == TS_I32;
+    code = open_split(r, asked.data, TS_SPLIT_TRAIN, asked.limit, &r->data);
     if (code)
         return code == TOOL_USAGE ? code : failed();
+    r->hash = data_hash(r->data);
+    code = hold_share(r);
+    if (code)
+        return code;
     if (ts_dataset_sample(r->data, 0, &r->sample))
         return failed();
-    r->classes = ts_dataset_classes(r->data);
-    r->normal = normal_usual(asked.data, r->sample.dtype);
+    r->recipe.rank = r->sample.rank;
+    memcpy(r->recipe.dims, r->sample.dims, sizeof(r->recipe.dims));
+    code = recipe_override("train", &r->recipe);
+    if (code)
+        return code;
+    code = recipe_fit("train", &r->recipe, r->data);
+    if (code)
+        return code;
+    r->classes = ts_dataset_target_count(r->data) ? ts_dataset_target_count(r->data)
+                                                  : ts_dataset_classes(r->data);
+    recipe_settle(&r->recipe, asked.data, r->sample.dtype, true);
     if (!r->classes)
         return explain(TS_ERR_ARG, asked.data, "opening the data",
                        "a classifier learns from labels", "the data has no labels");
-    return open_test(r);
+    code = open_test(r);
+    return code ? code : open_valid(r);
 }
 
 /* --- the engine --- */
@@ -133,33 +188,58 @@ static const ts_tensor_info *last_output(const ts_executable *x)
     return t;
 }
 
-/* A classifier: scores of batch x classes, labels to compare with, one loss. */
+static int wrong_loss(const run *r)
+{
+    bool classes = r->recipe.task == TASK_CLASSES || r->recipe.task == TASK_TEXT;
+
+    return explain(TS_ERR_UNSUPPORTED, ts_model_name(r->model), "preparing to train",
+                   classes
+                       ? "end the description with 'loss cross_entropy', or 'log_softmax' and "
+                         "'loss nll'; or give --loss or --task"
+                       : "end the description with 'loss mse' or 'loss bce_with_logits', or give "
+                         "--loss",
+                   "the model's loss does not compare scores with the %s of the data",
+                   task_names[r->recipe.task]);
+}
+
+/* Classes, as integers; or as many numbers as the model gives. */
+static bool compares(run *r, const ts_tensor_info *t, const ts_tensor_info *scores)
+{
+    r->feeds_targets = t && t->dtype == TS_F32;
+    if (!t || (r->recipe.task == TASK_NUMBERS || r->recipe.task == TASK_LABELS || is_mixed()) !=
+                  r->feeds_targets)
+        return false;
+    r->places = r->recipe.task == TASK_TEXT && scores->rank == 3 ? scores->dims[2] : 1;
+    return r->feeds_targets ? t->bytes == scores->bytes
+                            : t->dtype == TS_I32 && t->rank == (r->places > 1 ? 2 : 1);
+}
+
+/* Scores of batch x classes, or numbers; what to compare with; one loss. */
 static int check_shapes(run *r)
 {
-    const ts_tensor_info *labels = ts_executable_tensor(r->exe, TS_ROLE_INPUT, 1);
     const ts_tensor_info *scores = ts_executable_tensor(r->exe, TS_ROLE_OUTPUT, 0);
     const ts_tensor_info *loss = last_output(r->exe);
     const char *name = ts_model_name(r->model);
     char shape[128];
 
-    if (!labels || labels->dtype != TS_I32 || labels->rank != 1 || loss == scores ||
+    if (!compares(r, ts_executable_tensor(r->exe, TS_ROLE_INPUT, 1), scores) || loss == scores ||
         loss->dtype != TS_F32 || loss->rank)
-        return explain(TS_ERR_UNSUPPORTED, name, "preparing to train",
-                       "end the description with 'loss cross_entropy', or 'log_softmax' and 'loss "
-                       "nll'",
-                       "the model's loss does not compare scores with the classes of the data");
-    if (scores->rank != 2 || scores->dims[0] != asked.batch || scores->dtype != TS_F32)
+        return wrong_loss(r);
+    if (scores->rank != (r->recipe.task == TASK_TEXT ? 3 : 2) || scores->dims[0] != asked.batch ||
+        scores->dtype != TS_F32 || (r->recipe.task == TASK_TEXT && r->places != r->sample.dims[0]))
         return explain(TS_ERR_SHAPE, name, "preparing to train",
                        "a classifier ends with one score for each class of each sample",
                        "the model's result for %lld samples is %s, which are no scores of classes",
                        (long long)asked.batch,
                        shape_text(scores->rank, scores->dims, shape, sizeof(shape)));
     r->scores = scores->dims[1];
-    if (r->scores < r->classes)
+    if (r->scores < r->classes || (r->scores > r->classes && r->recipe.task != TASK_CLASSES))
         return explain(TS_ERR_SHAPE, name, "preparing to train",
                        "write 'linear classes' as the last linear layer, and the data decides",
-                       "the model tells %lld classes apart, the data has %d", (long long)r->scores,
-                       r->classes);
+                       r->recipe.task == TASK_CLASSES
+                           ? "the model tells %lld classes apart, the data has %d"
+                           : "the model gives %lld numbers, the data has %d",
+                       (long long)r->scores, r->classes);
     return TOOL_OK;
 }
 
@@ -216,7 +296,7 @@ static int allocate(run *r)
 {
     size_t batches = (size_t)(r->rows / asked.batch);
 
-    r->outputs[0] = malloc((size_t)r->rows * (size_t)r->scores * sizeof(float));
+    r->outputs[0] = malloc((size_t)(r->rows * r->scores * r->places) * sizeof(float));
     r->outputs[1] = malloc(batches * sizeof(float));
     return r->outputs[0] && r->outputs[1]
                ? TOOL_OK
@@ -272,6 +352,19 @@ int make_engine(run *r)
     return allocate(r);
 }
 
+void release_engine(run *r)
+{
+    ts_engine_free(r->engine);
+    ts_executable_free(r->exe);
+    ts_graph_free(r->graph);
+    free(r->outputs[0]);
+    free(r->outputs[1]);
+    r->engine = NULL;
+    r->exe = NULL;
+    r->graph = NULL;
+    r->outputs[0] = r->outputs[1] = NULL;
+}
+
 int make_loader(run *r)
 {
     ts_loader_options o = {.batch = r->rows,
@@ -281,7 +374,9 @@ int make_loader(run *r)
                            .part = ranks() ? ranks()->rank : 0,
                            .parts = rank_count(),
                            .chunk = asked.batch * placed.replicas,
-                           .normalize = normal_view(&r->normal)};
+                           .normalize = normal_view(&r->recipe.normal),
+                           .targets = normal_view(&r->recipe.targets),
+                           .images = augmentation()};
 
     if (ts_loader_new(r->data, &o, &r->loader) ||
         ts_loader_seek(r->loader, r->done.epoch, r->done.call))

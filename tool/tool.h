@@ -33,6 +33,7 @@ typedef enum kind {
     KIND_WORD,   /* const char *   --optimizer sgd         */
     KIND_WORDS,  /* words          IMAGE ...               */
     KIND_GROUP,  /* const option * the options of a table  */
+    KIND_TITLE,  /* what the options that follow are about, for --help */
 } kind;
 /* For completion. A model and a dataset are a name or a file. */
 typedef enum takes { TAKES_ANY, TAKES_FILE, TAKES_FOLDER, TAKES_MODEL, TAKES_DATA } takes;
@@ -146,12 +147,17 @@ int config_export(const command *c, const char *path, bool overwrite, const char
 
 /* quote.c: as JSON, to stdout; and words */
 void json_quote(const char *text);
+void json_text(const char *key, const char *text); /* "key": "text", or null */
+void json_sizes(const char *key, int rank, const int64_t *dims);
+int utf8_letter(const unsigned char *s); /* its bytes; 0: it is none */
+void escape_name(FILE *f, const char *name);
+void unescape_name(char *s);
 void json_value(double x);                   /* null when it is no number */
 void shell_quote(FILE *f, const char *word); /* as a shell needs it */
 
 extern const command cache_command, compile_command, completion_command, data_command,
-    devices_command, eval_command, export_command, gc_monitor_command, help_command,
-    inspect_command, models_command, monitor_command, plan_command, predict_command, run_command,
-    train_command;
+    devices_command, eval_command, export_command, gc_monitor_command, generate_command,
+    help_command, inspect_command, models_command, monitor_command, plan_command, predict_command,
+    run_command, train_command;
 
 #endif

@@ -3,6 +3,7 @@
  * without, unless the line asks for pictures.
  */
 #include "train.h"
+#include <math.h>
 #include <stdlib.h>
 
 enum { SAMPLES = 16 };
@@ -39,9 +40,10 @@ static int plot_samples(run *r)
     const char *labels[SAMPLES];
     char path[PATH_MAX + 32];
 
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) { /* spread over the data: files often have class after class */
+        int64_t at = i * count / n;
         ts_array a;
-        if (ts_dataset_sample(r->data, i, &a))
+        if (ts_dataset_sample(r->data, at, &a))
             return failed();
         pictures[i] = (ts_picture){.data = a.data,
                                    .dtype = a.dtype,
@@ -49,7 +51,9 @@ static int plot_samples(run *r)
                                    .height = (int)a.dims[1],
                                    .width = (int)a.dims[2],
                                    .planar = true};
-        labels[i] = ts_dataset_class_name(r->data, ts_dataset_labels(r->data)[i]);
+        labels[i] = ts_dataset_classes(r->data)
+                        ? ts_dataset_class_name(r->data, ts_dataset_labels(r->data)[at])
+                        : "";
     }
     return drawn(r,
                  ts_plot_samples(file_in(r, "samples.png", path), asked.data, pictures, labels, n));
@@ -65,30 +69,45 @@ int plot_begin(run *r)
     return !code && is_image(&r->sample) ? plot_samples(r) : code;
 }
 
-/* Loss on the left, accuracy on the right; the one over calls, the other at the end of epochs. */
+/* Loss on the left, accuracy on the right; the one over calls, the others at the end of epochs. */
 static int plot_curves(run *r)
 {
     const curve *c = &r->done.curve;
+    bool numbers = r->recipe.task == TASK_NUMBERS;
     int64_t epochs = r->done.epoch, total = c->n * (c->stride ? c->stride : 1) + c->pending;
     double *x = malloc(sizeof(*x) * CURVE_POINTS);
-    double *y = malloc(sizeof(*y) * (size_t)(epochs + 1));
-    ts_series series[] = {
-        {.name = "training loss", .x = x, .y = c->points, .n = c->n, .smoothing = 0.9},
-        {.name = "training accuracy", .y = y, .n = epochs, .right = true},
-    };
+    double *y = malloc(sizeof(*y) * 4 * (size_t)(epochs + 1)), *at = y ? y + 3 * (epochs + 1) : y;
+    ts_series series[4] = {
+        {.name = "training loss", .x = x, .y = c->points, .n = c->n, .smoothing = 0.9}};
     ts_curves all = {.title = ts_model_name(r->model),
                      .x_label = "epoch",
                      .y_label = "loss",
-                     .right_label = "accuracy",
+                     .right_label = numbers ? NULL : "accuracy",
                      .series = series,
-                     .nseries = COUNT(series)};
+                     .nseries = 1};
     char path[PATH_MAX + 32];
     int code = TOOL_FAILED;
 
     for (int64_t i = 0; x && i < c->n; i++)
         x[i] = (double)(i + 1) * (double)c->stride * (double)epochs / (double)total;
-    for (int64_t i = 0; y && i < epochs; i++)
+    for (int64_t i = 0; y && i < epochs; i++) {
         y[i] = r->done.rows[i].accuracy;
+        y[epochs + 1 + i] = r->done.rows[i].val_loss;
+        y[2 * (epochs + 1) + i] = r->done.rows[i].val_metric;
+        at[i] = (double)(i + 1);
+    }
+    if (r->valid)
+        series[all.nseries++] =
+            (ts_series){.name = "validation loss", .x = at, .y = y + epochs + 1, .n = epochs};
+    if (!numbers)
+        series[all.nseries++] =
+            (ts_series){.name = "training accuracy", .x = at, .y = y, .n = epochs, .right = true};
+    if (r->valid && !numbers)
+        series[all.nseries++] = (ts_series){.name = "validation accuracy",
+                                            .x = at,
+                                            .y = y + 2 * (epochs + 1),
+                                            .n = epochs,
+                                            .right = true};
     if (!x || !y)
         failure("out of memory for the curves");
     else
@@ -98,27 +117,78 @@ static int plot_curves(run *r)
     return code;
 }
 
+/* What is predicted over what is true; on the line they are the same. */
+int draw_numbers(const char *path, const char *title, const ts_dataset *d, const net_result *result)
+{
+    int64_t n = result->count * result->classes, most = n < 5000 ? n : 5000;
+    const float *t = ts_dataset_targets(d);
+    double *x = malloc(sizeof(*x) * (size_t)(most + 1)),
+           *y = malloc(sizeof(*y) * (size_t)(most + 1));
+    double ends[2] = {INFINITY, -INFINITY};
+    ts_status s = TS_ERR_MEMORY;
+
+    for (int64_t i = 0; x && y && i < most; i++) {
+        int64_t at = i * n / most;
+        x[i] = t[at];
+        y[i] = result->predicted[at];
+        ends[0] = fmin(ends[0], fmin(x[i], y[i]));
+        ends[1] = fmax(ends[1], fmax(x[i], y[i]));
+    }
+    if (x && y)
+        s = ts_plot_curves(
+            path,
+            &(ts_curves){.title = title,
+                         .x_label = "true",
+                         .y_label = "predicted",
+                         .series = (ts_series[]){{.name = "equal", .x = ends, .y = ends, .n = 2},
+                                                 {.name = "samples", .x = x, .y = y, .n = most}},
+                         .nseries = 2,
+                         .linear = true,
+                         .dots = 1});
+    free(x);
+    free(y);
+    return s;
+}
+
+static void set_title(const run *r, char *title, size_t size)
+{
+    snprintf(title, size, "%.100s on the %s set of %.100s", ts_model_name(r->model),
+             r->test    ? "test"
+             : r->valid ? "validation"
+                        : "training",
+             asked.data);
+}
+
 static int plot_confusion(run *r, const net_result *result)
 {
     const char **names = calloc((size_t)result->classes, sizeof(*names));
-    char path[PATH_MAX + 32];
+    char path[PATH_MAX + 32], title[256];
     int code;
 
     if (!names)
         return failure("out of memory for the names of %d classes", result->classes);
+    set_title(r, title, sizeof(title));
     for (int i = 0; i < result->classes; i++) {
         names[i] = ts_dataset_class_name(r->data, i);
         names[i] = names[i] ? names[i] : "-";
     }
-    code = drawn(r, ts_plot_confusion(file_in(r, "confusion.png", path), ts_model_name(r->model),
-                                      result->counts, names, result->classes));
+    code = drawn(r, ts_plot_confusion(file_in(r, "confusion.png", path), title, result->counts,
+                                      names, result->classes));
     free(names);
     return code;
 }
 
-int plot_end(run *r, const net_result *result)
+int plot_end(run *r, const ts_dataset *d, const net_result *result)
 {
     int code = r->plots[0] ? plot_curves(r) : TOOL_OK;
+    char path[PATH_MAX + 32], title[256];
 
-    return !code && r->plots[0] && result->classes <= 1000 ? plot_confusion(r, result) : code;
+    if (code || !r->plots[0])
+        return code;
+    if (r->recipe.task == TASK_CLASSES)
+        return result->classes <= 1000 ? plot_confusion(r, result) : TOOL_OK;
+    if (r->recipe.task == TASK_LABELS || r->recipe.task == TASK_TEXT)
+        return TOOL_OK;
+    set_title(r, title, sizeof(title));
+    return drawn(r, draw_numbers(file_in(r, "predicted.png", path), title, d, result));
 }

@@ -36,16 +36,25 @@ void say(const char *fmt, ...)
 static ts_status write_row(const run *r, int64_t epoch)
 {
     const epoch_row *e = &r->done.rows[epoch];
-    double values[] = {(double)(epoch + 1), e->loss, e->accuracy, e->seconds, e->rate};
+    double values[] = {(double)(epoch + 1), e->loss,      e->accuracy, e->seconds, e->rate,
+                       e->val_loss,         e->val_metric};
 
     return r->csv ? ts_csv_numbers(r->csv, values) : TS_OK;
 }
 
 int open_logs(run *r)
 {
-    static const char *const columns[] = {"epoch", "loss", "accuracy", "seconds", "samples_per_s"};
+    const char *const columns[] = {"epoch",
+                                   "loss",
+                                   "accuracy",
+                                   "seconds",
+                                   "samples_per_s",
+                                   "validation_loss",
+                                   r->recipe.task == TASK_NUMBERS ? "validation_rmse"
+                                                                  : "validation_accuracy"};
 
-    if (asked.csv && ts_csv_open(asked.csv, columns, COUNT(columns), false, &r->csv))
+    if (asked.csv &&
+        ts_csv_open(asked.csv, columns, COUNT(columns) - (r->valid ? 0 : 2), false, &r->csv))
         return failed();
     for (int64_t i = 0; i < r->done.epoch; i++)
         if (write_row(r, i))
@@ -78,10 +87,29 @@ static ts_status log_epoch(const run *r, const epoch_row *e)
 
     if (s || !r->events)
         return s;
-    s = ts_events_scalar(r->events, "train/accuracy", r->done.epoch, e->accuracy);
+    if (r->recipe.task != TASK_NUMBERS)
+        s = ts_events_scalar(r->events, "train/accuracy", r->done.epoch, e->accuracy);
+    if (!s && r->valid)
+        s = ts_events_scalar(r->events, "validation/loss", r->done.epoch, e->val_loss);
+    if (!s && r->valid)
+        s = ts_events_scalar(r->events, "validation/metric", r->done.epoch, e->val_metric);
     if (!s)
         s = ts_events_scalar(r->events, "train/samples_per_s", r->done.epoch, e->rate);
     return s ? s : ts_events_flush(r->events);
+}
+
+static void say_epoch(const run *r, const epoch_row *e)
+{
+    char accuracy[64] = "", valid[128] = "", metric[64];
+
+    if (r->recipe.task != TASK_NUMBERS)
+        snprintf(accuracy, sizeof(accuracy), ", training accuracy %.2f %%", 100 * e->accuracy);
+    if (r->valid)
+        snprintf(valid, sizeof(valid), "; validation loss %.4f, %s%s", e->val_loss,
+                 metric_text(r->recipe.task, e->val_metric, metric, sizeof(metric)),
+                 best_epoch(&r->done) == r->done.epoch - 1 ? ", the best so far" : "");
+    say("Epoch %" PRId64 "/%" PRId64 ": loss %.4f%s, %.1f s, %.0f samples/s%s", r->done.epoch,
+        asked.epochs, e->loss, accuracy, e->seconds, e->rate, valid);
 }
 
 int report_epoch(run *r)
@@ -94,14 +122,19 @@ int report_epoch(run *r)
         event_begin("epoch");
         event_int("epoch", r->done.epoch);
         event_real("loss", e->loss);
-        event_real("accuracy", e->accuracy);
+        if (r->recipe.task != TASK_NUMBERS)
+            event_real("accuracy", e->accuracy);
+        event_real("lr", r->learning);
         event_real("seconds", e->seconds);
         event_real("samples_per_s", e->rate);
+        if (r->valid) {
+            event_real("validation_loss", e->val_loss);
+            event_real(r->recipe.task == TASK_NUMBERS ? "validation_rmse" : "validation_accuracy",
+                       e->val_metric);
+        }
         event_end();
     }
-    say("Epoch %" PRId64 "/%" PRId64 ": loss %.4f, training accuracy %.2f %%, %.1f s, %.0f "
-        "samples/s",
-        r->done.epoch, asked.epochs, e->loss, 100 * e->accuracy, e->seconds, e->rate);
+    say_epoch(r, e);
     return TOOL_OK;
 }
 
@@ -136,16 +169,26 @@ static int64_t parameters(const run *r)
 
 static void start_words(const run *r, int64_t count, int64_t dropped)
 {
-    char shape[128], optimizer[256], more[128] = "";
+    char shape[128], optimizer[256], what[64], more[128] = "";
+    size_t n = 0;
 
+    if (r->valid)
+        n = (size_t)snprintf(more, sizeof(more), ", %" PRId64 " to validate",
+                             ts_dataset_count(r->valid));
     if (r->test)
-        snprintf(more, sizeof(more), ", %" PRId64 " to test", ts_dataset_count(r->test));
-    say("%s: %" PRId64 " samples of %s in %d classes%s", asked.data, count,
-        shape_text(r->sample.rank, r->sample.dims, shape, sizeof(shape)), r->classes, more);
-    say("%s: %" PRId64 " parameters; %s; batch size %" PRId64 ", %" PRId64 " epochs, seed %" PRId64,
+        snprintf(more + n, sizeof(more) - n, ", %" PRId64 " to test", ts_dataset_count(r->test));
+    snprintf(what, sizeof(what),
+             r->recipe.task == TASK_CLASSES   ? "in %d classes"
+             : r->recipe.task == TASK_NUMBERS ? "with %d number%s to learn"
+             : r->recipe.task == TASK_TEXT    ? "of %d tokens"
+                                              : "with %d labels",
+             r->classes, r->classes == 1 ? "" : "s");
+    say("%s: %" PRId64 " samples of %s %s%s", asked.data, count,
+        shape_text(r->sample.rank, r->sample.dims, shape, sizeof(shape)), what, more);
+    say("%s: %" PRId64 " parameters; %s; batch size %" PRId64 ", %" PRId64 " %s, seed %" PRId64,
         ts_model_name(r->model), parameters(r),
         optimizer_words(&r->optimizer, optimizer, sizeof(optimizer)), asked.batch, asked.epochs,
-        asked.seed);
+        asked.epochs == 1 ? "epoch" : "epochs", asked.seed);
     if (dropped)
         say("%" PRId64 " of the samples, others in each epoch, do not fill a call of %" PRId64
             " and are left out",
@@ -164,6 +207,7 @@ void report_start(const run *r, bool resumed)
         event_int("samples", count);
         event_int("dropped", dropped);
         event_int("classes", r->classes);
+        event_text("task", task_names[r->recipe.task]);
         event_text("model", ts_model_name(r->model));
         event_int("parameters", parameters(r));
         event_text("optimizer", chosen.optimizer);
@@ -197,21 +241,65 @@ void report_checkpoint(const run *r)
     event_end();
 }
 
+static const char *measured_on(const run *r)
+{
+    return r->test ? "test" : r->valid ? "validation" : "training";
+}
+
+static void event_metrics(const run *r)
+{
+    if (r->recipe.task == TASK_NUMBERS) {
+        event_real("mae", r->result.mae);
+        event_real("r2", r->result.r2);
+    }
+    if (r->recipe.task == TASK_TEXT) {
+        event_real("loss", r->result.loss);
+        event_real("perplexity", exp(r->result.loss));
+    }
+    if (r->recipe.task == TASK_LABELS) {
+        event_real("f1", r->result.f1);
+        event_real("auc", r->result.auc);
+    }
+}
+
+static void print_metric(const run *r)
+{
+    const char *of = r->test ? "Test" : r->valid ? "Validation" : "Training";
+
+    if (r->recipe.task == TASK_NUMBERS)
+        printf("%s RMSE: %.6g, mean error %.6g, R2 %.4f\n", of, r->result.rmse, r->result.mae,
+               r->result.r2);
+    else if (r->recipe.task == TASK_LABELS)
+        printf("%s accuracy: %.2f %%, F1 %.4f, AUC %.4f\n", of, 100 * r->metric, r->result.f1,
+               r->result.auc);
+    else if (r->recipe.task == TASK_TEXT)
+        printf("%s loss: %.4f, perplexity %.4g, accuracy %.2f %%\n", of, r->result.loss,
+               exp(r->result.loss), 100 * r->metric);
+    else
+        printf("%s accuracy: %.2f %%\n", of, 100 * r->metric);
+}
+
 void report_end(const run *r)
 {
     if (asked.json) {
         event_begin("end");
-        event_real("accuracy", r->accuracy);
-        event_text("accuracy_of", r->test ? "test" : "training");
+        event_real(metric_name(r->recipe.task), r->metric);
+        event_text("accuracy_of", measured_on(r));
+        event_metrics(r);
+        if (best_epoch(&r->done) >= 0)
+            event_int("best_epoch", best_epoch(&r->done) + 1);
         event_text("output", r->output);
         event_text("checkpoint", r->resume);
         event_text("plots", r->plotted ? r->plots : NULL);
         event_end();
         return;
     }
-    printf("%s accuracy: %.2f %%\n", r->test ? "Test" : "Training", 100 * r->accuracy);
+    print_metric(r);
     if (asked.quiet)
         return;
+    if (best_epoch(&r->done) >= 0)
+        printf("The weights are those of epoch %" PRId64 "%s\n", best_epoch(&r->done) + 1,
+               is_patience_out(r) ? "; no later one was better, so training stopped" : "");
     printf("Model       %s\nCheckpoint  %s\n", r->output, r->resume);
     if (r->plotted)
         printf("Plots       %s\n", r->plots);

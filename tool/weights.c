@@ -33,25 +33,11 @@ const ts_object *weights_states(const ts_object *file)
 
 /* The text under "tessera.model" and so on, or NULL. A training checkpoint has the same keys in a
  * dict of its own. */
-static const char *fact(const ts_object *file, const char *key)
+static const char *fact(const void *file, const char *key)
 {
     const char *s = ts_object_text(ts_object_get(ts_object_get(file, "__metadata__"), key));
 
     return s ? s : ts_object_text(ts_object_get(ts_object_get(file, "tessera"), key));
-}
-
-/* "1 28 28" -> sizes; false when it is not such a text. */
-static bool read_dims(const char *s, int *rank, int64_t *dims)
-{
-    char *end;
-
-    for (*rank = 0; *rank < TS_MAX_RANK - 1; s = end) {
-        long long v = strtoll(s, &end, 10);
-        if (end == s || v <= 0)
-            break;
-        dims[(*rank)++] = v;
-    }
-    return *rank > 0 && !s[strspn(s, " \n")];
 }
 
 /* "T-shirt\nTrouser" -> names, which the first one owns. */
@@ -69,7 +55,7 @@ static int read_names(const char *text, char ***names)
     }
     for (int i = 0; i < n; i++) {
         (*names)[i] = strsep(&rest, "\n");
-        printable((*names)[i], (*names)[i], 0);
+        unescape_name((*names)[i]);
     }
     return n;
 }
@@ -77,6 +63,12 @@ static int read_names(const char *text, char ***names)
 const char *weights_class(const weights *w, int64_t classes, int i)
 {
     return w->nnames == classes && i < w->nnames ? w->names[i] : NULL;
+}
+
+void weights_tidy_names(weights *w)
+{
+    for (int i = 0; i < w->nnames; i++)
+        printable(w->names[i], w->names[i], 0);
 }
 
 /* --- do weights and model fit? --- */
@@ -298,30 +290,24 @@ static int bad_fact(const weights *w, const char *key, const char *value)
 
 static int read_facts(weights *w)
 {
-    const char *input = fact(w->file, "tessera.input");
-    const char *how = fact(w->file, "tessera.normalize");
-    const char *names = fact(w->file, "tessera.classes");
+    const char *names = fact(w->file, "tessera.classes"), *bad;
     char shown[PATH_MAX];
 
     w->data = fact(w->file, "tessera.data");
     if (w->data && strcmp(w->data, printable(w->data, shown, sizeof(shown))))
         return bad_fact(w, "tessera.data", w->data);
-    w->rank = ts_model_input(w->model, w->dims);
-    if (input && !read_dims(input, &w->rank, w->dims))
-        return bad_fact(w, "tessera.input", input);
-    w->has_input = input != NULL;
-    w->has_normal = how != NULL;
-    if (how && !normal_read(how, &w->normal))
-        return bad_fact(w, "tessera.normalize", how);
+    bad = recipe_read(&w->recipe, w->model, fact, w->file);
+    if (bad)
+        return bad_fact(w, bad, fact(w->file, bad));
     if (names)
         w->nnames = read_names(names, &w->names);
     return TOOL_OK;
 }
 
-int weights_load(const char *path, weights *out)
+int weights_load(const char *path, bool shapes, weights *out)
 {
     *out = (weights){.path = strdup(path)};
-    if (!out->path || ts_object_load(path, &out->file)) {
+    if (!out->path || ts_object_load_with(path, &(ts_load_options){.shapes = shapes}, &out->file)) {
         int code = out->path ? failed() : failure("out of memory");
         weights_free(out);
         return code;
@@ -340,7 +326,7 @@ int weights_identify(weights *w, const char *model)
 /* Before the net is compiled: that takes longer. */
 static int check_fit(const weights *w)
 {
-    ts_model_options o = {.rank = w->rank, .dims = w->dims, .classes = w->classes};
+    ts_model_options o = {.rank = w->recipe.rank, .dims = w->recipe.dims, .classes = w->classes};
     ts_executable *x;
     char name[128];
     int code = TOOL_OK;
@@ -356,7 +342,7 @@ static int check_fit(const weights *w)
 
 int weights_open(const char *path, const char *model, weights *out)
 {
-    int code = weights_load(path, out);
+    int code = weights_load(path, false, out);
 
     if (code)
         return code;
@@ -375,6 +361,7 @@ void weights_free(weights *w)
     free(w->path);
     ts_object_free(w->file);
     ts_model_free(w->model);
+    recipe_free(&w->recipe);
     if (w->names)
         free(w->names[0]);
     free(w->names);

@@ -22,6 +22,11 @@ extern "C" {
 
 typedef struct ts_dataset ts_dataset;
 typedef enum ts_split { TS_SPLIT_TRAIN, TS_SPLIT_TEST } ts_split;
+typedef enum ts_task {
+    TS_TASK_AUTO,    /* by what the labels are                          */
+    TS_TASK_CLASSES, /* one of some classes                             */
+    TS_TASK_NUMBERS  /* numbers, one or several: targets                */
+} ts_task;
 typedef enum ts_filter { TS_FILTER_BILINEAR, TS_FILTER_BICUBIC } ts_filter;
 
 /* What is done to the pixels of an image, in this order. All zero: nothing. The results are
@@ -33,6 +38,9 @@ typedef struct ts_image_options {
     bool invert_light; /* 255 - x everywhere when the pixel in column 1, row 1 is above 200:
                           a light background, where Fashion-MNIST has a black one; needs a
                           grayscale image                                                   */
+    int shorter;       /* resize so that the shorter side has so many pixels, proportions kept,
+                          and take height x width out of the middle, as torchvision's Resize and
+                          CenterCrop do; 0: no                                              */
 } ts_image_options;
 
 /* Reports how far a download is; return false to stop it. */
@@ -43,9 +51,12 @@ typedef struct ts_dataset_options {
      *   a folder of IDX files, gzipped or not     train-images-idx3-ubyte[.gz] and so on
      *   a folder of classes                       DIR/CLASS/NAME.png, .jpg or .jpeg, perhaps
      *                                             below DIR/train and DIR/test
-     *   a CSV file                                a row a sample: numbers and one label
+     *   a folder with targets.csv                 images and numbers: a column `file`, and others
+     *   a CSV file                                a row a sample: numbers and words, and labels
      *   an .npz file                              x and y, images and labels, or x_train, y_train,
      *                                             x_test, y_test
+     *   a .txt file                               text as tokens: windows, and the token that follows
+     *                                             each; the last tenth is the test set
      *   an .npy file                              samples; u8 of [N, H, W] or [N, H, W, C] are
      *                                             images, here as in .npz */
     const char *name;
@@ -61,11 +72,22 @@ typedef struct ts_dataset_options {
     const char *url;
     ts_download_fn *progress;
     void *progress_arg;
-    int stall_seconds; /* a download fails after so long without a byte; 0: 30           */
-    const char *label; /* CSV: its column, a name or a number (0 is the first, -1 the last);
-                          NULL: the one called "label", else the last. An .npy file: the
-                          .npy file of its labels; NULL: it has none                    */
-    int header;        /* CSV: 1 the first line has names, -1 it has not, 0 look at it  */
+    int stall_seconds;   /* a download fails after so long without a byte; 0: 30           */
+    const char *label;   /* CSV: its column, a name or a number (0 is the first, -1 the last), or
+                          several with commas; NULL: the one called "label", else the last. An
+                          .npy file: the .npy file of its labels; NULL: it has none     */
+    int header;          /* CSV: 1 the first line has names, -1 it has not, 0 look at it  */
+    bool integers;       /* samples become i32, for nets that take indices; a number that is not
+                          whole, or beyond 2^24, is an error                               */
+    ts_task task;        /* what the labels are. Numbers are targets, as i32 labels are classes */
+    const char *drop;    /* CSV: columns to leave out, with commas                           */
+    const char *missing; /* CSV: what becomes of a value that is missing: "mean", that of its
+                          column (of words: none of them), or "drop", the row; NULL: an error */
+    const char *columns; /* CSV: what the columns are, as ts_dataset_columns of another file says */
+    int64_t window;      /* text: tokens of a sample; 0: 64                                    */
+    int vocabulary;      /* text: so many tokens of byte pairs, above 256; 0: its characters   */
+    const char *tokens;  /* text: the vocabulary, as ts_dataset_tokens of another says         */
+    char separator;      /* CSV: 0: a comma, semicolon, tab or bar, by the first line          */
 } ts_dataset_options;
 
 TS_API ts_status ts_dataset_load_sized(const ts_dataset_options *opt, size_t size,
@@ -89,11 +111,40 @@ TS_API int64_t ts_dataset_count(const ts_dataset *d);
  * last. */
 TS_API int ts_dataset_classes(const ts_dataset *d);
 TS_API const char *ts_dataset_class_name(const ts_dataset *d, int i);
-/* Sample i as it is stored, u8 or f32; an image is channels x height x width. Borrowed. */
+/* Sample i as it is stored, u8, f32 or i32; an image is channels x height x width. Borrowed. */
 TS_API ts_status ts_dataset_sample(const ts_dataset *d, int64_t i, ts_array *out);
 /* All samples: the same with the count in front. Borrowed. */
 TS_API ts_array ts_dataset_samples(const ts_dataset *d);
+/* Numbers to be learned: how many of each sample, 0 for none; count x as many; and their names. */
+TS_API int ts_dataset_target_count(const ts_dataset *d);
+TS_API const float *ts_dataset_targets(const ts_dataset *d);
+TS_API const char *ts_dataset_target_name(const ts_dataset *d, int i);
+/* What the columns of a table are, for ts_dataset_options.columns of another file of the same table;
+ * NULL: it is none. */
+TS_API const char *ts_dataset_columns(const ts_dataset *d);
+/* Some of the samples, copied: n of them, by their numbers. */
+TS_API ts_status ts_dataset_pick(const ts_dataset *d, int64_t n, const int64_t *rows,
+                                 ts_dataset **out);
+/* A dataset of what is in memory, copied: samples of u8, f32 or i32 with the count in front, and
+ * labels, i32 [count] for classes or f32 [count, n] for targets; NULL: none. */
+TS_API ts_status ts_dataset_from(const ts_array *samples, const ts_array *labels, ts_dataset **out);
 TS_API const int32_t *ts_dataset_labels(const ts_dataset *d); /* count of them; all 0 for none */
+/* Labels of a sample: 1; of a text one for each token. */
+TS_API int64_t ts_dataset_label_count(const ts_dataset *d);
+/* The vocabulary of a text, for ts_dataset_options.tokens and ts_tokens_parse; NULL: it is none. */
+TS_API const char *ts_dataset_tokens(const ts_dataset *d);
+
+/* A vocabulary: text to numbers and back. */
+typedef struct ts_tokens ts_tokens;
+TS_API ts_status ts_tokens_parse(const char *text, ts_tokens **out);
+TS_API void ts_tokens_free(ts_tokens *t);
+TS_API const char *ts_tokens_text(const ts_tokens *t); /* its description; borrowed */
+TS_API int ts_tokens_count(const ts_tokens *t);
+/* The bytes of a token, borrowed; NULL: there is none such. */
+TS_API const char *ts_tokens_at(const ts_tokens *t, int i, size_t *len);
+/* free(*ids). A character that the vocabulary has not is an error. */
+TS_API ts_status ts_tokens_encode(const ts_tokens *t, const char *text, size_t len, int32_t **ids,
+                                  int64_t *n);
 
 /* (x - mean) / deviation, after u8 became x / 255: PyTorch's ToTensor and Normalize, bit for bit.
  * One number for all channels or one for each (the first dim of a sample); n = 0: only ToTensor. */
@@ -111,6 +162,19 @@ static inline ts_status ts_image_load(const char *path, const ts_image_options *
 {
     return ts_image_load_sized(path, opt, sizeof(*opt), out);
 }
+
+/* Images changed at random, by the loader's seed, the epoch and the sample: the same for any number
+ * of threads. All zero: nothing. What lies outside the picture is black. */
+typedef struct ts_augment {
+    double flip, flip_vertical; /* how probable it is that left and right, or up and down, change */
+    int shift;                  /* up to so many pixels each way; padding and a random crop       */
+    double rotate;              /* up to so many degrees each way                                 */
+    double brightness, contrast,
+        saturation; /* by factors of 1 - x to 1 + x                       */
+    int cutout;     /* the side of a square that becomes the mean         */
+    double mixup;   /* two samples are mixed by shares of Beta(mixup, mixup), and so are their
+                     targets; of classes, the batch's targets are how probable each one is        */
+} ts_augment;
 
 typedef struct ts_loader ts_loader;
 typedef struct ts_loader_options {
@@ -131,12 +195,17 @@ typedef struct ts_loader_options {
      * is the same for any number of threads. Return false to fail. */
     bool (*augment)(void *arg, float *sample, int32_t label, uint64_t random);
     void *augment_arg;
+    ts_normalize targets; /* the same for the targets, one for all or one for each; n = 0: none */
+    const ts_augment *images; /* before `augment`; NULL: as they are; must live as long */
 } ts_loader_options;
 typedef struct ts_batch {
-    const float *samples;  /* batch of them; valid until the loader's next call   */
-    const int32_t *labels; /* batch of them                                       */
-    int64_t rows;          /* how many are real; what follows them is 0           */
-    int64_t epoch, step;   /* where this batch stands, both from 0                */
+    const float *samples;   /* batch of them; valid until the loader's next call. Of integers the
+                              same memory is `indices`                            */
+    const int32_t *labels;  /* batch of them, times the labels of a sample         */
+    int64_t rows;           /* how many are real; what follows them is 0           */
+    int64_t epoch, step;    /* where this batch stands, both from 0                */
+    const float *targets;   /* batch x target count, of mixed classes x their number; or NULL */
+    const int32_t *indices; /* the samples of a dataset of integers; NULL: they are numbers */
 } ts_batch;
 
 /* The loader needs d to live on. */

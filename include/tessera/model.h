@@ -44,7 +44,8 @@ TS_API const char *ts_model_text(const ts_model *m);  /* the description as it w
 TS_API const char *ts_model_about(const ts_model *m); /* the comment it begins with, or "" */
 /* Writes the sizes of one sample and returns their number. */
 TS_API int ts_model_input(const ts_model *m, int64_t dims[TS_MAX_RANK]);
-TS_API int64_t ts_model_classes(const ts_model *m); /* 0: the description does not say */
+TS_API ts_dtype ts_model_input_type(const ts_model *m); /* f32, or i32: it takes indices */
+TS_API int64_t ts_model_classes(const ts_model *m);     /* 0: the description does not say */
 TS_API int64_t ts_model_parameters(const ts_model *m);
 
 typedef struct ts_model_layer {

@@ -42,6 +42,7 @@ typedef struct ts_curves {
     const ts_series *series;
     int nseries;
     bool linear; /* no log scale, however far the values spread (else: over 3 decades) */
+    int dots;    /* from this series on, dots instead of lines; 0: none */
 } ts_curves;
 TS_API ts_status ts_plot_curves_sized(const char *path, const ts_curves *c, size_t size);
 static inline ts_status ts_plot_curves(const char *path, const ts_curves *c)

@@ -84,10 +84,29 @@ typedef enum ts_file_format {
  * torch.Size a tuple, a NumPy scalar a number, a NumPy array a tensor, bytes a tensor of u8, a
  * dtype its name; a state dict's _metadata is left out. */
 TS_API ts_status ts_object_load(const char *path, ts_object **out);
+typedef struct ts_load_options {
+    /* Bytes that what is packed in the file may unfold to; a file that asks for more is refused.
+     * 0: $TESSERA_LOAD_MEMORY, else 1 GiB and 16 times the file's length. */
+    int64_t memory;
+    bool shapes; /* read no tensor: their dtype and shape only, and `data` is NULL */
+} ts_load_options;
+TS_API ts_status ts_object_load_with_sized(const char *path, const ts_load_options *opt,
+                                           size_t size, ts_object **out);
+static inline ts_status ts_object_load_with(const char *path, const ts_load_options *opt,
+                                            ts_object **out)
+{
+    return ts_object_load_with_sized(path, opt, sizeof(*opt), out);
+}
 TS_API ts_status ts_object_load_memory(const void *data, size_t len, ts_object **out);
 /* The file is there whole or not at all: a save that fails leaves the one before as it was. A link
  * stays, and leads to the new file; a device or a pipe is refused. */
 TS_API ts_status ts_object_save(const ts_object *o, const char *path, ts_file_format format);
+
+/* All states of an engine, weights, buffers and the optimiser's, as a dict of tensors in a file; and
+ * back: what the file has under the name of a state is taken, in PyTorch's checkpoints too, floats of
+ * any size. One of another shape is an error, and then nothing is changed. */
+TS_API ts_status ts_engine_save(const ts_engine *e, const char *path);
+TS_API ts_status ts_engine_load(ts_engine *e, const char *path);
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 ts_status ts_file_read(const char *path, char **data, size_t *len)
@@ -81,6 +83,51 @@ static void sync_folder(const char *path)
     }
 }
 
+/* --- what a killed process left --- */
+
+enum { LEFT_SECONDS = 60 }; /* so long after its last byte: its process may be another machine's */
+
+/* NAME.PID.XXXXXX, and no such process. */
+static bool is_left(const char *entry, const char *name)
+{
+    size_t n = strlen(name);
+    char *end;
+    long pid;
+
+    if (strncmp(entry, name, n) != 0 || entry[n] != '.')
+        return false;
+    pid = strtol(entry + n + 1, &end, 10);
+    return pid > 0 && *end == '.' && strlen(end) == 7 && kill((pid_t)pid, 0) && errno == ESRCH;
+}
+
+static void remove_left(DIR *d, const char *entry)
+{
+    struct stat st;
+
+    if (fstatat(dirfd(d), entry, &st, AT_SYMLINK_NOFOLLOW) || st.st_uid != geteuid() ||
+        time(NULL) - st.st_mtime < LEFT_SECONDS)
+        return;
+    if (S_ISREG(st.st_mode))
+        unlinkat(dirfd(d), entry, 0);
+}
+
+/* Files of this name that were never finished. */
+static void sweep(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX];
+    DIR *d;
+
+    snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
+    d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (is_left(e->d_name, slash ? slash + 1 : path))
+            remove_left(d, e->d_name);
+    if (d)
+        closedir(d);
+}
+
 /* A file that becomes `target`, whatever that is now. */
 static ts_status begin(ts_file_out *f)
 {
@@ -104,6 +151,7 @@ ts_status ts_file_begin(ts_file_out *f, const char *path)
         return ts_fail(TS_ERR_FILE, "%s is not a regular file", path);
     if (!realpath(path, f->target))
         snprintf(f->target, sizeof(f->target), "%s", path);
+    sweep(f->target);
     return begin(f);
 }
 

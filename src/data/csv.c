@@ -1,29 +1,52 @@
-/* csv.c - a table of numbers with a label in each row.
+/* csv.c - a table: numbers and words in columns, of which one or some are to be learned.
  *
- *   length,width,kind        names, if any field but the label's is not a number
- *   5.1,3.5,"setosa"         fields may be quoted, "" is a quote, and a quoted field may span lines
+ *   length,colour,kind       names, where a column has a word here and a number below
+ *   5.1,red,"setosa"         fields may be quoted, "" is a quote, and a quoted field may span lines
  *
- * Labels that are whole numbers from 0 are the classes themselves; other labels are words, and the
- * classes are the words in sorted order. Errors name the line and the column.
+ * A column of words becomes a column of 0 and 1 for each of its words, in sorted order. Labels that
+ * are whole numbers from 0 are the classes themselves; words are classes in sorted order; other
+ * numbers, and several columns, are targets. What the columns are (their words, the means that stand
+ * for what is missing) is a text that a dataset gives and another file of the same table is read by:
+ *
+ *   length<tab>number<tab>5.4
+ *   colour<tab>words<tab>blue<tab>red
+ *   kind<tab>label<tab>setosa<tab>virginica
+ *
+ * Errors name the line and the column.
  */
 #include "data/data.h"
 #include <math.h>
 
-enum { MOST_LABEL = 1 << 20 };
+enum { MOST_LABEL = 1 << 20, MOST_WORDS = 1000 };
+
+typedef struct column {
+    const char *name;  /* the header's, or its number as text */
+    bool label, words; /* else a number */
+    bool unused;
+    double mean;       /* of the numbers */
+    const char **word; /* sorted */
+    int nword;
+    int64_t at; /* in the file; -1: not there */
+} column;
 
 typedef struct table {
     const char *path;
     char *at, *end;
+    char separator;
     int64_t line;     /* of `at`, from 1 */
     int64_t row_line; /* where the current row began */
-    char **fields;    /* of the current row; they and labels point into the text */
+    char **fields;    /* of the current row; they and the cells point into the text */
     size_t nfields, fields_room;
     char **names; /* of the columns; NULL: there is no header */
-    size_t ncolumns, label;
-    float *numbers; /* rows x (ncolumns - 1) */
-    size_t nnumbers, numbers_room;
-    char **labels;
-    size_t nlabels, labels_room;
+    size_t ncolumns;
+    char **cells; /* rows x ncolumns */
+    size_t ncells, cells_room;
+    int64_t *lines; /* of the rows */
+    size_t nrows, lines_room;
+    ts_arena *a;
+    column *columns;
+    int ncolumn, nlabel;
+    const ts_dataset_options *opt;
 } table;
 
 /* Room for one item more in an array of n. */
@@ -51,7 +74,7 @@ static ts_status bad_line(const table *t, const char *what)
 
 static bool field_ends(const table *t)
 {
-    return t->at >= t->end || *t->at == ',' || *t->at == '\n' || *t->at == '\r';
+    return t->at >= t->end || *t->at == t->separator || *t->at == '\n' || *t->at == '\r';
 }
 
 /* *to ends up behind the last character, which is never behind where it was read. */
@@ -96,7 +119,7 @@ static ts_status next_field(table *t, char **field, bool *last)
     else
         while (!field_ends(t))
             to = ++t->at;
-    *last = t->at >= t->end || *t->at != ',';
+    *last = t->at >= t->end || *t->at != t->separator;
     if (*last)
         skip_line_end(t);
     else
@@ -121,7 +144,7 @@ static ts_status next_row(table *t, bool *more)
     return TS_OK;
 }
 
-/* --- rows --- */
+/* --- cells --- */
 
 static bool to_number(const char *s, float *out)
 {
@@ -134,14 +157,35 @@ static bool to_number(const char *s, float *out)
     return end != s && !*end && isfinite(*out);
 }
 
-static ts_status not_a_number(const table *t, size_t column)
+/* As people and programs write that a value is not known. */
+static bool is_missing(const char *s)
 {
-    const char *name = t->names ? t->names[column] : "";
+    static const char *const words[] = {"",    "NA",  "N/A",  "na",   "n/a",
+                                        "nan", "NaN", "null", "NULL", "?"};
+
+    s += strspn(s, " ");
+    for (int i = 0; i < TS_COUNT(words); i++)
+        if (!strcmp(s, words[i]))
+            return true;
+    return false;
+}
+
+static const char *cell(const table *t, size_t row, const column *c)
+{
+    return t->cells[row * t->ncolumns + (size_t)c->at];
+}
+
+static ts_status not_a_number(const table *t, size_t row, const column *c)
+{
+    const char *name = t->names ? c->name : "", *s = cell(t, row, c);
 
     ts_fail(TS_ERR_PARSE, "%s, line %ld: '%.60s' in column %zu%s%.60s%s is not a number", t->path,
-            (long)t->row_line, t->fields[column], column, *name ? " (" : "", name,
-            *name ? ")" : "");
-    ts_error_hint("all columns but the label's are finite numbers; is the label's column right?");
+            (long)t->lines[row], s, (size_t)c->at, *name ? " (" : "", name, *name ? ")" : "");
+    if (is_missing(s))
+        ts_error_hint(
+            "missing values can be filled with the column's mean, or their rows left out");
+    else
+        ts_error_hint("a column is of numbers or of words; is the label's column right?");
     return TS_ERR_PARSE;
 }
 
@@ -151,99 +195,409 @@ static ts_status add_row(table *t)
         return ts_fail(TS_ERR_PARSE, "%s, line %ld: the row has %zu fields, and the first has %zu",
                        t->path, (long)t->row_line, t->nfields, t->ncolumns);
     for (size_t i = 0; i < t->ncolumns; i++) {
-        if (i == t->label)
-            continue;
-        TS_TRY(grow(t, &t->numbers, t->nnumbers, sizeof(float), &t->numbers_room));
-        if (!to_number(t->fields[i], &t->numbers[t->nnumbers++]))
-            return not_a_number(t, i);
+        TS_TRY(grow(t, &t->cells, t->ncells, sizeof(char *), &t->cells_room));
+        t->cells[t->ncells++] = t->fields[i];
     }
-    TS_TRY(grow(t, &t->labels, t->nlabels, sizeof(char *), &t->labels_room));
-    t->labels[t->nlabels++] = t->fields[t->label];
+    TS_TRY(grow(t, &t->lines, t->nrows, sizeof(*t->lines), &t->lines_room));
+    t->lines[t->nrows++] = t->row_line;
     return TS_OK;
 }
 
-/* --- which column is the label, and is there a header? --- */
+/* --- rows, and is there a header? --- */
 
-static bool column_called(const table *t, const char *name, size_t *column)
+/* The one that the first line has most of; a comma where it has none. */
+static char find_separator(const table *t)
 {
-    for (*column = 0; *column < t->nfields; ++*column)
-        if (!strcmp(t->fields[*column], name))
-            return true;
-    return false;
+    static const char all[] = ",;\t|";
+    size_t counts[sizeof(all)] = {0}, best = 0;
+    bool quoted = false;
+
+    for (const char *p = t->at; p < t->end && (quoted || (*p != '\n' && *p != '\r')); p++) {
+        const char *found = *p ? strchr(all, *p) : NULL;
+        quoted ^= *p == '"';
+        if (found && !quoted)
+            counts[found - all]++;
+    }
+    for (size_t i = 1; i < sizeof(all) - 1; i++)
+        if (counts[i] > counts[best])
+            best = i;
+    return all[best];
 }
 
-static ts_status find_named(table *t, const char *name)
+/* A word over a number, or words only. */
+static bool looks_like_header(const table *t)
 {
-    if (column_called(t, name, &t->label))
-        return TS_OK;
+    size_t words = 0;
+    float x;
+
+    for (size_t i = 0; i < t->ncolumns; i++) {
+        bool word = !to_number(t->cells[i], &x) && !is_missing(t->cells[i]);
+        if (word && t->nrows > 1 && to_number(t->cells[t->ncolumns + i], &x))
+            return true;
+        words += word;
+    }
+    return words == t->ncolumns;
+}
+
+static void take_header(table *t)
+{
+    t->names = t->cells; /* and the rows begin behind it */
+    t->cells += t->ncolumns;
+    t->lines++;
+    t->nrows--;
+}
+
+static ts_status read_rows(table *t)
+{
+    size_t most = t->opt->limit ? (size_t)t->opt->limit + 1 : SIZE_MAX;
+    bool more = true;
+
+    t->separator = t->opt->separator ? t->opt->separator : find_separator(t);
+    while (t->nrows < most) {
+        TS_TRY(next_row(t, &more));
+        if (!more)
+            break;
+        t->ncolumns = t->nrows ? t->ncolumns : t->nfields;
+        TS_TRY(add_row(t));
+    }
+    if (!t->nrows)
+        return ts_fail(TS_ERR_PARSE, "%s is empty", t->path);
+    if (t->opt->header > 0 || (!t->opt->header && looks_like_header(t)))
+        take_header(t);
+    else
+        t->nrows = TS_MIN(t->nrows, most - 1);
+    return t->nrows ? TS_OK : ts_fail(TS_ERR_PARSE, "%s has a header and no rows", t->path);
+}
+
+/* --- which column is what --- */
+
+static column *column_called(const table *t, const char *name)
+{
+    for (int i = 0; i < t->ncolumn; i++)
+        if (!strcmp(t->columns[i].name, name))
+            return &t->columns[i];
+    return NULL;
+}
+
+static ts_status no_such_column(const table *t, const char *name)
+{
     ts_fail(TS_ERR_ARG, "%s has no column called '%s'", t->path, name);
-    ts_error_hint("its first line starts with '%.60s'", t->fields[0]);
+    ts_error_hint("its first line starts with '%.60s'", t->names ? t->names[0] : t->cells[0]);
     return TS_ERR_ARG;
 }
 
 /* A number counts columns, from the end when it is negative; anything else is a name. */
-static ts_status find_label(table *t, const char *label)
+static ts_status find_column(const table *t, const char *name, column **out)
 {
-    long i = -1, columns = (long)t->ncolumns;
     char *end;
+    long i = strtol(name, &end, 10), n = t->ncolumn;
 
-    if (!label && column_called(t, "label", &t->label))
+    *out = column_called(t, name);
+    if (*out && t->names)
         return TS_OK;
-    if (label) {
-        i = strtol(label, &end, 10);
-        if (end == label || *end)
-            return find_named(t, label);
-    }
-    if (i < -columns || i >= columns)
-        return ts_fail(TS_ERR_ARG, "%s has no column %ld: it has %ld", t->path, i, columns);
-    t->label = (size_t)(i < 0 ? i + columns : i);
+    if (end == name || *end)
+        return no_such_column(t, name);
+    if (i < -n || i >= n)
+        return ts_fail(TS_ERR_ARG, "%s has no column %ld: it has %ld", t->path, i, n);
+    *out = &t->columns[i < 0 ? i + n : i];
     return TS_OK;
 }
 
-static bool looks_like_header(const table *t)
+/* Marks the columns of a list, "a,b". */
+static ts_status mark(table *t, const char *list, size_t offset)
 {
+    char *text = ts_arena_strdup(t->a, list), *rest = NULL;
+    column *c;
+
+    for (char *name = strtok_r(text, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+        TS_TRY(find_column(t, name, &c));
+        *(bool *)((char *)c + offset) = true;
+    }
+    return TS_OK;
+}
+
+/* Those asked for; else the one called "label", else the last. */
+static ts_status find_labels(table *t)
+{
+    column *c = column_called(t, "label");
+
+    if (t->opt->drop)
+        TS_TRY(mark(t, t->opt->drop, offsetof(column, unused)));
+    if (t->opt->label)
+        return mark(t, t->opt->label, offsetof(column, label));
+    c = c && t->names ? c : &t->columns[t->ncolumn - 1];
+    c->label = true;
+    return TS_OK;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Each word of a column once, sorted. */
+static ts_status find_words(const table *t, column *c, int most)
+{
+    size_t n = 0;
+    char **words;
+
+    TS_TRY(ts_alloc(t->nrows * sizeof(*words), "words", (void **)&words));
+    for (size_t i = 0; i < t->nrows; i++)
+        if (c->label || !is_missing(cell(t, i, c)))
+            words[n++] = (char *)cell(t, i, c);
+    qsort(words, n, sizeof(*words), by_text);
+    for (size_t i = 0; i < n; i++)
+        if (!c->nword || strcmp(c->word[c->nword - 1], words[i]))
+            TS_PUSH(t->a, c->word, c->nword, words[i]);
+    free(words);
+    if (c->nword <= most)
+        return TS_OK;
+    ts_fail(TS_ERR_UNSUPPORTED, "column '%.60s' of %s has %d different words; we take up to %d",
+            c->name, t->path, c->nword, most);
+    ts_error_hint("is it a name or a text? Columns can be dropped");
+    return TS_ERR_UNSUPPORTED;
+}
+
+/* Numbers or words: all of one kind. */
+static ts_status find_kind(table *t, column *c)
+{
+    size_t numbers = 0, words = 0, first = 0;
+    double sum = 0;
     float x;
 
-    for (size_t i = 0; i < t->nfields; i++)
-        if (i != t->label && !to_number(t->fields[i], &x))
+    for (size_t i = 0; i < t->nrows; i++) {
+        const char *s = cell(t, i, c);
+        if (to_number(s, &x)) {
+            numbers++;
+            sum += x;
+        } else if (!is_missing(s)) {
+            first = words++ ? first : i;
+        }
+    }
+    if (numbers && words)
+        return not_a_number(t, first, c);
+    c->mean = numbers ? sum / (double)numbers : 0;
+    c->words = words > 0;
+    return c->words ? find_words(t, c, MOST_WORDS) : TS_OK;
+}
+
+static ts_status make_columns(table *t)
+{
+    t->columns = TS_NEWS(t->a, column, t->ncolumns);
+    t->ncolumn = (int)t->ncolumns;
+    for (int i = 0; i < t->ncolumn; i++) {
+        t->columns[i].at = i;
+        t->columns[i].name = t->names ? t->names[i] : ts_arena_printf(t->a, "%d", i);
+    }
+    TS_TRY(find_labels(t));
+    for (int i = 0; i < t->ncolumn; i++)
+        if (!t->columns[i].label && !t->columns[i].unused)
+            TS_TRY(find_kind(t, &t->columns[i]));
+    return TS_OK;
+}
+
+/* --- columns as a text --- */
+
+static void put_word(ts_text *out, const char *s)
+{
+    ts_text_add(out, "\t", 1);
+    for (; *s; s++)
+        if (strchr("\t\n\\", *s))
+            ts_text_printf(out, "\\%c", *s == '\t' ? 't' : *s == '\n' ? 'n' : '\\');
+        else
+            ts_text_add(out, s, 1);
+}
+
+static void put_column(ts_text *out, const column *c)
+{
+    ts_text name = {0};
+
+    put_word(&name, c->name);
+    ts_text_printf(out, "%s\t%s", name.s + 1,
+                   c->label    ? "label"
+                   : c->unused ? "unused"
+                   : c->words  ? "words"
+                               : "number");
+    ts_text_free(&name);
+    if (!c->label && !c->words)
+        ts_text_printf(out, "\t%.17g", c->mean);
+    for (int i = 0; i < c->nword; i++)
+        put_word(out, c->word[i]);
+    ts_text_add(out, "\n", 1);
+}
+
+static const char *columns_text(const table *t, ts_arena *a)
+{
+    ts_text out = {0};
+    const char *text;
+
+    for (int i = 0; i < t->ncolumn; i++)
+        put_column(&out, &t->columns[i]);
+    text = ts_arena_strdup(a, out.s);
+    ts_text_free(&out);
+    return text;
+}
+
+static void unescape(char *s)
+{
+    char *to = s;
+
+    for (; *s; s++)
+        *to++ = *s != '\\' || !s[1] ? *s : *++s == 't' ? '\t' : *s == 'n' ? '\n' : *s;
+    *to = 0;
+}
+
+static ts_status read_column(table *t, char *line)
+{
+    column c = {.at = -1};
+    char *kind, *word;
+
+    c.name = strsep(&line, "\t");
+    unescape((char *)c.name);
+    kind = line ? strsep(&line, "\t") : (char *)"";
+    c.label = !strcmp(kind, "label");
+    c.words = !strcmp(kind, "words");
+    c.unused = !strcmp(kind, "unused");
+    if (!strcmp(kind, "number") && line)
+        c.mean = ts_to_real(line, NULL);
+    else if (!c.label && !c.words && !c.unused)
+        return ts_fail(TS_ERR_PARSE, "the description of the columns does not read: '%.60s'", kind);
+    while ((c.label || c.words) && line) {
+        word = strsep(&line, "\t");
+        unescape(word);
+        TS_PUSH(t->a, c.word, c.nword, word);
+    }
+    TS_PUSH(t->a, t->columns, t->ncolumn, c);
+    return isfinite(c.mean) ? TS_OK : ts_fail(TS_ERR_PARSE, "a column's mean is no number");
+}
+
+/* The same columns in the same order, whether a name comes twice or not. */
+static bool in_order(const table *t)
+{
+    for (int i = 0; t->names && i < t->ncolumn; i++)
+        if ((size_t)i >= t->ncolumns || strcmp(t->names[i], t->columns[i].name) != 0)
+            return false;
+    return (int)t->ncolumns == t->ncolumn;
+}
+
+/* With names, each is looked for; without, a file has all columns, or all but the labels. */
+static ts_status place_columns(table *t)
+{
+    int64_t at = 0;
+    bool whole = in_order(t);
+
+    for (int i = 0; i < t->ncolumn; i++) {
+        column *c = &t->columns[i];
+        for (size_t k = t->ncolumns; t->names && !whole && k--;)
+            if (!strcmp(t->names[k], c->name))
+                c->at = (int64_t)k;
+        if (whole || (!t->names && !c->label))
+            c->at = at++;
+        if (c->at >= (int64_t)t->ncolumns || (c->at < 0 && !c->label && !c->unused))
+            return t->names ? no_such_column(t, c->name)
+                            : ts_fail(TS_ERR_SHAPE, "%s has %zu columns, and %d are needed",
+                                      t->path, t->ncolumns, t->ncolumn);
+    }
+    return TS_OK;
+}
+
+static ts_status take_columns(table *t)
+{
+    char *text = ts_arena_strdup(t->a, t->opt->columns);
+
+    for (char *line; text && *text;) {
+        line = strsep(&text, "\n");
+        TS_TRY(read_column(t, line));
+    }
+    return place_columns(t);
+}
+
+/* --- samples --- */
+
+static bool is_feature(const column *c)
+{
+    return !c->label && !c->unused;
+}
+
+static int64_t width(const table *t)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < t->ncolumn; i++)
+        n += is_feature(&t->columns[i]) ? t->columns[i].words ? t->columns[i].nword : 1 : 0;
+    return n;
+}
+
+static bool drops_rows(const table *t)
+{
+    return t->opt->missing && !strcmp(t->opt->missing, "drop");
+}
+
+/* Does the row lack something? Labels of rows to predict may. */
+static bool lacks(const table *t, size_t row)
+{
+    for (int i = 0; i < t->ncolumn; i++)
+        if (t->columns[i].at >= 0 && !t->columns[i].unused &&
+            is_missing(cell(t, row, &t->columns[i])))
             return true;
     return false;
 }
 
-static ts_status read_first_row(table *t, const ts_dataset_options *opt)
+static void drop_rows(table *t)
 {
-    bool more;
+    size_t kept = 0;
 
-    TS_TRY(next_row(t, &more));
-    if (!more)
-        return ts_fail(TS_ERR_PARSE, "%s is empty", t->path);
-    t->ncolumns = t->nfields;
-    if (t->ncolumns < 2) {
-        ts_fail(TS_ERR_PARSE, "%s has one column: a row needs numbers and a label", t->path);
-        ts_error_hint("fields are separated by commas");
-        return TS_ERR_PARSE;
+    for (size_t i = 0; i < t->nrows; i++)
+        if (!lacks(t, i)) {
+            memmove(t->cells + kept * t->ncolumns, t->cells + i * t->ncolumns,
+                    t->ncolumns * sizeof(*t->cells));
+            t->lines[kept++] = t->lines[i];
+        }
+    t->nrows = kept;
+}
+
+static ts_status unknown_word(const table *t, size_t row, const column *c)
+{
+    ts_fail(TS_ERR_PARSE, "%s, line %ld: '%.60s' is no word of column '%.60s'", t->path,
+            (long)t->lines[row], cell(t, row, c), c->name);
+    ts_error_hint("the first of its words is '%.60s'", c->nword ? c->word[0] : "");
+    return TS_ERR_PARSE;
+}
+
+static ts_status put_cell(const table *t, size_t row, const column *c, float **to)
+{
+    const char *s = cell(t, row, c), **found;
+    bool gone = is_missing(s);
+
+    if (gone && !t->opt->missing)
+        return not_a_number(t, row, c);
+    if (!c->words) {
+        if (gone)
+            **to = (float)c->mean;
+        else if (!to_number(s, *to))
+            return not_a_number(t, row, c);
+        ++*to;
+        return TS_OK;
     }
-    TS_TRY(find_label(t, opt->label));
-    if (opt->header < 0 || (!opt->header && !looks_like_header(t)))
-        return add_row(t);
-    t->names = t->fields; /* and the rows get an array of their own */
-    t->fields = NULL;
-    t->fields_room = 0;
+    memset(*to, 0, (size_t)c->nword * sizeof(float));
+    found = bsearch(&s, c->word, (size_t)c->nword, sizeof(*c->word), by_text);
+    if (!found && !gone)
+        return unknown_word(t, row, c);
+    if (found)
+        (*to)[found - c->word] = 1;
+    *to += c->nword;
     return TS_OK;
 }
 
-static ts_status read_rows(table *t, const ts_dataset_options *opt)
+static ts_status fill(const table *t, ts_dataset *d)
 {
-    bool more = true;
+    float *to = d->sample.data;
 
-    TS_TRY(read_first_row(t, opt));
-    while (!opt->limit || t->nlabels < (size_t)opt->limit) {
-        TS_TRY(next_row(t, &more));
-        if (!more)
-            break;
-        TS_TRY(add_row(t));
-    }
-    return t->nlabels ? TS_OK : ts_fail(TS_ERR_PARSE, "%s has a header and no rows", t->path);
+    for (size_t row = 0; row < t->nrows; row++)
+        for (int i = 0; i < t->ncolumn; i++)
+            if (is_feature(&t->columns[i]))
+                TS_TRY(put_cell(t, row, &t->columns[i], &to));
+    return TS_OK;
 }
 
 /* --- labels --- */
@@ -257,64 +611,100 @@ static bool to_class(const char *s, int32_t *out)
     return end != s && !*end && x >= 0 && x < MOST_LABEL;
 }
 
-static int by_text(const void *a, const void *b)
+/* What the label's column is when nobody says: whole numbers that can count classes, and words. */
+static bool are_classes(const table *t, const column *c)
 {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    bool whole = true, numbers = true;
+    int32_t class, most = 0;
+    float x;
+
+    for (size_t i = 0; i < t->nrows; i++) {
+        whole = whole && to_class(cell(t, i, c), &class);
+        most = whole ? TS_MAX(most, class) : most;
+        numbers = numbers && to_number(cell(t, i, c), &x);
+    }
+    return whole ? most < 1000 || (size_t)most < t->nrows : !numbers;
 }
 
-/* Each word once, sorted; returns how many. */
-static size_t sort_words(const table *t, char **words)
+static ts_status use_words(const table *t, column *c, ts_dataset *d)
 {
-    size_t n = 0;
-
-    memcpy(words, t->labels, t->nlabels * sizeof(*words));
-    qsort(words, t->nlabels, sizeof(*words), by_text);
-    for (size_t i = 0; i < t->nlabels; i++)
-        if (!n || strcmp(words[n - 1], words[i]))
-            words[n++] = words[i];
-    return n;
-}
-
-static ts_status use_words(const table *t, char **words, ts_dataset *d)
-{
-    size_t n = sort_words(t, words);
-
-    if (n > MOST_LABEL)
-        return ts_fail(TS_ERR_UNSUPPORTED, "%s has %zu different labels; we take up to %d", t->path,
-                       n, MOST_LABEL);
-    d->nclasses = (int)n;
-    d->classes = TS_NEWS(d->arena, const char *, n);
-    for (size_t i = 0; i < n; i++)
-        d->classes[i] = ts_arena_strdup(d->arena, words[i]);
+    if (!c->nword)
+        TS_TRY(find_words(t, c, MOST_LABEL));
+    d->nclasses = c->nword;
+    d->classes = TS_NEWS(d->arena, const char *, c->nword);
+    for (int i = 0; i < c->nword; i++)
+        d->classes[i] = ts_arena_strdup(d->arena, c->word[i]);
     for (int64_t i = 0; i < d->count; i++) {
-        char **found = bsearch(&t->labels[i], words, n, sizeof(*words), by_text);
-        d->labels[i] = (int32_t)(found - words);
+        const char *s = cell(t, (size_t)i, c);
+        const char **found = bsearch(&s, c->word, (size_t)c->nword, sizeof(*c->word), by_text);
+        if (!found)
+            return unknown_word(t, (size_t)i, c);
+        d->labels[i] = (int32_t)(found - c->word);
     }
     return TS_OK;
 }
 
-static ts_status name_classes(const table *t, ts_dataset *d)
+static ts_status set_classes(const table *t, column *c, ts_dataset *d)
 {
-    char **words;
-    ts_status s;
+    bool whole = !c->nword;
 
-    TS_TRY(ts_alloc(t->nlabels * sizeof(*words), "labels", (void **)&words));
-    s = use_words(t, words, d);
-    free(words);
-    return s;
+    for (int64_t i = 0; whole && i < d->count; i++)
+        whole = to_class(cell(t, (size_t)i, c), &d->labels[i]);
+    return whole ? ts_dataset_number_classes(d, 0, t->path) : use_words(t, c, d);
 }
 
-static ts_status set_labels(const table *t, ts_dataset *d)
+static ts_status set_targets(const table *t, ts_dataset *d)
 {
-    for (int64_t i = 0; i < d->count; i++)
-        if (!to_class(t->labels[i], &d->labels[i]))
-            return name_classes(t, d);
-    return ts_dataset_number_classes(d, 0, t->path);
+    int n = 0;
+
+    TS_TRY(ts_dataset_add_targets(d, t->nlabel));
+    for (int i = 0; i < t->ncolumn; i++) {
+        const column *c = &t->columns[i];
+        if (!c->label)
+            continue;
+        d->target_names[n] = ts_arena_strdup(d->arena, c->name);
+        for (int64_t row = 0; row < d->count; row++)
+            if (!to_number(cell(t, (size_t)row, c), &d->targets[row * t->nlabel + n]))
+                return not_a_number(t, (size_t)row, c);
+        n++;
+    }
+    return TS_OK;
+}
+
+/* A file to predict for has no labels. */
+static ts_status set_labels(table *t, ts_dataset *d)
+{
+    column *label = NULL;
+
+    t->nlabel = 0;
+    for (int i = 0; i < t->ncolumn; i++)
+        if (t->columns[i].label && t->columns[i].at >= 0) {
+            label = &t->columns[i];
+            t->nlabel++;
+        }
+    if (!label)
+        return TS_OK;
+    if (t->opt->task == TS_TASK_NUMBERS ||
+        (t->opt->task == TS_TASK_AUTO &&
+         (t->nlabel > 1 || (!label->nword && !are_classes(t, label)))))
+        return set_targets(t, d);
+    if (t->nlabel > 1)
+        return ts_fail(TS_ERR_ARG, "classes are one column, and %d are named", t->nlabel);
+    return set_classes(t, label, d);
 }
 
 /* --- the whole --- */
 
-static ts_status parse(table *t, const ts_dataset_options *opt, ts_dataset **d)
+static ts_status make(table *t, ts_dataset **d)
+{
+    TS_TRY(ts_dataset_new(TS_F32, (int64_t)t->nrows, 1, (int64_t[]){width(t)}, d));
+    TS_TRY(fill(t, *d));
+    TS_TRY(set_labels(t, *d));
+    (*d)->columns = columns_text(t, (*d)->arena);
+    return TS_OK;
+}
+
+static ts_status parse(table *t, ts_dataset **d)
 {
     ts_status s;
 
@@ -322,11 +712,18 @@ static ts_status parse(table *t, const ts_dataset_options *opt, ts_dataset **d)
         return ts_fail(TS_ERR_PARSE, "%s is not text: it has a zero byte", t->path);
     if (t->end - t->at >= 3 && !memcmp(t->at, "\xef\xbb\xbf", 3))
         t->at += 3; /* the byte order mark that some programs write */
-    TS_TRY(read_rows(t, opt));
-    TS_TRY(
-        ts_dataset_new(TS_F32, (int64_t)t->nlabels, 1, (int64_t[]){(int64_t)t->ncolumns - 1}, d));
-    memcpy((*d)->sample.data, t->numbers, t->nnumbers * sizeof(float));
-    s = set_labels(t, *d);
+    TS_TRY(read_rows(t));
+    if (t->ncolumns < 2 && !t->opt->columns) {
+        ts_fail(TS_ERR_PARSE, "%s has one column: a row needs numbers and a label", t->path);
+        ts_error_hint("fields are separated by commas, semicolons, tabs or bars");
+        return TS_ERR_PARSE;
+    }
+    TS_TRY(t->opt->columns ? take_columns(t) : make_columns(t));
+    if (drops_rows(t))
+        drop_rows(t);
+    if (!t->nrows)
+        return ts_fail(TS_ERR_PARSE, "every row of %s lacks something", t->path);
+    s = make(t, d);
     if (s) {
         ts_dataset_free(*d);
         *d = NULL;
@@ -337,13 +734,15 @@ static ts_status parse(table *t, const ts_dataset_options *opt, ts_dataset **d)
 ts_status ts_csv_parse(const char *path, char *data, size_t len, const ts_dataset_options *opt,
                        ts_dataset **out)
 {
-    table t = {.path = path, .at = data, .end = data + len, .line = 1};
-    ts_status s = parse(&t, opt, out);
+    table t = {.path = path, .at = data, .end = data + len, .line = 1, .opt = opt};
+    ts_status s;
 
+    t.a = ts_arena_new();
+    s = parse(&t, out);
     free(t.fields);
-    free(t.names);
-    free(t.numbers);
-    free(t.labels);
+    free(t.names ? t.names : t.cells);
+    free(t.names ? t.lines - 1 : t.lines);
+    ts_arena_free(t.a);
     return s;
 }
 
@@ -355,6 +754,62 @@ ts_status ts_data_csv(const char *path, const ts_dataset_options *opt, ts_datase
 
     TS_TRY(ts_file_read(path, &data, &len));
     s = ts_csv_parse(path, data, len, opt, out);
+    free(data);
+    return s;
+}
+
+/* --- a list of files with their numbers --- */
+
+static ts_status read_list(table *t, ts_csv_files *out)
+{
+    column *file;
+
+    TS_TRY(read_rows(t));
+    if (!t->names)
+        return ts_fail(TS_ERR_PARSE, "%s needs a first line with names, one of them 'file'", t->path);
+    t->columns = TS_NEWS(t->a, column, t->ncolumns);
+    t->ncolumn = (int)t->ncolumns;
+    for (int i = 0; i < t->ncolumn; i++)
+        t->columns[i] = (column){.at = i, .name = t->names[i]};
+    file = column_called(t, "file");
+    if (!file || t->ncolumn < 2)
+        return no_such_column(t, file ? "a number to learn" : "file");
+    out->n = (int)t->nrows;
+    out->ntargets = t->ncolumn - 1;
+    out->files = TS_NEWS(t->a, const char *, t->nrows);
+    out->names = TS_NEWS(t->a, const char *, t->ncolumn);
+    out->targets = TS_NEWS(t->a, float, t->nrows *(size_t)out->ntargets);
+    for (size_t row = 0; row < t->nrows; row++) {
+        float *to = out->targets + row * (size_t)out->ntargets;
+        out->files[row] = ts_arena_strdup(t->a, cell(t, row, file));
+        for (int i = 0, k = 0; i < t->ncolumn; i++) {
+            const column *c = &t->columns[i];
+            if (c == file)
+                continue;
+            out->names[k] = ts_arena_strdup(t->a, c->name);
+            if (!to_number(cell(t, row, c), &to[k++]))
+                return not_a_number(t, row, c);
+        }
+    }
+    return TS_OK;
+}
+
+ts_status ts_csv_list(ts_arena *a, const char *path, ts_csv_files *out)
+{
+    static const ts_dataset_options plain;
+    table t = {.path = path, .line = 1, .opt = &plain, .a = a};
+    size_t len;
+    char *data;
+    ts_status s;
+
+    TS_TRY(ts_file_read(path, &data, &len));
+    t.at = data;
+    t.end = data + len;
+    s = memchr(data, 0, len) ? ts_fail(TS_ERR_PARSE, "%s is not text: it has a zero byte", path)
+                             : read_list(&t, out);
+    free(t.fields);
+    free(t.names ? t.names : t.cells);
+    free(t.names ? t.lines - 1 : t.lines);
     free(data);
     return s;
 }

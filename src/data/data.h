@@ -2,10 +2,11 @@
  *
  *   find.c download.c      a name       -> a folder of IDX files
  *   idx.c folder.c csv.c
- *   numpy.c                a file       -> a dataset
+ *   numpy.c text.c         a file       -> a dataset
  *   png.c jpeg.c           image bytes  -> pixels
  *   image.c resize.c       pixels       -> the pixels asked for
  *   scale.c                u8 or f32    -> normalised f32
+ *   augment.c              an image     -> one changed at random
  *   loader.c               a dataset    -> batches, on threads
  *
  * Every parser works on bytes in memory: a file is read whole first, so that the sizes it claims
@@ -20,15 +21,29 @@
 struct ts_dataset {
     ts_arena *arena; /* class names */
     int64_t count;
-    ts_array sample; /* shape, dtype (u8 or f32) and bytes of one; data is the first */
-    int32_t *labels;
+    ts_array sample; /* shape, dtype (u8, f32 or i32) and bytes of one; data is the first */
+    int32_t *labels; /* count x nlabels */
+    int64_t nlabels; /* of a sample: 1, of a text one for each token */
     int nclasses;
     const char **classes;
+    float *targets; /* count x ntargets; NULL: none */
+    int ntargets;
+    const char **target_names;
+    const char *tokens;  /* of a text: ts_tokens_text; NULL: it is none */
+    const char *columns; /* of a table: what they are, as a text; NULL: it is none */
 };
 
 /* dataset.c: room for count samples; dims are of one */
 ts_status ts_dataset_new(ts_dtype dtype, int64_t count, int rank, const int64_t *dims,
                          ts_dataset **out);
+/* So many labels a sample, all 0. */
+ts_status ts_dataset_more_labels(ts_dataset *d, int64_t n);
+/* text.c */
+ts_status ts_text_open(const ts_dataset_options *opt, ts_dataset **out);
+/* Room for n numbers to be learned of each sample. */
+ts_status ts_dataset_add_targets(ts_dataset *d, int n);
+/* i32: classes; f32: targets. */
+ts_status ts_dataset_set_labels(ts_dataset *d, const ts_array *y, const char *path);
 void *ts_dataset_at(const ts_dataset *d, int64_t i);
 /* Classes 0..n-1 called by their numbers; fails when a label is outside. n = 0: as many as there
  * are. `path` is for the message. */
@@ -82,6 +97,13 @@ ts_status ts_folder_open(const char *path, const ts_dataset_options *opt, ts_dat
 /* csv.c: parsing cuts the text up; data[len] must be 0 */
 ts_status ts_csv_parse(const char *path, char *data, size_t len, const ts_dataset_options *opt,
                        ts_dataset **out);
+/* file,NAME,...: files with numbers; all of it in the arena */
+typedef struct ts_csv_files {
+    const char **files, **names;
+    float *targets; /* n x ntargets */
+    int n, ntargets;
+} ts_csv_files;
+ts_status ts_csv_list(ts_arena *a, const char *path, ts_csv_files *out);
 ts_status ts_data_csv(const char *path, const ts_dataset_options *opt, ts_dataset **out);
 
 /* numpy.c */
@@ -107,7 +129,13 @@ ts_status ts_download(const char *url, const char *folder, const ts_known_file *
 const ts_known_set *ts_known(const char *name);
 ts_status ts_known_open(const ts_known_set *k, const ts_dataset_options *opt, ts_dataset **out);
 
-/* scale.c: u8 or f32 samples -> f32 */
+/* augment.c: scratch has room for a sample */
+ts_status ts_augment_check(const ts_augment *how, const ts_array *sample);
+void ts_augment_run(const ts_augment *how, const ts_array *shape, const ts_normalize *normal,
+                    uint64_t random, float *sample, float *scratch);
+double ts_augment_share(const ts_augment *how, uint64_t random); /* of the first of two mixed */
+
+/* scale.c: u8 or f32 samples -> f32; i32 stay as they are */
 typedef struct ts_scale {
     ts_dtype dtype;
     int64_t channels, plane; /* a sample is channels x plane elements */

@@ -3,6 +3,11 @@
  *   DIR/cat/1.png      or     DIR/train/cat/1.png     classes and files in the order of their names
  *   DIR/dog/2.jpg             DIR/test/dog/2.jpg      (bytes, not the locale's)
  *
+ * or a folder with a file targets.csv, which has a column `file`, the images' names, and numbers:
+ *
+ *   file,age,smiles
+ *   1.png,34,1
+ *
  * All images are decoded when the folder is opened: a damaged one is reported before the first step
  * and not in the last, and an epoch costs no decoding.
  */
@@ -11,6 +16,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct listing { /* of image files */
     ts_arena *a;
@@ -19,6 +25,7 @@ typedef struct listing { /* of image files */
     const char **paths;
     int *labels;
     int npaths, nlabels; /* the same number */
+    ts_csv_files list;   /* of targets.csv; n = 0: there is none */
 } listing;
 
 static bool is_folder(const char *path)
@@ -85,11 +92,25 @@ static ts_status list_class(listing *l, const char *folder)
     return TS_OK;
 }
 
+static ts_status list_targets(listing *l, const char *path, const char *file)
+{
+    TS_TRY(ts_csv_list(l->a, file, &l->list));
+    for (int i = 0; i < l->list.n; i++) {
+        TS_PUSH(l->a, l->paths, l->npaths,
+                (const char *)ts_arena_printf(l->a, "%s/%s", path, l->list.files[i]));
+        TS_PUSH(l->a, l->labels, l->nlabels, 0);
+    }
+    return TS_OK;
+}
+
 static ts_status list_classes(listing *l, const char *path)
 {
-    const char **names;
+    const char **names, *file;
     int n;
 
+    file = ts_arena_printf(l->a, "%s/targets.csv", path);
+    if (!access(file, F_OK))
+        return list_targets(l, path, file);
     TS_TRY(list(l->a, path, &names, &n));
     for (int i = 0; i < n; i++) {
         const char *folder = ts_arena_printf(l->a, "%s/%s", path, names[i]);
@@ -133,7 +154,7 @@ static ts_status same_size(const listing *l, const ts_dataset *d, const ts_image
         return TS_OK;
     ts_fail(TS_ERR_SHAPE, "%s has %d x %d pixels, and %s has %ld x %ld", l->paths[at], im->width,
             im->height, l->paths[0], (long)d->sample.dims[2], (long)d->sample.dims[1]);
-    ts_error_hint("images of several sizes need the resize option");
+    ts_error_hint("images of several sizes must be resized: train with --resize SIZE");
     return TS_ERR_SHAPE;
 }
 
@@ -163,6 +184,19 @@ static void name_classes(const listing *l, ts_dataset *d)
         d->classes[i] = ts_arena_strdup(d->arena, l->classes[i]);
 }
 
+static ts_status set_targets(const listing *l, ts_dataset *d)
+{
+    int n = l->list.ntargets;
+
+    TS_TRY(ts_dataset_add_targets(d, n));
+    for (int i = 0; i < n; i++)
+        d->target_names[i] = ts_arena_strdup(d->arena, l->list.names[i]);
+    for (int64_t i = 0; i < d->count; i++)
+        memcpy(d->targets + i * n, l->list.targets + chosen(l, i, d->count) * n,
+               (size_t)n * sizeof(float));
+    return TS_OK;
+}
+
 static ts_status open_folder(listing *l, const char *path, const ts_dataset_options *opt,
                              ts_dataset **d)
 {
@@ -174,7 +208,7 @@ static ts_status open_folder(listing *l, const char *path, const ts_dataset_opti
     for (int64_t i = 0; i < count; i++)
         TS_TRY(add(l, opt->image, i, count, d));
     name_classes(l, *d);
-    return TS_OK;
+    return l->list.n ? set_targets(l, *d) : TS_OK;
 }
 
 ts_status ts_folder_open(const char *path, const ts_dataset_options *opt, ts_dataset **out)

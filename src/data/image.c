@@ -4,6 +4,7 @@
  * is theirs. Where the camera says the picture lies on its side (EXIF) we leave it so, as they do.
  */
 #include "data/data.h"
+#include <math.h>
 
 enum {
     MOST_PIXELS = 1 << 26, /* of one image: 64 million */
@@ -85,13 +86,40 @@ static ts_status invert_light(ts_image *im)
     return TS_OK;
 }
 
+/* Halves are rounded to even, as Python rounds. In place: a pixel moves forward only. */
+static void take_middle(const ts_image_options *opt, ts_image *im)
+{
+    int top = (int)rint((im->height - opt->height) / 2.0);
+    int left = (int)rint((im->width - opt->width) / 2.0);
+    size_t row = (size_t)opt->width * (size_t)im->channels;
+
+    for (int y = 0; y < opt->height; y++)
+        memmove(im->pixels + (size_t)y * row,
+                im->pixels +
+                    ((size_t)(y + top) * (size_t)im->width + (size_t)left) * (size_t)im->channels,
+                row);
+    im->height = opt->height;
+    im->width = opt->width;
+}
+
 static ts_status resize(const ts_image_options *opt, ts_image *im)
 {
+    bool tall = im->height > im->width;
+    int width = opt->width, height = opt->height;
     ts_image out;
 
-    TS_TRY(ts_resize(im, opt->width, opt->height, opt->filter, &out));
+    if (opt->shorter) {
+        width = tall ? opt->shorter : (int)((int64_t)opt->shorter * im->width / im->height);
+        height = tall ? (int)((int64_t)opt->shorter * im->height / im->width) : opt->shorter;
+    }
+    if ((int64_t)width * height > MOST_PIXELS)
+        return ts_fail(TS_ERR_UNSUPPORTED, "an image cannot be resized to %d x %d pixels", width,
+                       height);
+    TS_TRY(ts_resize(im, width, height, opt->filter, &out));
     free(im->pixels);
     *im = out;
+    if (opt->shorter)
+        take_middle(opt, im);
     return TS_OK;
 }
 
@@ -101,6 +129,11 @@ ts_status ts_image_options_check(const ts_image_options *opt)
         opt->height > MOST_SIDE || opt->width > MOST_SIDE)
         return ts_fail(TS_ERR_ARG, "an image cannot be resized to %d x %d", opt->height,
                        opt->width);
+    if (opt->shorter < 0 || opt->shorter > 4096 ||
+        (opt->shorter && (!opt->height || opt->shorter < opt->height || opt->shorter < opt->width)))
+        return ts_fail(TS_ERR_ARG,
+                       "%d x %d pixels cannot be taken out of an image whose shorter side has %d",
+                       opt->height, opt->width, opt->shorter);
     if (opt->filter != TS_FILTER_BILINEAR && opt->filter != TS_FILTER_BICUBIC)
         return ts_fail(TS_ERR_ARG, "there is no filter %d", (int)opt->filter);
     if (opt->channels != 0 && opt->channels != 1 && opt->channels != 3)
@@ -255,6 +288,10 @@ ts_status ts_dataset_apply(const ts_image_options *opt, ts_dataset **d)
     /* What is not pixels moves over as it is. */
     from->labels = to->labels;
     from->arena = to->arena;
+    to->targets = from->targets;
+    to->ntargets = from->ntargets;
+    to->target_names = from->target_names;
+    from->targets = NULL;
     to->labels = labels;
     to->arena = arena;
     to->nclasses = from->nclasses;

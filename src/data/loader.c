@@ -26,6 +26,8 @@
 
 enum {
     AUGMENT_STREAM = 0xa06e,
+    IMAGE_STREAM = 0x17a6e,
+    PARTNER_STREAM = 0x9a27,
     MOST_THREADS = 256,
     MOST_PREFETCH = 1 << 16,
     CACHE_LINE = 64,
@@ -35,8 +37,10 @@ enum {
 typedef struct slot {
     float *samples;
     int32_t *labels;
-    int64_t *rows; /* which samples */
-    int64_t count; /* of them */
+    float *targets; /* NULL: none */
+    float *scratch; /* two samples; NULL: images stay as they are */
+    int64_t *rows;  /* which samples */
+    int64_t count;  /* of them */
     int64_t epoch;
     bool ready;
     ts_error error; /* code TS_OK: none */
@@ -47,7 +51,9 @@ struct ts_loader {
     ts_loader_options opt;
     ts_scale scale;
     int64_t elements; /* of a sample */
-    int64_t steps;    /* of an epoch */
+    int64_t
+        ntargets;  /* of a sample in a batch: the dataset's, or the classes when they are mixed */
+    int64_t steps; /* of an epoch */
     slot *slots;
     int nslots;
     int64_t *order; /* of the samples in order_epoch; NULL: as they are stored */
@@ -129,20 +135,80 @@ static void ask_for(const ts_loader *l, int64_t row)
         __builtin_prefetch(sample + at);
 }
 
+/* Of classes that are mixed: 1 at the one it is. */
+static void fill_targets(const ts_loader *l, int64_t row, float *to)
+{
+    const ts_normalize *how = &l->opt.targets;
+    int n = l->d->ntargets;
+    const float *from = l->d->targets + row * n;
+
+    if (!n) {
+        memset(to, 0, (size_t)l->ntargets * sizeof(float));
+        to[l->d->labels[row]] = 1;
+    }
+    for (int i = 0; i < n; i++) {
+        int k = how->n > 1 ? i : 0;
+        to[i] = how->n ? (float)((from[i] - how->mean[k]) / how->deviation[k]) : from[i];
+    }
+}
+
+/* With another sample of the dataset, which is changed as it would be by itself. */
+static void mix(const ts_loader *l, slot *s, int64_t i, uint64_t random, float *sample)
+{
+    const ts_augment *how = l->opt.images;
+    uint64_t other =
+        ts_random_bits(l->opt.seed, PARTNER_STREAM, (uint64_t)s->epoch, (uint64_t)s->rows[i]);
+    int64_t row = (int64_t)(other % (uint64_t)l->d->count);
+    float share = (float)ts_augment_share(how, random),
+          *partner = s->scratch + TS_MAX(l->elements, l->ntargets);
+    float *mine = s->targets + i * l->ntargets;
+
+    ts_scale_run(&l->scale, ts_dataset_at(l->d, row), partner);
+    ts_augment_run(how, &l->d->sample, &l->opt.normalize, other, partner, s->scratch);
+    for (int64_t k = 0; k < l->elements; k++)
+        sample[k] = share * sample[k] + (1 - share) * partner[k];
+    if (!s->targets)
+        return;
+    fill_targets(l, row, s->scratch); /* it has room: a slot's scratch is large enough for both */
+    for (int64_t k = 0; k < l->ntargets; k++)
+        mine[k] = share * mine[k] + (1 - share) * s->scratch[k];
+}
+
+static void change_image(const ts_loader *l, slot *s, int64_t i, float *sample)
+{
+    uint64_t random =
+        ts_random_bits(l->opt.seed, IMAGE_STREAM, (uint64_t)s->epoch, (uint64_t)s->rows[i]);
+
+    ts_augment_run(l->opt.images, &l->d->sample, &l->opt.normalize, random, sample, s->scratch);
+    if (l->opt.images->mixup > 0)
+        mix(l, s, i, random, sample);
+}
+
 static ts_status fill(const ts_loader *l, slot *s)
 {
+    int64_t targets = l->ntargets, labels = l->d->nlabels;
+
     for (int64_t i = 0; i < s->count; i++) {
         float *sample = s->samples + i * l->elements;
         if (i + 1 < s->count)
             ask_for(l, s->rows[i + 1]);
         ts_scale_run(&l->scale, ts_dataset_at(l->d, s->rows[i]), sample);
-        s->labels[i] = l->d->labels[s->rows[i]];
+        memcpy(s->labels + i * labels, l->d->labels + s->rows[i] * labels,
+               (size_t)labels * sizeof(int32_t));
+        if (s->targets)
+            fill_targets(l, s->rows[i], s->targets + i * targets);
+        if (l->opt.images)
+            change_image(l, s, i, sample);
         if (l->opt.augment)
             TS_TRY(augment(l, s, s->rows[i], sample));
     }
     memset(s->samples + s->count * l->elements, 0,
            (size_t)((l->opt.batch - s->count) * l->elements) * sizeof(float));
-    memset(s->labels + s->count, 0, (size_t)(l->opt.batch - s->count) * sizeof(int32_t));
+    memset(s->labels + s->count * labels, 0,
+           (size_t)((l->opt.batch - s->count) * labels) * sizeof(int32_t));
+    if (s->targets)
+        memset(s->targets + s->count * targets, 0,
+               (size_t)((l->opt.batch - s->count) * targets) * sizeof(float));
     return TS_OK;
 }
 
@@ -205,7 +271,14 @@ ts_status ts_loader_next_sized(ts_loader *l, ts_batch *out, size_t size)
     if (status) {
         ts_error_set(&s->error);
     } else {
-        b = (ts_batch){s->samples, s->labels, s->count, l->taken / l->steps, l->taken % l->steps};
+        b = (ts_batch){.samples = s->samples,
+                       .labels = s->labels,
+                       .targets = s->targets,
+                       .rows = s->count,
+                       .epoch = l->taken / l->steps,
+                       .step = l->taken % l->steps};
+        if (l->d->sample.dtype == TS_I32)
+            b.indices = (const int32_t *)s->samples;
         ts_give(&b, sizeof(b), out, size);
         l->taken++;
         l->held = true;
@@ -266,12 +339,19 @@ static ts_status check(const ts_dataset *d, const ts_loader_options *o)
     if (o->batch < 0)
         return ts_fail(TS_ERR_ARG, "a batch cannot have %ld rows", (long)o->batch);
     TS_TRY(check_parts(o));
+    if (o->images)
+        TS_TRY(ts_augment_check(o->images, &d->sample));
+    if (o->augment && d->sample.dtype == TS_I32)
+        return ts_fail(TS_ERR_TYPE, "samples of indices cannot be augmented");
     if (o->drop_last && o->batch > d->count / TS_MAX(1, o->parts)) {
         ts_fail(TS_ERR_ARG, "a batch of %ld rows cannot be filled: the dataset has %ld samples",
                 (long)o->batch, (long)(d->count / TS_MAX(1, o->parts)));
         ts_error_hint("use a smaller batch, or let the last one be padded");
         return TS_ERR_ARG;
     }
+    if (o->targets.n < 0 || (o->targets.n > 1 && o->targets.n != d->ntargets))
+        return ts_fail(TS_ERR_SHAPE, "there are %d means of targets, and a sample has %d",
+                       o->targets.n, d->ntargets);
     if (o->threads < -1 || o->threads > MOST_THREADS)
         return ts_fail(TS_ERR_ARG, "a loader has 0 to %d threads, not %d", MOST_THREADS,
                        o->threads);
@@ -289,7 +369,14 @@ static ts_status allocate_slot(const ts_loader *l, slot *s)
         return ts_fail(TS_ERR_MEMORY, "a batch of %ld samples does not fit in memory",
                        (long)l->opt.batch);
     TS_TRY(ts_alloc(bytes, "a batch", (void **)&s->samples));
-    TS_TRY(ts_alloc((size_t)l->opt.batch * sizeof(int32_t), "a batch", (void **)&s->labels));
+    TS_TRY(ts_alloc((size_t)(l->opt.batch * l->d->nlabels) * sizeof(int32_t), "a batch",
+                    (void **)&s->labels));
+    if (l->ntargets)
+        TS_TRY(ts_alloc((size_t)l->opt.batch * (size_t)l->ntargets * sizeof(float), "a batch",
+                        (void **)&s->targets));
+    if (l->opt.images)
+        TS_TRY(ts_alloc((size_t)(TS_MAX(l->elements, l->ntargets) + l->elements) * sizeof(float),
+                        "a changed image", (void **)&s->scratch));
     return ts_alloc((size_t)TS_MIN(l->opt.batch, l->d->count) * sizeof(int64_t), "a batch",
                     (void **)&s->rows);
 }
@@ -338,7 +425,10 @@ ts_status ts_loader_new_sized(const ts_dataset *d, const ts_loader_options *give
     ts_loader *l;
     ts_status s;
 
-    *out = NULL;
+    if (out)
+        *out = NULL;
+    if (!d || !out)
+        return ts_fail(TS_ERR_ARG, "a loader needs a dataset and a place for it");
     TS_TRY(ts_take_sized("ts_loader_new", given, size, opt, sizeof(*opt)));
     TS_TRY(check(d, opt));
     TS_TRY(ts_alloc(sizeof(*l), "a loader", (void **)&l));
@@ -350,6 +440,9 @@ ts_status ts_loader_new_sized(const ts_dataset *d, const ts_loader_options *give
     l->elements = (int64_t)(d->sample.bytes / ts_dtype_size(d->sample.dtype));
     l->steps =
         d->count / (l->opt.batch * l->opt.parts) + (!opt->drop_last && d->count % l->opt.batch);
+    l->ntargets = d->ntargets                             ? d->ntargets
+                  : opt->images && opt->images->mixup > 0 ? d->nclasses
+                                                          : 0;
     l->order_epoch = -1;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
@@ -377,6 +470,8 @@ void ts_loader_free(ts_loader *l)
     for (int i = 0; l->slots && i < l->nslots; i++) {
         free(l->slots[i].samples);
         free(l->slots[i].labels);
+        free(l->slots[i].targets);
+        free(l->slots[i].scratch);
         free(l->slots[i].rows);
     }
     pthread_cond_destroy(&l->done);

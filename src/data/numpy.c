@@ -11,6 +11,7 @@
 #include "graph/graph.h"
 #include "tessera/store.h"
 #include <limits.h>
+#include <math.h>
 
 typedef struct pair {
     const ts_array *x, *y; /* y NULL: no labels */
@@ -29,7 +30,9 @@ static bool find_pair(const ts_object *o, ts_split split, pair *p)
         if (p->x && p->y)
             return true;
     }
-    return false;
+    p->x = ts_object_array(ts_object_get(o, "x")); /* samples to predict for */
+    p->y = NULL;
+    return p->x != NULL;
 }
 
 static ts_status check_pair(const char *path, const pair *p)
@@ -39,8 +42,8 @@ static ts_status check_pair(const char *path, const pair *p)
                        path);
     if (!p->y)
         return TS_OK;
-    if (p->y->rank != 1 && (p->y->rank != 2 || p->y->dims[1] != 1))
-        return ts_fail(TS_ERR_SHAPE, "the labels of %s have %d dims; they need one", path,
+    if (p->y->rank != 1 && p->y->rank != 2)
+        return ts_fail(TS_ERR_SHAPE, "the labels of %s have %d dims; they need one, or two", path,
                        p->y->rank);
     if (p->y->dims[0] != p->x->dims[0])
         return ts_fail(TS_ERR_SHAPE, "%s has %ld samples and %ld labels", path, (long)p->x->dims[0],
@@ -105,14 +108,52 @@ static ts_status copy_labels(const char *path, const ts_array *y, ts_dataset *d)
     return ts_dataset_number_classes(d, 0, path);
 }
 
-static ts_status make(const char *path, const pair *p, int64_t limit, ts_dataset **out)
+/* Numbers: several columns, or one that is not of whole numbers. */
+static bool are_numbers(const ts_array *y, ts_task task)
 {
+    int64_t n = y->dims[0];
+
+    if (task != TS_TASK_AUTO)
+        return task == TS_TASK_NUMBERS;
+    if (y->rank == 2 && y->dims[1] != 1)
+        return true;
+    for (int64_t i = 0; i < n; i++) {
+        double x = ts_dtype_get(y->dtype, y->data, i);
+        if (x != rint(x))
+            return true;
+    }
+    return false;
+}
+
+static ts_status copy_targets(const ts_array *y, ts_dataset *d)
+{
+    int n = y->rank > 1 ? (int)y->dims[1] : 1;
+
+    TS_TRY(ts_dataset_add_targets(d, n));
+    for (int i = 0; i < n; i++)
+        d->target_names[i] = ts_arena_printf(d->arena, "%d", i);
+    for (int64_t i = 0; i < d->count * n; i++)
+        d->targets[i] = (float)ts_dtype_get(y->dtype, y->data, i);
+    return TS_OK;
+}
+
+static ts_status make(const char *path, const pair *p, const ts_dataset_options *opt,
+                      ts_dataset **out)
+{
+    int64_t limit = opt->limit;
     int64_t dims[TS_MAX_RANK], count = limit ? TS_MIN(limit, p->x->dims[0]) : p->x->dims[0];
 
     TS_TRY(ts_dataset_new(p->x->dtype == TS_U8 ? TS_U8 : TS_F32, count, sample_dims(p->x, dims),
                           dims, out));
     copy_samples(p->x, *out);
-    return p->y ? copy_labels(path, p->y, *out) : TS_OK;
+    if (!p->y)
+        return TS_OK;
+    if (are_numbers(p->y, opt->task))
+        return copy_targets(p->y, *out);
+    if (p->y->rank == 2 && p->y->dims[1] != 1)
+        return ts_fail(TS_ERR_SHAPE, "the labels of %s have %d dims; classes need one", path,
+                       p->y->rank);
+    return copy_labels(path, p->y, *out);
 }
 
 /* An .npy file's labels are where the caller says. */
@@ -147,7 +188,7 @@ ts_status ts_numpy_open(const ts_dataset_options *opt, ts_dataset **out)
     if (!s)
         s = check_pair(opt->name, &p);
     if (!s)
-        s = make(opt->name, &p, opt->limit, out);
+        s = make(opt->name, &p, opt, out);
     ts_object_free(labels);
     ts_object_free(o);
     return s;

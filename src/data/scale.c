@@ -11,8 +11,10 @@ static ts_status check(const ts_array *sample, const ts_normalize *how)
 {
     int64_t channels = sample->rank ? sample->dims[0] : 1;
 
-    if (sample->dtype != TS_U8 && sample->dtype != TS_F32)
+    if (sample->dtype != TS_U8 && sample->dtype != TS_F32 && sample->dtype != TS_I32)
         return ts_fail(TS_ERR_TYPE, "samples are u8 or f32, not %s", ts_dtype_name(sample->dtype));
+    if (sample->dtype == TS_I32 && how->n)
+        return ts_fail(TS_ERR_TYPE, "samples of indices cannot be normalised");
     if (how->n < 0 || (how->n > 1 && how->n != channels)) {
         ts_fail(TS_ERR_SHAPE, "normalize has %d means, and a sample has %ld channels", how->n,
                 (long)channels);
@@ -109,7 +111,7 @@ void ts_scale_run(const ts_scale *s, const void *sample, float *out)
     else if (s->mean)
         run_floats(s, sample, out);
     else
-        memcpy(out, sample, (size_t)(s->channels * s->plane) * sizeof(float));
+        memcpy(out, sample, (size_t)(s->channels * s->plane) * sizeof(float)); /* or int32_t */
 }
 
 ts_status ts_to_tensor(const ts_array *samples, bool batched, const ts_normalize *how, float *out)
@@ -119,6 +121,8 @@ ts_status ts_to_tensor(const ts_array *samples, bool batched, const ts_normalize
     int64_t count = 1, elements = 1;
     ts_scale s;
 
+    if (samples->dtype == TS_I32)
+        return ts_fail(TS_ERR_TYPE, "samples are u8 or f32, not i32: indices are no tensors");
     if (batched) {
         if (!samples->rank)
             return ts_fail(TS_ERR_SHAPE, "a batch of samples needs at least one dim");

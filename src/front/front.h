@@ -60,6 +60,7 @@ struct ts_line_build {
     ts_value *input, **results; /* by the index of the line */
     int64_t classes;
     bool training;
+    const double *class_weights; /* as many as there are classes; NULL: none */
 };
 
 struct ts_model {
@@ -75,6 +76,11 @@ struct ts_model {
     int nlines;
     bool has_loss;
     ts_line loss;
+    const char **frozen; /* patterns of parameters that are not trained */
+    int *frozen_lines, nfrozen, nfrozen_lines;
+    double *class_weights;
+    int nclass_weights;
+    ts_dtype precision; /* of training: what is computed; F32: as it is */
 };
 
 /* read.c */
@@ -84,6 +90,11 @@ ts_status ts_model_read(ts_model *m);
 extern const ts_line_kind ts_layer_kinds[], ts_loss_kinds[];
 ts_value *ts_line_word(const ts_line_build *b, const ts_line *l, ts_value *x);
 const char *ts_kind_args(ts_arena *a, const ts_line_kind *k); /* "out kernel [stride=1] ..." */
+
+/* layer.c: x with a learned vector for each place of dim 1; x W^T + b, of parameters with these names */
+ts_value *ts_positions_layer(ts_value *x, const char *name);
+ts_value *ts_projection_layer(ts_value *x, const char *name, const char *weight, const char *bias,
+                              int64_t out);
 
 /* nets.c */
 const char *ts_net_find(const char *name); /* its description, or NULL */

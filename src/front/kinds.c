@@ -146,15 +146,67 @@ static ts_value *layer_norm(const ts_line_build *b, const ts_line *l, ts_value *
 }
 
 static const ts_line_arg embedding_args[] = {
-    {"rows", 'i', TS_ARG_NEEDED, 1, SIZE, 0, NULL},
+    {"rows", 'n', TS_ARG_NEEDED, 1, SIZE, 0, NULL},
     {"columns", 'i', TS_ARG_NEEDED, 1, SIZE, 0, NULL},
     {0},
 };
+static const ts_line_arg self_attention_args[] = {
+    {"heads", 'i', TS_ARG_NEEDED, 1, 1024, 0, NULL},
+    {"causal", 'b', TS_ARG_NAMED, 0, 1, 0, NULL},
+    {0},
+};
+static const ts_line_arg attention_args[] = {{"causal", 'b', TS_ARG_NAMED, 0, 1, 0, NULL}, {0}};
 
 static ts_value *embedding(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
+    return ts_embedding_layer(x, l->name, size(b, l, "rows"), whole(l, "columns"));
+}
+
+/* x of [batch, places, features], and a learned vector added for each place. */
+static ts_value *positions(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
     (void)b;
-    return ts_embedding_layer(x, l->name, whole(l, "rows"), whole(l, "columns"));
+    return ts_positions_layer(x, l->name);
+}
+
+/* True where there is something to see: a place sees itself and those before. */
+static ts_value *causal_mask(const ts_line_build *b, int64_t n, int64_t keys)
+{
+    bool *sees = TS_NEWS(b->g->arena, bool, n *keys);
+
+    for (int64_t i = 0; i < n * keys; i++)
+        sees[i] = i % keys <= i / keys;
+    return ts_const_n(b->g, TS_BOOL, sees, 2, (int64_t[]){n, keys});
+}
+
+/* [batch, places, features] -> [batch, heads, places, features / heads] */
+static ts_value *split_heads(ts_value *x, int64_t heads)
+{
+    x = ts_reshape_n(x, 4, (int64_t[]){ts_dim(x, 0), ts_dim(x, 1), heads, ts_dim(x, 2) / heads});
+    return ts_permute_n(x, 4, (int64_t[]){0, 2, 1, 3});
+}
+
+/* Parameters as nn.MultiheadAttention has them: in_proj_weight and in_proj_bias for q, k and v
+ * together, out_proj.weight and out_proj.bias. */
+static ts_value *self_attention(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    int64_t heads = whole(l, "heads"), n = ts_dim(x, 1), wide = ts_dim(x, 2);
+    ts_value *all, *mask, *y;
+
+    if (!x || ts_rank(x) != 3 || wide % heads)
+        return x ? ts_graph_refuse(b->g, TS_ERR_SHAPE, NULL,
+                                   "self_attention of %ld heads takes batch x places x features "
+                                   "that they divide, not rank %d with %ld features",
+                                   (long)heads, ts_rank(x), (long)wide)
+                 : NULL;
+    all = ts_projection_layer(x, l->name, "in_proj_weight", "in_proj_bias", 3 * wide);
+    mask = num(l, "causal") ? causal_mask(b, n, n) : NULL;
+    y = ts_attention(split_heads(ts_slice(all, 2, 0, wide, 1), heads),
+                     split_heads(ts_slice(all, 2, wide, 2 * wide, 1), heads),
+                     split_heads(ts_slice(all, 2, 2 * wide, 3 * wide, 1), heads), mask);
+    y = ts_permute_n(y, 4, (int64_t[]){0, 2, 1, 3});
+    y = ts_reshape_n(y, 3, (int64_t[]){ts_dim(x, 0), n, wide});
+    return ts_projection_layer(y, l->name, "out_proj.weight", "out_proj.bias", wide);
 }
 
 /* --- what has other defaults than the word, and what no word is --- */
@@ -234,7 +286,11 @@ static ts_value *concat(const ts_line_build *b, const ts_line *l, ts_value *x)
 /* The current result asks: softmax(x k^T / sqrt(d)) v. */
 static ts_value *attention(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
-    return ts_attention(x, result(b, l, 0), result(b, l, 1), NULL);
+    ts_value *k = result(b, l, 0);
+
+    return ts_attention(x, k, result(b, l, 1),
+                        x && k && num(l, "causal") ? causal_mask(b, ts_dim(x, -2), ts_dim(k, -2))
+                                                   : NULL);
 }
 
 /* --- words --- */
@@ -313,6 +369,8 @@ const ts_line_kind ts_layer_kinds[] = {
     {"group_norm", group_norm, .args = group_norm_args, .weights = true},
     {"layer_norm", layer_norm, .args = layer_norm_args, .weights = true},
     {"embedding", embedding, .args = embedding_args, .weights = true},
+    {"positions", positions, .weights = true},
+    {"self_attention", self_attention, .args = self_attention_args, .weights = true},
 
     {"scale", scale, .args = scale_args},
     {"softmax", softmax, .args = dim_args},
@@ -323,7 +381,7 @@ const ts_line_kind ts_layer_kinds[] = {
     {"mean", mean, .args = dim_args},
     {"from", from, .least_refs = 1, .most_refs = 1},
     {"concat", concat, .args = dim_args, .least_refs = 1, .most_refs = TS_LINE_REFS},
-    {"attention", attention, .least_refs = 2, .most_refs = 2},
+    {"attention", attention, .args = attention_args, .least_refs = 2, .most_refs = 2},
     {0},
 };
 
@@ -345,6 +403,7 @@ static const ts_line_arg cross_entropy_args[] = {
     REDUCTION,
     IGNORE,
     {"label_smoothing", 'f', TS_ARG_NAMED, 0, 1, 0, NULL},
+    {"soft", 'b', TS_ARG_NAMED, 0, 1, 0, NULL},
     {0},
 };
 static const ts_line_arg smooth_l1_args[] = {
@@ -361,11 +420,42 @@ static ts_loss_options loss_options(const ts_line *l)
                              .log_target = num(l, "log_target") != 0};
 }
 
+/* Targets like x: how probable each class is, as mixed samples have it. */
+static ts_value *soft_loss(const ts_line_build *b, const ts_loss_options *o, ts_value *x)
+{
+    int64_t dims[TS_MAX_RANK], one = 1;
+    int rank = ts_call_shape_of(x, dims);
+    ts_value *t = ts_input_n(b->g, "targets", ts_dtype_of(x), rank, dims), *y;
+
+    if (o->label_smoothing > 0)
+        t = ts_add_scalar(ts_mul_scalar(t, 1 - o->label_smoothing),
+                          o->label_smoothing / (double)ts_dim(x, 1));
+    if (o->weight)
+        t = ts_mul(t, ts_reshape_n(o->weight, 2, (int64_t[]){1, ts_dim(x, 1)}));
+    y = ts_mul_scalar(ts_sum(ts_mul(t, ts_log_softmax(x, 1)), 1, &one, false), -1);
+    return o->reduction == TS_REDUCTION_SUM ? ts_sum(y, 0, NULL, false)
+                                            : ts_mean(y, 0, NULL, false);
+}
+
+static ts_value *class_weight(const ts_line_build *b, int64_t classes)
+{
+    float *w = TS_NEWS(b->g->arena, float, classes);
+
+    for (int64_t i = 0; i < classes; i++)
+        w[i] = (float)b->class_weights[i];
+    return ts_const_n(b->g, TS_F32, w, 1, &classes);
+}
+
 static ts_value *class_loss(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
     ts_loss_options o = loss_options(l);
-    ts_value *t = x ? labels(b, x) : NULL;
+    ts_value *t;
 
+    if (x && b->class_weights)
+        o.weight = class_weight(b, ts_dim(x, ts_rank(x) > 1 ? 1 : 0));
+    if (x && num(l, "soft"))
+        return soft_loss(b, &o, x);
+    t = x ? labels(b, x) : NULL;
     o.has_ignore = num(l, "ignore_index") != NO_INDEX;
     o.ignore_index = o.has_ignore ? whole(l, "ignore_index") : 0;
     return (strcmp(l->kind->name, "nll") ? ts_cross_entropy_o : ts_nll_loss_o)(x, t, &o);

@@ -5,6 +5,7 @@
  * uniform in
  * +-1/sqrt(fan_in), and biases the same.
  */
+#include "front/front.h"
 #include "op/op.h"
 #include <math.h>
 
@@ -13,15 +14,17 @@ static ts_value *param(ts_graph *g, const char *layer, const char *what, ts_dtyp
 {
     const char *path = g->scope ? "" : NULL;
     ts_scope *s = g->scope;
+    ts_value *p;
 
     if (!layer)
         return ts_graph_refuse(g, TS_ERR_ARG, NULL, "every layer needs a name");
     for (; s; s = s->up)
         path = path[0] ? ts_arena_printf(g->arena, "%s.%s", s->name, path) : s->name;
-    return ts_param_n(g,
-                      path ? ts_arena_printf(g->arena, "%s.%s.%s", path, layer, what)
-                           : ts_arena_printf(g->arena, "%s.%s", layer, what),
-                      t, init, rank, dims);
+    p = ts_param_n(g,
+                   path ? ts_arena_printf(g->arena, "%s.%s.%s", path, layer, what)
+                        : ts_arena_printf(g->arena, "%s.%s", layer, what),
+                   g->half ? TS_F32 : t, init, rank, dims);
+    return p && p->type.dtype != t ? ts_cast(p, t) : p;
 }
 
 static ts_init fan_in(double n)
@@ -290,5 +293,38 @@ ts_value *ts_embedding_layer(ts_value *index, const char *name, int64_t rows, in
         return NULL;
     w = param(index->graph, name, "weight", TS_F32, (ts_init){TS_INIT_NORMAL, 0, 1}, 2,
               (int64_t[]){rows, cols});
-    return ts_embedding(index, w);
+    w = ts_embedding(index, w);
+    return index->graph->half ? ts_cast(w, index->graph->half) : w;
+}
+
+ts_value *ts_positions_layer(ts_value *x, const char *name)
+{
+    ts_value *w;
+
+    if (!x)
+        return NULL;
+    if (x->type.rank != 3)
+        return ts_graph_refuse(x->graph, TS_ERR_SHAPE, NULL,
+                               "positions take batch x places x features, not rank %d",
+                               x->type.rank);
+    w = param(x->graph, name, "weight", x->type.dtype, (ts_init){TS_INIT_NORMAL, 0, 0.02}, 2,
+              x->type.dim + 1);
+    return ts_add(x, w);
+}
+
+ts_value *ts_projection_layer(ts_value *x, const char *name, const char *weight, const char *bias,
+                              int64_t out)
+{
+    int64_t in = ts_dim(x, -1);
+    ts_value *args[3] = {x}, *y;
+
+    if (!x)
+        return NULL;
+    args[1] =
+        param(x->graph, name, weight, x->type.dtype, fan_in((double)in), 2, (int64_t[]){out, in});
+    args[2] = param(x->graph, name, bias, x->type.dtype, (ts_init){TS_INIT_FULL, 0, 0}, 1, &out);
+    ts_scope_begin(x->graph, name);
+    y = ts_node_out(ts_node_make(x->graph, TS_OP(linear), 3, args, 0, NULL));
+    ts_scope_end(x->graph);
+    return y;
 }

@@ -5,6 +5,7 @@
  */
 #include "front/front.h"
 #include <errno.h>
+#include <fnmatch.h>
 #include <unistd.h>
 
 /* --- graphs --- */
@@ -52,6 +53,39 @@ static ts_value *make_input(const ts_model *m, const ts_model_options *o, ts_gra
     return x;
 }
 
+/* Weights of classes are as many as there are classes. */
+static ts_status check_weights(const ts_model *m, const ts_line_build *b)
+{
+    int64_t n = m->nclass_weights;
+
+    if (!n || n == b->classes)
+        return TS_OK;
+    ts_fail(TS_ERR_ARG, "the model '%s' has weights of %lld classes, and there are %lld", m->name,
+            (long long)n, (long long)b->classes);
+    ts_error_hint("'class_weights' has a number for each class");
+    return TS_ERR_ARG;
+}
+
+/* freeze conv1.*: what matches is not trained. */
+static ts_status freeze(const ts_model *m, ts_graph *g)
+{
+    for (int i = 0; i < m->nfrozen; i++) {
+        int found = 0;
+        for (int k = 0; k < g->nstates; k++)
+            if (!fnmatch(m->frozen[i], g->states[k].value->name, 0)) {
+                g->states[k].trained = false;
+                found++;
+            }
+        if (found)
+            continue;
+        ts_fail_loc(ts_arena_printf(g->arena, "%.300s:%d", m->file, m->frozen_lines[i]), TS_ERR_ARG,
+                    "no parameter of the model '%s' is called like '%s'", m->name, m->frozen[i]);
+        ts_error_hint("its first is called '%s'", g->nstates ? g->states[0].value->name : "-");
+        return TS_ERR_ARG;
+    }
+    return TS_OK;
+}
+
 static void change_block(ts_graph *g, const char **now, const char *block)
 {
     if (!strcmp(*now, block))
@@ -85,14 +119,17 @@ static void make_lines(const ts_model *m, const ts_line_build *b, bool mark)
 {
     const char *block = "";
     ts_graph *g = b->g;
-    ts_value *x = b->input;
+    bool half = b->training && m->precision != TS_F32;
+    ts_value *x = half && m->dtype == TS_F32 ? ts_cast(b->input, m->precision) : b->input;
 
+    g->half = half ? m->precision : TS_F32;
     for (int i = 0; i < m->nlines && !g->status; i++) {
         change_block(g, &block, m->lines[i].block);
         x = b->results[i] = make_line(b, &m->lines[i], mark ? i : m->lines[i].line, x);
     }
     if (m->has_loss)
         change_block(g, &block, m->loss.block);
+    x = half ? ts_cast(x, TS_F32) : x;
     ts_output(x, "scores");
     if (b->training)
         ts_loss(make_line(b, &m->loss, mark ? m->nlines : m->loss.line, x));
@@ -113,8 +150,11 @@ ts_status ts_model_build(const ts_model *m, const ts_model_options *o, bool mark
     b->results = TS_NEWS(b->g->arena, ts_value *, m->nlines);
     b->classes = o->classes ? o->classes : m->classes;
     b->training = o->training;
+    b->class_weights = m->class_weights;
+    TS_TRY(check_weights(m, b));
     make_lines(m, b, mark);
     TS_TRY(ts_graph_check(b->g));
+    TS_TRY(freeze(m, b->g));
     return check_classes(m, o, b->g);
 }
 
@@ -265,6 +305,11 @@ int ts_model_input(const ts_model *m, int64_t dims[TS_MAX_RANK])
 {
     memcpy(dims, m->dims, sizeof(*dims) * (size_t)m->rank);
     return m->rank;
+}
+
+ts_dtype ts_model_input_type(const ts_model *m)
+{
+    return m->dtype;
 }
 
 int64_t ts_model_classes(const ts_model *m)

@@ -622,7 +622,7 @@ static ts_status unknown(reader *r, const char *what, const ts_line_kind *kinds,
     if (near)
         ts_error_hint("did you mean '%s'?", near);
     else
-        ts_error_hint("doc/models.md and doc/words.md list every %s", what);
+        ts_error_hint("models.md and words.md in the documentation list every %s", what);
     return TS_ERR_PARSE;
 }
 
@@ -687,6 +687,42 @@ static ts_status loss(reader *r)
     return nothing_more(r);
 }
 
+/* freeze conv1.* */
+static ts_status freeze(reader *r)
+{
+    const word *w = peek(r);
+
+    if (w->kind != 'w')
+        return wrong(r, w->column, "the pattern of the parameters is missing, as in conv1.*");
+    TS_PUSH(r->m->arena, r->m->frozen, r->m->nfrozen, ts_arena_strdup(r->m->arena, w->s));
+    TS_PUSH(r->m->arena, r->m->frozen_lines, r->m->nfrozen_lines, r->line);
+    r->at++;
+    return nothing_more(r);
+}
+
+/* class_weights 1 0.5 2: a line may go on with another. */
+static ts_status class_weights(reader *r)
+{
+    ts_line_arg a = {.name = "the weight of a class", .low = 0, .high = 1e30};
+    double v;
+
+    do {
+        TS_TRY(real(r, &a, &v));
+        TS_PUSH(r->m->arena, r->m->class_weights, r->m->nclass_weights, v);
+    } while (more(r));
+    return TS_OK;
+}
+
+static ts_status precision(reader *r)
+{
+    static const ts_dtype types[] = {TS_F32, TS_BF16, TS_F16};
+    double i;
+
+    TS_TRY(one_of(r, "precision", "f32 bf16 f16", &i));
+    r->m->precision = types[(int)i];
+    return nothing_more(r);
+}
+
 static ts_status repeat(reader *r)
 {
     loop *l;
@@ -728,8 +764,9 @@ static const struct {
     const char *name;
     ts_status (*read)(reader *r);
 } directives[] = {
-    {"input", input}, {"classes", classes}, {"block", block},
-    {"loss", loss},   {"repeat", repeat},   {"end", end},
+    {"input", input},   {"classes", classes},     {"block", block},
+    {"loss", loss},     {"repeat", repeat},       {"end", end},
+    {"freeze", freeze}, {"precision", precision}, {"class_weights", class_weights},
 };
 
 static ts_status layer(reader *r)

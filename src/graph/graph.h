@@ -138,6 +138,7 @@ struct ts_graph {
     bool loss_is_output; /* the last output is the loss */
     /* building */
     ts_scope *scope, *block;
+    ts_dtype half;       /* what layers compute with, from parameters of f32; F32: as they are */
     const ts_node *like; /* made nodes inherit layer, block, line from it (passes) */
     bool backward;
     int phase;

@@ -85,6 +85,16 @@ ts_value *ts_param_n(ts_graph *g, const char *name, ts_dtype t, ts_init init, in
     return state(g, "parameter", name, t, init, rank, dims, true);
 }
 
+ts_value *ts_weight_n(ts_graph *g, const char *name, int rank, const int64_t *dims)
+{
+    double fan = 1;
+
+    for (int i = rank > 1 ? 1 : 0; dims && i < rank; i++)
+        fan *= (double)TS_MAX(1, dims[i]);
+    return ts_param_n(g, name, TS_F32, (ts_init){TS_INIT_UNIFORM, -1 / sqrt(fan), 1 / sqrt(fan)},
+                      rank, dims);
+}
+
 ts_value *ts_buffer_n(ts_graph *g, const char *name, ts_dtype t, ts_init init, int rank,
                       const int64_t *dims)
 {
@@ -306,7 +316,7 @@ static int read_attrs(ts_graph *g, const char *op, int n, const ts_arg *args, ts
 
 static void *no_op(ts_graph *g, const char *name)
 {
-    const char **names = NULL, *near, *hint = "doc/ops.md has all of them";
+    const char **names = NULL, *near, *hint = "ops.md in the documentation has all of them";
     int n = 0;
 
     for (const ts_op *op; (op = ts_op_at(n));)
@@ -608,6 +618,8 @@ ts_value *ts_concat(int n, ts_value *const *xs, int dim)
         xs = fewer;
         n = rest;
     }
+    if (n <= 0 || !xs)
+        ts_fail(TS_ERR_ARG, "ts_concat needs at least one tensor, got %d", n); /* no graph knows */
     return n > 0 && xs && xs[0]
                ? ts_node_out(ts_node_make(xs[0]->graph, TS_OP(concat), n, xs, 1, attr))
                : NULL;

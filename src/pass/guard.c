@@ -67,6 +67,15 @@ static bool only_moves(const ts_node *n)
     return n->op->flags & (TS_VIEW | TS_PICK);
 }
 
+/* What it picks, numbers say: one outside makes a NaN of nothing. */
+static bool has_index(const ts_node *n)
+{
+    for (int i = 0; i < n->nin; i++)
+        if (n->in[i]->type.dtype == TS_I32 || n->in[i]->type.dtype == TS_I64)
+            return true;
+    return false;
+}
+
 static bool has_inner(const ts_node *n)
 {
     for (int i = 0; i < n->nin; i++)
@@ -84,7 +93,7 @@ static bool is_checked(const guard *x, const ts_node *n)
     if (is_compare(n))
         return true;
     return ts_dtype_is_float(n->out[0]->type.dtype) && isfinite(pad) &&
-           (!only_moves(n) || has_inner(n));
+           (!only_moves(n) || has_inner(n) || has_index(n));
 }
 
 /* --- classes --- */

@@ -58,7 +58,8 @@ static ts_status check_skip(const char *skip)
         if (known)
             continue;
         ts_fail(TS_ERR_ARG, "there is no pass '%.*s' to skip", (int)TS_MIN(len, 100), p);
-        ts_error_hint("doc/architecture.md lists the passes; the plan has fuse and spread");
+        ts_error_hint(
+            "architecture.md in the documentation lists the passes; the plan has fuse and spread");
         return TS_ERR_ARG;
     }
     return TS_OK;

@@ -200,15 +200,17 @@ static double *smoothed(const ts_series *s)
 static void draw_series(const chart *h, const ts_series *s, uint32_t colour)
 {
     ts_stroke line = {.width = 2, .alpha = 1, .colour = colour, .dashed = dashed(h, s)};
-    double *y = s->smoothing > 0 && s->n ? smoothed(s) : NULL;
+    bool dots = h->p->dots > 0 && s - h->p->series >= h->p->dots;
+    double *y = s->smoothing > 0 && s->n && !dots ? smoothed(s) : NULL;
 
     if (y)
         draw_line(h, s, s->y, &(ts_stroke){.width = 1, .alpha = 0.3, .colour = colour});
-    draw_line(h, s, y ? y : s->y, &line);
-    for (int64_t i = 0; i < s->n && s->n <= FEW && !y; i++)
+    if (!dots)
+        draw_line(h, s, y ? y : s->y, &line);
+    for (int64_t i = 0; i < s->n && (s->n <= FEW || dots) && !y; i++)
         if (finite_point(s, i))
             ts_canvas_dot(h->c, WIDTH * ts_axis_place(&h->x.axis, x_of(s, i)),
-                          place_y(&h->y[s->right], s->y[i]), 3, colour);
+                          place_y(&h->y[s->right], s->y[i]), dots ? 2 : 3, colour);
     free(y);
 }
 

@@ -213,6 +213,26 @@ static ts_status read_blob(ts_blob *b, ts_object **out)
     return ts_tensor_make(&h.array, at / ts_dtype_size(h.array.dtype), h.fortran, b, out);
 }
 
+/* The header only. */
+static ts_status read_shapes(const ts_blob *b, ts_object **out)
+{
+    ts_input in = {.mem = b->data, .size = b->bytes};
+    header h = {0};
+    ts_head head;
+    ts_blob *blank;
+    uint64_t at;
+    ts_status s;
+
+    TS_TRY(ts_head_read(&in, &head));
+    if (!ts_npy_is(&head))
+        return ts_fail(TS_ERR_CORRUPT, "an entry of a .npz file is not a .npy file");
+    TS_TRY(read_header(&in, &h, &at));
+    TS_TRY(ts_blob_blank(h.array.bytes, &blank));
+    s = ts_tensor_make(&h.array, 0, h.fortran, blank, out);
+    ts_blob_free(blank);
+    return s;
+}
+
 static ts_status read_member(ts_zip *z, int64_t i, ts_object *dict)
 {
     const char *name = ts_zip_name(z, i);
@@ -224,8 +244,9 @@ static ts_status read_member(ts_zip *z, int64_t i, ts_object *dict)
 
     if (n < 4 || strcmp(name + n - 4, ".npy"))
         return ts_fail(TS_ERR_UNSUPPORTED, "a zip archive with %.100s in it: no checkpoint", name);
-    TS_TRY(ts_zip_read(z, i, &b));
-    s = read_blob(b, &o);
+    TS_TRY(ts_zip_shapes(z) ? ts_zip_begin(z, i, MAGIC + 6 + HEADER_LIMIT, &b)
+                            : ts_zip_read(z, i, &b));
+    s = ts_zip_shapes(z) ? read_shapes(b, &o) : read_blob(b, &o);
     ts_blob_free(b);
     TS_TRY(s);
     key = strndup(name, n - 4);

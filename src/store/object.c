@@ -553,7 +553,7 @@ static const ts_array *one_element(const ts_object *o)
 {
     const ts_array *a = ts_object_array(o);
 
-    return a && a->bytes == ts_dtype_size(a->dtype) ? a : NULL;
+    return a && a->data && a->bytes == ts_dtype_size(a->dtype) ? a : NULL;
 }
 
 double ts_object_number(const ts_object *o, double otherwise)

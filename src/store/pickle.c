@@ -517,7 +517,8 @@ static ts_status fill_views(ts_pickle *p)
     for (size_t i = 0; i < p->nstorages; i++) {
         ts_storage *s = &p->storages[i];
         room += s->bytes;
-        ts_bools_tidy(s->dtype, s->data->data, s->bytes); /* once, however many views it has */
+        if (!s->data->blank)
+            ts_bools_tidy(s->dtype, s->data->data, s->bytes); /* once, however many views it has */
     }
     for (size_t i = 0; i < p->nviews; i++) {
         ts_view *v = &p->views[i];

@@ -81,13 +81,25 @@ ts_status ts_object_load_memory(const void *data, size_t len, ts_object **out)
 
 ts_status ts_object_load(const char *path, ts_object **out)
 {
+    return ts_object_load_with(path, NULL, out);
+}
+
+ts_status ts_object_load_with_sized(const char *path, const ts_load_options *given, size_t size,
+                                    ts_object **out)
+{
+    ts_load_options opt;
     ts_input in;
     ts_status s;
 
     if (!path || !out)
         return ts_fail(TS_ERR_ARG, "ts_object_load needs a path and a place for the result");
     *out = NULL;
+    TS_TRY(ts_take_sized("ts_object_load_with", given, size, &opt, sizeof(opt)));
+    if (opt.memory < 0)
+        return ts_fail(TS_ERR_ARG, "a file cannot take %ld bytes", (long)opt.memory);
     TS_TRY(ts_input_open(&in, path));
+    in.memory = (uint64_t)opt.memory;
+    in.shapes = opt.shapes;
     s = load(&in, out);
     ts_input_close(&in);
     if (s)
@@ -122,6 +134,17 @@ static ts_status format_of(const char *path, ts_file_format *out)
     return TS_ERR_ARG;
 }
 
+/* What was loaded by its shapes has nothing to save. */
+static bool is_whole(const ts_object *o)
+{
+    const ts_array *a = ts_object_array(o);
+
+    for (int64_t i = 0; i < ts_object_size(o); i++)
+        if (!is_whole(ts_object_at(o, i)))
+            return false;
+    return !a || a->data || !a->bytes;
+}
+
 static ts_status save(const ts_object *o, const char *path, ts_file_format format)
 {
     static ts_status (*const writers[])(const ts_object *o, ts_file_out *f) = {
@@ -146,6 +169,8 @@ ts_status ts_object_save(const ts_object *o, const char *path, ts_file_format fo
 
     if (!o || !path)
         return ts_fail(TS_ERR_ARG, "ts_object_save needs an object and a path");
+    if (!is_whole(o))
+        return ts_fail(TS_ERR_ARG, "tensors that were loaded by their shapes cannot be saved");
     s = save(o, path, format);
     if (s)
         ts_error_doing("saving %s", path);

@@ -20,6 +20,7 @@
 /* Bytes with several owners: a storage and the tensors that are views of it. */
 typedef struct ts_blob {
     size_t refs, bytes;
+    bool blank; /* what it should have was not read: there are no bytes */
     _Alignas(64) uint8_t data[];
 } ts_blob;
 
@@ -79,11 +80,15 @@ typedef struct ts_input {
     int fd; /* when mem is NULL */
     const uint8_t *mem;
     uint64_t size;
+    uint64_t memory; /* what may come out of it; 0: the usual */
+    bool shapes;     /* no tensors, only what they are like   */
 } ts_input;
 ts_status ts_input_open(ts_input *in, const char *path);
 void ts_input_close(ts_input *in);
 ts_status ts_input_read(const ts_input *in, uint64_t at, void *to, uint64_t len);
 ts_status ts_blob_new(uint64_t bytes, ts_blob **out);
+ts_status ts_blob_blank(uint64_t bytes, ts_blob **out);
+uint64_t ts_input_memory(const ts_input *in);
 ts_status ts_blob_read(const ts_input *in, uint64_t at, uint64_t len, ts_blob **out);
 void ts_blob_free(ts_blob *b);
 
@@ -170,6 +175,9 @@ int64_t ts_zip_count(const ts_zip *z);
 const char *ts_zip_name(const ts_zip *z, int64_t i);
 int64_t ts_zip_find(const ts_zip *z, const char *name); /* -1: none */
 ts_status ts_zip_read(ts_zip *z, int64_t i, ts_blob **out);
+bool ts_zip_shapes(const ts_zip *z); /* tensors are not to be read */
+ts_status ts_zip_blank(ts_zip *z, int64_t i, ts_blob **out);
+ts_status ts_zip_begin(ts_zip *z, int64_t i, size_t most, ts_blob **out); /* its first bytes */
 
 typedef struct ts_zip_out {
     ts_file_out *file;

@@ -89,6 +89,10 @@ ts_status ts_tensor_view(ts_array *a, uint64_t first, const int64_t *strides, ts
         first = 0;
     else
         TS_TRY(check_extent(a, first, strides, from->bytes / size));
+    if (from->blank) {
+        a->data = NULL;
+        return ts_blob_blank(a->bytes, out);
+    }
     if (!a->bytes || is_dense(a, strides)) {
         from->refs++;
         *out = from;
@@ -126,7 +130,8 @@ ts_status ts_tensor_fill(ts_object *o, ts_array *a, uint64_t first, bool fortran
 
     ts_array_strides(a, fortran, strides);
     TS_TRY(ts_tensor_view(a, first, strides, from, &room, &dense));
-    ts_bools_tidy(a->dtype, a->data, a->bytes);
+    if (!from->blank)
+        ts_bools_tidy(a->dtype, a->data, a->bytes);
     s = ts_object_set_tensor(o, a, dense);
     ts_blob_free(dense);
     return s;

@@ -18,6 +18,7 @@ struct ts_zip {
     const ts_input *in;
     uint64_t at;      /* where libzip reads */
     uint64_t left;    /* bytes that entries not read yet can have */
+    uint64_t room;    /* bytes that may come out of them          */
     ts_status failed; /* of a read that libzip asked for */
     zip_error_t error;
     zip_t *zip;
@@ -123,7 +124,7 @@ ts_status ts_zip_open(const ts_input *in, ts_zip **out)
     *out = NULL;
     TS_TRY(ts_alloc(sizeof(ts_zip), "a zip archive", &p));
     *out = p;
-    **out = (ts_zip){.in = in, .left = in->size};
+    **out = (ts_zip){.in = in, .left = in->size, .room = ts_input_memory(in)};
     zip_error_init(&(*out)->error);
     s = open_zip(*out);
     if (s) {
@@ -175,6 +176,21 @@ static ts_status check_entry(ts_zip *z, const zip_stat_t *st)
     return TS_OK;
 }
 
+/* A few bytes can unfold to a thousand times as many. */
+static ts_status check_room(ts_zip *z, const zip_stat_t *st)
+{
+    if (st->size <= z->room) {
+        z->room -= st->size;
+        return TS_OK;
+    }
+    ts_fail(TS_ERR_MEMORY,
+            "%.100s in the archive unfolds to %lu bytes; the %lu bytes of the file may take %lu",
+            st->name, (unsigned long)st->size, (unsigned long)z->in->size,
+            (unsigned long)ts_input_memory(z->in));
+    ts_error_hint("set TESSERA_LOAD_MEMORY to the bytes it may take, if you trust it");
+    return TS_ERR_MEMORY;
+}
+
 /* All of it, and the end: only there the CRC is compared. */
 static ts_status read_all(ts_zip *z, zip_file_t *f, ts_blob *b)
 {
@@ -182,8 +198,8 @@ static ts_status read_all(ts_zip *z, zip_file_t *f, ts_blob *b)
     size_t n = 0;
     zip_int64_t got = 1;
 
-    while (n < b->bytes && got > 0) {
-        got = zip_fread(f, b->data + n, b->bytes - n);
+    while (n < b->bytes && got > 0) { /* libzip counts some things in 32 bits */
+        got = zip_fread(f, b->data + n, TS_MIN(b->bytes - n, (size_t)1 << 30));
         n += got > 0 ? (size_t)got : 0;
     }
     if (n == b->bytes)
@@ -196,20 +212,46 @@ static ts_status read_all(ts_zip *z, zip_file_t *f, ts_blob *b)
     return TS_OK;
 }
 
-ts_status ts_zip_read(ts_zip *z, int64_t i, ts_blob **out)
+static ts_status find_entry(ts_zip *z, int64_t i, zip_stat_t *st)
+{
+    zip_stat_init(st);
+    if (zip_stat_index(z->zip, (zip_uint64_t)i, ZIP_FL_ENC_RAW, st))
+        return broken(z, zip_get_error(z->zip));
+    return check_entry(z, st);
+}
+
+bool ts_zip_shapes(const ts_zip *z)
+{
+    return z->in->shapes;
+}
+
+ts_status ts_zip_blank(ts_zip *z, int64_t i, ts_blob **out)
 {
     zip_stat_t st;
+
+    TS_TRY(find_entry(z, i, &st));
+    return ts_blob_blank(st.size, out);
+}
+
+static ts_status read_begin(ts_zip *z, zip_file_t *f, ts_blob *b)
+{
+    zip_int64_t got = zip_fread(f, b->data, b->bytes);
+
+    if (got < 0)
+        return broken(z, zip_file_get_error(f));
+    b->bytes = (size_t)got;
+    return TS_OK;
+}
+
+static ts_status read_entry(ts_zip *z, int64_t i, uint64_t bytes,
+                            ts_status (*read)(ts_zip *z, zip_file_t *f, ts_blob *b), ts_blob **out)
+{
     zip_file_t *f;
     ts_status s;
 
-    *out = NULL;
-    zip_stat_init(&st);
-    if (zip_stat_index(z->zip, (zip_uint64_t)i, ZIP_FL_ENC_RAW, &st))
-        return broken(z, zip_get_error(z->zip));
-    TS_TRY(check_entry(z, &st));
-    TS_TRY(ts_blob_new(st.size, out));
+    TS_TRY(ts_blob_new(bytes, out));
     f = zip_fopen_index(z->zip, (zip_uint64_t)i, 0);
-    s = f ? read_all(z, f, *out) : broken(z, zip_get_error(z->zip));
+    s = f ? read(z, f, *out) : broken(z, zip_get_error(z->zip));
     if (f)
         zip_fclose(f);
     if (s) {
@@ -217,6 +259,25 @@ ts_status ts_zip_read(ts_zip *z, int64_t i, ts_blob **out)
         *out = NULL;
     }
     return s;
+}
+
+ts_status ts_zip_begin(ts_zip *z, int64_t i, size_t most, ts_blob **out)
+{
+    zip_stat_t st;
+
+    *out = NULL;
+    TS_TRY(find_entry(z, i, &st));
+    return read_entry(z, i, TS_MIN(st.size, most), read_begin, out);
+}
+
+ts_status ts_zip_read(ts_zip *z, int64_t i, ts_blob **out)
+{
+    zip_stat_t st;
+
+    *out = NULL;
+    TS_TRY(find_entry(z, i, &st));
+    TS_TRY(check_room(z, &st));
+    return read_entry(z, i, st.size, read_all, out);
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */

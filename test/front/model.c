@@ -451,7 +451,7 @@ static const struct {
     {IN, "net.txt:1:1", "there are no layers", ""},
     {IN "  cov2d 5 3\n", "net.txt:2:3", "unknown layer 'cov2d'", "did you mean 'conv2d'?"},
     {IN "zzzzzzzz\n", "net.txt:2:1", "unknown layer 'zzzzzzzz'",
-     "doc/models.md and doc/words.md list every layer"},
+     "models.md and words.md in the documentation list every layer"},
     {IN "repat i 2\n", "net.txt:2:1", "unknown layer 'repat'", "did you mean 'repeat'?"},
     {IN "c: conv2d 4 kernl=3\n", "net.txt:2:13", "conv2d has no option 'kernl'",
      "did you mean 'kernel'? conv2d takes out kernel [stride=] [padding=] [dilation=] [groups=] "

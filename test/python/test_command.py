@@ -1,0 +1,735 @@
+"""The command as a person uses it on data of their own: every line of what it promises, through the command line."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+OK, FAILED, USAGE = 0, 1, 2
+
+
+@pytest.fixture
+def tessera(build_dir, tmp_path):
+    env = {**os.environ, "TESSERA_CACHE_DIR": str(build_dir / "test-cache"), "LC_ALL": "C.UTF-8"}
+
+    def run(*args, code=OK, **more):
+        done = subprocess.run([build_dir / "tessera", *map(str, args)], cwd=tmp_path, env={**env, **more}, text=True,
+                              capture_output=True, timeout=120)
+        assert done.returncode == code, done.stdout + done.stderr
+        run.err = done.stderr
+        return done.stdout
+    return run
+
+
+def events(text, name):
+    return [e for e in map(json.loads, text.splitlines()) if e["event"] == name]
+
+
+EMBEDDING = "input 6 dtype=i32\nclasses 2\ne: embedding 20 8\nflatten\nfc: linear classes\nloss cross_entropy\n"
+
+
+# --- what goes into a net is what is in the file
+
+
+@pytest.mark.parametrize("kind", ["npz", "csv"])
+def test_indices_are_fed_as_integers(tessera, tmp_path, kind):
+    r = np.random.RandomState(0)
+    x = r.randint(0, 20, (256, 6))
+    y = (x[:, 0] > 9).astype("i4")
+    (tmp_path / "net.txt").write_text(EMBEDDING)
+    data = tmp_path / f"data.{kind}"
+    if kind == "npz":
+        np.savez(data, x=x, y=y)
+    else:
+        np.savetxt(data, np.column_stack([x, y]), "%d", ",")
+    end, = events(tessera("train", data, "--model", "net.txt", "--epochs", 3, "--lr", 0.05, "--no-plots", "--json"), "end")
+    assert end["accuracy"] > 0.95
+    assert json.loads(tessera("eval", "net.pth", "--no-plots", "--json"))["accuracy"] == end["accuracy"]
+
+
+def test_numbers_that_are_no_indices_are_refused(tessera, tmp_path):
+    (tmp_path / "net.txt").write_text(EMBEDDING)
+    x = np.full((64, 6), 3.0, "f4")
+    x[7, 2] = 3.5
+    np.savez(tmp_path / "data.npz", x=x, y=np.arange(64) % 2)
+    tessera("train", "data.npz", "--model", "net.txt", code=FAILED)
+    assert "number 2 of sample 7 in data.npz is 3.5" in tessera.err
+    assert not (tmp_path / "net.pth").exists()
+
+
+def test_an_index_outside_names_the_layer(tessera, tmp_path):
+    (tmp_path / "net.txt").write_text(EMBEDDING)
+    x = np.zeros((64, 6), "i4")
+    x[7, 2] = 20
+    np.savez(tmp_path / "data.npz", x=x, y=np.arange(64) % 2)
+    tessera("train", "data.npz", "--model", "net.txt", code=FAILED)
+    assert "index_select" in tessera.err and "net.txt:3" in tessera.err
+    assert not (tmp_path / "net.pth").exists()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_data_that_is_no_number_is_refused(tessera, tmp_path, bad):
+    x = np.ones((64, 6), "f4")
+    x[7, 2] = bad
+    np.savez(tmp_path / "data.npz", x=x, y=np.arange(64) % 2)
+    tessera("train", "data.npz", code=FAILED)
+    assert "number 2 of sample 7 in data.npz is " in tessera.err
+    tessera("data", "data.npz", code=FAILED)
+
+
+def test_a_loss_that_is_no_number_stops_and_says_where(tessera, tmp_path):
+    r = np.random.RandomState(0)
+    np.savez(tmp_path / "data.npz", x=1e4 * r.randn(64, 6).astype("f4"), y=np.arange(64) % 2)
+    tessera("train", "data.npz", "--model", "mlp", "--optimizer", "sgd", "--lr", 1000, "--epochs", 9, code=FAILED)
+    assert "the loss is not a number any more, in epoch" in tessera.err
+    assert " made a" in tessera.err.split("looking for the first layer")[1] and ", mlp:" in tessera.err
+    assert not (tmp_path / "mlp.pth").exists()
+
+
+# --- preprocessing is part of the model
+
+
+def photos(folder, n=8, size=(40, 30)):
+    Image = pytest.importorskip("PIL.Image")
+    r = np.random.RandomState(1)
+    for k, name in enumerate(["dark", "light"]):
+        (folder / name).mkdir(parents=True)
+        for i in range(n):
+            pixels = (r.rand(size[1] // 5, size[0] // 5, 3) * 100 + 120 * k).astype("u1")
+            Image.fromarray(pixels).resize(size, Image.BICUBIC).save(folder / name / f"{i}.png")
+
+
+def score(text):
+    return {s["class"]: s["score"] for s in json.loads(text)["images"][0]["scores"]}
+
+
+@pytest.mark.parametrize("resize", ["20", "16x24,bicubic"])
+def test_predict_does_what_training_did(tessera, tmp_path, resize):
+    """The logits of an image are those of a net that is fed the training's own pixels."""
+    Image = pytest.importorskip("PIL.Image")
+    photos(tmp_path / "photos")
+    tessera("train", "photos", "--resize", resize, "--model", "mlp", "--mean", "0.4,0.5,0.6", "--std", "0.2,0.3,0.25",
+            "--batch-size", 4, "--epochs", 1, "--no-plots")
+    got = score(tessera("predict", "mlp.pth", "photos/dark/3.png", "--no-plots", "--json"))
+    height, width = (16, 24) if "x" in resize else (20, 20)
+    how = Image.BICUBIC if "bicubic" in resize else Image.BILINEAR
+    with Image.open(tmp_path / "photos/dark/3.png") as im:
+        pixels = np.asarray(im.convert("RGB").resize((width, height), how), "f4") / np.float32(255)
+    x = ((pixels - np.float32([0.4, 0.5, 0.6])) / np.float32([0.2, 0.3, 0.25])).transpose(2, 0, 1)[None]
+    torch = pytest.importorskip("torch")
+    w = torch.load(tmp_path / "mlp.pth")
+    h = torch.tensor(x).flatten(1)
+    for i in (1, 2, 3):
+        h = torch.nn.functional.linear(h, w[f"fc{i}.weight"], w[f"fc{i}.bias"])
+        h = h.relu() if i < 3 else h
+    np.testing.assert_allclose([got["dark"], got["light"]], h[0], atol=1e-4)
+    a = json.loads(tessera("eval", "mlp.pth", "--no-plots", "--json"))
+    b = json.loads(tessera("eval", "mlp.pth", "--no-plots", "--json", "--mean", "0", "--std", "1"))
+    assert a["loss"] != b["loss"]
+    other = score(tessera("predict", "mlp.pth", "photos/dark/3.png", "--no-plots", "--json", "--mean", "0", "--std", "1"))
+    assert other != got
+
+
+def test_the_middle_of_the_shorter_side(tessera, tmp_path):
+    """--resize N --crop M is torchvision's Resize(N), CenterCrop(M)."""
+    Image = pytest.importorskip("PIL.Image")
+    photos(tmp_path / "photos")
+    tessera("train", "photos", "--resize", 20, "--crop", "16", "--model", "mlp", "--batch-size", 4, "--epochs", 1,
+            "--no-plots")
+    with Image.open(tmp_path / "photos/dark/3.png") as im:  # 40 x 30 -> 26 x 20 -> 16 x 16
+        im.convert("RGB").resize((26, 20), Image.BILINEAR).crop((5, 2, 21, 18)).save(tmp_path / "done.png")
+    a = score(tessera("predict", "mlp.pth", "photos/dark/3.png", "--no-plots", "--json"))
+    b = score(tessera("predict", "mlp.pth", "done.png", "--no-plots", "--json", "--resize", "16"))
+    assert a == b
+
+
+def test_a_file_that_does_not_say_how_is_told(tessera, tmp_path):
+    photos(tmp_path / "photos")
+    torch = pytest.importorskip("torch")
+    tessera("train", "photos", "--resize", 20, "--model", "mlp", "--batch-size", 4, "--epochs", 1, "--no-plots")
+    torch.save(torch.load(tmp_path / "mlp.pth"), tmp_path / "plain.pth")
+    (tmp_path / "net.txt").write_text(tessera("models", "mlp").replace("input 1 28 28", "input 3 20 20"))
+    tessera("eval", "plain.pth", "--model", "net.txt", "--data", "photos", "--no-plots")
+    assert "does not say how its images were normalised" in tessera.err
+    tessera("eval", "plain.pth", "--model", "net.txt", "--data", "photos", "--no-plots", "--mean", 0.5, "--std", 0.5)
+    assert tessera.err == ""
+
+
+@pytest.mark.parametrize("args, words", [
+    (["--mean", "0.5"], "--mean and --std go together"),
+    (["--mean", "0.5", "--std", "0"], "make no sense"),
+    (["--mean", "0.5,0.5", "--std", "1"], "make no sense"),
+    (["--mean", "x", "--std", "1"], "make no sense"),
+    (["--resize", "0"], "--resize is '0'"),
+    (["--resize", "20,nearest"], "--resize is '20,nearest'"),
+    (["--crop", "10"], "--crop needs --resize"),
+])
+def test_wrong_recipes(tessera, tmp_path, args, words):
+    photos(tmp_path / "photos", 4)
+    tessera("train", "photos", "--model", "mlp", *args, code=USAGE)
+    assert words in tessera.err
+
+
+# --- the command starts from wherever it is installed
+
+
+def test_an_installed_command_starts(tmp_path, build_dir):
+    subprocess.run(["meson", "install", "-C", build_dir, "--no-rebuild", "--quiet", "--destdir", tmp_path / "a"], check=True)
+    os.rename(tmp_path / "a", tmp_path / "moved")
+    command = next(p for p in (tmp_path / "moved").rglob("bin/tessera"))
+    done = subprocess.run([command, "--version"], cwd="/", env={"PATH": "/usr/bin:/bin"}, text=True, capture_output=True)
+    assert done.returncode == 0 and done.stdout.startswith("tessera "), done.stderr
+
+
+# --- files from others
+
+
+def bomb(path, megabytes):
+    """A deflated NPZ that is a thousandth of what it unfolds to."""
+    import io
+    import zipfile
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "|u1", "fortran_order": False, "shape": (megabytes << 20,)})
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z, z.open("x.npy", "w") as f:
+        f.write(head.getvalue())
+        for _ in range(megabytes):
+            f.write(bytes(1 << 20))
+
+
+def test_a_bomb_is_refused_and_looked_at(tessera, tmp_path):
+    bomb(tmp_path / "b.npz", 1300)
+    assert (tmp_path / "b.npz").stat().st_size < 2 << 20
+    tessera("data", "b.npz", code=FAILED)
+    assert "unfolds to" in tessera.err and "TESSERA_LOAD_MEMORY" in tessera.err
+    assert "1363148800" in tessera("inspect", "b.npz").replace(",", "")  # headers only: no memory, no time
+    bomb(tmp_path / "small.npz", 8)
+    assert "8388608" in tessera("inspect", "small.npz")
+    tessera("eval", "small.npz", "--data", "x", code=FAILED, TESSERA_LOAD_MEMORY="1000000")
+    assert "unfolds to" in tessera.err
+    tessera("eval", "small.npz", "--data", "x", code=FAILED)
+    assert "unfolds to" not in tessera.err
+
+
+@pytest.mark.parametrize("kind", ["pth", "safetensors", "npz", "npy"])
+def test_inspect_reads_headers_only(tessera, tmp_path, kind):
+    """What inspect shows of a file whose tensors are damaged is what it shows of the whole one."""
+    r = np.random.RandomState(0)
+    torch = pytest.importorskip("torch")
+    x = {"a": r.randn(300, 70).astype("f4"), "b": r.randn(5) > 0}
+    path = tmp_path / f"x.{kind}"
+    if kind == "npy":
+        np.save(path, x["a"])
+    elif kind == "npz":
+        np.savez(path, **x)
+    elif kind == "pth":
+        torch.save({k: torch.tensor(v) for k, v in x.items()}, path)
+    else:
+        head = json.dumps({"a": {"dtype": "F32", "shape": [300, 70], "data_offsets": [0, 84000]},
+                           "b": {"dtype": "BOOL", "shape": [5], "data_offsets": [84000, 84005]}}).encode()
+        path.write_bytes(len(head).to_bytes(8, "little") + head + x["a"].tobytes() + x["b"].tobytes())
+    whole = tessera("inspect", path)
+    data = bytearray(path.read_bytes())
+    at = data.find(x["a"].tobytes()[40:80])
+    data[at:at + 8] = b"damaged!"
+    path.write_bytes(data)
+    assert "300x70" in whole and tessera("inspect", path) == whole
+
+
+# --- files that are there already, and runs that are cut short
+
+
+SMALL = ["--model", "mlp", "--batch-size", 4, "--epochs", 1, "--no-plots"]
+
+
+def table(path, n=64, seed=0):
+    r = np.random.RandomState(seed)
+    x = r.randn(n, 6).astype("f4")
+    np.savez(path, x=x, y=(x[:, 0] > 0).astype("i4"))
+
+
+def test_a_finished_model_is_not_replaced(tessera, tmp_path):
+    table(tmp_path / "data.npz")
+    tessera("train", "data.npz", *SMALL)
+    before = (tmp_path / "mlp.pth").read_bytes()
+    tessera("train", "data.npz", *SMALL, "--seed", 7, code=FAILED)
+    assert "mlp.pth is there already, a finished model" in tessera.err and "--overwrite" in tessera.err
+    assert (tmp_path / "mlp.pth").read_bytes() == before
+    tessera("train", "data.npz", *SMALL, "--seed", 7, "--overwrite")
+    assert (tmp_path / "mlp.pth").read_bytes() != before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data.npz", "mlp.pth", "mlp.resume.pth"]
+
+
+def test_two_runs_do_not_share_an_output(tessera, tmp_path):
+    import fcntl
+    table(tmp_path / "data.npz")
+    with open(tmp_path / "mlp.resume.pth.lock", "w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        tessera("train", "data.npz", *SMALL, code=FAILED)
+        assert "another run is training this model" in tessera.err
+    tessera("train", "data.npz", *SMALL)  # the file that a killed run left is no lock
+    assert not (tmp_path / "mlp.resume.pth.lock").exists()
+
+
+def test_resuming_goes_by_what_is_in_the_data(tessera, tmp_path):
+    table(tmp_path / "data.npz")
+    tessera("train", "data.npz", *SMALL)
+    (tmp_path / "data.npz").rename(tmp_path / "moved.npz")
+    tessera("train", "moved.npz", "--model", "mlp", "--resume", "--epochs", 2, "--no-plots")
+    table(tmp_path / "moved.npz", seed=1)
+    tessera("train", "moved.npz", "--model", "mlp", "--resume", "--epochs", 3, "--no-plots", code=FAILED)
+    assert "is not what the run to go on with learned from" in tessera.err
+
+
+def test_what_a_killed_run_left_is_removed(tessera, tmp_path):
+    table(tmp_path / "data.npz")
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = [tmp_path / f"mlp.resume.pth.{gone.pid}.abc123", tmp_path / f"mlp.pth.{gone.pid}.xyz789"]
+    kept = [tmp_path / f"mlp.pth.{os.getpid()}.abc123", tmp_path / f"mlp.pth.{gone.pid}.new456", tmp_path / "mlp.pth.old"]
+    for path in left + kept:
+        path.write_text("half")
+        if "new456" not in path.name:
+            os.utime(path, (1e9, 1e9))
+    tessera("train", "data.npz", *SMALL)
+    assert not any(p.exists() for p in left) and all(p.exists() for p in kept)
+
+
+def test_results_come_without_their_pictures(tessera, tmp_path):
+    photos(tmp_path / "photos")
+    tessera("train", "photos", "--resize", 20, *SMALL)
+    (tmp_path / "file").write_text("")
+    text = tessera("eval", "mlp.pth", "--plots", "file/x", code=FAILED)
+    assert "accuracy" in text and "cannot make the folder" in tessera.err
+    text = tessera("predict", "mlp.pth", "photos/dark/1.png", "--plots", "file/x", "--json", code=FAILED)
+    assert json.loads(text)["images"][0]["class"] in ("dark", "light")
+
+
+# --- names and folders as they come
+
+
+def test_class_names_of_any_bytes(tessera, tmp_path):
+    photos(tmp_path / "photos")
+    names = [b"caf\xe9", b"new\nline\\n"]
+    for old, new in zip(["dark", "light"], names):
+        os.rename(os.path.join(os.fsencode(tmp_path), b"photos", old.encode()), os.path.join(os.fsencode(tmp_path), b"photos", new))
+    tessera("train", "photos", "--resize", 20, "--model", "mlp", "--batch-size", 4, "--epochs", 1)
+    text = tessera("eval", "mlp.pth", "--no-plots")  # the names of the file are those of the folders
+    assert "caf?" in text and "new?line\\n" in text
+
+
+def test_idx_files_without_a_test_set(tessera, tmp_path):
+    import struct
+    r = np.random.RandomState(0)
+    x, y = r.randint(0, 256, (64, 8, 8)).astype("u1"), (np.arange(64) % 2).astype("u1")
+    (tmp_path / "idx").mkdir()
+    (tmp_path / "idx/train-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 0x803, 64, 8, 8) + x.tobytes())
+    (tmp_path / "idx/train-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, 64) + y.tobytes())
+    assert "64, not divided" in tessera("data", "idx")
+    out = tessera("train", "idx", *SMALL)
+    assert "1 epoch," in out and "No test set" in out
+    tessera("eval", "mlp.pth", "--no-plots")
+    assert "the training set is taken" in tessera.err
+
+
+# --- how a run goes
+
+
+def lines(text):
+    return events(text, "epoch")
+
+
+def test_the_best_epoch_is_the_result_and_patience_ends_the_run(tessera, tmp_path):
+    table(tmp_path / "data.npz", 256)
+    args = ["train", "data.npz", "--model", "mlp", "--epochs", 40, "--lr", 0.02, "--validate", 0.25, "--json"]
+    out = tessera(*args, "--patience", 3, "--csv", "t.csv")
+    rows, (end,) = lines(out), events(out, "end")
+    losses = [r["validation_loss"] for r in rows]
+    best = int(np.argmin(losses))
+    assert end["best_epoch"] == best + 1 and len(rows) == best + 1 + 3 < 40
+    assert end["accuracy"] == rows[best]["validation_accuracy"] and end["accuracy_of"] == "validation"
+    start, = events(out, "start")
+    assert start["samples"] == 192
+    assert "validation_loss" in (tmp_path / "t.csv").read_text().splitlines()[0]
+    whole = tessera(*args, "--patience", 3, "--output", "again.pth", "--epochs", 2)
+    tessera(*args, "--patience", 3, "--output", "again.pth", "--resume", "--epochs", 40)
+    assert (tmp_path / "again.pth").read_bytes() == (tmp_path / "mlp.pth").read_bytes() and whole
+
+
+def test_validation_data_of_its_own(tessera, tmp_path):
+    table(tmp_path / "data.npz", 128)
+    table(tmp_path / "other.npz", 64, seed=5)
+    out = tessera("train", "data.npz", *SMALL, "--validate", "other.npz", "--json")
+    score = json.loads(tessera("eval", "mlp.pth", "--data", "other.npz", "--json", "--no-plots"))
+    assert lines(out)[-1]["validation_accuracy"] == pytest.approx(score["accuracy"])
+
+
+@pytest.mark.parametrize("args, want", [
+    (["--lr-schedule", "cosine"], lambda e: 0.1 * (1 + np.cos(np.pi * e / 4)) / 2),
+    (["--lr-schedule", "step", "--lr-every", 2, "--lr-gamma", 0.5], lambda e: 0.1 * 0.5 ** (e // 2)),
+    (["--lr-schedule", "one-cycle"], lambda e: 0.1 * (
+        1 + (1 / 25 - 1) * (1 + np.cos(np.pi * e / 1.2)) / 2 if e < 1.2 else
+        4e-6 + (1 - 4e-6) * (1 + np.cos(np.pi * (e - 1.2) / 2.8)) / 2)),
+    (["--warmup", 2], lambda e: 0.1 * min(1, (e + 0.5) / 2)),
+])
+def test_learning_rates(tessera, tmp_path, args, want):
+    table(tmp_path / "data.npz", 64)
+    out = tessera("train", "data.npz", "--model", "mlp", "--optimizer", "sgd", "--lr", 0.1, "--epochs", 4, "--batch-size", 32,
+                  "--device-iterations", 1, "--no-plots", "--json", *args)
+    assert [r["lr"] for r in lines(out)] == pytest.approx([want(e + 0.5) for e in range(4)])  # the last of two calls
+
+
+def test_a_plateau_lowers_the_rate(tessera, tmp_path):
+    table(tmp_path / "data.npz", 64)
+    out = tessera("train", "data.npz", "--model", "mlp", "--optimizer", "sgd", "--lr", 5, "--epochs", 8, "--batch-size", 32,
+                  "--no-plots", "--json", "--lr-schedule", "plateau", "--lr-every", 1, "--clip", 1)
+    rows, rate, best = lines(out), 5, np.inf
+    for r in rows:
+        assert r["lr"] == pytest.approx(rate)
+        rate, best = rate * (0.1 if r["loss"] >= best else 1), min(best, r["loss"])
+    assert rate < 5
+
+
+MORE = [["--ema", 0.9], ["--precision", "bf16"], ["--precision", "f16"], ["--label-smoothing", 0.1], ["--clip", 0.1],
+        ["--class-weights", "balanced"], ["--class-weights", "1,3"], ["--lr-schedule", "cosine", "--warmup", 1]]
+
+
+@pytest.mark.parametrize("more", MORE)
+def test_each_of_them_learns_and_resumes_to_the_same_bits(tessera, tmp_path, more):
+    table(tmp_path / "data.npz", 256)
+    args = ["train", "data.npz", "--model", "mlp", "--lr", 0.01, "--no-plots", "--json", *more]
+    end, = events(tessera(*args, "--epochs", 6), "end")
+    assert end["accuracy"] > 0.9
+    if "cosine" not in more:  # the schedule is of all epochs
+        tessera(*args, "--epochs", 3, "--output", "part.pth")
+        tessera(*args, "--epochs", 6, "--output", "part.pth", "--resume")
+        assert (tmp_path / "part.pth").read_bytes() == (tmp_path / "mlp.pth").read_bytes()
+    if more[0] != "--lr-schedule":
+        tessera("train", "data.npz", "--model", "mlp", "--lr", 0.01, "--no-plots", "--epochs", 6, "--output", "plain.pth")
+        assert (tmp_path / "plain.pth").read_bytes() != (tmp_path / "mlp.pth").read_bytes()
+
+
+def test_averaged_weights_are_the_average(tessera, tmp_path):
+    torch = pytest.importorskip("torch")
+    table(tmp_path / "data.npz", 64)
+    args = ["train", "data.npz", "--model", "mlp", "--batch-size", 64, "--no-plots", "--ema", 0.75]
+    weights = []
+    for i in range(1, 4):
+        tessera(*args, "--epochs", i, "--output", f"{i}.pth")
+        weights.append(torch.load(tmp_path / f"{i}.resume.pth")["model_state_dict"]["fc1.weight"])
+    want = weights[0]
+    for w in weights[1:]:
+        want = 0.75 * want + 0.25 * w
+    torch.testing.assert_close(torch.load(tmp_path / "3.pth")["fc1.weight"], want)
+
+
+def test_the_learning_rate_may_change_on_the_way(tessera, tmp_path):
+    table(tmp_path / "data.npz")
+    tessera("train", "data.npz", *SMALL, "--lr", 0.01)
+    out = tessera("train", "data.npz", "--model", "mlp", "--resume", "--epochs", 2, "--lr", 0.5, "--no-plots", "--json")
+    assert lines(out)[-1]["lr"] == 0.5
+
+
+# --- going on from weights of others
+
+
+def test_a_new_head_and_frozen_layers(tessera, tmp_path):
+    torch = pytest.importorskip("torch")
+    photos(tmp_path / "photos")
+    tessera("train", "photos", "--resize", 20, *SMALL, "--mean", 0.3, "--std", 0.4)
+    Image = pytest.importorskip("PIL.Image")
+    (tmp_path / "photos/third").mkdir()
+    for i in range(8):
+        Image.new("RGB", (40, 30), (255, 0, i)).save(tmp_path / f"photos/third/{i}.png")
+    out = tessera("train", "photos", "--resize", 20, "--batch-size", 4, "--epochs", 1, "--no-plots", "--weights", "mlp.pth",
+                  "--freeze", "fc1.*", "--output", "tuned.pth")
+    assert "4 of 6 tensors are those of mlp.pth; new is fc3.weight and others" in out
+    a, b = torch.load(tmp_path / "mlp.pth"), torch.load(tmp_path / "tuned.pth")
+    assert torch.equal(a["fc1.weight"], b["fc1.weight"]) and torch.equal(a["fc1.bias"], b["fc1.bias"])
+    assert not torch.equal(a["fc2.weight"], b["fc2.weight"]) and b["fc3.weight"].shape[0] == 3
+    assert "tessera.normalize                        0.3 0.4" in tessera("inspect", "tuned.pth")  # what it is used to
+    tessera("train", "photos", "--resize", 20, *SMALL, "--freeze", "nothing.*", "--output", "x.pth", code=FAILED)
+    assert "no parameter of the model 'mlp' is called like 'nothing.*'" in tessera.err
+    (tmp_path / "net.txt").write_text("input 3 20 20\nclasses 3\nflatten\nother: linear classes\nloss cross_entropy\n")
+    tessera("train", "photos", "--resize", 20, "--model", "net.txt", "--weights", "mlp.pth", "--batch-size", 4, code=FAILED)
+    assert "no tensor of mlp.pth has the name and shape" in tessera.err
+
+
+# --- images changed at random
+
+
+@pytest.mark.parametrize("how", ["flip,shift=3", "rotate=20,vflip", "color=0.3,cutout=6", "flip,mixup=0.4"])
+def test_augmentation_is_repeatable(tessera, tmp_path, how):
+    photos(tmp_path / "photos")
+    args = ["train", "photos", "--resize", 16, "--model", "mlp", "--batch-size", 4, "--epochs", 2, "--no-plots"]
+    tessera(*args, "--augment", how, "--threads", 1)
+    tessera(*args, "--augment", how, "--threads", 2, "--output", "two.pth")
+    tessera(*args, "--output", "plain.pth")
+    a, b, c = ((tmp_path / f"{n}.pth").read_bytes() for n in ("mlp", "two", "plain"))
+    assert a == b != c
+    tessera("train", "photos", "--resize", 16, "--model", "mlp", "--augment", "blur", "--output", "x.pth", code=USAGE)
+    assert "--augment has 'blur'" in tessera.err
+
+
+# --- tables: numbers and words, one or several things to learn
+
+
+def houses(path, n=400, separator=";"):
+    r = np.random.RandomState(0)
+    area, age, colour = r.randn(n) * 30 + 100, r.rand(n), r.choice(["blue", "green", "red, dark"], n)
+    price = 2000 * age + 10 * area + 500 * (colour == "blue")
+    rows = [["area", "age", "colour", "name", "price"]]
+    for i in range(n):
+        rows.append([f"{area[i]:.3f}" if i % 40 else "", f"{age[i]:.4f}", f'"{colour[i]}"', f"house {i}", f"{price[i]:.2f}"])
+    path.write_text("\n".join(separator.join(r) for r in rows) + "\n")
+    return area, age, colour, price
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_regression_on_a_table(tessera, tmp_path, separator):
+    *_, price = houses(tmp_path / "houses.csv", separator=separator)
+    args = ["train", "houses.csv", "--label", "price", "--drop", "name", "--epochs", 30, "--lr", 0.003]
+    tessera(*args, code=FAILED)
+    assert "line 2: '' in column 0 (area) is not a number" in tessera.err
+    out = tessera(*args, "--missing", "mean", "--validate", 0.2, "--json")
+    start, end = *events(out, "start"), *events(out, "end")
+    assert start["task"] == "numbers" and end["rmse"] < 0.15 * price.std() and end["r2"] > 0.95
+    assert (tmp_path / "mlp-plots/predicted.png").exists() and (tmp_path / "mlp-plots/curves.png").exists()
+    score = json.loads(tessera("eval", "mlp.pth", "--json"))
+    assert score["task"] == "numbers" and score["r2"] > 0.95 and (tmp_path / "predicted.png").exists()
+    facts = tessera("inspect", "mlp.pth")
+    assert "tessera.classes                          price" in facts and "loss mse" in facts
+    rows = (tmp_path / "houses.csv").read_text().splitlines()
+    shuffled = [separator.join(reversed(r.split(separator))) for r in rows]  # columns are known by their names
+    if separator != ";":
+        (tmp_path / "other.csv").write_text("\n".join(shuffled) + "\n")
+        assert json.loads(tessera("eval", "mlp.pth", "--data", "other.csv", "--json", "--no-plots"))["rmse"] == score["rmse"]
+    (tmp_path / "new.csv").write_text("\n".join([rows[0], rows[2].replace("green", "pink").replace("blue", "pink")
+                                                 .replace("red, dark", "pink")]) + "\n")
+    tessera("eval", "mlp.pth", "--data", "new.csv", code=FAILED)
+    assert "'pink' is no word of column 'colour'" in tessera.err
+
+
+def test_the_metrics_are_the_usual_ones(tessera, tmp_path):
+    """RMSE, mean error and R2, F1 and AUC of what the net gives, computed again here."""
+    torch = pytest.importorskip("torch")
+    r = np.random.RandomState(0)
+    x = r.randn(200, 3).astype("f4")
+    y = np.column_stack([x[:, 0] + 0.5 * r.randn(200), x[:, 1] * 100]).astype("f4")
+    np.savez(tmp_path / "n.npz", x=x, y=y)
+    np.savez(tmp_path / "l.npz", x=x, y=(y > 0).astype("f4"))
+    (tmp_path / "net.txt").write_text("input 3\nclasses 2\nf: linear classes\nloss mse\n")
+
+    def outputs(file):
+        w = torch.load(tmp_path / file)
+        return (torch.tensor(x) @ w["f.weight"].T + w["f.bias"]).numpy()
+    tessera("train", "n.npz", "--model", "net.txt", "--epochs", 3, "--lr", 0.05, "--no-plots")
+    got = json.loads(tessera("eval", "net.pth", "--json", "--no-plots"))
+    p = outputs("net.pth") * y.std(0) + y.mean(0)
+    assert got["rmse"] == pytest.approx(np.sqrt(((p - y) ** 2).mean()), rel=1e-4)
+    assert got["mae"] == pytest.approx(abs(p - y).mean(), rel=1e-4)
+    assert got["r2"] == pytest.approx((1 - ((p - y) ** 2).sum(0) / ((y - y.mean(0)) ** 2).sum(0)).mean(), rel=1e-4)
+    tessera("train", "l.npz", "--model", "net.txt", "--loss", "bce_with_logits", "--epochs", 2, "--lr", 0.05, "--no-plots",
+            "--output", "l.pth")
+    got = json.loads(tessera("eval", "l.pth", "--json", "--no-plots"))
+    s, t = outputs("l.pth"), y > 0
+    f1 = [2 * ((s[:, i] > 0) & t[:, i]).sum() / ((s[:, i] > 0).sum() + t[:, i].sum()) for i in (0, 1)]
+    auc = [(s[t[:, i], i][:, None] > s[~t[:, i], i][None]).mean() for i in (0, 1)]
+    assert got["task"] == "labels" and got["f1"] == pytest.approx(np.mean(f1)) and got["auc"] == pytest.approx(np.mean(auc))
+    assert got["accuracy"] == pytest.approx(((s > 0) == t).mean())
+
+
+def test_several_labels_of_a_table(tessera, tmp_path):
+    r = np.random.RandomState(0)
+    x = r.randn(300, 2)
+    rows = ["x,y,big,up,both"] + [f"{a:.3f},{b:.3f},{int(a > 0)},{int(b > 0)},{int(a > 0 and b > 0)}" for a, b in x]
+    (tmp_path / "t.csv").write_text("\n".join(rows) + "\n")
+    end, = events(tessera("train", "t.csv", "--label", "big,up,both", "--epochs", 15, "--no-plots", "--json"), "end")
+    assert end["accuracy"] > 0.95 and end["f1"] > 0.9 and end["auc"] > 0.98
+    end, = events(tessera("train", "t.csv", "--label", "both", "--drop", "big,up", "--epochs", 15, "--no-plots", "--json",
+                          "--output", "c.pth"), "end")
+    assert end["accuracy"] > 0.9  # one column of 0 and 1 is two classes
+    end, = events(tessera("train", "t.csv", "--label", "both", "--drop", "big,up", "--task", "numbers", "--no-plots", "--json",
+                          "--output", "n.pth"), "end")
+    assert "rmse" in end
+
+
+# --- text
+
+
+SMALL_GPT = """input 16 dtype=i32
+classes 10
+tokens: embedding classes 32
+places: positions
+-> x
+norm1: layer_norm
+attention: self_attention 2 causal=yes
+add x -> x
+norm2: layer_norm
+fc1: linear 64
+gelu
+fc2: linear 32
+add x
+norm: layer_norm
+head: linear classes bias=no
+transpose 1 2
+loss cross_entropy
+"""
+
+
+def story(path):
+    words = ["the cat sat on the mat. ", "a dog ran to the cat. ", "où est le chat? "]
+    r = np.random.RandomState(0)
+    path.write_text("".join(words[i] for i in r.randint(0, 3, 400)), encoding="utf-8")
+
+
+def next_token_loss(weights, x, y):
+    """The net above, by PyTorch."""
+    torch = pytest.importorskip("torch")
+    F, w = torch.nn.functional, weights
+    h = F.embedding(x, w["tokens.weight"]) + w["places.weight"]
+    mha = torch.nn.MultiheadAttention(32, 2, batch_first=True)
+    mha.load_state_dict({k[len("attention."):]: v for k, v in w.items() if k.startswith("attention.")})
+    mask = torch.triu(torch.ones(16, 16, dtype=torch.bool), 1)
+    n = F.layer_norm(h, [32], w["norm1.weight"], w["norm1.bias"])
+    h = h + mha(n, n, n, attn_mask=mask, need_weights=False)[0]
+    n = F.layer_norm(h, [32], w["norm2.weight"], w["norm2.bias"])
+    h = h + F.linear(F.gelu(F.linear(n, w["fc1.weight"], w["fc1.bias"])), w["fc2.weight"], w["fc2.bias"])
+    s = F.linear(F.layer_norm(h, [32], w["norm.weight"], w["norm.bias"]), w["head.weight"])
+    return F.cross_entropy(s.transpose(1, 2), y).item()
+
+
+@pytest.mark.parametrize("more", [[], ["--vocabulary", 280]])
+def test_text_is_learned_and_written(tessera, tmp_path, more):
+    torch = pytest.importorskip("torch")
+    story(tmp_path / "story.txt")
+    (tmp_path / "net.txt").write_text(SMALL_GPT)
+    out = tessera("train", "story.txt", "--model", "net.txt", "--window", 16, "--epochs", 6, "--lr", 0.01, "--batch-size", 16,
+                  "--no-plots", "--json", *more)
+    start, end = *events(out, "start"), *events(out, "end")
+    assert start["task"] == "text" and end["perplexity"] < 3 and end["accuracy_of"] == "test"
+    score = json.loads(tessera("eval", "net.pth", "--json", "--no-plots"))
+    assert score["loss"] == pytest.approx(end["loss"]) and score["accuracy"] == pytest.approx(end["accuracy"])
+    text = json.loads(tessera("generate", "net.pth", "--prompt", "the cat", "--length", 60, "--json"))["text"]
+    assert text.startswith("the cat") and len(text) > 60 and {"dog", "mat", "chat", "cat."} & set(text[7:].split())
+    again = tessera("generate", "net.pth", "--prompt", "the cat", "--length", 60)
+    assert again == text + "\n"
+    assert tessera("generate", "net.pth", "--prompt", "the cat", "--length", 60, "--seed", 5) != again
+    greedy = tessera("generate", "net.pth", "--prompt", "a dog", "--length", 8, "--temperature", 0)
+    assert greedy == tessera("generate", "net.pth", "--prompt", "a dog", "--length", 8, "--top", 1)
+    if more:
+        assert start["classes"] == 280
+        return
+    letters = sorted(set((tmp_path / "story.txt").read_text()), key=lambda c: c.encode())
+    ids = torch.tensor([letters.index(c) for c in (tmp_path / "story.txt").read_text()])
+    windows, test = (len(ids) - 1) // 16, (len(ids) - 1) // 160
+    first = (windows - test) * 16
+    x, y = ids[first:first + test * 16].reshape(-1, 16), ids[first + 1:first + test * 16 + 1].reshape(-1, 16)
+    assert end["loss"] == pytest.approx(next_token_loss(torch.load(tmp_path / "net.pth"), x, y), rel=1e-4)
+    tessera("generate", "net.pth", "--prompt", "Ω", code=FAILED)
+    assert "is no character that the net knows" in tessera.err
+    table(tmp_path / "data.npz")
+    tessera("train", "data.npz", *SMALL)
+    tessera("generate", "mlp.pth", code=FAILED)
+    assert "is no net of texts" in tessera.err
+
+
+def test_the_named_gpt_is_the_choice_for_texts(tessera, tmp_path):
+    story(tmp_path / "story.txt")
+    out = tessera("train", "story.txt", "--limit", 32, "--epochs", 1, "--no-plots")
+    assert "the model is gpt" in out and "Test loss" in out
+
+
+# --- what a net says of many things at once, and results for programs
+
+
+def test_predict_takes_tables_and_folders(tessera, tmp_path):
+    import csv
+    houses(tmp_path / "houses.csv")
+    tessera("train", "houses.csv", "--label", "price", "--drop", "name", "--missing", "mean", "--epochs", 2, "--no-plots",
+            "--output", "h.pth")
+    rows = (tmp_path / "houses.csv").read_text().splitlines()
+    (tmp_path / "new.csv").write_text("\n".join(r.rsplit(";", 1)[0] for r in rows[:41]) + "\n")  # without the price
+    got = json.loads(tessera("predict", "h.pth", "new.csv", "--json"))["images"][0]["rows"]
+    assert [r["row"] for r in got] == list(range(40))
+    table = list(csv.DictReader(tessera("predict", "h.pth", "new.csv", "--csv", "-").splitlines()))
+    assert [float(r["price"]) for r in table] == pytest.approx([r["price"] for r in got])
+    x = json.loads(tessera("eval", "h.pth", "--json", "--no-plots", "--limit", 40))
+    true = np.array([float(r.rsplit(";", 1)[1]) for r in rows[1:41]])
+    assert x["mae"] == pytest.approx(abs(true - [r["price"] for r in got]).mean(), rel=1e-5)
+    r = np.random.RandomState(0)
+    np.savez(tmp_path / "x.npz", x=r.randn(64, 6).astype("f4"), y=np.arange(64) % 2)
+    tessera("train", "x.npz", *SMALL)
+    np.savez(tmp_path / "only.npz", x=np.load(tmp_path / "x.npz")["x"])
+    tessera("predict", "mlp.pth", "only.npz", "--csv", "o.csv")
+    table = list(csv.DictReader(open(tmp_path / "o.csv")))
+    assert len(table) == 64 and {t["class"] for t in table} <= {"0", "1"}
+    photos(tmp_path / "photos")
+    tessera("train", "photos", "--resize", 20, *SMALL, "--output", "p.pth")
+    table = list(csv.DictReader(tessera("predict", "p.pth", "photos", "--csv", "-", "--no-plots").splitlines()))
+    assert [t["input"] for t in table] == sorted(t["input"] for t in table) and len(table) == 16
+    one = json.loads(tessera("predict", "p.pth", table[3]["input"], "--no-plots", "--json"))["images"][0]
+    assert one["class"] == table[3]["class"]
+    tessera("predict", "h.pth", table[3]["input"], code=FAILED)
+    assert "gives numbers" in tessera.err
+    (tmp_path / "empty").mkdir()
+    tessera("predict", "p.pth", "empty", code=FAILED)
+    assert "has no .png or .jpg files" in tessera.err
+
+
+def test_every_result_is_json_too(tessera, tmp_path):
+    table(tmp_path / "data.npz")
+    tessera("train", "data.npz", *SMALL, "--output", "net.pth")
+    for line in (["models"], ["models", "gpt"], ["data"], ["data", "data.npz"], ["inspect", "lenet"], ["inspect", "net.pth"],
+                 ["inspect", "net.resume.pth"], ["devices"], ["cache"], ["export", "net.pth", "--c", "out"], ["plan", "mlp"],
+                 ["compile", "mlp", "--output", "m.tsx"], ["inspect", "m.tsx"], ["eval", "net.pth", "--no-plots"]):
+        assert json.loads(tessera(*line, "--json")), line
+    facts = json.loads(tessera("inspect", "net.pth", "--json"))["content"]
+    assert facts["fc1.weight"] == {"dtype": "f32", "shape": [256, 6]} and facts["__metadata__"]["tessera.input"] == "6"
+
+
+def test_help_is_in_parts(tessera):
+    import re
+    text = tessera("help", "train")
+    parts = re.findall(r"^([a-z][a-z ,]+)$", text, re.M)
+    assert {"learning", "devices", "files", "tables and texts"} <= set(parts)
+    assert "--stages" not in tessera("help", "generate") and "devices\n" not in tessera("help", "models")
+
+
+def test_images_with_numbers(tessera, tmp_path):
+    """A folder of images with a CSV of what is to be learned."""
+    photos(tmp_path / "photos", 16)
+    rows = ["file,light,pair"] + [f"{k}/{i}.png,{10 * (k == 'light') + i % 2},{i % 2}" for k in ("dark", "light") for i in range(16)]
+    (tmp_path / "photos/targets.csv").write_text("\n".join(rows) + "\n")
+    out = tessera("train", "photos", "--resize", 12, "--model", "mlp", "--batch-size", 8, "--epochs", 15, "--no-plots", "--json")
+    start, end = *events(out, "start"), *events(out, "end")
+    assert start["task"] == "numbers" and start["classes"] == 2 and end["rmse"] < 3
+    assert json.loads(tessera("eval", "mlp.pth", "--no-plots", "--json"))["rmse"] == pytest.approx(end["rmse"])
+    assert json.loads(tessera("data", "photos", "--json"))["targets"] == ["light", "pair"]
+    (tmp_path / "photos/targets.csv").write_text("name,light\n1.png,2\n")
+    tessera("data", "photos", code=FAILED)
+    assert "has no column called 'file'" in tessera.err
+
+
+# --- the tutorials, as they are written
+
+
+@pytest.mark.parametrize("name, words", [
+    ("photos", ["accuracy", "photos/dark/1.png: ", "tensors are those of photos.pth"]),
+    ("table", ["targets    price", "R2", "rmse"]),
+    ("text", ["the model is gpt", "perplexity", "the cat"])])
+def test_the_tutorial_runs(tmp_path, root, build_dir, name, words):
+    import re
+    photos(tmp_path / "photos", 16, (40, 40))
+    houses(tmp_path / "houses.csv")
+    story(tmp_path / "story.txt")
+    blocks = re.findall(r"^```sh\n(.*?)^```$", (root / f"doc/tutorial-{name}.md").read_text(), re.M | re.S)
+    assert len(blocks) >= 3
+    env = {**os.environ, "PATH": f"{build_dir}:{os.environ['PATH']}", "TESSERA_CACHE_DIR": str(build_dir / "test-cache"),
+           "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(["bash", "-e", "-c", "\n".join(blocks)], cwd=tmp_path, env=env, text=True, capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for word in words:
+        assert word in done.stdout, word
