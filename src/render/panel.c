@@ -201,6 +201,17 @@ static void pack(ts_render *r, ts_text *t, const char *name, int width)
     "step, int again)"
 
 /* A dot product of pairs is one instruction, of which C has no name that all compilers know. */
+static void add_product(ts_text *t, int width, int i, int j, bool pairs)
+{
+    if (pairs)
+        ts_text_printf(t,
+                       "        __asm__(\"vdpbf16ps %%2, %%1, %%0\" : \"+v\"(c%d_%d) : "
+                       "\"v\"(b%d), \"v\"(x));\n",
+                       i, j, j);
+    else
+        ts_text_printf(t, "        c%d_%d = fma_f32x%d(x, b%d, c%d_%d);\n", i, j, width, j, i, j);
+}
+
 static void multiply(ts_render *r, ts_text *t, const char *name, int rows, int vectors, int of)
 {
     int w = r->m.isa.width;
@@ -222,11 +233,7 @@ static void multiply(ts_render *r, ts_text *t, const char *name, int rows, int v
     for (int i = 0; i < rows; i++) {
         ts_text_printf(t, "        x = SPLAT(f32x%d, a[%d]);\n", w, i);
         for (int j = 0; j < vectors; j++)
-            ts_text_printf(t,
-                           pairs ? "        __asm__(\"vdpbf16ps %%2, %%1, %%0\" : \"+v\"(c%d_%d) : "
-                                   "\"v\"(b%d), \"v\"(x));\n"
-                                 : "        c%d_%d += x * b%d;\n",
-                           i, j, j);
+            add_product(t, w, i, j, pairs);
     }
     /* else the compiler keeps the addresses of all rows, and there is no room for them */
     ts_text_printf(t, "    }\n    __asm__(\"\" : \"+r\"(step));\n");
