@@ -356,6 +356,11 @@ TS_API int ts_chunk(ts_value *x, int n, int dim, ts_value **out);
 /* lo[i] values before and hi[i] after those of dim i. */
 TS_API ts_value *ts_pad(ts_value *x, int rank, const int64_t *lo, const int64_t *hi, double value);
 
+/* The gradients of y[0] .. by x[0] .., added up over y, as values of the graph: dx[i] has the type of x[i], and is 0
+ * where nothing depends on it. seeds[i] is what the gradient of y[i] begins with; NULL, or a NULL in it, is ones. What
+ * they make can be differentiated again: a loss may depend on derivatives. */
+TS_API ts_status ts_gradients(int ny, ts_value *const *y, ts_value *const *seeds, int nx,
+                              ts_value *const *x, ts_value **dx);
 /* A loop: `body`, a graph with n inputs and n outputs of the same types, runs `count` times, fed
  * with its own outputs. Its parameters are inputs too. Writes the last outputs and returns their
  * number, 0 on failure. The loop is written out when it is compiled. body is copied. */

@@ -312,6 +312,8 @@ class Tracer(Memories, TorchDispatchMode):
             return op, [bound[i] for i in which]
         if name in _OVERWRITES:
             bound = [None, *bound[1:]]
+        if name in _gradients.UNREAD:
+            bound = [None if i == _gradients.UNREAD[name] else v for i, v in enumerate(bound)]
         if name in TURNED:
             bound = [*bound, TURNED[name](bound[0])]
         if writes and name.endswith("_") and not name.endswith("__"):

@@ -12,6 +12,7 @@
  *   words_matrix.c factors of matrices, eigenvalues
  *   words_window.c windows by tables: unfold, uneven pools, resizing, sampling
  *   words_loss.c   losses of many ops
+ *   words_grad.c   backward operations, by the words they belong to
  *
  * A call comes with its arguments in the order of ATen's schema, and with the dtype and shape of
  * its answer. A face that has PyTorch beside it knows those from PyTorch: they settle type

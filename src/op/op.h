@@ -62,6 +62,11 @@ int64_t ts_flat(const ts_type *t, const int64_t *at); /* row-major index */
 ts_status ts_sums_start(const ts_tensor *t, double **sums);
 void ts_sums_store(double *sums, ts_tensor *t);
 
+/* grad.c: the gradients of y (times the seeds; NULL: ones) by x; dx[i] is NULL where y does not depend on
+ * x[i]. Composites may be on the way. */
+ts_status ts_graph_grad(ts_graph *g, int ny, ts_value *const *y, ts_value *const *seeds, int nx,
+                        ts_value *const *x, ts_value **dx);
+
 /* sort.c: where the first `count` elements of `keys` in sorted order along dim lie, equal ones in
  * theirs */
 ts_value *ts_sort_places(ts_value *keys, int dim, int64_t count, bool down);

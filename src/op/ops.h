@@ -115,7 +115,7 @@ OP( conv_input,     2, 1, TS_CONTRACT | TS_CONV,   conv_input,    conv_input,   
 OP( conv_weight,    2, 1, TS_CONTRACT | TS_CONV,   conv_weight,   conv_weight,   conv_weight,   contract,      conv_weight )
 
 OP( max_pool,       1, 2, TS_WINDOW | TS_EXACT,    max_pool,      max_pool,      max_pool,      max_pool,      none )
-OP( max_pool_grad,  2, 1, TS_WINDOW | TS_COVERED,  max_pool_grad, none,          pool_grad,     pool_grad,     none )
+OP( max_pool_grad,  2, 1, TS_WINDOW | TS_COVERED,  max_pool_grad, max_pool_grad, pool_grad,     pool_grad,     none )
 OP( sum_pool,       1, 1, TS_WINDOW,               sum_pool,      sum_pool,      sum_pool,      sum_pool,      none )
 OP( sum_pool_grad,  1, 1, TS_WINDOW | TS_COVERED,  sum_pool_grad, sum_pool_grad, pool_grad,     pool_grad,     none )
 

@@ -588,6 +588,44 @@ ts_status ts_grad_max_pool(ts_node *n, ts_value *const *dy, ts_value **dx)
     return TS_OK;
 }
 
+/* Tap k of every window of x: [N, C, windows] */
+static ts_value *tap_of(const pool *p, ts_value *x, const ts_type *windows, int64_t k)
+{
+    for (int d = p->spatial - 1; d >= 0; d--) {
+        int64_t start = k % p->kernel[d];
+
+        x = ts_slice(x, 2 + d, start, start + (windows->dim[2 + d] - 1) * p->stride[d] + 1,
+                     p->stride[d]);
+        k /= p->kernel[d];
+    }
+    return x;
+}
+
+/* What max_pool_grad sent to a place comes back from there. */
+ts_status ts_grad_max_pool_grad(ts_node *n, ts_value *const *dy, ts_value **dx)
+{
+    const ts_type *windows = &n->in[0]->type;
+    int64_t lo[TS_MAX_RANK] = {0}, hi[TS_MAX_RANK] = {0};
+    ts_value *x, *sum = NULL, *here;
+    pool p;
+
+    TS_TRY(attrs(n, &p));
+    for (int d = 0; d < p.spatial; d++) {
+        int64_t reach = (windows->dim[2 + d] - 1) * p.stride[d] + p.kernel[d];
+
+        lo[2 + d] = p.padding[d];
+        hi[2 + d] = TS_MAX(reach - p.padding[d] - dy[0]->type.dim[2 + d], 0);
+    }
+    x = ts_pad(dy[0], windows->rank, lo, hi, 0);
+    for (int64_t k = 0; k < taps_of(&p); k++) {
+        here = ts_eq(n->in[1], ts_full_like(n->in[1], (double)k));
+        here = ts_where(here, tap_of(&p, x, windows, k), ts_full_like(dy[0], 0));
+        sum = sum ? ts_add(sum, here) : here;
+    }
+    dx[0] = sum;
+    return TS_OK;
+}
+
 ts_status ts_grad_sum_pool(ts_node *n, ts_value *const *dy, ts_value **dx)
 {
     dx[0] = grad_op(n, "sum_pool_grad", 1, dy);

@@ -469,7 +469,6 @@ REDUCTIONS = {
     "eigh": lambda x, y: _rebuilt(*torch.linalg.eigh(_square(x) + _square(x).mT), None) + torch.linalg.eigvalsh(_definite(y)),
     "svd": lambda x, y: _rebuilt(*torch.linalg.svd(x[:, :3], full_matrices=False)) + torch.linalg.svdvals(_square(y))[0],
     "matrix_exp": lambda x, y: torch.matrix_exp(_square(x)) + torch.linalg.matrix_exp(x[:3, :3] - x[:3, :3].T),
-    "narrow_copy": lambda x, y: torch.narrow_copy(x, 1, 2, 3),
     "cdist_many": lambda x, y: torch.cdist(x.repeat(7, 1), y),
     "vdot": lambda x, y: torch.vdot(x[0], y[0]),
     "multivariate": lambda x, y: torch.distributions.MultivariateNormal(x[0, :3], _definite(x)).log_prob(y[:, 1:4]),
@@ -506,6 +505,7 @@ REDUCTIONS = {
 }
 
 WITHOUT_GRADIENT = {
+    "narrow_copy": lambda x, y: torch.narrow_copy(x, 1, 2, 3),
     "sign": lambda x, y: x.sign(),
     "floor": lambda x, y: (x * 3).floor(),
     "ceil": lambda x, y: (x * 3).ceil(),
