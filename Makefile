@@ -36,6 +36,8 @@ bench:
 	@tools/install-packages
 	@$(MAKE) --no-print-directory all
 	@$(PYTHON) bench/run.py
+	@$(PYTHON) bench/zoo.py
+	@$(PYTHON) bench/zoo.py --products
 
 # On a machine with a GPU. With build-gpu/ there (tools/gpu-bundle) nothing is built; python3 is the one that has PyTorch.
 test-gpu:

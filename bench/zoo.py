@@ -3,6 +3,7 @@
 
     bench/zoo.py                          all nets of bench/zoo_nets.py, two threads
     bench/zoo.py --nets mlp,gpt --threads 1
+    bench/zoo.py --products               matrix products of all sizes: their share of the multiply-add peak
     TS_TORCH2=/path/python bench/zoo.py   also against the torch of that interpreter, eager and compiled
 
 Ours is measured against the torch of the interpreter that runs this, and of TS_TORCH2 where that is given. Each side
@@ -38,6 +39,7 @@ def arguments():
     parser.add_argument("--build", type=Path, default=ROOT / "build")
     parser.add_argument("--out", type=Path, help="the JSON file, usually zoo.json in the build folder")
     parser.add_argument("--sides", default="", help="of ours, eager, eager2, compiled2")
+    parser.add_argument("--products", action="store_true", help="matrix products instead of nets")
     parser.add_argument("--side", nargs=2, metavar=("SIDE", "NET"), help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -214,9 +216,26 @@ def zoo(args):
     print(f"\n{os.path.relpath(out)}")
 
 
+def products(args):
+    """The share of the f32 multiply-add peak of matrix products, in percent; build/products.json."""
+    done = subprocess.run([args.build / "bench" / "products"], capture_output=True, text=True)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    columns = [(d, t, f) for d in ("f32", "bf16") for t in (1, 2) for f in ("nn", "nt", "tn")]
+    print("\nproducts: percent of the f32 multiply-add peak, by dtype, threads and form\n")
+    print("size " + "".join(f"{d:>5} {t} {f}" for d, t, f in columns))
+    for size in sorted({r["size"] for r in found}):
+        shares = {(r["dtype"], r["threads"], r["form"]): r["peak_pct"] for r in found if r["size"] == size}
+        print(f"{size:4} " + "".join(f"{text(shares.get(c), '{:.0f}'):>10}" for c in columns))
+    if done.returncode:
+        print(f"products: not measured: {done.stderr.strip()}")
+    (args.build / "products.json").write_text(json.dumps(found, indent=2) + "\n")
+
+
 def main():
     args = arguments()
-    if args.side:
+    if args.products:
+        products(args)
+    elif args.side:
         sys.path.insert(0, str(ROOT / "bench"))
         serve(*args.side, args.threads)
     else:

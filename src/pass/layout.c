@@ -16,10 +16,10 @@
  *       multiples of 8: [N][H][W][C]. Weights lie as [kh][kw][in][out], and so do their
  *       optimiser states; the gradient of the input reads a transposed copy.
  *   four of the batch    otherwise, when it is a multiple of 4.
+ * None of them where three quarters of the work are products of matrices: rows suit those.
  *
  * A part of the batch that does not fill the lanes (batch.c) has channels last beside them if its
  * convolutions are wide; their weights lie as for the lanes and are copied.
- * None of them where three quarters of the work are products of matrices: rows suit those.
  */
 #include "machine/machine.h"
 #include "pass/pass.h"
