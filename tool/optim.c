@@ -68,7 +68,7 @@ static ts_status put_slot(const run *r, ts_object *state, const char *param, int
 
     snprintf(name, sizeof(name), "%s.%s", param, slots[i].ours);
     return find_tensor(r, name) ? ts_object_set(state, slots[i].theirs, engine_tensor(r, name))
-                               : TS_OK;
+                                : TS_OK;
 }
 
 static ts_status put_shared(const run *r, ts_object *state)

@@ -766,7 +766,8 @@ static ts_status read_list(table *t, ts_csv_files *out)
 
     TS_TRY(read_rows(t));
     if (!t->names)
-        return ts_fail(TS_ERR_PARSE, "%s needs a first line with names, one of them 'file'", t->path);
+        return ts_fail(TS_ERR_PARSE, "%s needs a first line with names, one of them 'file'",
+                       t->path);
     t->columns = TS_NEWS(t->a, column, t->ncolumns);
     t->ncolumn = (int)t->ncolumns;
     for (int i = 0; i < t->ncolumn; i++)
