@@ -11,6 +11,7 @@
 #include "net.h"
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,6 +21,7 @@ static struct {
     const char *file, *folder, *name, *model;
     int64_t batch;
     bool force, json;
+    const char *quantize, *data;
 } args = {.batch = 1};
 
 static const option options[] = {
@@ -33,6 +35,13 @@ static const option options[] = {
      "the model of the weights, when the checkpoint does not say", .takes = TAKES_MODEL},
     {"batch", "N", KIND_INT, &args.batch, "samples that one call takes", .low = 1, .high = 1 << 16},
     {"force", NULL, KIND_FLAG, &args.force, .help = "replace files that are not ours"},
+    {"quantize", "TYPE", KIND_WORD, &args.quantize,
+     "write large weights as bytes with a scale for each channel; how good the net is then is "
+     "measured where its data is at hand",
+     .choice = "int8"},
+    {"data", "NAME|PATH", KIND_TEXT, &args.data,
+     "with --quantize: the data to measure on, when not what it was trained on",
+     .takes = TAKES_DATA},
     {"json", NULL, KIND_FLAG, &args.json, .help = "print the result as JSON"},
     {0},
 };
@@ -260,13 +269,88 @@ static void report(const ts_c_files *c)
            args.folder, c->name);
 }
 
+/* --- what rounding to bytes costs --- */
+
+/* As the library rounds: a scale for each row of dim 0 (ts_export_options.int8). */
+static void round_to_bytes(const ts_array *a)
+{
+    int64_t rows = a->dims[0], n = (int64_t)(a->bytes / sizeof(float)) / rows;
+    float *w = a->data;
+
+    for (int64_t r = 0; r < rows; r++, w += n) {
+        float most = 0, scale;
+        for (int64_t i = 0; i < n; i++)
+            most = fmaxf(most, fabsf(w[i]));
+        scale = most > 0 ? most / 127 : 1;
+        for (int64_t i = 0; i < n; i++)
+            w[i] = rintf(w[i] / scale) * scale;
+    }
+}
+
+static int evaluate(const weights *w, net *n, const ts_dataset *d, double *out)
+{
+    net_result r;
+    int code = net_load(n, w->states, w->path);
+
+    if (!code)
+        code = net_evaluate(n, d, &w->recipe, NULL, &r);
+    if (code)
+        return code;
+    *out = metric_of(&r);
+    net_result_free(&r);
+    return TOOL_OK;
+}
+
+/* Both on the test set; the weights are rounded after the first. False: the data is not at hand. */
+static bool measure_drop(weights *w, double *before, double *after)
+{
+    const char *data = args.data ? args.data : w->data;
+    dataset_options how = {
+        .name = data, .split = TS_SPLIT_TEST, .recipe = &w->recipe, .quiet = true};
+    ts_dataset *d = NULL;
+    net n = {0};
+    bool good = data && !dataset_open(&how, &d) &&
+                !net_from_weights(w, &(net_options){.quiet = true}, &n) &&
+                !evaluate(w, &n, d, before);
+
+    for (int64_t i = 0; i < ts_object_size(w->states); i++) {
+        const ts_array *a = ts_object_array(ts_object_at(w->states, i));
+        if (a && a->dtype == TS_F32 && a->rank > 1 && a->bytes > 4096 * sizeof(float))
+            round_to_bytes(a);
+    }
+    good = good && !evaluate(w, &n, d, after);
+    net_free(&n);
+    ts_dataset_free(d);
+    return good;
+}
+
+static void report_drop(weights *w)
+{
+    double before, after;
+    char a[64], b[64];
+
+    if (!args.quantize)
+        return;
+    if (!measure_drop(w, &before, &after)) {
+        fputs("tessera: what the bytes cost is not measured: the data is not at hand; --data names "
+              "it\n",
+              stderr);
+        return;
+    }
+    if (!args.json)
+        printf("%s with f32 weights, %s with int8\n",
+               metric_text(w->recipe.task, before, a, sizeof(a)),
+               metric_text(w->recipe.task, after, b, sizeof(b)));
+}
+
 /* --- all --- */
 
 static ts_status make(const weights *w, ts_c_files *out)
 {
     ts_model_options how = {
         .batch = args.batch, .rank = w->recipe.rank, .dims = w->recipe.dims, .classes = w->classes};
-    ts_export_options opt = {.name = args.name, .weights = w->states};
+    ts_export_options opt = {
+        .name = args.name, .weights = w->states, .int8 = args.quantize != NULL};
     ts_graph *g = NULL;
     sample s;
     ts_status status = ts_model_graph(w->model, &how, &g);
@@ -300,6 +384,8 @@ static int run(void)
     weights_tidy_names(&w);
     recipe_settle(&w.recipe, w.data, TS_U8, true);
     code = make(&w, &files) ? failed() : TOOL_OK;
+    if (!code)
+        report_drop(&w);
     weights_free(&w);
     if (code)
         return code;

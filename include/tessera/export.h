@@ -28,6 +28,9 @@ typedef struct ts_export_options {
     const void *const *samples; /* for the example, one for each input as the graph has it;
                                    NULL: made-up numbers                                    */
     bool no_example;
+    bool
+        int8; /* weights of more than 4096 elements and two or more dims as bytes, with a scale for each
+                  row of dim 0; they are made floats again where they are used */
 } ts_export_options;
 typedef struct ts_c_files {
     char *header, *source; /* NAME.h, NAME.c                                              */

@@ -91,6 +91,9 @@ static ts_status write_states(ts_export *x, ts_engine *e)
         if (n->op == TS_OP(const) && n->layer && ts_graph_find_state(x->g, n->layer))
             TS_TRY(ts_engine_write(e, n->layer, n->data, ts_type_bytes(&n->out[0]->type)));
     }
+    for (int i = 0; i < x->nrounded; i++)
+        TS_TRY(ts_engine_write(e, x->rounded[i].state->name, x->rounded[i].data,
+                               ts_type_bytes(&x->rounded[i].state->type)));
     return TS_OK;
 }
 

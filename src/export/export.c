@@ -160,6 +160,40 @@ static bool *needed(const ts_export *x)
     return need;
 }
 
+/* Smaller ones are folded, and the bytes with them. */
+static bool as_bytes(const ts_export *x, const ts_type *t)
+{
+    enum { LEAST = 4097 };
+
+    return x->opt->int8 && t->dtype == TS_F32 && t->rank > 1 && ts_type_count(t) >= LEAST;
+}
+
+/* w = q * scale, the scale of a row so that its largest is 127. */
+static ts_value *quantised(ts_export *x, const ts_value *state, float *data)
+{
+    const ts_type *t = &state->type;
+    struct ts_rounded rounded = {state, data};
+    int64_t rows = t->dim[0], n = ts_type_count(t) / rows, dims[TS_MAX_RANK];
+    int8_t *q = ts_arena_alloc(x->a, (size_t)(rows * n));
+    float *scale = TS_NEWS(x->a, float, rows);
+
+    for (int i = 0; i < t->rank; i++)
+        dims[i] = i ? 1 : rows;
+    for (int64_t r = 0; r < rows; r++) {
+        float most = 0;
+        for (int64_t i = r * n; i < (r + 1) * n; i++)
+            most = fmaxf(most, fabsf(data[i]));
+        scale[r] = most > 0 ? most / 127 : 1;
+        for (int64_t i = r * n; i < (r + 1) * n; i++)
+            q[i] = (int8_t)rintf(data[i] / scale[r]);
+        for (int64_t i = r * n; i < (r + 1) * n; i++)
+            data[i] = (float)q[i] * scale[r];
+    }
+    TS_PUSH(x->a, x->rounded, x->nrounded, rounded);
+    return ts_mul(ts_cast(ts_const_n(x->model, TS_I8, q, t->rank, t->dim), TS_F32),
+                  ts_const_n(x->model, TS_F32, scale, t->rank, dims));
+}
+
 static ts_status add_weight(ts_export *x, const ts_state *s, ts_value **map)
 {
     const ts_type *t = &s->value->type;
@@ -167,7 +201,8 @@ static ts_status add_weight(ts_export *x, const ts_state *s, ts_value **map)
     ts_value *v;
 
     TS_TRY(weight(x, s, data));
-    v = ts_const_n(x->model, t->dtype, data, t->rank, t->dim);
+    v = as_bytes(x, t) ? quantised(x, s->value, data)
+                       : ts_const_n(x->model, t->dtype, data, t->rank, t->dim);
     if (!v)
         return ts_graph_check(x->model);
     v->node->layer = s->value->name;

@@ -24,6 +24,11 @@ typedef struct ts_export {
     ts_graph *model; /* g with constants for its states and without what no output needs */
     ts_param *in, *out;
     int nin, nout;
+    struct ts_rounded { /* weights as bytes: what they are as floats again */
+        const ts_value *state;
+        const float *data;
+    } * rounded;
+    int nrounded;
     bool classifies; /* one sample in, one score for each class out */
     ts_render r;
     ts_text code; /* constants and kernels */

@@ -733,3 +733,24 @@ def test_the_tutorial_runs(tmp_path, root, build_dir, name, words):
     assert done.returncode == 0, done.stdout + done.stderr
     for word in words:
         assert word in done.stdout, word
+
+
+def test_export_with_bytes_for_weights(tessera, tmp_path):
+    """A quarter of the constants, the numbers that the example must print, and what it costs."""
+    import re
+    r = np.random.RandomState(0)
+    x = r.randn(256, 64).astype("f4")
+    np.savez(tmp_path / "data.npz", x=x, y=(x[:, 0] > 0).astype("i4"))
+    tessera("train", "data.npz", *SMALL)
+    f32 = json.loads(tessera("export", "mlp.pth", "--c", "f32", "--json"))["constant_bytes"]
+    out = tessera("export", "mlp.pth", "--c", "int8", "--quantize", "int8")
+    before, after = map(float, re.search(r"accuracy ([\d.]+) % with f32 weights, accuracy ([\d.]+) % with int8", out).groups())
+    assert abs(before - after) < 2
+    int8 = json.loads(tessera("export", "mlp.pth", "--c", "int8", "--quantize", "int8", "--json"))["constant_bytes"]
+    assert int8 < 0.3 * f32
+    subprocess.run("cc -std=c99 -O1 -Wall -Werror main.c mlp.c -lm -o run", shell=True, check=True, cwd=tmp_path / "int8")
+    got = subprocess.run(tmp_path / "int8/run", capture_output=True, text=True, check=True).stdout.split()
+    want = (tmp_path / "int8/expected.txt").read_text().split()
+    numbers = [(float(a), float(b)) for a, b in zip(got, want) if re.fullmatch(r"-?[\d.e-]+", b)]
+    assert len(got) == len(want) and numbers
+    np.testing.assert_allclose(*zip(*numbers), atol=2e-3)
