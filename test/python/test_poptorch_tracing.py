@@ -63,6 +63,13 @@ def test_functional_call_in_a_trace():
     torch.testing.assert_close(inference(Called())(x), F.linear(x, net.weight * 2, net.bias).detach())
 
 
+class Repeated(nn.Module):
+    def forward(self, x, n):
+        for _ in range(int(n)):
+            x = x * 2
+        return x
+
+
 # --- no numbers ---
 
 BIG = """
@@ -111,6 +118,7 @@ def test_a_trace_writes_to_nothing():
 
         def forward(self, x):
             self.seen.add_(x.sum(0))
+            torch.mul(self.seen, 2, out=self.seen)
             x *= 2
             y = self.bn(x)
             return y, F.mse_loss(y, torch.zeros(4, 3))
@@ -205,6 +213,31 @@ def test_numbers_are_taken_to_be_finite():
     model = once(forward, torch.tensor([1.0, 3]))
     with pytest.raises(poptorch.Error, match="reads a value .* and was compiled for True; in this batch it is False"):
         model(torch.tensor([1.0, -1.0]))
+
+
+def test_what_was_read_is_saved(tmp_path):
+    """The file's program is for these values."""
+    model = inference(Repeated())
+    assert model(torch.ones(2), torch.tensor(3)).tolist() == [8, 8]
+    model.save(str(tmp_path / "model"))
+    again = poptorch.load(str(tmp_path / "model"))
+    assert again(torch.ones(2), torch.tensor(3)).tolist() == [8, 8]
+    with pytest.raises(poptorch.Error, match="compiled for 3; in this batch it is 1"):
+        again(torch.ones(2), torch.tensor(1))
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_every_micro_batch_is_looked_at(accumulation):
+    opts = options().deviceIterations(2)
+    opts.Training.gradientAccumulation(accumulation)
+    net = nn.Linear(1, 1)
+    net.forward = lambda x, n: F.mse_loss(F.linear(x, net.weight) * int(n), x)
+    _, model = training(net, opts)
+    x, n = torch.ones(2 * accumulation, 1), torch.ones(2 * accumulation, dtype=torch.int32)
+    model(x, n)
+    n[0] = 2
+    with pytest.raises(poptorch.Error, match=r"compiled for \[1\]; in this batch it is \[2\]"):
+        model(x, n)
 
 
 # --- random numbers ---
