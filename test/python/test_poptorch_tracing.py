@@ -1,10 +1,12 @@
 """What a trace is: what libraries hear about it, what it costs, which values Python may ask for."""
 
 import os
+import random
 import subprocess
 import sys
 import traceback
 
+import numpy
 import pytest
 import torch
 import torch.nn as nn
@@ -253,6 +255,15 @@ def test_a_probability_of_nothing_or_of_all_has_a_value(p, function):
 def test_other_probabilities_are_refused_with_the_cure():
     with pytest.raises(poptorch.Error, match="it is a random number.*layerdrop.*to 0"):
         inference(lambda x: x * 2 if torch.rand([]) < 0.1 else x)(torch.ones(2))
+
+
+@pytest.mark.parametrize("draw", [random.random, lambda: numpy.random.rand()])
+def test_numbers_that_the_host_draws_are_told_of(draw, log):
+    model = inference(lambda x: x * draw())
+    assert model(torch.ones(1)).equal(model(torch.ones(1)))
+    assert "has drawn random numbers on the host" in log()
+    inference(lambda x: x * torch.rand(1))(torch.ones(1))
+    assert "on the host" not in log()
 
 
 # --- errors ---
