@@ -2,6 +2,8 @@
 PYTHON  = /usr/bin/python3
 PREFIX ?= /usr/local
 SOAK_MINUTES ?= 60
+# Of a virtual environment with transformers, timm, diffusers and torch_geometric: see doc/zoo.md.
+ZOO_PYTHON ?= $(PYTHON)
 BUILD ?= build
 
 # Command lines set these too; tools/configure reads them.
@@ -51,6 +53,7 @@ bench-gpu:
 soak:
 	@tools/install-packages
 	@$(PYTHON) tools/run-tests --minutes $(SOAK_MINUTES) build build-asan build-tsan python
+	@PYTHONPATH=build/python $(ZOO_PYTHON) test/zoo/models.py
 
 install:
 	@tools/install-packages build

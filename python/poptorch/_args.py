@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import torch
 
 from ._logging import logger
-from .custom_arg import findParser, parsers
+from .custom_arg import findParser
 from .errors import check, createPoptorchError
 
 
@@ -58,7 +58,7 @@ def flatten(value: Any, tensors: List[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return _Leaf(len(tensors) - 1, value)
-    parser = findParser(value) if parsers else None
+    parser = findParser(value)
     if parser is not None:
         return _Custom(value, parser, [flatten(t, tensors) for t in parser.yieldTensors(value)])
     if isinstance(value, (list, tuple)):
@@ -185,6 +185,7 @@ class Arguments:
         self.count = len(args)
         self.keywords = set(kwargs)
         self.tensors: List[torch.Tensor] = []
+        self.whole: Dict[int, torch.Tensor] = {}
         self.trees = {name: flatten(value, self.tensors) for name, value in bound.arguments.items()}
         self.leaves = [_Leaf(i, t) for i, t in enumerate(self.tensors)]
         # Calls with these many plain arguments need no binding: the common case.
@@ -221,9 +222,14 @@ class Arguments:
             bound.arguments[name] = rebuild(tree, tensors)
         return forward(*bound.args, **bound.kwargs)
 
+    def forget(self, keep_whole: bool) -> None:
+        """The first batch can go, the shapes stay; and whole numbers, when forward() has read some."""
+        self.whole = {i: t.detach().clone() for i, t in enumerate(self.tensors) if keep_whole and not t.is_floating_point()}
+        self.tensors = []
+
     def examples(self) -> Dict[str, Any]:
-        """What a file keeps to make such arguments again: the structure, not the numbers."""
-        return {"trees": self.trees, "leaves": [(leaf.dtype, tuple(leaf.shape)) for leaf in self.leaves]}
+        """What a file keeps to make such arguments again: the structure, not the numbers, but those that forward() depends on."""
+        return {"trees": self.trees, "leaves": [(leaf.dtype, tuple(leaf.shape)) for leaf in self.leaves], "whole": self.whole}
 
     def synthetic(self, mode: int, seed: int) -> List[torch.Tensor]:
         """Tensors like those of the first call, with zeros (mode 1), normal (2) or uniform (3) numbers. Whole
@@ -277,5 +283,6 @@ def bind(signature: inspect.Signature, args: Tuple, kwargs: Dict[str, Any]) -> i
 
 def fromExamples(examples: Dict[str, Any]) -> Tuple[Tuple, Dict[str, Any]]:
     """Arguments like those of Arguments.examples(), all zero."""
-    tensors = [torch.zeros(shape, dtype=dtype) for dtype, shape in examples["leaves"]]
+    whole = examples.get("whole", {})
+    tensors = [whole[i] if i in whole else torch.zeros(shape, dtype=dtype) for i, (dtype, shape) in enumerate(examples["leaves"])]
     return (), {name: rebuild(tree, tensors) for name, tree in examples["trees"].items()}

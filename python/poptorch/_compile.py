@@ -7,6 +7,7 @@ needs to know, names of weights, shapes and the structure of the results, is a P
 import contextlib
 import os
 import pathlib
+import random
 import sys
 import time
 import warnings
@@ -250,6 +251,13 @@ def chooseReplicas(program: Program, batching: Batching, options: Any,
         program.own_buffers = changed
 
 
+def _drawnOnHost() -> Tuple:
+    """The states of Python's and numpy's generators."""
+    numpy = sys.modules.get("numpy")
+    state = numpy.random.get_state() if numpy is not None else ()    # type: ignore[attr-defined]
+    return random.getstate(), tuple(v.tobytes() if hasattr(v, "tobytes") else v for v in state)
+
+
 def _forward(model: torch.nn.Module, arguments: Any, tensors: List[torch.Tensor], tracer: _trace.Tracer,
              hooks: Tuple[List[Callable], List[Callable]]) -> Any:
     for hook in hooks[0]:
@@ -259,8 +267,13 @@ def _forward(model: torch.nn.Module, arguments: Any, tensors: List[torch.Tensor]
     defaults = arguments.defaults()
     for t in defaults.values():
         tracer.claim(t)
+    drawn = _drawnOnHost()
     try:
-        return tracer.run(model, lambda: arguments.call(model, tensors, defaults))
+        result = tracer.run(model, lambda: arguments.call(model, tensors, defaults))
+        if _drawnOnHost() != drawn:
+            tracer.warn("forward() has drawn random numbers on the host, with random or numpy: what it made of them is the same in every "
+                        "run. Draw them with torch, or before the call")
+        return result
     finally:
         torch.distributions.Distribution.set_default_validate_args(validate)
         for hook in hooks[1]:

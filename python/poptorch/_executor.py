@@ -288,7 +288,7 @@ class PoplarExecutor(_legacy.Names):
             _compile.checkExecutable(program, self._batching)
         _compile.checkAnchors(program)
         tracer.close()
-        arguments.tensors = []    # the shapes stay, the first batch can go
+        arguments.forget(bool(tracer.expected))
         self._program = program
         if self._options.connection_type != ConnectionType.Never:
             self._attach()

@@ -89,16 +89,21 @@ def isWhole(t: torch.Tensor) -> bool:
     return not t.is_floating_point() and not t.is_complex() and t.numel() <= _MOST
 
 
-def _all(value: Any) -> bool:
+def allWhole(value: Any) -> bool:
     """Only such tensors?"""
-    return all(map(_all, value)) if isinstance(value, (list, tuple)) else not isinstance(value, torch.Tensor) or isWhole(value)
+    return all(map(allWhole, value)) if isinstance(value, (list, tuple)) else not isinstance(value, torch.Tensor) or isWhole(value)
+
+
+def _fits(out: Any, into: List[torch.Tensor]) -> bool:
+    """Do results have the shapes of the tensors they are written to?"""
+    return [t.shape for t in (out if isinstance(out, (list, tuple)) else [out])] == [t.shape for t in into]
 
 
 def run(func: Any, args: Tuple, kwargs: Dict[str, Any], known: bool = False) -> Any:
     """func(*args, **kwargs), where the elements of the arguments mean nothing; neither do those of the results. Where they are
     known, whole numbers are computed."""
     kind = _kind(func)
-    if kind in ("view", "out", "reshape"):
+    if kind in ("view", "reshape"):
         return func(*args, **kwargs)
     named = {k: _meta(v) for k, v in kwargs.items()}
     if _takesDevice(func):
@@ -107,10 +112,13 @@ def run(func: Any, args: Tuple, kwargs: Dict[str, Any], known: bool = False) -> 
         out: Optional[Any] = func(*map(_meta, args), **named)
     except (NotImplementedError, RuntimeError, IndexError, ValueError, TypeError, AssertionError):    # no such kernel, or wrong shapes
         out = _ran(func, args, kwargs)
-        return out if kind == "plain" else _written(func, args, kwargs)[0]
-    if known and kind == "plain" and _all(out):
+        if kind == "plain":
+            return out
+    if kind == "out" and not _fits(out, _written(func, args, kwargs)):    # it becomes as large as it has to be
         return func(*args, **kwargs)
-    if kind == "write":
+    if known and kind == "plain" and allWhole(out):
+        return func(*args, **kwargs)
+    if kind in ("write", "out"):
         found = _written(func, args, kwargs)
         return found if isinstance(out, (list, tuple)) else found[0] if found else None
     return _host(out)

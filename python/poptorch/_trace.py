@@ -295,11 +295,13 @@ class Tracer(Memories, TorchDispatchMode):
         return min((t.memory.known for t in found if t is not None), default=UNKNOWN)
 
     def _setKnown(self, out: Any, known: int, drawn: bool) -> None:
+        if not _shapes.allWhole(out):    # nothing was computed
+            known = UNKNOWN
         for t in tensorsIn(out) if known or drawn else ():
             made = self._find(t)
             if made is not None:
                 made.memory.drawn = drawn
-            if made is not None and made.parent is None and _shapes.isWhole(t):
+            if made is not None and made.parent is None:
                 made.memory.known = known
 
     def _named(self, func: Any, name: str, bound: List[Any], writes: bool) -> Tuple[str, List[Any]]:

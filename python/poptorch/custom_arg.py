@@ -1,5 +1,6 @@
 """Types of the user that hold tensors: how to take the tensors out, and how to put others in."""
 
+import sys
 from typing import Any, Dict, Iterator, Optional
 
 import torch
@@ -36,6 +37,9 @@ def findParser(value: Any) -> Optional[ICustomArgParser]:
     """The parser of this value's own type, or of a type it is an instance of, or None."""
     if type(value) in parsers:
         return parsers[type(value)]
+    if type(value).__module__.startswith("torch_geometric.data") and "poptorch_geometric" not in sys.modules:
+        from poptorch_geometric.types import registerParsers    # graphs need no import of the program's
+        registerParsers()
     return next((p for t, p in parsers.items() if isinstance(value, t)), None)
 
 
