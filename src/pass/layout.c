@@ -20,6 +20,8 @@
  *
  * A part of the batch that does not fill the lanes (batch.c) has channels last beside them if its
  * convolutions are wide; their weights lie as for the lanes and are copied.
+ *
+ * A GPU has channels last where those are multiples of 8, 16 bytes of halves, and rows otherwise.
  */
 #include "machine/machine.h"
 #include "pass/pass.h"

@@ -21,6 +21,9 @@
  * Pictures of few channels are cut among the threads by rows, their channels being done together;
  * with the sum in parts of the rows, the gradient of the weights reads what its core wrote.
  *
+ * A GPU has more threads than any of this: its sums are cut along any dims into as many parts as keep
+ * it busy, and so are products and weights' gradients with too few results.
+ *
  * needs   no composite op
  */
 #include "machine/machine.h"
