@@ -361,7 +361,7 @@ def test_bash_completes(build_dir, tool):
     assert complete(build_dir, "") == {*COMMANDS, "--help", "--version"}
     assert complete(build_dir, "comp") == {"compile"}
     assert complete(build_dir, "help", "c") == {"compile", "cache"}
-    assert complete(build_dir, "compile", "--optimizer", "a") == {"adam", "adamw"}
+    assert complete(build_dir, "compile", "--optimizer", "adamw") == {"adamw"}
     assert complete(build_dir, "compile", "mnist") == {"mnist-cnn", "mnist-pipeline"}
     assert complete(build_dir, "data", "mni") == {"mnist"}
     assert complete(build_dir, "eval", "net.pth", "--data", "fashion") == {"fashion-mnist"}
