@@ -390,6 +390,7 @@ static ts_status allocate(ts_gpu *g, size_t bytes, ts_gpu_memory **out)
     }
     *out = m;
     CALL(cuMemsetD8Async, m->at, 0, bytes, g->stream);
+    CALL(cuStreamSynchronize, g->stream); /* what is sent beside it must not come before */
     return TS_OK;
 }
 
