@@ -344,6 +344,34 @@ static double whole_cost(const product *p, double multiply)
            packs / (double)p->right * columns + sums;
 }
 
+/* Elements of the result in the pieces before i. */
+static double done_before(const product *p, int64_t i)
+{
+    int64_t below = p->turns * p->down, batch = p->right * below;
+    int64_t block = i % batch / below, left = i % below;
+    int64_t columns = TS_MIN(p->width, p->lanes.extent - block * p->width);
+    double rows = (double)(p->turns * p->rows.extent);
+
+    return (double)(i / batch) * rows * (double)p->lanes.extent +
+           rows * (double)(block * p->width) +
+           (double)columns * (double)(left / p->down * p->rows.extent +
+                                      TS_MIN(left % p->down * p->height, p->rows.extent));
+}
+
+/* The part of the work that the core with most of it has: the last pieces of rows and columns are
+ * smaller. */
+static double longest_share(const product *p)
+{
+    int64_t pieces = p->fixeds * p->turns * p->down * p->right;
+    int64_t cores = TS_MIN(p->x.r->m.cores, pieces);
+    double most = 0;
+
+    for (int64_t c = 0; c < cores; c++)
+        most = TS_MAX(most, done_before(p, pieces * (c + 1) / cores) -
+                                done_before(p, pieces * c / cores));
+    return most / done_before(p, pieces);
+}
+
 /* The best pieces for these blocks of the sum, if better than `best`. */
 static void try_pieces(product *p, product *best)
 {
@@ -362,8 +390,7 @@ static void try_pieces(product *p, product *best)
             if (p->down != i || p->right != j || !fits(p))
                 continue;
             p->cycles = whole_cost(p, multiply);
-            p->cost =
-                ts_price_shared(m, p->cycles, (double)(p->fixeds * p->turns * p->down * p->right));
+            p->cost = TS_MIN(p->cycles, p->cycles * longest_share(p) + m->meet);
             if (best->cost < 0 || p->cost < best->cost)
                 *best = *p;
         }
