@@ -427,9 +427,9 @@ ts_status ts_loader_new_sized(const ts_dataset *d, const ts_loader_options *give
 
     if (out)
         *out = NULL;
+    TS_TRY(ts_take_sized("ts_loader_new", given, size, opt, sizeof(*opt)));
     if (!d || !out)
         return ts_fail(TS_ERR_ARG, "a loader needs a dataset and a place for it");
-    TS_TRY(ts_take_sized("ts_loader_new", given, size, opt, sizeof(*opt)));
     TS_TRY(check(d, opt));
     TS_TRY(ts_alloc(sizeof(*l), "a loader", (void **)&l));
     l->d = d;

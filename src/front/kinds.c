@@ -172,11 +172,9 @@ static ts_value *positions(const ts_line_build *b, const ts_line *l, ts_value *x
 /* True where there is something to see: a place sees itself and those before. */
 static ts_value *causal_mask(const ts_line_build *b, int64_t n, int64_t keys)
 {
-    bool *sees = TS_NEWS(b->g->arena, bool, n *keys);
+    int64_t shape[] = {n, keys};
 
-    for (int64_t i = 0; i < n * keys; i++)
-        sees[i] = i % keys <= i / keys;
-    return ts_const_n(b->g, TS_BOOL, sees, 2, (int64_t[]){n, keys});
+    return ts_le(ts_iota(b->g, 2, shape, 1, TS_I32), ts_iota(b->g, 2, shape, 0, TS_I32));
 }
 
 /* [batch, places, features] -> [batch, heads, places, features / heads] */

@@ -21,6 +21,12 @@ enum { ROWS = 64, TURNED_ROWS = 32 };
 
 /* --- places in a matrix ----------------------------------------------------------------------- */
 
+/* NULL, like a value, once something was refused. */
+static ts_graph *graph_of(const ts_value *a)
+{
+    return a ? a->graph : NULL;
+}
+
 static int64_t rows_of(const ts_value *a)
 {
     return ts_dim(a, ts_rank(a) - 2);
@@ -39,22 +45,22 @@ static ts_value *turned(ts_value *a)
 /* 0 .. n - 1 as a column, or as a row */
 static ts_value *down(ts_graph *g, int64_t n)
 {
-    return ts_iota(g, 2, (int64_t[]){n, 1}, 0, TS_I64);
+    return g ? ts_iota(g, 2, (int64_t[]){n, 1}, 0, TS_I64) : NULL;
 }
 
 static ts_value *across(ts_graph *g, int64_t n)
 {
-    return ts_iota(g, 2, (int64_t[]){1, n}, 1, TS_I64);
+    return g ? ts_iota(g, 2, (int64_t[]){1, n}, 1, TS_I64) : NULL;
 }
 
 static ts_value *whole(ts_graph *g, int64_t k)
 {
-    return ts_scalar(g, TS_I64, (double)k);
+    return g ? ts_scalar(g, TS_I64, (double)k) : NULL;
 }
 
 static ts_value *number(const ts_value *like, double x)
 {
-    return ts_scalar(like->graph, ts_dtype_of(like), x);
+    return like ? ts_scalar(like->graph, ts_dtype_of(like), x) : NULL;
 }
 
 static ts_value *row(ts_value *a, int64_t k)
@@ -69,7 +75,7 @@ static ts_value *column(ts_value *a, int64_t k)
 
 static ts_value *identity(const ts_value *like, int64_t n)
 {
-    ts_graph *g = like->graph;
+    ts_graph *g = graph_of(like);
     ts_value *i = down(g, n);
 
     return ts_cast(ts_eq(i, across(g, n)), ts_dtype_of(like));
@@ -92,6 +98,8 @@ static ts_value *spread_both(ts_value *x, const ts_value *a, const ts_value *b)
     int ra = ts_rank(a) - 2, rb = ts_rank(b) - 2, n = TS_MAX(ra, rb);
     int64_t dims[TS_MAX_RANK];
 
+    if (!x || !a || !b)
+        return NULL;
     for (int i = 0; i < n; i++) {
         int64_t da = i < n - ra ? 1 : ts_dim(a, i - (n - ra));
         int64_t db = i < n - rb ? 1 : ts_dim(b, i - (n - rb));
@@ -137,7 +145,7 @@ static void also(ts_call *c, int i, ts_value *v)
 /* No error, for each matrix. */
 static ts_value *no_errors(const ts_value *a)
 {
-    return ts_full_n(a->graph, TS_I32, 0, ts_rank(a) - 2, a->type.dim);
+    return a ? ts_full_n(a->graph, TS_I32, 0, ts_rank(a) - 2, a->type.dim) : NULL;
 }
 
 /* --- triangles -------------------------------------------------------------------------------- */
@@ -145,9 +153,12 @@ static ts_value *no_errors(const ts_value *a)
 /* Rows k and p change places; p is [.., 1, 1]. */
 static ts_value *swapped(ts_value *a, int64_t k, ts_value *p)
 {
-    ts_graph *g = a->graph;
-    ts_value *i = down(g, rows_of(a)), *here = whole(g, k), *from;
+    ts_value *i, *here, *from;
 
+    if (!a || !p)
+        return NULL;
+    i = down(a->graph, rows_of(a));
+    here = whole(a->graph, k);
     from = ts_where(ts_eq(i, p), here, i);
     from = ts_where(ts_eq(i, here), p, from);
     return ts_gather(a, ts_rank(a) - 2, ts_expand_n(from, ts_rank(a), a->type.dim));
@@ -156,15 +167,17 @@ static ts_value *swapped(ts_value *a, int64_t k, ts_value *p)
 /* The row below k, or k, with the largest element of column k: [.., 1, 1] */
 static ts_value *pivot_of(ts_value *a, int64_t k, bool moves)
 {
-    ts_value *i = down(a->graph, rows_of(a)), *size;
+    ts_value *i = down(graph_of(a), rows_of(a)), *size;
     int64_t dims[TS_MAX_RANK];
     int rank = ts_rank(a);
 
     if (moves) {
         size = ts_abs(column(a, k));
-        size = ts_where(ts_ge(i, whole(a->graph, k)), size, number(a, -1));
+        size = ts_where(ts_ge(i, whole(graph_of(a), k)), size, number(a, -1));
         return ts_argmax(size, rank - 2, true);
     }
+    if (!a)
+        return NULL;
     memcpy(dims, a->type.dim, sizeof(dims));
     dims[rank - 1] = dims[rank - 2] = 1;
     return ts_full_n(a->graph, TS_I64, (double)k, rank, dims);
@@ -173,7 +186,7 @@ static ts_value *pivot_of(ts_value *a, int64_t k, bool moves)
 /* Clears column k below the diagonal; what it took stands there instead. */
 static ts_value *eliminated(ts_value *a, int64_t k)
 {
-    ts_graph *g = a->graph;
+    ts_graph *g = graph_of(a);
     ts_value *at = whole(g, k), *below = ts_gt(down(g, rows_of(a)), at);
     ts_value *j = across(g, columns_of(a)), *zero = number(a, 0), *taken, *left, *rest;
 
@@ -205,7 +218,7 @@ static ts_value *factored(ts_value *a, bool moves, ts_value **pivots)
 /* a^-1 b, a triangular */
 static ts_value *substituted(ts_value *a, ts_value *b, bool upper, bool unit)
 {
-    ts_graph *g = b->graph;
+    ts_graph *g = graph_of(b);
     int64_t n = rows_of(a);
     ts_value *i = down(g, n), *zero = number(b, 0), *x = spread_both(b, a, b);
 
@@ -328,9 +341,11 @@ static ts_value *sign_of(ts_value *pivots, const ts_value *like)
 {
     int rank = ts_rank(pivots);
     int64_t n = ts_dim(pivots, rank - 1), last[] = {rank - 1};
-    ts_value *stays = ts_add_scalar(ts_iota(pivots->graph, 1, &n, 0, TS_I32), 1), *one;
+    ts_value *stays, *one = number(like, 1);
 
-    one = number(like, 1);
+    if (!pivots)
+        return NULL;
+    stays = ts_add_scalar(ts_iota(pivots->graph, 1, &n, 0, TS_I32), 1);
     stays = ts_where(ts_eq(pivots, stays), one, number(like, -1));
     return ts_prod(stays, 1, last, false);
 }
@@ -359,7 +374,7 @@ ts_value *ts_word_det(ts_call *c)
 /* The permutation and the two triangles of lu. */
 static ts_value *unpacked(ts_call *c, ts_value *lu, ts_value *pivots)
 {
-    ts_graph *g = lu->graph;
+    ts_graph *g = graph_of(lu);
     int64_t n = rows_of(lu);
     ts_value *i = down(g, n), *j = across(g, n), *one = identity(lu, n), *p, *l;
 
@@ -465,7 +480,7 @@ ts_value *ts_word_cholesky_inverse(ts_call *c)
 /* The reflection that clears column k of a below the diagonal, as a unit vector; signs as LAPACK's. */
 static ts_value *mirror(ts_value *a, int64_t k)
 {
-    ts_graph *g = a->graph;
+    ts_graph *g = graph_of(a);
     ts_value *i = down(g, rows_of(a)), *at = whole(g, k), *zero = number(a, 0), *x, *size, *v;
     int64_t dims[] = {ts_rank(a) - 2};
 
@@ -571,8 +586,11 @@ static void turn(turns *t, const int64_t *with)
 {
     int rank = ts_rank(t->a);
     int64_t n = rows_of(t->a);
-    ts_value *index = ts_const_n(t->a->graph, TS_I64, with, 1, &n), *tan, *cos, *sin;
+    ts_value *index, *tan, *cos, *sin;
 
+    if (!t->a)
+        return;
+    index = ts_const_n(t->a->graph, TS_I64, with, 1, &n);
     tan = tangents(t->a, index, with);
     cos = ts_rsqrt(ts_add_scalar(ts_square(tan), 1));
     sin = ts_unsqueeze(ts_mul(tan, cos), rank - 2);

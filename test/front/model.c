@@ -40,6 +40,8 @@ static const row_case layer_cases[] = {
     {"4 3 3", "f: group_norm 2 eps=1e-3", "2 4 3 3"},
     {"5 6", "f: layer_norm affine=no", "2 5 6"},
     {"7 dtype=i32", "f: embedding 10 4", "2 7 4"},
+    {"5 6", "f: positions", "2 5 6"},
+    {"5 6", "f: self_attention 3 causal=yes", "2 5 6"},
     {"3 4", "scale 0.5", "2 3 4"},
     {"3 4", "softmax dim=-1", "2 3 4"},
     {"3 4", "log_softmax", "2 3 4"},
