@@ -134,13 +134,13 @@ static ts_status format_of(const char *path, ts_file_format *out)
     return TS_ERR_ARG;
 }
 
-/* What was loaded by its shapes has nothing to save. */
-static bool is_whole(const ts_object *o)
+/* What was loaded by its shapes has nothing to save. What is too deep is refused when it is written. */
+static bool is_whole(const ts_object *o, unsigned depth)
 {
     const ts_array *a = ts_object_array(o);
 
-    for (int64_t i = 0; i < ts_object_size(o); i++)
-        if (!is_whole(ts_object_at(o, i)))
+    for (int64_t i = 0; i < ts_object_size(o) && depth < TS_STORE_DEPTH; i++)
+        if (!is_whole(ts_object_at(o, i), depth + 1))
             return false;
     return !a || a->data || !a->bytes;
 }
@@ -169,7 +169,7 @@ ts_status ts_object_save(const ts_object *o, const char *path, ts_file_format fo
 
     if (!o || !path)
         return ts_fail(TS_ERR_ARG, "ts_object_save needs an object and a path");
-    if (!is_whole(o))
+    if (!is_whole(o, 0))
         return ts_fail(TS_ERR_ARG, "tensors that were loaded by their shapes cannot be saved");
     s = save(o, path, format);
     if (s)
