@@ -60,12 +60,25 @@ def _written(func: Any, args: Tuple, kwargs: Dict[str, Any]) -> List[torch.Tenso
     return [t for t, a in zip(bound, func._schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
 
 
+def _harmless(t: torch.Tensor) -> torch.Tensor:
+    """Of the same type, shape and memory: unit matrices, which every factorisation takes. What nobody filled may be anything."""
+    if not (t.is_floating_point() or t.is_complex()):
+        return t
+    made = torch.empty(t.shape, dtype=t.dtype) if 0 in t.stride() else torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
+    if t.dim() < 2:
+        return made.fill_(1)
+    made.zero_().diagonal(dim1=-2, dim2=-1).fill_(1)
+    return made
+
+
 def _ran(func: Any, args: Tuple, kwargs: Dict[str, Any]) -> Any:
-    """For real, on copies of what it writes to. PyTorch's errors are about shapes here."""
+    """For real, on copies. PyTorch's errors are about shapes here."""
     copies = {id(t): t.clone() for t in _written(func, args, kwargs) if isinstance(t, torch.Tensor)}
 
     def copied(v: Any) -> Any:
-        return copies.get(id(v), v) if isinstance(v, torch.Tensor) else v
+        if isinstance(v, (list, tuple)):
+            return type(v)(map(copied, v))
+        return copies.get(id(v)) if id(v) in copies else _harmless(v) if isinstance(v, torch.Tensor) else v
     args, kwargs = tuple(map(copied, args)), {k: copied(v) for k, v in kwargs.items()}
     try:
         return func(*args, **kwargs)

@@ -75,12 +75,23 @@ static ts_value *differentiated(ts_call *c, const plan *p, ts_value *y, ts_value
     return c->out[0];
 }
 
+/* One argument may be made of another, cdist(x, x + 1): each is a value of its own here, so that the
+ * gradient by one does not go through the other. */
+static void part(const plan *p, ts_arg *args)
+{
+    for (const char *i = p->by; *i; i++)
+        if (args[*i - '0'].as.v)
+            args[*i - '0'].as.v = ts_point1("nop", args[*i - '0'].as.v);
+}
+
 static ts_value *made(ts_call *c, const plan *p, ts_value *dy)
 {
     ts_arg args[TS_WORD_PARAMS] = {{0}};
     ts_call *f = again(c, p, dy, args);
-    ts_value *y = f ? f->row->make(f) : NULL, *dx = NULL;
+    ts_value *y, *dx = NULL;
 
+    part(p, args);
+    y = f ? f->row->make(f) : NULL;
     if (y && ts_dtype_of(y) != ts_dtype_of(dy))
         y = ts_cast(y, ts_dtype_of(dy));
     if (y)

@@ -70,7 +70,7 @@ def test_stages_and_devices_give_the_same_bits(tool, data, tmp_path):
                                   "--separate-backward"]}.items():
         tool(*args, *more, "--output", f"{name}.pth")
         assert (tmp_path / f"{name}.pth").read_bytes() == one, name
-    out = tool(*args, "--devices", 2, "--output", "cut.pth")
+    out = tool(*args, "--devices", 2, "--output", "halves.pth")
     assert re.search(r"Cut for 2 devices: layer1.*\|.*layer4.*; \d+ % of their time idle", out)
     assert "needs" in tool_fails(tool, *args, "--device-memory", "100KiB", "--output", "small.pth")
     out = tool(*args, "--gradient-accumulation", 1, "--stages", "B1,B2|B3,B4", "--output", "turns.pth")

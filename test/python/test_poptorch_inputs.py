@@ -124,6 +124,39 @@ def test_gradients_of_inputs(functions, compiler, monkeypatch):
         torch.testing.assert_close(out[name], gradient, rtol=1e-4, atol=1e-5, msg=name)
 
 
+#: Functions of several tensors, the second made of the first: the gradient by each is its own.
+ENTANGLED = {
+    "conv2d": lambda x: F.conv2d(x, x[:, :, :3, :3] * 2),
+    "conv_transpose2d": lambda x: F.conv_transpose2d(x, x[:, :, 1:4, :3].sin()),
+    "matmul": lambda x: x @ x.mT,
+    "cdist": lambda x: torch.cdist(x, x + x.flip(2)),
+    "bilinear": lambda x: F.grid_sample(x, x[:, 0, :, :2].tanh().unsqueeze(1) * 0.9, align_corners=True),
+    "smooth_l1": lambda x: F.smooth_l1_loss(x, x.flip(3), reduction="none"),
+    "kl": lambda x: F.kl_div(F.log_softmax(x, 3), F.softmax(x * 2, 3), reduction="none"),
+    "bce": lambda x: F.binary_cross_entropy(x.sigmoid(), (x * 2).sigmoid(), reduction="none"),
+    "norm": lambda x: F.layer_norm(x, (6,), x[0, 0, 0] + 1, x[0, 0, 1]),
+    "batch_norm": lambda x: F.batch_norm(x, None, None, x[0, 0, 0, :2] + 1, x[0, 0, 1, :2], training=True),
+    "prelu": lambda x: F.prelu(x, x[0, :, 0, 0]),
+    "attention": lambda x: torch.softmax(x @ (x * 2).mT, -1) @ x.sin(),
+    "solve": lambda x: torch.linalg.solve(x @ x.mT + 3 * torch.eye(6), x),
+}
+
+
+def test_arguments_that_depend_on_each_other():
+    def forward(x):
+        x.requires_grad_()
+        return {name: torch.autograd.grad((function(x) * torch.linspace(0, 1, function(x).shape[-1])).sum(), x)[0]
+                for name, function in ENTANGLED.items()}
+    torch.manual_seed(0)
+    x = torch.randn(2, 2, 6, 6)
+    out = inference(forward)(x)
+    wrong = []
+    for name, gradient in forward(x).items():
+        if not torch.allclose(out[name], gradient, rtol=1e-3, atol=1e-4):
+            wrong.append(f"{name}: {(out[name] - gradient).abs().max()}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_put():
     x, at, source = torch.arange(6.0).view(2, 3), torch.tensor([[1, -1]]), torch.tensor([[10.0, 20.0]])
     model = inference(lambda x, at, source: (x.put(at, source), x.put(at, source, accumulate=True),
