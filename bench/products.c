@@ -121,8 +121,8 @@ static void run(ts_dtype t, const char *form, int n, int threads)
 {
     ts_graph *g = product(t, form, n);
     ts_options opt = {.cache_dir = ""};
-    ts_executable *x;
-    ts_engine *e;
+    ts_executable *x = NULL;
+    ts_engine *e = NULL;
     void *in[2] = {numbers(t, n), numbers(t, n)}, *out = numbers(t, n);
     double top, seconds, flops = 2.0 * n * n * n;
 
