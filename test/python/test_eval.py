@@ -495,7 +495,7 @@ def test_predict_with_nets_for_other_things(tool, tmp_path):
     torch.save(module("classifier").state_dict(), tmp_path / "net.pth")
     expect(tool("predict", "net.pth", "boot.jpg", "--model", "classifier-dim0", "--no-plots"), OK,
            "log_softmax is not over the classes")
-    expect(tool("predict", "net.pth"), USAGE, "IMAGE is missing")
+    expect(tool("predict", "net.pth"), USAGE, "INPUT is missing")
 
 
 def test_colour_images(tool, tmp_path):
