@@ -250,21 +250,35 @@ static void nadam_scalars(context *c, int group, rates *r)
     r->own[1] = times(r->h[LR], over(next, minus(constant(1), product)));
 }
 
-static num nadam(context *c, param *p, const rates *r, num w)
+/* The gradient, with the decay where it is part of it, its mean and its mean square. */
+typedef struct moments {
+    num g, m, v;
+} moments;
+
+static moments take_moments(context *c, param *p, const rates *r, num *w)
 {
     ts_value *first = ts_update_slot(c, p, "exp_avg", c->o->first_type, 0);
     ts_value *second = ts_update_slot(c, p, "exp_avg_sq", c->o->second_type, 0);
-    num s, m, v, ss, x;
+    moments k;
+    num ss;
 
-    w = decouple(c, p, r, w, &s);
-    m = average(r->h[BETA1], load(p, first), s);
-    ss = square(s);
-    v = average(r->h[BETA2], load(p, second), ss);
-    ts_update_store(c, first, m);
-    ts_update_store(c, second, v);
-    x = times(r->own[0], s);
-    x = plus(x, times(r->own[1], m));
-    return minus(w, over(x, plus(root(times(v, r->fix2)), r->h[EPS])));
+    *w = decouple(c, p, r, *w, &k.g);
+    k.m = average(r->h[BETA1], load(p, first), k.g);
+    ss = square(k.g);
+    k.v = average(r->h[BETA2], load(p, second), ss);
+    ts_update_store(c, first, k.m);
+    ts_update_store(c, second, k.v);
+    return k;
+}
+
+static num nadam(context *c, param *p, const rates *r, num w)
+{
+    moments k = take_moments(c, p, r, &w);
+    num x;
+
+    x = times(r->own[0], k.g);
+    x = plus(x, times(r->own[1], k.m));
+    return minus(w, over(x, plus(root(times(k.v, r->fix2)), r->h[EPS])));
 }
 
 /* How much the mean square can be trusted: own[0] is the rectification times sqrt(1 - beta2^t), and
@@ -292,18 +306,11 @@ static void radam_scalars(context *c, int group, rates *r)
 
 static num radam(context *c, param *p, const rates *r, num w)
 {
-    ts_value *first = ts_update_slot(c, p, "exp_avg", c->o->first_type, 0);
-    ts_value *second = ts_update_slot(c, p, "exp_avg_sq", c->o->second_type, 0);
-    num s, m, v, ss, x;
+    moments k = take_moments(c, p, r, &w);
+    num m, x;
 
-    w = decouple(c, p, r, w, &s);
-    m = average(r->h[BETA1], load(p, first), s);
-    ss = square(s);
-    v = average(r->h[BETA2], load(p, second), ss);
-    ts_update_store(c, first, m);
-    ts_update_store(c, second, v);
-    m = times(times(r->h[LR], r->fix1), m);
-    x = times(m, over(r->own[0], plus(root(v), r->h[EPS])));
+    m = times(times(r->h[LR], r->fix1), k.m);
+    x = times(m, over(r->own[0], plus(root(k.v), r->h[EPS])));
     return minus(w, pick_above(r->own[1], 5, x, m));
 }
 
