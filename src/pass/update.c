@@ -62,20 +62,33 @@ static num greatest(context *c, param *p, num v)
     return v;
 }
 
-/* m^ / (sqrt(v^) + eps): which way Adam, AdamW and LAMB go */
-static num adam_direction(context *c, param *p, const rates *r, num s)
+/* The gradient's mean and its mean square. */
+typedef struct moments {
+    num m, v;
+} moments;
+
+static moments take_moments(context *c, param *p, const rates *r, num g)
 {
     ts_value *first = ts_update_slot(c, p, "exp_avg", c->o->first_type, 0);
     ts_value *second = ts_update_slot(c, p, "exp_avg_sq", c->o->second_type, 0);
-    num m = average(r->h[BETA1], load(p, first), s);
-    num ss = square(s), v = average(r->h[BETA2], load(p, second), ss);
+    moments k = {.m = average(r->h[BETA1], load(p, first), g)};
+    num gg = square(g);
 
-    ts_update_store(c, first, m);
-    ts_update_store(c, second, v);
+    k.v = average(r->h[BETA2], load(p, second), gg);
+    ts_update_store(c, first, k.m);
+    ts_update_store(c, second, k.v);
+    return k;
+}
+
+/* m^ / (sqrt(v^) + eps): which way Adam, AdamW and LAMB go */
+static num adam_direction(context *c, param *p, const rates *r, num g)
+{
+    moments k = take_moments(c, p, r, g);
+
     if (ts_update_hyper(c, p->group)->amsgrad)
-        v = greatest(c, p, v);
-    m = times(m, r->fix1);
-    return over(m, plus(root(times(v, r->fix2)), r->h[EPS]));
+        k.v = greatest(c, p, k.v);
+    k.m = times(k.m, r->fix1);
+    return over(k.m, plus(root(times(k.v, r->fix2)), r->h[EPS]));
 }
 
 static num adamw(context *c, param *p, const rates *r, num w)
@@ -250,33 +263,14 @@ static void nadam_scalars(context *c, int group, rates *r)
     r->own[1] = times(r->h[LR], over(next, minus(constant(1), product)));
 }
 
-/* The gradient, with the decay where it is part of it, its mean and its mean square. */
-typedef struct moments {
-    num g, m, v;
-} moments;
-
-static moments take_moments(context *c, param *p, const rates *r, num *w)
-{
-    ts_value *first = ts_update_slot(c, p, "exp_avg", c->o->first_type, 0);
-    ts_value *second = ts_update_slot(c, p, "exp_avg_sq", c->o->second_type, 0);
-    moments k;
-    num ss;
-
-    *w = decouple(c, p, r, *w, &k.g);
-    k.m = average(r->h[BETA1], load(p, first), k.g);
-    ss = square(k.g);
-    k.v = average(r->h[BETA2], load(p, second), ss);
-    ts_update_store(c, first, k.m);
-    ts_update_store(c, second, k.v);
-    return k;
-}
-
 static num nadam(context *c, param *p, const rates *r, num w)
 {
-    moments k = take_moments(c, p, r, &w);
-    num x;
+    moments k;
+    num g, x;
 
-    x = times(r->own[0], k.g);
+    w = decouple(c, p, r, w, &g);
+    k = take_moments(c, p, r, g);
+    x = times(r->own[0], g);
     x = plus(x, times(r->own[1], k.m));
     return minus(w, over(x, plus(root(times(k.v, r->fix2)), r->h[EPS])));
 }
@@ -306,9 +300,11 @@ static void radam_scalars(context *c, int group, rates *r)
 
 static num radam(context *c, param *p, const rates *r, num w)
 {
-    moments k = take_moments(c, p, r, &w);
-    num m, x;
+    moments k;
+    num g, m, x;
 
+    w = decouple(c, p, r, w, &g);
+    k = take_moments(c, p, r, g);
     m = times(times(r->h[LR], r->fix1), k.m);
     x = times(m, over(r->own[0], plus(root(k.v), r->h[EPS])));
     return minus(w, pick_above(r->own[1], 5, x, m));
