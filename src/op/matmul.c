@@ -1,6 +1,7 @@
 /* matmul.c - [.., m, k] x [.., k, n], leading dims broadcast; and what all contractions share. */
 #include "op/emit.h"
 #include "op/op.h"
+#include <assert.h>
 
 ts_status ts_infer_matmul(ts_node *n)
 {
@@ -99,45 +100,130 @@ static int64_t flat_place(const ts_affine *f, int naxes, const int64_t *at, cons
     return flat;
 }
 
+/* Along the innermost sum, j = 0, 1, ...: an operand's elements are at from + step * j, for j from first to
+ * end; what lies outside adds nothing. */
+typedef struct run {
+    int64_t from, step, first, end;
+} run;
+
+static int64_t divide_up(int64_t x, int64_t by)
+{
+    return x > 0 ? (x + by - 1) / by : -(-x / by);
+}
+
+/* Leaves those j for which x + k * j is an index of a dim. */
+static void keep_inside(run *r, int64_t x, int64_t k, int64_t dim)
+{
+    int64_t first = 0, end = r->end;
+
+    if (!k)
+        end = x < 0 || x >= dim ? 0 : end;
+    else if (k > 0)
+        first = divide_up(-x, k), end = divide_up(dim - x, k);
+    else
+        first = divide_up(x - dim + 1, -k), end = divide_up(x + 1, -k);
+    r->first = first > r->first ? first : r->first;
+    r->end = end < r->end ? end : r->end;
+}
+
+/* False: its elements are not at equal distances, as where a stride divides the index. */
+static bool find_run(const ts_affine *f, const ts_spec *s, const int64_t *at, const ts_type *t,
+                     run *r)
+{
+    int inner = s->naxes - 1;
+
+    *r = (run){.end = s->extent[inner]};
+    for (int d = 0; d < t->rank; d++) {
+        int64_t x = f[d].c, k = f[d].k[inner], div = f[d].div;
+        for (int i = 0; i < inner; i++)
+            x += f[d].k[i] * at[i];
+        if (k % div)
+            return false;
+        if (x % div)
+            r->end = 0;
+        keep_inside(r, x / div, k / div, t->dim[d]);
+        r->from = r->from * t->dim[d] + x / div;
+        r->step = r->step * t->dim[d] + k / div;
+    }
+    return true;
+}
+
+#define DOT(type)                                                                                  \
+    for (int64_t j = first; j < end; j++)                                                          \
+    sum += (double)((const type *)a->data)[p->from + p->step * j] *                                \
+           ((const type *)b->data)[q->from + q->step * j]
+
+static double add_runs(double sum, const ts_tensor *a, const run *p, const ts_tensor *b,
+                       const run *q)
+{
+    int64_t first = p->first > q->first ? p->first : q->first;
+    int64_t end = p->end < q->end ? p->end : q->end;
+    ts_dtype t = a->type.dtype, u = b->type.dtype;
+
+    if (t == TS_F64 && u == TS_F64)
+        DOT(double);
+    else if (t == TS_F32 && u == TS_F32)
+        DOT(float);
+    else
+        for (int64_t j = first; j < end; j++)
+            sum += ts_dtype_get(t, a->data, p->from + p->step * j) *
+                   ts_dtype_get(u, b->data, q->from + q->step * j);
+    return sum;
+}
+
+static double add_places(double sum, const ts_spec *s, int64_t *at, const ts_tensor *in)
+{
+    int64_t *j = &at[s->naxes - 1];
+
+    for (*j = 0; *j < s->extent[s->naxes - 1]; ++*j) {
+        int64_t p = flat_place(s->a, s->naxes, at, &in[0].type),
+                q = flat_place(s->b, s->naxes, at, &in[1].type);
+        if (p >= 0 && q >= 0)
+            sum += ts_dtype_get(in[0].type.dtype, in[0].data, p) *
+                   ts_dtype_get(in[1].type.dtype, in[1].data, q);
+    }
+    *j = 0;
+    return sum;
+}
+
+/* The next of the axes from `first` to before `end`, the last one fastest; false: that was all. */
+static bool next_place(const ts_spec *s, int first, int end, int64_t *at)
+{
+    for (int i = end - 1; i >= first; i--) {
+        if (++at[i] < s->extent[i])
+            return true;
+        at[i] = 0;
+    }
+    return false;
+}
+
+static double sum_at(const ts_spec *s, int64_t *at, const ts_tensor *in)
+{
+    double sum = 0;
+    run p, q;
+
+    do {
+        if (find_run(s->a, s, at, &in[0].type, &p) && find_run(s->b, s, at, &in[1].type, &q))
+            sum = add_runs(sum, &in[0], &p, &in[1], &q);
+        else
+            sum = add_places(sum, s, at, in);
+    } while (next_place(s, s->nout, s->naxes - 1, at));
+    return sum;
+}
+
 static ts_status eval(const ts_node *n, const ts_tensor *in, ts_tensor *out)
 {
     ts_arena *a = ts_arena_new();
+    int64_t at[TS_AXES] = {0};
     ts_spec s;
-    int64_t at[TS_AXES], size[TS_AXES];
 
     n->op->spec(a, n, &s);
     ts_arena_free(a);
-    memcpy(size, s.extent, sizeof(size));
-    memset(at, 0, sizeof(at));
-    for (bool more = true; more;) {
-        double sum = 0;
-        for (int i = s.nout; i < s.naxes; i++)
-            at[i] = 0;
-        for (bool again = true; again;) {
-            int64_t p = flat_place(s.a, s.naxes, at, &in[0].type),
-                    q = flat_place(s.b, s.naxes, at, &in[1].type);
-            if (p >= 0 && q >= 0)
-                sum += ts_dtype_get(in[0].type.dtype, in[0].data, p) *
-                       ts_dtype_get(in[1].type.dtype, in[1].data, q);
-            again = false;
-            for (int i = s.naxes - 1; i >= s.nout; i--) {
-                if (++at[i] < size[i]) {
-                    again = true;
-                    break;
-                }
-                at[i] = 0;
-            }
-        }
+    assert(s.naxes > s.nout);
+    do {
+        double sum = sum_at(&s, at, in);
         ts_dtype_set(out->type.dtype, out->data, flat_place(s.out, s.naxes, at, &out->type), sum);
-        more = false;
-        for (int i = s.nout - 1; i >= 0; i--) {
-            if (++at[i] < size[i]) {
-                more = true;
-                break;
-            }
-            at[i] = 0;
-        }
-    }
+    } while (next_place(&s, 0, s.nout, at));
     return TS_OK;
 }
 
