@@ -211,6 +211,43 @@ static double sum_at(const ts_spec *s, int64_t *at, const ts_tensor *in)
     return sum;
 }
 
+static bool straight(const ts_affine *f, int rank, int axis)
+{
+    for (int d = 0; d < rank; d++)
+        if (f[d].k[axis] % f[d].div)
+            return false;
+    return true;
+}
+
+static void swap_axes(ts_affine *f, int rank, int i, int j)
+{
+    for (int d = 0; d < rank; d++) {
+        int64_t k = f[d].k[i];
+        f[d].k[i] = f[d].k[j];
+        f[d].k[j] = k;
+    }
+}
+
+/* Makes the longest of the sums whose elements are at equal distances the innermost: its places are found
+ * once for all of it. */
+static void longest_inside(ts_spec *s, const ts_tensor *in)
+{
+    int last = s->naxes - 1, best = last;
+    int64_t longest = 0;
+
+    for (int i = s->nout; i <= last; i++)
+        if (s->extent[i] > longest && straight(s->a, in[0].type.rank, i) &&
+            straight(s->b, in[1].type.rank, i)) {
+            longest = s->extent[i];
+            best = i;
+        }
+    swap_axes(s->a, in[0].type.rank, best, last);
+    swap_axes(s->b, in[1].type.rank, best, last);
+    longest = s->extent[best];
+    s->extent[best] = s->extent[last];
+    s->extent[last] = longest;
+}
+
 static ts_status eval(const ts_node *n, const ts_tensor *in, ts_tensor *out)
 {
     ts_arena *a = ts_arena_new();
@@ -220,6 +257,7 @@ static ts_status eval(const ts_node *n, const ts_tensor *in, ts_tensor *out)
     n->op->spec(a, n, &s);
     ts_arena_free(a);
     assert(s.naxes > s.nout);
+    longest_inside(&s, in);
     do {
         double sum = sum_at(&s, at, in);
         ts_dtype_set(out->type.dtype, out->data, flat_place(s.out, s.naxes, at, &out->type), sum);

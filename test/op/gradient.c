@@ -1,6 +1,7 @@
 /* Every gradient against central differences of the loss, in f64. */
 #include "cases.h"
 #include "pass/pass.h"
+#include "support.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +10,7 @@
 #include <cmocka.h>
 
 /* Elements asked of each input; each takes two runs, so of cases with this much work, fewer. */
-enum { PROBES = 24, PROBES_LARGE = 5, LARGE = 1 << 20 };
+enum { PROBES = 24, PROBES_BRIEF = 8, LARGE = 1 << 20, LARGER_BY = 4 };
 
 static const double step = 1e-5, tolerance = 1e-6;
 
@@ -31,11 +32,12 @@ static const ts_value *grad_output(const ts_graph *g, const char *param)
 
 static int probes_of(const ts_graph *g)
 {
+    int probes = test_brief() ? PROBES_BRIEF : PROBES;
     double work = 0;
 
     for (int i = 0; i < g->nnodes; i++)
         work += ts_node_flops(g->nodes[i]);
-    return work < LARGE ? PROBES : PROBES_LARGE;
+    return work < LARGE ? probes : probes / LARGER_BY;
 }
 
 /* Compares d loss / d x; a missing gradient counts as zero. Returns the number of wrong
