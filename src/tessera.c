@@ -50,7 +50,7 @@ static ts_status gpu_memory(ts_device_kind kind, int64_t *bytes)
     ts_gpu_info info;
     ts_gpu *g;
 
-    TS_TRY(ts_gpu_open(d, &g));
+    TS_TRY(ts_gpu_open(d, 0, &g));
     d->describe(g, &info);
     *bytes = info.memory;
     return TS_OK;
@@ -59,15 +59,21 @@ static ts_status gpu_memory(ts_device_kind kind, int64_t *bytes)
 ts_status ts_device_describe(ts_device_kind kind, char *text, size_t size)
 {
     const ts_gpu_driver *d = ts_gpu_driver_of(kind);
-    ts_gpu_info info;
-    ts_gpu *g;
+    size_t used = 0;
+    int n;
 
     if (!d || !text)
         return ts_fail(TS_ERR_ARG, "only a GPU is described, and in a text that is there");
-    TS_TRY(ts_gpu_open(d, &g));
-    d->describe(g, &info);
-    snprintf(text, size, "%s, %.1f GiB, %s", info.name, (double)info.memory / (1 << 30),
-             info.architecture);
+    TS_TRY(ts_gpu_count(d, &n));
+    for (int i = 0; i < n; i++) {
+        ts_gpu_info info;
+        ts_gpu *g;
+        TS_TRY(ts_gpu_open(d, i, &g));
+        d->describe(g, &info);
+        if (used < size)
+            used += (size_t)snprintf(text + used, size - used, "%s%s, %.1f GiB, %s", i ? "; " : "",
+                                     info.name, (double)info.memory / (1 << 30), info.architecture);
+    }
     return TS_OK;
 }
 
@@ -151,7 +157,7 @@ static ts_status build_gpu(ts_arena *a, const ts_program *p, const ts_key *key,
     ts_gpu *g;
 
     TS_TRY(ts_gpu_text(a, p, opt, &code));
-    TS_TRY(ts_gpu_open(d, &g));
+    TS_TRY(ts_gpu_open(d, 0, &g));
     TS_TRY(ts_gpu_identity(a, d, &identity));
     ts_executable_describe(x, p->g, p, opt);
     copy_key(x, key);

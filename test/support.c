@@ -1,5 +1,6 @@
 /* support.c - what the tests share. */
 #include "support.h"
+#include "gpu/gpu.h"
 #include <dirent.h>
 #include <unistd.h>
 
@@ -84,6 +85,31 @@ float *test_states(const ts_executable *x, const ts_engine *e, size_t *count)
 bool test_brief(void)
 {
     return getenv("TS_BRIEF") != NULL;
+}
+
+static bool compiles_for(const char *text, const char *target)
+{
+    void *binary = NULL;
+    size_t bytes;
+    ts_status s = ts_gpu_cuda_compile(text, target, &binary, &bytes);
+
+    free(binary);
+    if (s == TS_ERR_COMPILER)
+        print_error("%s", ts_error_text());
+    else if (s)
+        print_message("# %s\n", ts_last_error()->message);
+    if (s == TS_ERR_UNSUPPORTED)
+        unsetenv("TS_NVRTC");
+    return s != TS_ERR_COMPILER;
+}
+
+bool test_cuda_text(const ts_executable *x)
+{
+    const char *text = x ? ts_executable_source(x) : NULL;
+
+    if (!getenv("TS_NVRTC") || !text || !strstr(text, "__CUDACC__"))
+        return true;
+    return compiles_for(text, "sm_80") && (!getenv("TS_NVRTC") || compiles_for(text, "sm_90"));
 }
 
 const char *test_device(void)

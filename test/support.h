@@ -49,6 +49,10 @@ bool test_brief(void);
  * when there is none. */
 const char *test_device(void);
 
+/* With TS_NVRTC=1, that the text a GPU was given compiles for two generations of NVIDIA's too; without
+ * NVRTC it says so once. False: it does not, and the error's text is printed. */
+bool test_cuda_text(const ts_executable *x);
+
 /* ts_status is TS_OK, or fails with the error's text. */
 #define assert_ok(call)                                                                            \
     do {                                                                                           \

@@ -50,8 +50,8 @@ static inline ts_status ts_device_list(ts_device_use **uses, int *count)
     return ts_device_list_sized(uses, sizeof(**uses), count);
 }
 
-/* The GPU of that kind, in words: its name, memory and what is compiled for. Without one the call
- * fails, and the error says what was looked for. */
+/* The GPUs of that kind, in words: name, memory and what is compiled for, with `; ` between two. Without
+ * one the call fails, and the error says what was looked for. TESSERA_GPU names those to use: 1, or 0,1. */
 TS_API ts_status ts_device_describe(ts_device_kind kind, char *text, size_t size);
 
 typedef struct ts_machine_info {

@@ -95,7 +95,9 @@ enum {
     F(result, cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2",                                           \
       (address, const void *, size_t, stream_id))                                                  \
     F(result, cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", (void *, address, size_t, stream_id))     \
-    F(result, cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2", (address, address, size_t, stream_id))
+    F(result, cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2", (address, address, size_t, stream_id))    \
+    F(result, cuMemcpyPeerAsync, "cuMemcpyPeerAsync",                                              \
+      (address, context_id, address, context_id, size_t, stream_id))
 
 #define COMPILER(F)                                                                                \
     F(result, nvrtcVersion, "nvrtcVersion", (int *, int *))                                        \
@@ -123,7 +125,7 @@ struct ts_gpu {
     device_id device;
     context_id context;
     stream_id stream, copies; /* of the launches; of what is sent beside them */
-    event_id sent;
+    event_id sent, turn;      /* what was sent; where another GPU's copies wait for the launches */
     stage stages[STAGES];
     int next;
     ts_team *team; /* copies to the stages: one thread does 8 GB/s, the GPU fetches 50 */
@@ -204,6 +206,13 @@ static ts_status find_compiler(void)
     return TS_OK;
 }
 
+static int count_devices(void)
+{
+    int n = 0;
+
+    return find_driver() || cuInit(0) || cuDeviceGetCount(&n) ? 0 : n;
+}
+
 static ts_status find_device(int index, ts_gpu *g)
 {
     int count = 0, major = 0;
@@ -217,7 +226,7 @@ static ts_status find_device(int index, ts_gpu *g)
     }
     if (index < 0 || index >= count) {
         ts_fail(TS_ERR_UNSUPPORTED, "there is no GPU %d; there are %d", index, count);
-        ts_error_hint("TESSERA_GPU says which one, from 0 on");
+        ts_error_hint("TESSERA_GPU says which, from 0 on: 0, or 0,1");
         return TS_ERR_UNSUPPORTED;
     }
     CALL(cuDeviceGet, &g->device, index);
@@ -233,6 +242,7 @@ static ts_status find_device(int index, ts_gpu *g)
     CALL(cuStreamCreate, &g->stream, NON_BLOCKING);
     CALL(cuStreamCreate, &g->copies, NON_BLOCKING);
     CALL(cuEventCreate, &g->sent, WITHOUT_TIMING);
+    CALL(cuEventCreate, &g->turn, WITHOUT_TIMING);
     (void)pthread_mutex_init(&g->sending, NULL);
     TS_TRY(ts_team_new(TS_MIN(COPIERS, ts_team_default_size()), &g->team));
     return TS_OK;
@@ -496,13 +506,31 @@ static ts_status read_memory(ts_gpu *g, ts_gpu_memory *m, size_t at, void *to, s
     return TS_OK;
 }
 
-static ts_status copy_memory(ts_gpu *g, ts_gpu_memory *to, size_t to_at, ts_gpu_memory *from,
-                             size_t from_at, size_t bytes)
+/* What `first` has started comes before what `then` will start. */
+static ts_status in_turn(ts_gpu *first, ts_gpu *then)
 {
-    (void)cuCtxSetCurrent(g->context);
-    if (bytes)
-        CALL(cuMemcpyDtoDAsync, to->at + to_at, from->at + from_at, bytes, g->stream);
+    (void)cuCtxSetCurrent(first->context);
+    CALL(cuEventRecord, first->turn, first->stream);
+    (void)cuCtxSetCurrent(then->context);
+    CALL(cuStreamWaitEvent, then->stream, first->turn, 0);
     return TS_OK;
+}
+
+/* Between two GPUs the sender copies, once the receiver has used what was there before. */
+static ts_status copy_memory(ts_gpu *to_gpu, ts_gpu_memory *to, size_t to_at, ts_gpu *from_gpu,
+                             ts_gpu_memory *from, size_t from_at, size_t bytes)
+{
+    (void)cuCtxSetCurrent(from_gpu->context);
+    if (!bytes)
+        return TS_OK;
+    if (to_gpu == from_gpu) {
+        CALL(cuMemcpyDtoDAsync, to->at + to_at, from->at + from_at, bytes, to_gpu->stream);
+        return TS_OK;
+    }
+    TS_TRY(in_turn(to_gpu, from_gpu));
+    CALL(cuMemcpyPeerAsync, to->at + to_at, to_gpu->context, from->at + from_at, from_gpu->context,
+         bytes, from_gpu->stream);
+    return in_turn(from_gpu, to_gpu);
 }
 
 /* --- launches --- */
@@ -599,6 +627,7 @@ static ts_status wait(ts_gpu *g)
 
 const ts_gpu_driver ts_gpu_cuda = {
     .name = "cuda",
+    .count = count_devices,
     .open = open_device,
     .describe = describe,
     .compile = compile,

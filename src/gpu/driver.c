@@ -1,6 +1,7 @@
-/* driver.c - the drivers by name, and the one device of each that a process has open. */
+/* driver.c - the drivers by name, and the devices of each that a process has open. */
 #include "gpu/gpu.h"
 #include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
 
 static const struct {
@@ -9,7 +10,12 @@ static const struct {
 } drivers[] = {{TS_DEVICE_GPU, &ts_gpu_cuda}, {TS_DEVICE_OPENCL, &ts_gpu_opencl}};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static ts_gpu *opened[TS_COUNT(drivers)];
+static struct {
+    const ts_gpu_driver *driver;
+    int index, again; /* opened before, so many times */
+    ts_gpu *gpu;
+} opened[2 * TS_GPU_MOST];
+static int nopened;
 
 bool ts_gpu_is(ts_device_kind kind)
 {
@@ -34,18 +40,74 @@ const ts_gpu_driver *ts_gpu_driver_named(const char *isa)
     return NULL;
 }
 
-ts_status ts_gpu_open(const ts_gpu_driver *d, ts_gpu **out)
+/* "0,2": the numbers, which may repeat. The same device twice is two with memory of their own. */
+static ts_status read_list(const char *text, int *index, int *n)
+{
+    const char *at = text;
+    char *end;
+
+    for (*n = 0; *n < TS_GPU_MOST; at = end + 1) {
+        long i = strtol(at, &end, 10);
+        if (end == at || i < 0 || i > INT_MAX)
+            break;
+        index[(*n)++] = (int)i;
+        if (!*end)
+            return TS_OK;
+        if (*end != ',')
+            break;
+    }
+    ts_fail(TS_ERR_ARG, "TESSERA_GPU is '%.100s'", text);
+    ts_error_hint("it names GPUs by their numbers, from 0 on: 1, or 0,1");
+    return TS_ERR_ARG;
+}
+
+static ts_status list_devices(const ts_gpu_driver *d, int *index, int *n)
 {
     const char *which = getenv("TESSERA_GPU");
-    ts_status s = TS_OK;
-    int i = 0;
 
-    while (drivers[i].driver != d)
-        i++;
+    if (which && *which)
+        return read_list(which, index, n);
+    *n = TS_MIN(TS_MAX(1, d->count()), TS_GPU_MOST);
+    for (int i = 0; i < *n; i++)
+        index[i] = i;
+    return TS_OK;
+}
+
+ts_status ts_gpu_count(const ts_gpu_driver *d, int *out)
+{
+    int index[TS_GPU_MOST];
+
+    return list_devices(d, index, out);
+}
+
+static ts_status open_once(const ts_gpu_driver *d, int index, int again, ts_gpu **out)
+{
+    for (int i = 0; i < nopened; i++)
+        if (opened[i].driver == d && opened[i].index == index && opened[i].again == again) {
+            *out = opened[i].gpu;
+            return TS_OK;
+        }
+    if (nopened == TS_COUNT(opened))
+        return ts_fail(TS_ERR_UNSUPPORTED, "%d GPUs are open already", nopened);
+    TS_TRY(d->open(index, out));
+    opened[nopened].driver = d;
+    opened[nopened].index = index;
+    opened[nopened].again = again;
+    opened[nopened++].gpu = *out;
+    return TS_OK;
+}
+
+ts_status ts_gpu_open(const ts_gpu_driver *d, int nth, ts_gpu **out)
+{
+    int index[TS_GPU_MOST], n, again = 0;
+    ts_status s;
+
+    TS_TRY(list_devices(d, index, &n));
+    nth %= n;
+    for (int i = 0; i < nth; i++)
+        again += index[i] == index[nth];
     pthread_mutex_lock(&lock);
-    if (!opened[i])
-        s = d->open(which ? atoi(which) : 0, &opened[i]);
-    *out = opened[i];
+    s = open_once(d, index[nth], again, out);
     pthread_mutex_unlock(&lock);
     return s;
 }
@@ -55,7 +117,7 @@ ts_status ts_gpu_identity(ts_arena *a, const ts_gpu_driver *d, const char **out)
     ts_gpu *g;
     ts_gpu_info info;
 
-    TS_TRY(ts_gpu_open(d, &g));
+    TS_TRY(ts_gpu_open(d, 0, &g));
     d->describe(g, &info);
     *out = ts_arena_printf(a, "%s %s", d->name, info.architecture);
     return TS_OK;

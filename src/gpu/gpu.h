@@ -139,6 +139,7 @@ typedef struct ts_gpu_info {
 
 typedef struct ts_gpu_driver {
     const char *name;
+    int (*count)(void); /* devices that a program has if TESSERA_GPU does not say which; 0: none */
     ts_status (*open)(int index, ts_gpu **out); /* TS_ERR_UNSUPPORTED: there is none */
     void (*describe)(const ts_gpu *g, ts_gpu_info *out);
     /* free() the binary */
@@ -153,8 +154,9 @@ typedef struct ts_gpu_driver {
     ts_status (*send)(ts_gpu *g, ts_gpu_memory *m, size_t at, const void *from, size_t bytes);
     ts_status (*sent)(ts_gpu *g);
     ts_status (*read)(ts_gpu *g, ts_gpu_memory *m, size_t at, void *to, size_t bytes);
-    ts_status (*copy)(ts_gpu *g, ts_gpu_memory *to, size_t to_at, ts_gpu_memory *from,
-                      size_t from_at, size_t bytes);
+    /* From one device to another, or to itself: after what was started on both. */
+    ts_status (*copy)(ts_gpu *to_gpu, ts_gpu_memory *to, size_t to_at, ts_gpu *from_gpu,
+                      ts_gpu_memory *from, size_t from_at, size_t bytes);
     ts_status (*record)(ts_gpu *g, ts_gpu_module *m, int n, const ts_gpu_launch *launches,
                         ts_gpu_recording **out);
     void (*forget)(ts_gpu *g, ts_gpu_recording *r);
@@ -171,8 +173,11 @@ ts_status ts_gpu_cuda_compile(const char *text, const char *target, void **binar
 bool ts_gpu_is(ts_device_kind kind);
 const ts_gpu_driver *ts_gpu_driver_of(ts_device_kind kind);
 const ts_gpu_driver *ts_gpu_driver_named(const char *isa); /* "cuda sm_90": by its first word */
-/* The device, opened by the first who asks; it stays open. TESSERA_GPU says which one. */
-ts_status ts_gpu_open(const ts_gpu_driver *d, ts_gpu **out);
+/* How many devices there are for a program, at least 1: TESSERA_GPU=0,2 says which, from 0 on. */
+enum { TS_GPU_MOST = 64 };
+ts_status ts_gpu_count(const ts_gpu_driver *d, int *out);
+/* The nth of them, opened by the first who asks; it stays open. */
+ts_status ts_gpu_open(const ts_gpu_driver *d, int nth, ts_gpu **out);
 /* "cuda sm_90, NVRTC 13.0": what a binary depends on. */
 ts_status ts_gpu_identity(ts_arena *a, const ts_gpu_driver *d, const char **out);
 /* The same, and what the environment says of the text and of how it is compiled: for the cache. */

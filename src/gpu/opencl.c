@@ -150,7 +150,7 @@ static ts_status find_device(int index, device_id *out)
         ts_fail(TS_ERR_UNSUPPORTED, "there is no OpenCL device %d; there are %d", index, seen);
     else
         ts_fail(TS_ERR_UNSUPPORTED, "libOpenCL.so.1 finds no device");
-    ts_error_hint("%s", seen ? "TESSERA_GPU says which device, from 0 on" : help);
+    ts_error_hint("%s", seen ? "TESSERA_GPU says which, from 0 on: 0, or 0,1" : help);
     return TS_ERR_UNSUPPORTED;
 }
 
@@ -167,6 +167,12 @@ static void learn(ts_gpu *g)
     g->pocl = strstr(version, "pocl") || strstr(version, "PoCL");
     snprintf(g->info.architecture, sizeof(g->info.architecture), "%.20s %.40s", driver,
              g->info.name);
+}
+
+/* What OpenCL lists may be unlike: a GPU, and the processor. Who wants several says so. */
+static int count_devices(void)
+{
+    return 1;
 }
 
 static ts_status open_device(int index, ts_gpu **out)
@@ -360,12 +366,30 @@ static ts_status read_memory(ts_gpu *g, ts_gpu_memory *m, size_t at, void *to, s
     return TS_OK;
 }
 
-static ts_status copy_memory(ts_gpu *g, ts_gpu_memory *to, size_t to_at, ts_gpu_memory *from,
-                             size_t from_at, size_t bytes)
+/* Devices have a context each, so what goes from one to another goes by the host's memory. */
+static ts_status copy_staged(ts_gpu *to_gpu, ts_gpu_memory *to, size_t to_at, ts_gpu *from_gpu,
+                             ts_gpu_memory *from, size_t from_at, size_t bytes)
 {
-    if (bytes)
-        CALL(clEnqueueCopyBuffer, g->queue, from->buffer, to->buffer, from_at, to_at, bytes, 0,
-             NULL, NULL);
+    void *stage = malloc(bytes);
+    ts_status s = stage ? TS_OK : ts_fail(TS_ERR_MEMORY, "cannot allocate %zu bytes", bytes);
+
+    if (!s)
+        s = read_memory(from_gpu, from, from_at, stage, bytes);
+    if (!s)
+        s = write_memory(to_gpu, to, to_at, stage, bytes);
+    free(stage);
+    return s;
+}
+
+static ts_status copy_memory(ts_gpu *to_gpu, ts_gpu_memory *to, size_t to_at, ts_gpu *from_gpu,
+                             ts_gpu_memory *from, size_t from_at, size_t bytes)
+{
+    if (!bytes)
+        return TS_OK;
+    if (to_gpu != from_gpu)
+        return copy_staged(to_gpu, to, to_at, from_gpu, from, from_at, bytes);
+    CALL(clEnqueueCopyBuffer, to_gpu->queue, from->buffer, to->buffer, from_at, to_at, bytes, 0,
+         NULL, NULL);
     return TS_OK;
 }
 
@@ -423,6 +447,7 @@ static ts_status wait(ts_gpu *g)
 
 const ts_gpu_driver ts_gpu_opencl = {
     .name = "opencl",
+    .count = count_devices,
     .open = open_device,
     .describe = describe,
     .compile = compile,

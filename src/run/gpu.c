@@ -6,7 +6,8 @@
  *   one device      the inputs of many micro-batches are sent at once, then all launches are started,
  *                   recorded: a span of weight updates at a time, and one at a time for what is left
  *   several, or in  run/lanes.c says whose turn it is; the launches of a section are recorded, and
- *   phases          what it sends, loads or asks the host for happens in between
+ *   phases          what it sends, loads or asks the host for happens in between. Devices and replicas
+ *                   are on the machine's GPUs in turn; each waits only for what it gets from others
  */
 #include "gpu/gpu.h"
 #include "run/engine.h"
@@ -19,9 +20,9 @@ enum {
 
 struct ts_gpu_run {
     const ts_gpu_driver *d;
-    ts_gpu *g;
+    const ts_gpu_program *program;
     const ts_gpu_code *code;
-    ts_gpu_memory **memories; /* [replica][device] */
+    ts_gpu_memory **memories; /* [replica][device], on the GPUs in turn */
     int n;
     bool alone;               /* one device, all of it in one go */
     ts_gpu_recording *one[2]; /* a micro-batch; one that ends with an update */
@@ -35,10 +36,22 @@ struct ts_gpu_run {
 
 struct ts_gpu_program {
     const ts_gpu_driver *d;
-    ts_gpu *g;
     ts_gpu_code *code;
-    ts_gpu_module *module;
+    int ngpus;
+    ts_gpu *gpus[TS_GPU_MOST];
+    ts_gpu_module *modules[TS_GPU_MOST];
 };
+
+/* Where a memory is, and the program there. */
+static ts_gpu *gpu_of(const ts_gpu_run *r, int index)
+{
+    return r->program->gpus[index % r->program->ngpus];
+}
+
+static ts_gpu_module *module_of(const ts_gpu_run *r, int index)
+{
+    return r->program->modules[index % r->program->ngpus];
+}
 
 /* "cuda sm_90, NVRTC 13.0": the compiler's version is no matter for running. */
 static ts_status check_device(const ts_executable *x, const ts_gpu_driver *d, ts_gpu *g)
@@ -53,8 +66,26 @@ static ts_status check_device(const ts_executable *x, const ts_gpu_driver *d, ts
         return TS_OK;
     ts_fail(TS_ERR_UNSUPPORTED, "the executable is compiled for %s; the device is %s (%s)", x->isa,
             info.name, info.architecture);
-    ts_error_hint("compile the model again on this machine");
+    ts_error_hint(
+        "compile the model again on this machine; TESSERA_GPU=0 takes the first GPU only");
     return TS_ERR_UNSUPPORTED;
+}
+
+/* As many GPUs as there are, and devices that use them. */
+static ts_status load_programs(const ts_executable *x, ts_gpu_program *p)
+{
+    int count;
+
+    TS_TRY(ts_gpu_count(p->d, &count));
+    count = TS_MIN(count, x->pipe.ndevices * x->replicas);
+    for (; p->ngpus < count; p->ngpus++) {
+        ts_gpu **g = &p->gpus[p->ngpus];
+        TS_TRY(ts_gpu_open(p->d, p->ngpus, g));
+        TS_TRY(check_device(x, p->d, *g));
+        TS_TRY(p->d->load(*g, p->code->binary, p->code->nbinary, p->code->nfunctions,
+                          &p->modules[p->ngpus]));
+    }
+    return TS_OK;
 }
 
 ts_status ts_gpu_start(ts_executable *x)
@@ -63,20 +94,19 @@ ts_status ts_gpu_start(ts_executable *x)
 
     x->gpu = p;
     p->d = ts_gpu_driver_named(x->isa);
-    TS_TRY(ts_gpu_open(p->d, &p->g));
-    TS_TRY(check_device(x, p->d, p->g));
     TS_TRY(ts_gpu_unpack(x->object, x->object_bytes, &p->code));
     if (p->code->nrows != x->stats.kernels)
         return ts_fail(TS_ERR_CORRUPT, "the compiled step has %d kernels, its manifest says %d",
                        p->code->nrows, x->stats.kernels);
-    return p->d->load(p->g, p->code->binary, p->code->nbinary, p->code->nfunctions, &p->module);
+    return load_programs(x, p);
 }
 
 void ts_gpu_stop(ts_executable *x)
 {
     if (!x->gpu)
         return;
-    x->gpu->d->unload(x->gpu->g, x->gpu->module);
+    for (int i = 0; i < x->gpu->ngpus; i++)
+        x->gpu->d->unload(x->gpu->gpus[i], x->gpu->modules[i]);
     ts_gpu_code_free(x->gpu->code);
 }
 
@@ -87,9 +117,19 @@ const ts_gpu_code *ts_gpu_code_of(const ts_executable *x)
 
 /* --- memory --- */
 
-static ts_gpu_memory *memory(const ts_engine *e, int replica, int device)
+static int index_of(const ts_engine *e, int replica, int device)
 {
-    return e->gpu->memories[replica * e->exe->pipe.ndevices + device];
+    return replica * e->exe->pipe.ndevices + device;
+}
+
+static ts_status read_at(const ts_gpu_run *r, int index, size_t at, void *to, size_t bytes)
+{
+    return r->d->read(gpu_of(r, index), r->memories[index], at, to, bytes);
+}
+
+static ts_status write_at(const ts_gpu_run *r, int index, size_t at, const void *from, size_t bytes)
+{
+    return r->d->write(gpu_of(r, index), r->memories[index], at, from, bytes);
 }
 
 /* Only a device's memory has a mirror. */
@@ -108,17 +148,16 @@ ts_status ts_gpu_pull(const ts_engine *e, int replica, const ts_slot *s, ts_spot
 {
     if (!mirrored(e, at))
         return TS_OK;
-    return e->gpu->d->read(e->gpu->g, memory(e, replica, at.device), e->gpu->code->base + at.offset,
-                           ts_engine_block(e, replica, at.device) + at.offset, bytes_of(s));
+    return read_at(e->gpu, index_of(e, replica, at.device), e->gpu->code->base + at.offset,
+                   ts_engine_block(e, replica, at.device) + at.offset, bytes_of(s));
 }
 
 ts_status ts_gpu_push(const ts_engine *e, int replica, const ts_slot *s, ts_spot_at at)
 {
     if (!mirrored(e, at))
         return TS_OK;
-    return e->gpu->d->write(e->gpu->g, memory(e, replica, at.device),
-                            e->gpu->code->base + at.offset,
-                            ts_engine_block(e, replica, at.device) + at.offset, bytes_of(s));
+    return write_at(e->gpu, index_of(e, replica, at.device), e->gpu->code->base + at.offset,
+                    ts_engine_block(e, replica, at.device) + at.offset, bytes_of(s));
 }
 
 typedef ts_status each_fn(const ts_engine *e, int replica, const ts_slot *s, ts_spot_at at);
@@ -174,9 +213,8 @@ static ts_status make_memories(ts_engine *e, ts_gpu_run *r)
     TS_TRY(ts_alloc((size_t)r->n * sizeof(*r->memories), "the devices", (void **)&r->memories));
     for (int i = 0; i < r->n; i++) {
         size_t peak = x->bytes[i % x->pipe.ndevices].peak;
-        TS_TRY(r->d->alloc(r->g, r->code->base + peak, &r->memories[i]));
-        TS_TRY(r->d->write(r->g, r->memories[i], r->code->constants, r->code->constant_data,
-                           r->code->nconstants));
+        TS_TRY(r->d->alloc(gpu_of(r, i), r->code->base + peak, &r->memories[i]));
+        TS_TRY(write_at(r, i, r->code->constants, r->code->constant_data, r->code->nconstants));
     }
     return TS_OK;
 }
@@ -190,7 +228,7 @@ ts_status ts_gpu_run_new(ts_engine *e, bool in_one_go)
     e->gpu = r;
     if (!r)
         return ts_fail(TS_ERR_MEMORY, "cannot allocate the devices");
-    *r = (ts_gpu_run){.d = x->gpu->d, .g = x->gpu->g, .code = x->gpu->code};
+    *r = (ts_gpu_run){.d = x->gpu->d, .program = x->gpu, .code = x->gpu->code};
     TS_TRY(make_memories(e, r));
     r->alone = r->n == 1 && in_one_go && !ts_exchange_needed(e) && !calls_host(r->code);
     TS_TRY(ts_alloc((size_t)r->n * (size_t)(r->code->nrows + 1) * sizeof(*r->parts),
@@ -211,14 +249,15 @@ void ts_gpu_run_free(ts_engine *e)
 
     if (!r)
         return;
-    (void)r->d->wait(r->g);
+    for (int i = 0; i < r->program->ngpus; i++)
+        (void)r->d->wait(r->program->gpus[i]);
     for (int i = 0; r->parts && i < r->n * (r->code->nrows + 1); i++)
-        r->d->forget(r->g, r->parts[i]);
-    r->d->forget(r->g, r->one[0]);
-    r->d->forget(r->g, r->one[1]);
-    r->d->forget(r->g, r->span);
+        r->d->forget(gpu_of(r, i / (r->code->nrows + 1)), r->parts[i]);
+    r->d->forget(gpu_of(r, 0), r->one[0]);
+    r->d->forget(gpu_of(r, 0), r->one[1]);
+    r->d->forget(gpu_of(r, 0), r->span);
     for (int i = 0; i < r->n && r->memories; i++)
-        r->d->release(r->g, r->memories[i]);
+        r->d->release(gpu_of(r, i), r->memories[i]);
     free(r->memories);
     free(r->parts);
     free(r->outputs);
@@ -279,9 +318,10 @@ static int piece(const ts_engine *e)
     return TS_MAX(A, n / A * A);
 }
 
-static ts_status record(ts_engine *e, list *l, ts_gpu_recording **out)
+static ts_status record(ts_engine *e, int index, list *l, ts_gpu_recording **out)
 {
-    ts_status s = e->gpu->d->record(e->gpu->g, e->exe->gpu->module, l->n, l->l, out);
+    const ts_gpu_run *r = e->gpu;
+    ts_status s = r->d->record(gpu_of(r, index), module_of(r, index), l->n, l->l, out);
 
     free(l->l);
     return s;
@@ -294,7 +334,7 @@ static ts_status record_one(ts_engine *e, bool update)
     TS_TRY(ts_alloc(((size_t)e->gpu->code->nrows + 3) * sizeof(*l.l), "a list of launches",
                     (void **)&l.l));
     add_one(e, &l, update);
-    return record(e, &l, &e->gpu->one[update]);
+    return record(e, 0, &l, &e->gpu->one[update]);
 }
 
 static ts_status record_span(ts_engine *e, int updates)
@@ -306,7 +346,7 @@ static ts_status record_span(ts_engine *e, int updates)
                     "a list of launches", (void **)&l.l));
     for (int i = 0; i < updates * A; i++)
         add_one(e, &l, i % A == A - 1);
-    return record(e, &l, &e->gpu->span);
+    return record(e, 0, &l, &e->gpu->span);
 }
 
 /* So many updates at once as a recording may have. */
@@ -332,7 +372,7 @@ static ts_status start(ts_engine *e, int first, int end)
 
     while (first < end) {
         bool whole = r->span && first % A == 0 && end - first >= r->nspan * A;
-        TS_TRY(r->d->replay(r->g, whole ? r->span : r->one[(first + 1) % A == 0]));
+        TS_TRY(r->d->replay(gpu_of(r, 0), whole ? r->span : r->one[(first + 1) % A == 0]));
         first += whole ? r->nspan * A : 1;
     }
     return TS_OK;
@@ -346,7 +386,7 @@ static ts_status send_context(ts_engine *e, int first)
                       .mb = e->step / ts_engine_stride(e) + (uint64_t)first,
                       .stride = ts_engine_stride(e)};
 
-    return r->d->write(r->g, r->memories[0], 0, &ctx, sizeof(ctx));
+    return write_at(r, 0, 0, &ctx, sizeof(ctx));
 }
 
 /* Micro-batches first .. end - 1 to their places, which begin with that of micro-batch `zero`. */
@@ -356,11 +396,11 @@ static ts_status send_inputs(ts_engine *e, int zero, int first, int end)
 
     for (int i = 0; i < e->exe->ninputs; i++) {
         size_t bytes = e->exe->inputs[i].info.bytes;
-        TS_TRY(r->d->send(r->g, r->memories[0], r->code->inputs[i] + (size_t)(first - zero) * bytes,
-                          (const char *)e->in[i] + (size_t)first * bytes,
-                          (size_t)(end - first) * bytes));
+        TS_TRY(r->d->send(
+            gpu_of(r, 0), r->memories[0], r->code->inputs[i] + (size_t)(first - zero) * bytes,
+            (const char *)e->in[i] + (size_t)first * bytes, (size_t)(end - first) * bytes));
     }
-    return r->d->sent(r->g);
+    return r->d->sent(gpu_of(r, 0));
 }
 
 /* Of those micro-batches that the host asks for: from the first to the last of them at once. */
@@ -377,13 +417,12 @@ static ts_status fetch_outputs(ts_engine *e, int first, int end)
         size_t bytes = e->exe->outputs[i].info.bytes;
         if (!e->out[i])
             continue;
-        TS_TRY(r->d->read(r->g, r->memories[0],
-                          r->code->outputs[i] + (size_t)(from - first) * bytes, r->outputs,
-                          (size_t)(to - from) * bytes));
+        TS_TRY(read_at(r, 0, r->code->outputs[i] + (size_t)(from - first) * bytes, r->outputs,
+                       (size_t)(to - from) * bytes));
         for (int m = from; m < to; m++)
             ts_output_give(e, i, 0, m, r->outputs + (size_t)(m - from) * bytes);
     }
-    return r->d->wait(r->g);
+    return r->d->wait(gpu_of(r, 0));
 }
 
 /* All that fit beside each other: computed while the next ones are sent. */
@@ -442,13 +481,13 @@ static ts_status run_launches(ts_engine *e, int index, int first, int end)
     list l = {0};
 
     if (*p)
-        return r->d->replay(r->g, *p);
+        return r->d->replay(gpu_of(r, index), *p);
     TS_TRY(ts_alloc((size_t)(end - first) * sizeof(*l.l), "a list of launches", (void **)&l.l));
     for (int i = first; i < end; i++)
         if (r->code->rows[i].kind == TS_GPU_LAUNCH)
             l.l[l.n++] = (ts_gpu_launch){&r->code->rows[i], r->memories[index]};
-    TS_TRY(record(e, &l, p));
-    return r->d->replay(r->g, *p);
+    TS_TRY(record(e, index, &l, p));
+    return r->d->replay(gpu_of(r, index), *p);
 }
 
 /* The host gets copies of what it reads, and what it writes is sent back. */
@@ -463,7 +502,7 @@ static ts_status call_host(ts_engine *e, int index, const ts_gpu_row *row, const
     for (int i = 0; i < row->nargs && !s; i++) {
         size_t at = place(&row->args[i], c), bytes = row->args[i].bytes;
         void *p = ts_arena_alloc(a, bytes);
-        s = r->d->read(r->g, r->memories[index], at, p, bytes);
+        s = read_at(r, index, at, p, bytes);
         in[i] = p;
         if (i >= row->nin)
             out[i - row->nin] = p;
@@ -477,8 +516,7 @@ static ts_status call_host(ts_engine *e, int index, const ts_gpu_row *row, const
     if (!s)
         c->host(c->engine, row->id, in, row->tap ? NULL : out);
     for (int i = row->nin; i < row->nargs && !s; i++)
-        s = r->d->write(r->g, r->memories[index], place(&row->args[i], c), out[i - row->nin],
-                        row->args[i].bytes);
+        s = write_at(r, index, place(&row->args[i], c), out[i - row->nin], row->args[i].bytes);
     ts_arena_free(a);
     return s;
 }
@@ -490,8 +528,8 @@ static ts_status move(ts_engine *e, int index, const ts_gpu_row *row, const ts_r
     char *there = c->remote + place(&row->there, c);
 
     if (row->kind == TS_GPU_LOAD)
-        return r->d->write(r->g, r->memories[index], here, there, row->bytes);
-    return r->d->read(r->g, r->memories[index], here, there, row->bytes);
+        return write_at(r, index, here, there, row->bytes);
+    return read_at(r, index, here, there, row->bytes);
 }
 
 static ts_status run_rows(ts_engine *e, int index, int first, int end, const ts_run_ctx *c)
@@ -517,13 +555,12 @@ static ts_status run_rows(ts_engine *e, int index, int first, int end, const ts_
 ts_status ts_gpu_section(ts_engine *e, int replica, const ts_section *s, const ts_run_ctx *c)
 {
     ts_gpu_run *r = e->gpu;
-    int index = replica * e->exe->pipe.ndevices + s->device;
+    int index = index_of(e, replica, s->device);
     ts_gpu_ctx ctx = {.seed = c->seed, .step = c->step, .mb = c->mb, .replica = c->replica};
 
     for (int i = 0; i < e->exe->ninputs && !s->phase; i++)
-        TS_TRY(r->d->write(r->g, r->memories[index], r->code->inputs[i], c->in[i],
-                           e->exe->inputs[i].info.bytes));
-    TS_TRY(r->d->write(r->g, r->memories[index], 0, &ctx, sizeof(ctx)));
+        TS_TRY(write_at(r, index, r->code->inputs[i], c->in[i], e->exe->inputs[i].info.bytes));
+    TS_TRY(write_at(r, index, 0, &ctx, sizeof(ctx)));
     return run_rows(e, index, s->first, s->first + s->count, c);
 }
 
@@ -536,8 +573,8 @@ ts_status ts_gpu_give(ts_engine *e, int output, int replica, int m, size_t turn)
         ts_output_give(e, output, replica, m, ts_engine_output(e, replica, s) + turn);
         return TS_OK;
     }
-    TS_TRY(r->d->read(r->g, memory(e, replica, s->at.device), r->code->base + s->at.offset + turn,
-                      r->outputs, s->info.bytes));
+    TS_TRY(read_at(r, index_of(e, replica, s->at.device), r->code->base + s->at.offset + turn,
+                   r->outputs, s->info.bytes));
     ts_output_give(e, output, replica, m, r->outputs);
     return TS_OK;
 }
@@ -545,13 +582,14 @@ ts_status ts_gpu_give(ts_engine *e, int output, int replica, int m, size_t turn)
 ts_status ts_gpu_send(ts_engine *e, int replica, const ts_send *s, size_t to, size_t from)
 {
     ts_gpu_run *r = e->gpu;
-    int device = e->exe->pipe.sections[s->section].device;
+    int here = index_of(e, replica, e->exe->pipe.sections[s->section].device), there;
 
     if (s->remote)
-        return r->d->read(r->g, memory(e, replica, device), r->code->base + from,
-                          ts_engine_block(e, replica, TS_REMOTE) + to, s->bytes);
-    return r->d->copy(r->g, memory(e, replica, s->device), r->code->base + to,
-                      memory(e, replica, device), r->code->base + from, s->bytes);
+        return read_at(r, here, r->code->base + from, ts_engine_block(e, replica, TS_REMOTE) + to,
+                       s->bytes);
+    there = index_of(e, replica, s->device);
+    return r->d->copy(gpu_of(r, there), r->memories[there], r->code->base + to, gpu_of(r, here),
+                      r->memories[here], r->code->base + from, s->bytes);
 }
 
 /* --- how long each kernel takes --- */
@@ -570,16 +608,16 @@ static ts_status time_row(ts_engine *e, int i, double *seconds)
         return TS_OK;
     for (int k = 0; k < TIMES; k++)
         l[k] = (ts_gpu_launch){&r->code->rows[i], r->memories[0]};
-    s = r->d->record(r->g, e->exe->gpu->module, TIMES, l, &p);
+    s = r->d->record(gpu_of(r, 0), module_of(r, 0), TIMES, l, &p);
     for (int k = 0; k <= ROUNDS && !s; k++) {
         double start = ts_now(), each;
-        s = r->d->replay(r->g, p);
-        s = s ? s : r->d->wait(r->g);
+        s = r->d->replay(gpu_of(r, 0), p);
+        s = s ? s : r->d->wait(gpu_of(r, 0));
         each = (ts_now() - start) / TIMES;
         if (k && (k == 1 || each < *seconds))
             *seconds = each;
     }
-    r->d->forget(r->g, p);
+    r->d->forget(gpu_of(r, 0), p);
     return s;
 }
 

@@ -57,6 +57,7 @@ static ts_status compile(const net *n, ts_device_kind device, ts_executable **ou
     if (device == TS_DEVICE_CPU)
         unsetenv("TESSERA_DEVICE");
     s = ts_compile(g, &opt, out);
+    assert_true(test_cuda_text(s ? NULL : *out));
     ts_graph_free(g);
     return s;
 }
@@ -227,21 +228,67 @@ static void the_same_bits(void **state)
     finish(&three);
 }
 
+static const char *const blocks[] = {"B1", "B2", "B3", "B4"};
+static const ts_stage stages[] = {{.blocks = blocks, .nblocks = 2, .device = 0},
+                                  {.blocks = blocks + 2, .nblocks = 2, .device = 1}};
+static net several(void)
+{
+    return (net){.make = pipeline,
+                 .optimizer = ts_sgd(0.01),
+                 .accumulation = 5,
+                 .replicas = 2,
+                 .stages = stages,
+                 .nstages = TS_COUNT(stages)};
+}
+
 /* Replicas and a pipeline of two devices take turns. */
 static void in_turns(void **state)
 {
-    static const char *const blocks[] = {"B1", "B2", "B3", "B4"};
-    static const ts_stage stages[] = {{.blocks = blocks, .nblocks = 2, .device = 0},
-                                      {.blocks = blocks + 2, .nblocks = 2, .device = 1}};
+    net n = several();
 
     (void)state;
-    as_on_the_cpu(&(net){.make = pipeline,
-                         .optimizer = ts_sgd(0.01),
-                         .accumulation = 5,
-                         .replicas = 2,
-                         .stages = stages,
-                         .nstages = TS_COUNT(stages)},
-                  1e-3);
+    as_on_the_cpu(&n, 1e-3);
+}
+
+/* On three GPUs: where there is one, it is opened three times. A replica's devices are on two of them, and
+ * what a stage sends goes from one to the other. */
+static void on_several(void **state)
+{
+    net n = several();
+    run one, three;
+
+    (void)state;
+    if (needless)
+        skip();
+    assert_ok(whole(&n, kind, &one));
+    setenv("TESSERA_GPU", "0,0,0", 1);
+    assert_ok(whole(&n, kind, &three));
+    unsetenv("TESSERA_GPU");
+    assert_int_equal(one.nlosses, three.nlosses);
+    assert_int_equal(one.nstates, three.nstates);
+    assert_memory_equal(one.losses, three.losses, (size_t)one.nlosses * sizeof(float));
+    assert_memory_equal(one.states, three.states, one.nstates * sizeof(float));
+    finish(&one);
+    finish(&three);
+}
+
+static void numbers_of_gpus(void **state)
+{
+    static const char *const wrong[] = {"one", "0,", "-1", "0;1", "0,99"};
+    char text[256];
+
+    (void)state;
+    if (needless)
+        skip();
+    for (int i = 0; i < TS_COUNT(wrong); i++) {
+        setenv("TESSERA_GPU", wrong[i], 1);
+        assert_int_not_equal(ts_device_describe(kind, text, sizeof(text)), TS_OK);
+        assert_non_null(strstr(ts_error_text(), i < 4 ? "TESSERA_GPU is" : "99"));
+    }
+    setenv("TESSERA_GPU", "0,0", 1);
+    assert_ok(ts_device_describe(kind, text, sizeof(text)));
+    assert_non_null(strchr(text, ';'));
+    unsetenv("TESSERA_GPU");
 }
 
 static int setup(void **state)
@@ -258,6 +305,7 @@ int main(void)
         cmocka_unit_test(the_first_net),   cmocka_unit_test(with_dropout),
         cmocka_unit_test(with_batch_norm), cmocka_unit_test(with_adam_and_accumulation),
         cmocka_unit_test(the_same_bits),   cmocka_unit_test(in_turns),
+        cmocka_unit_test(on_several),      cmocka_unit_test(numbers_of_gpus),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);

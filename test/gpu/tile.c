@@ -66,6 +66,7 @@ static float *changes(const test_case *c, ts_device_kind device, size_t *n)
     float *in, loss, *before, *after;
 
     assert_ok(ts_compile(g, &opt, &x));
+    assert_true(test_cuda_text(x));
     assert_ok(ts_engine_new(x, &(ts_run_options){.seed = 3}, &e));
     t = ts_executable_tensor(x, TS_ROLE_INPUT, 0);
     in = calloc(t->bytes, 1);

@@ -110,6 +110,8 @@ static ts_status compile_and_run(ts_arena *a, const char *isa, int n, const part
     for (int i = 0; i < n; i++)
         add_part(a, all, &parts[i]);
     s = ts_compile(all, &opt, &x);
+    if (!s && !test_cuda_text(x))
+        s = TS_ERR_COMPILER;
     if (!s)
         s = ts_engine_new(x, &(ts_run_options){.threads = 2, .seed = 1}, &e);
     if (!s)

@@ -20,6 +20,7 @@
 #include "compare.h"
 #include "random_graph.h"
 #include "render/render.h"
+#include "support.h"
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -218,6 +219,8 @@ static void check(const trial *t, verdict *v)
     r.opt.executor = TS_EXECUTOR_NATIVE;
     if (!ref || ts_compile(r.g, &r.opt, &exe))
         blame(v, "compile: %s", ts_error_text());
+    else if (!test_cuda_text(exe))
+        blame(v, "NVRTC does not compile the text");
     else
         check_native(&r, ref, exe, v);
     ts_executable_free(exe);
