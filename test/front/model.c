@@ -510,6 +510,30 @@ static void several_results_share_weights(void **state)
     ts_model_free(m);
 }
 
+/* As PyTorch does it: one update after the other, in the order of the results. */
+static void statistics_go_on_from_the_last_use(void **state)
+{
+    ts_model *m =
+        parse("input 4\nchunk 2\nn: batch_norm affine=no\nconcat\nf: linear 1\nloss mse\n");
+    ts_graph *g = graph(m, (ts_model_options){.batch = 2, .training = true});
+    float in[] = {1, 2, 10, 20, 3, 4, 30, 40}, target[2] = {0}, out[2], loss, mean[2];
+    ts_optimizer sgd = ts_sgd(0.1);
+    ts_executable *x;
+    ts_engine *e;
+
+    (void)state;
+    assert_ok(ts_compile(g, &(ts_options){.optimizer = &sgd, .executor = TS_EXECUTOR_NATIVE}, &x));
+    assert_ok(ts_engine_new(x, NULL, &e));
+    assert_ok(ts_engine_run(e, (const void *[]){in, target}, (void *[]){out, &loss}));
+    assert_ok(ts_engine_read(e, "n.running_mean", mean, sizeof(mean)));
+    assert_float_equal(mean[0], 0.9 * 0.1 * 2 + 0.1 * 20, 1e-5);
+    assert_float_equal(mean[1], 0.9 * 0.1 * 3 + 0.1 * 30, 1e-5);
+    ts_engine_free(e);
+    ts_executable_free(x);
+    ts_graph_free(g);
+    ts_model_free(m);
+}
+
 /* Two inputs through one tower, by `again` and by taking both at once: the same graph. */
 static void a_layer_is_used_again(void **state)
 {
@@ -720,8 +744,7 @@ static const struct {
     {IN "again\n", "net.txt:2:6", "the name of a layer is missing", ""},
     {IN "conv1: conv2d 3 1\nagain conv2\n", "net.txt:3:7", "there is no layer 'conv2' yet",
      "did you mean 'conv1'?"},
-    {IN "c: conv2d 4 3,4,5\n", "net.txt:2:13", "kernel is one number, or 2 with commas",
-     ""},
+    {IN "c: conv2d 4 3,4,5\n", "net.txt:2:13", "kernel is one number, or 2 with commas", ""},
     {"input 3 4 4 4\nc: conv3d 4 3,4\n", "net.txt:2:13", "kernel is one number, or 3 with commas",
      ""},
     {IN "c: conv2d 4 3,x\n", "net.txt:2:13", "kernel must be a whole number, not 'x'", ""},
@@ -931,6 +954,7 @@ int main(void)
         cmocka_unit_test(definitions_are_layers),
         cmocka_unit_test(sizes_grow_in_a_repeat),
         cmocka_unit_test(several_results_share_weights),
+        cmocka_unit_test(statistics_go_on_from_the_last_use),
         cmocka_unit_test(a_layer_is_used_again),
         cmocka_unit_test(many_results_are_refused),
         cmocka_unit_test(growth_is_refused),
