@@ -786,6 +786,11 @@ typedef struct ts_options {
      * ts_engine_run with TS_ERR_NUMBER, which names the op and its line. The results of the run are
      * the same bits; it takes about twice as long. */
     bool exceptions;
+    /* Of a graph that was built to be trained, the net alone: its loss, its updates and the inputs
+     * that only those need are left out, batch norm takes its running statistics, dropout does
+     * nothing. The states have the same names, so one graph compiles to an executable that trains
+     * and one that infers. What is random otherwise is refused. */
+    bool inference;
 } ts_options;
 
 /* The fields of these structs by name: what each can be, and its line for people. doc/options.md is

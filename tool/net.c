@@ -98,6 +98,17 @@ static int compile(const ts_model *m, const net_options *o, net *n, ts_options *
     return s ? failed() : TOOL_OK;
 }
 
+int net_one_input(const ts_model *m)
+{
+    const char *second = ts_model_input_name(m, 1);
+
+    return second ? explain(TS_ERR_UNSUPPORTED, ts_model_name(m), "feeding the model",
+                            "'split' or 'slice' of one input makes several results of it",
+                            "the model has another input, '%s', and the data of a command has one",
+                            second)
+                  : TOOL_OK;
+}
+
 int net_from_model(const ts_model *m, const net_options *o, net *out)
 {
     ts_options opt = {.progress = o->quiet ? NULL : ts_progress_bar};
@@ -105,7 +116,8 @@ int net_from_model(const ts_model *m, const net_options *o, net *out)
 
     *out = (net){.batch = o->batch ? o->batch : USUAL_BATCH};
     printable(ts_model_name(m), out->name, sizeof(out->name));
-    code = compile(m, o, out, &opt);
+    code = net_one_input(m);
+    code = code ? code : compile(m, o, out, &opt);
     if (!code)
         code = read_shapes(out, (int64_t)opt.device_iterations * (opt.replicas ? opt.replicas : 1));
     if (code)

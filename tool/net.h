@@ -155,6 +155,8 @@ typedef struct net {
     float *in, *out;             /* of one run */
 } net;
 
+/* Datasets have one array a sample: a net of several inputs is for programs of the library. */
+int net_one_input(const ts_model *m);
 int net_from_model(const ts_model *m, const net_options *o, net *out);
 /* The net of weights, loaded. */
 int net_from_weights(const weights *w, const net_options *o, net *out);

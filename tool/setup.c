@@ -149,6 +149,9 @@ int open_data(run *r)
 {
     int code;
 
+    code = net_one_input(r->model);
+    if (code)
+        return code;
     r->recipe.integers = ts_model_input_type(r->model) == TS_I32;
     code = open_split(r, asked.data, TS_SPLIT_TRAIN, asked.limit, &r->data);
     if (code)

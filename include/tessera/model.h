@@ -5,7 +5,7 @@
  *   ts_model_load("classifier", &m);
  *   ts_model_graph(m, &(ts_model_options){.batch = 16, .training = true}, &g);
  *
- * The graph's input is "images"; its output is "scores". Training adds the loss and, by its kind,
+ * The graph's input is "images", or what the description calls it; its output is "scores". Training adds the loss and, by its kind,
  * the input "labels" (classes as i32) or "targets" (the output's shape).
  */
 #ifndef TESSERA_MODEL_H
@@ -44,6 +44,9 @@ TS_API const char *ts_model_text(const ts_model *m);  /* the description as it w
 TS_API const char *ts_model_about(const ts_model *m); /* the comment it begins with, or "" */
 /* Writes the sizes of one sample and returns their number. */
 TS_API int ts_model_input(const ts_model *m, int64_t dims[TS_MAX_RANK]);
+/* The i-th input's name, "images" where the description gives none; NULL past the last. The calls
+ * about "the" input are about the first. */
+TS_API const char *ts_model_input_name(const ts_model *m, int i);
 TS_API ts_dtype ts_model_input_type(const ts_model *m); /* f32, or i32: it takes indices */
 TS_API int64_t ts_model_classes(const ts_model *m);     /* 0: the description does not say */
 TS_API int64_t ts_model_parameters(const ts_model *m);

@@ -45,10 +45,10 @@ static ts_value *linear(const ts_line_build *b, const ts_line *l, ts_value *x)
 
 #define CONV_ARGS                                                                                  \
     {"out", 'n', TS_ARG_NEEDED, 1, SIZE, 0, NULL},                                                 \
-        {"kernel", 'i', TS_ARG_NEEDED, 1, WINDOW, 0, NULL},                                        \
-        {"stride", 'i', TS_ARG_NAMED, 1, WINDOW, 1, NULL},                                         \
-        {"padding", 'i', TS_ARG_NAMED, 0, WINDOW, 0, NULL},                                        \
-        {"dilation", 'i', TS_ARG_NAMED, 1, WINDOW, 1, NULL},                                       \
+        {"kernel", 'd', TS_ARG_NEEDED, 1, WINDOW, 0, NULL},                                        \
+        {"stride", 'd', TS_ARG_NAMED, 1, WINDOW, 1, NULL},                                         \
+        {"padding", 'd', TS_ARG_NAMED, 0, WINDOW, 0, NULL},                                        \
+        {"dilation", 'd', TS_ARG_NAMED, 1, WINDOW, 1, NULL},                                       \
         {"groups", 'i', TS_ARG_NAMED, 1, SIZE, 1, NULL},                                           \
     {                                                                                              \
         "bias", 'b', TS_ARG_NAMED, 0, 1, 1, NULL                                                   \
@@ -57,39 +57,40 @@ static ts_value *linear(const ts_line_build *b, const ts_line *l, ts_value *x)
 static const ts_line_arg conv_args[] = {CONV_ARGS, {0}};
 static const ts_line_arg conv_transpose_args[] = {
     CONV_ARGS,
-    {"output_padding", 'i', TS_ARG_NAMED, 0, WINDOW, 0, NULL},
+    {"output_padding", 'd', TS_ARG_NAMED, 0, WINDOW, 0, NULL},
     {0},
 };
 
 /* conv2d, conv_transpose1d: the digit says over how many dims */
-static int spatial(const ts_line *l)
+int ts_kind_spatial(const ts_line_kind *k)
 {
-    return l->kind->name[strcspn(l->kind->name, "123")] - '0';
+    const char *digit = k->name + strcspn(k->name, "123");
+
+    return *digit ? *digit - '0' : 1;
 }
 
-static ts_conv_options conv_options(const ts_line *l, bool transposed)
+static void by_dim(const ts_line *l, const char *name, int out[3])
 {
-    return (ts_conv_options){.stride = whole(l, "stride"),
-                             .padding = whole(l, "padding"),
-                             .dilation = whole(l, "dilation"),
-                             .groups = whole(l, "groups"),
-                             .output_padding = transposed ? whole(l, "output_padding") : 0,
-                             .no_bias = !num(l, "bias")};
+    const ts_line_arg *a = l->kind->args;
+
+    while (a->name && strcmp(a->name, name))
+        a++;
+    memcpy(out, l->dims[a->name ? a - l->kind->args : 0], sizeof(int[3]));
 }
 
 static ts_value *conv(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
-    ts_conv_options o = conv_options(l, false);
+    ts_window w = {.groups = whole(l, "groups"),
+                   .no_bias = !num(l, "bias"),
+                   .transposed = strstr(l->kind->name, "transpose") != NULL};
 
-    return ts_conv_layer(x, l->name, spatial(l), size(b, l, "out"), whole(l, "kernel"), &o);
-}
-
-static ts_value *conv_transpose(const ts_line_build *b, const ts_line *l, ts_value *x)
-{
-    ts_conv_options o = conv_options(l, true);
-
-    return ts_conv_transpose_layer(x, l->name, spatial(l), size(b, l, "out"), whole(l, "kernel"),
-                                   &o);
+    by_dim(l, "kernel", w.kernel);
+    by_dim(l, "stride", w.stride);
+    by_dim(l, "padding", w.padding);
+    by_dim(l, "dilation", w.dilation);
+    if (w.transposed)
+        by_dim(l, "output_padding", w.output_padding);
+    return ts_window_layer(x, l->name, ts_kind_spatial(l->kind), size(b, l, "out"), &w);
 }
 
 #define EPS                                                                                        \
@@ -153,9 +154,96 @@ static const ts_line_arg embedding_args[] = {
 static const ts_line_arg self_attention_args[] = {
     {"heads", 'i', TS_ARG_NEEDED, 1, 1024, 0, NULL},
     {"causal", 'b', TS_ARG_NAMED, 0, 1, 0, NULL},
+    {"mask", 'x', TS_ARG_NAMED, 0, 0, TS_LINE_NONE, NULL},
     {0},
 };
-static const ts_line_arg attention_args[] = {{"causal", 'b', TS_ARG_NAMED, 0, 1, 0, NULL}, {0}};
+static const ts_line_arg attention_args[] = {
+    {"causal", 'b', TS_ARG_NAMED, 0, 1, 0, NULL},
+    {"mask", 'x', TS_ARG_NAMED, 0, 0, TS_LINE_NONE, NULL},
+    {0},
+};
+static const ts_line_arg recurrent_args[] = {
+    {"hidden", 'i', TS_ARG_NEEDED, 1, SIZE, 0, NULL},
+    {"layers", 'i', TS_ARG_NAMED, 1, 64, 1, NULL},
+    {"bidirectional", 'b', TS_ARG_NAMED, 0, 1, 0, NULL},
+    {"bias", 'b', TS_ARG_NAMED, 0, 1, 1, NULL},
+    {0},
+};
+
+/* lstm, gru, rnn */
+static ts_value *recurrent(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    (void)b;
+    return ts_recurrent_layer(x, l->name, l->kind->name, whole(l, "hidden"), whole(l, "layers"),
+                              num(l, "bidirectional") != 0, num(l, "bias") != 0);
+}
+
+/* --- earlier results --- */
+
+int ts_line_several(const ts_line_build *b, int ref)
+{
+    const ts_line_ref *r = ref >= 0 ? &b->m->refs[ref] : NULL;
+
+    return !r || r->line < 0 || r->item >= 0 ? 1 : b->results[r->line].n;
+}
+
+/* What a name stands for; of several results the one that the line is made for. */
+static ts_value *behind(const ts_line_build *b, int ref)
+{
+    const ts_line_ref *r = &b->m->refs[ref];
+    const ts_line_results *of = r->line < 0 ? NULL : &b->results[r->line];
+
+    if (!of)
+        return b->inputs[-1 - r->line];
+    return of->v[r->item >= 0 ? r->item : of->n > 1 ? b->item : 0];
+}
+
+static ts_value *result(const ts_line_build *b, const ts_line *l, int i)
+{
+    return behind(b, l->refs[i]);
+}
+
+/* concat and stack without names, when there are several results */
+bool ts_line_joins(const ts_line *l)
+{
+    if (!strcmp(l->kind->name, "concat"))
+        return !l->nrefs;
+    for (int i = 0; l->kind->word && i < TS_WORD_PARAMS; i++)
+        if (l->given[i].kind == TS_ARG_TENSORS && l->given[i].n == 1 &&
+            l->given[i].as.ints[0] == TS_LINE_RESULT)
+            return true;
+    return false;
+}
+
+int ts_line_references(const ts_line *l, int *refs, int room)
+{
+    const ts_line_arg *args = l->kind->args;
+    int n = 0;
+
+    for (int i = 0; i < l->nrefs && n < room; i++)
+        refs[n++] = l->refs[i];
+    for (int i = 0; args && args[i].name && n < room; i++)
+        if (args[i].kind == 'x')
+            refs[n++] = (int)l->args[i];
+    for (int i = 0; l->kind->word && i < TS_WORD_PARAMS; i++) {
+        const ts_arg *a = &l->given[i];
+        if (a->kind == TS_ARG_TENSOR && n < room)
+            refs[n++] = (int)a->as.i;
+        for (int k = 0; a->kind == TS_ARG_TENSORS && k < a->n && n < room; k++)
+            refs[n++] = (int)a->as.ints[k];
+    }
+    return n;
+}
+
+/* Puts several results where the next line takes them one by one. */
+static ts_value *give(const ts_line_build *b, int n, int outputs, ts_value *const *all)
+{
+    ts_value **v = TS_NEWS(b->g->arena, ts_value *, outputs);
+
+    memcpy(v, all, sizeof(*v) * (size_t)outputs);
+    *b->made = (ts_line_results){.v = v, .n = n, .outputs = outputs};
+    return v[0];
+}
 
 static ts_value *embedding(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
@@ -175,6 +263,18 @@ static ts_value *causal_mask(const ts_line_build *b, int64_t n, int64_t keys)
     int64_t shape[] = {n, keys};
 
     return ts_le(ts_iota(b->g, 2, shape, 1, TS_I32), ts_iota(b->g, 2, shape, 0, TS_I32));
+}
+
+/* True, or not 0, where there is something to see; both masks where there are two. */
+static ts_value *mask_of(const ts_line_build *b, const ts_line *l, int64_t n, int64_t keys)
+{
+    int ref = whole(l, "mask");
+    ts_value *own = num(l, "causal") ? causal_mask(b, n, keys) : NULL;
+    ts_value *mask = ref >= 0 ? behind(b, ref) : NULL;
+
+    if (mask && ts_dtype_of(mask) != TS_BOOL)
+        mask = ts_ne(mask, ts_scalar(b->g, ts_dtype_of(mask), 0));
+    return own && mask ? ts_logical_and(own, mask) : own ? own : mask;
 }
 
 /* [batch, places, features] -> [batch, heads, places, features / heads] */
@@ -198,7 +298,7 @@ static ts_value *self_attention(const ts_line_build *b, const ts_line *l, ts_val
                                    (long)heads, ts_rank(x), (long)wide)
                  : NULL;
     all = ts_projection_layer(x, l->name, "in_proj_weight", "in_proj_bias", 3 * wide);
-    mask = num(l, "causal") ? causal_mask(b, n, n) : NULL;
+    mask = mask_of(b, l, n, n);
     y = ts_attention(split_heads(ts_slice(all, 2, 0, wide, 1), heads),
                      split_heads(ts_slice(all, 2, wide, 2 * wide, 1), heads),
                      split_heads(ts_slice(all, 2, 2 * wide, 3 * wide, 1), heads), mask);
@@ -255,30 +355,107 @@ static ts_value *reshape(const ts_line_build *b, const ts_line *l, ts_value *x)
     return ts_reshape_n(x, l->nsizes + 1, dims);
 }
 
+static const ts_line_arg unflatten_args[] = {
+    {"groups", 'i', TS_ARG_NEEDED, 1, SIZE, 0, NULL}, DIM(1), {0}};
+
+/* A dim of groups*n becomes two: groups x n. */
+static ts_value *unflatten(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    int64_t groups = whole(l, "groups"), dims[TS_MAX_RANK + 1];
+    int dim = whole(l, "dim"), rank = x ? ts_call_shape_of(x, dims) : 0;
+
+    if (!x)
+        return NULL;
+    dim += dim < 0 ? rank : 0;
+    if (rank >= TS_MAX_RANK || dim < 0 || dim >= rank || dims[dim] % groups)
+        return ts_graph_refuse(b->g, TS_ERR_SHAPE, NULL,
+                               "unflatten cannot make %ld groups of dim %d of a tensor of rank %d",
+                               (long)groups, dim, rank);
+    memmove(dims + dim + 1, dims + dim, sizeof(*dims) * (size_t)(rank - dim));
+    dims[dim] = groups;
+    dims[dim + 1] /= groups;
+    return ts_reshape_n(x, rank + 1, dims);
+}
+
 static ts_value *mean(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
     (void)b;
     return ts_mean(x, 1, (int64_t[]){whole(l, "dim")}, false);
 }
 
-static ts_value *result(const ts_line_build *b, const ts_line *l, int i)
-{
-    return l->refs[i] == TS_LINE_INPUT ? b->input : b->results[l->refs[i]];
-}
-
+/* One result, or several that the next lines take one by one. */
 static ts_value *from(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
+    ts_value *all[TS_LINE_SEVERAL];
+    ts_line_build each = *b;
+    int n = 0;
+
     (void)x;
-    return result(b, l, 0);
+    for (int i = 0; i < l->nrefs; i++)
+        for (each.item = 0; each.item < ts_line_several(b, l->refs[i]); each.item++) {
+            if (n == TS_LINE_SEVERAL)
+                return ts_graph_refuse(b->g, TS_ERR_ARG, NULL, "more than %d results at a time",
+                                       TS_LINE_SEVERAL);
+            all[n++] = behind(&each, l->refs[i]);
+        }
+    return n == 1 ? all[0] : give(b, n, n, all);
 }
 
 static ts_value *concat(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
     ts_value *xs[TS_LINE_REFS + 1] = {x};
 
+    if (!l->nrefs && b->before.n == 1)
+        return ts_graph_refuse(b->g, TS_ERR_ARG, "'-> a' after a layer keeps its result as 'a'",
+                               "concat needs the name of an earlier result");
+    if (!l->nrefs)
+        return ts_concat(b->before.n, b->before.v, whole(l, "dim"));
     for (int i = 0; i < l->nrefs; i++)
         xs[i + 1] = result(b, l, i);
     return ts_concat(l->nrefs + 1, xs, whole(l, "dim"));
+}
+
+static const ts_line_arg chunk_args[] = {
+    {"pieces", 'i', TS_ARG_NEEDED, 1, TS_LINE_SEVERAL, 0, NULL}, DIM(1), {0}};
+static const ts_line_arg groups_args[] = {{"groups", 'i', TS_ARG_NEEDED, 1, SIZE, 0, NULL}, {0}};
+
+/* Equal pieces along a dim. */
+static ts_value *chunk(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    int64_t n = whole(l, "pieces"), dim = whole(l, "dim"), all;
+    ts_value *pieces[TS_LINE_SEVERAL];
+
+    if (!x)
+        return NULL;
+    dim += dim < 0 ? ts_rank(x) : 0;
+    all = dim >= 0 && dim < ts_rank(x) ? ts_dim(x, (int)dim) : 0;
+    if (!all || all % n)
+        return ts_graph_refuse(b->g, TS_ERR_SHAPE, NULL,
+                               "chunk cannot cut %ld of dim %ld into %ld equal pieces", (long)all,
+                               (long)dim, (long)n);
+    for (int i = 0; i < n; i++)
+        pieces[i] = ts_slice(x, (int)dim, i * (all / n), (i + 1) * (all / n), 1);
+    return give(b, (int)n, (int)n, pieces);
+}
+
+/* N x groups*C x ... -> N*groups x C x ...: what follows is done to each group, and each is a
+ * sample of its own. And back. */
+static ts_value *regroup(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    int64_t groups = whole(l, "groups"), dims[TS_MAX_RANK];
+    bool to_batch = !strcmp(l->kind->name, "channels_to_batch");
+    int rank = x ? ts_call_shape_of(x, dims) : 0;
+
+    if (!x)
+        return NULL;
+    if (rank < 2 || dims[to_batch ? 1 : 0] % groups)
+        return ts_graph_refuse(b->g, TS_ERR_SHAPE, NULL,
+                               "%s in %ld groups does not fit a tensor of rank %d with %ld x %ld",
+                               l->kind->name, (long)groups, rank, (long)dims[0],
+                               rank < 2 ? 0 : (long)dims[1]);
+    dims[0] = to_batch ? dims[0] * groups : dims[0] / groups;
+    dims[1] = to_batch ? dims[1] / groups : dims[1] * groups;
+    return ts_reshape_n(x, rank, dims);
 }
 
 /* The current result asks: softmax(x k^T / sqrt(d)) v. */
@@ -287,8 +464,7 @@ static ts_value *attention(const ts_line_build *b, const ts_line *l, ts_value *x
     ts_value *k = result(b, l, 0);
 
     return ts_attention(x, k, result(b, l, 1),
-                        x && k && num(l, "causal") ? causal_mask(b, ts_dim(x, -2), ts_dim(k, -2))
-                                                   : NULL);
+                        x && k ? mask_of(b, l, ts_dim(x, -2), ts_dim(k, -2)) : NULL);
 }
 
 /* --- words --- */
@@ -321,7 +497,7 @@ static ts_value *referred(const ts_line_build *b, const char *word, int64_t ref,
 {
     if (ref == TS_LINE_TARGET)
         return x ? targets(b, word, x) : NULL;
-    return ref == TS_LINE_RESULT ? x : ref == TS_LINE_INPUT ? b->input : b->results[ref];
+    return ref == TS_LINE_RESULT ? x : behind(b, (int)ref);
 }
 
 /* References become values. */
@@ -333,6 +509,8 @@ static ts_arg resolved(const ts_line_build *b, const char *word, const ts_arg *a
         return ts_arg_tensor(NULL, referred(b, word, a->as.i, x));
     if (a->kind != TS_ARG_TENSORS)
         return *a;
+    if (a->n == 1 && a->as.ints[0] == TS_LINE_RESULT)
+        return ts_arg_tensors(NULL, b->before.n, b->before.v);
     all = TS_NEWS(b->g->arena, ts_value *, a->n);
     for (int i = 0; i < a->n; i++)
         all[i] = referred(b, word, a->as.ints[i], x);
@@ -343,16 +521,20 @@ ts_value *ts_line_word(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
     ts_arg args[TS_WORD_PARAMS];
     ts_param params[TS_WORD_PARAMS];
-    int n = ts_word_params(l->kind->word, params);
-    ts_value *out[1];
+    int n = ts_word_params(l->kind->word, params), made;
+    ts_value *out[TS_LINE_SEVERAL + 1];
 
     for (int i = 0; i < n; i++) {
         args[i] = resolved(b, l->kind->name, &l->given[i], x);
         if (args[i].kind == TS_ARG_NONE && !strcmp(params[i].name, "training"))
             args[i] = ts_arg_int(NULL, b->training);
     }
-    ts_word_make(b->g, l->kind->name, n, args, 1, out);
-    return out[0];
+    made = ts_word_make(b->g, l->kind->name, n, args, TS_COUNT(out), out);
+    if (made > TS_LINE_SEVERAL)
+        return ts_graph_refuse(b->g, TS_ERR_ARG, NULL, "%s makes more than %d results",
+                               l->kind->name, TS_LINE_SEVERAL);
+    return made > 1 ? give(b, strstr(l->kind->word->arguments, "-> *") ? made : 1, made, out)
+                    : out[0];
 }
 
 const ts_line_kind ts_layer_kinds[] = {
@@ -360,15 +542,18 @@ const ts_line_kind ts_layer_kinds[] = {
     {"conv1d", conv, .args = conv_args, .weights = true},
     {"conv2d", conv, .args = conv_args, .weights = true},
     {"conv3d", conv, .args = conv_args, .weights = true},
-    {"conv_transpose1d", conv_transpose, .args = conv_transpose_args, .weights = true},
-    {"conv_transpose2d", conv_transpose, .args = conv_transpose_args, .weights = true},
-    {"conv_transpose3d", conv_transpose, .args = conv_transpose_args, .weights = true},
+    {"conv_transpose1d", conv, .args = conv_transpose_args, .weights = true},
+    {"conv_transpose2d", conv, .args = conv_transpose_args, .weights = true},
+    {"conv_transpose3d", conv, .args = conv_transpose_args, .weights = true},
     {"batch_norm", batch_norm, .args = batch_norm_args, .weights = true},
     {"group_norm", group_norm, .args = group_norm_args, .weights = true},
     {"layer_norm", layer_norm, .args = layer_norm_args, .weights = true},
     {"embedding", embedding, .args = embedding_args, .weights = true},
     {"positions", positions, .weights = true},
     {"self_attention", self_attention, .args = self_attention_args, .weights = true},
+    {"lstm", recurrent, .args = recurrent_args, .weights = true},
+    {"gru", recurrent, .args = recurrent_args, .weights = true},
+    {"rnn", recurrent, .args = recurrent_args, .weights = true},
 
     {"scale", scale, .args = scale_args},
     {"softmax", softmax, .args = dim_args},
@@ -376,9 +561,13 @@ const ts_line_kind ts_layer_kinds[] = {
 
     {"flatten", flatten, .args = flatten_args},
     {"reshape", reshape, .least_sizes = 1},
+    {"unflatten", unflatten, .args = unflatten_args},
     {"mean", mean, .args = dim_args},
-    {"from", from, .least_refs = 1, .most_refs = 1},
-    {"concat", concat, .args = dim_args, .least_refs = 1, .most_refs = TS_LINE_REFS},
+    {"from", from, .several = true, .least_refs = 1, .most_refs = TS_LINE_REFS},
+    {"concat", concat, .args = dim_args, .most_refs = TS_LINE_REFS},
+    {"chunk", chunk, .args = chunk_args},
+    {"channels_to_batch", regroup, .args = groups_args},
+    {"batch_to_channels", regroup, .args = groups_args},
     {"attention", attention, .args = attention_args, .least_refs = 2, .most_refs = 2},
     {0},
 };

@@ -8,6 +8,8 @@
 #include <fnmatch.h>
 #include <unistd.h>
 
+enum { MAX_MADE = 20000 }; /* lines, those of several results counted each time */
+
 /* --- graphs --- */
 
 static ts_status check_options(const ts_model *m, const ts_model_options *o)
@@ -38,18 +40,20 @@ static ts_status check_classes(const ts_model *m, const ts_model_options *o, con
     return TS_ERR_ARG;
 }
 
-/* The batch, then the sizes of a sample: those asked for, or the description's. */
-static ts_value *make_input(const ts_model *m, const ts_model_options *o, ts_graph *g)
+/* The batch, then the sizes of a sample: those asked for, which are the first input's, or the
+ * description's. */
+static ts_value *make_input(const ts_model *m, const ts_model_options *o, int i, ts_graph *g)
 {
+    const ts_model_source *in = &m->inputs[i];
     int64_t dims[TS_MAX_RANK] = {o->batch ? o->batch : 1};
-    int rank = o->rank ? o->rank : m->rank;
-
+    bool asked = !i && o->rank;
+    int rank = asked ? o->rank : in->rank;
     ts_value *x;
 
-    memcpy(dims + 1, o->rank ? o->dims : m->dims, sizeof(*dims) * (size_t)rank);
-    x = ts_input_n(g, "images", m->dtype, rank + 1, dims);
-    if (!x)
-        ts_format(g->error.where, sizeof(g->error.where), "%.300s:%d", m->file, m->input_line);
+    memcpy(dims + 1, asked ? o->dims : in->dims, sizeof(*dims) * (size_t)rank);
+    x = ts_input_n(g, in->name, in->dtype, rank + 1, dims);
+    if (!x && !g->error.where[0])
+        ts_format(g->error.where, sizeof(g->error.where), "%.300s:%d", m->file, in->line);
     return x;
 }
 
@@ -97,42 +101,132 @@ static void change_block(ts_graph *g, const char **now, const char *block)
     *now = block;
 }
 
-/* Names the line of an error that the layer itself could not. */
-static ts_value *make_line(const ts_line_build *b, const ts_line *l, int number, ts_value *x)
+/* How many results a line is made for: as many as there are before it, or behind its names. */
+static int width(const ts_line_build *b, const ts_line *l)
+{
+    int refs[TS_LINE_REFS + TS_WORD_PARAMS + TS_LINE_ARGS + 1], nrefs, n = b->before.n;
+
+    if (ts_line_joins(l) || l->kind->several)
+        return 1;
+    nrefs = ts_line_references(l, refs, TS_COUNT(refs));
+    for (int i = 0; i < nrefs; i++) {
+        int other = ts_line_several(b, refs[i]);
+        if (other > 1 && n > 1 && other != n) {
+            ts_graph_refuse(b->g, TS_ERR_ARG, NULL, "%d results and %d do not go together", n,
+                            other);
+            return 0;
+        }
+        n = TS_MAX(n, other);
+    }
+    return n;
+}
+
+/* A line for one result. With the weights of the name if there are some already: it is made for
+ * another of several results, or again. */
+static ts_value *make_one(ts_line_build *b, const ts_line *l, int item, ts_line_results *made)
 {
     ts_graph *g = b->g;
     bool scope = l->name[0] && !l->kind->weights; /* layers with weights open their own */
+    ts_value *x;
 
-    ts_here(b->file, number);
+    if (++b->count > MAX_MADE)
+        return ts_graph_refuse(g, TS_ERR_ARG, NULL,
+                               "more than %d layers, those of several results counted each time",
+                               MAX_MADE);
+    b->item = item;
+    b->made = made;
+    g->shares = l->again || item > 0;
     if (scope)
         ts_scope_begin(g, l->name);
-    x = l->kind->make(b, l, x);
+    x = l->kind->make(b, l, b->before.v[b->before.n > 1 ? item : 0]);
     if (scope)
         ts_scope_end(g);
-    if (g->status && !strchr(g->error.where, '(')) /* it names no layer yet */
-        ts_format(g->error.where, sizeof(g->error.where), "%s%s(%s), %.300s:%d:%d", l->name,
-                  l->name[0] ? " " : "", l->kind->name, b->file, l->line, l->column);
+    g->shares = false;
     return x;
 }
 
-static void make_lines(const ts_model *m, const ts_line_build *b, bool mark)
+static void check_names(const ts_line_build *b, const ts_line *l, const ts_line_results *made)
+{
+    bool fits = made->n > 1 ? l->names == made->n : l->names <= made->outputs;
+
+    if (l->names && !fits && !b->g->status)
+        ts_graph_refuse(b->g, TS_ERR_ARG, NULL, "%d names are given to %d results", l->names,
+                        made->n > 1 ? made->n : made->outputs);
+}
+
+static void make_each(ts_line_build *b, const ts_line *l, int n, ts_line_results *made)
+{
+    *made = (ts_line_results){.v = TS_NEWS(b->g->arena, ts_value *, TS_MAX(n, 1)), .n = n};
+    for (int i = 0; i < n && !b->g->status; i++) {
+        ts_line_results own = {0};
+        ts_value *x = make_one(b, l, i, &own);
+        if (!own.v) {
+            made->v[i] = x;
+            continue;
+        }
+        if (n > 1 && own.n > 1)
+            ts_graph_refuse(b->g, TS_ERR_ARG, NULL, "%s takes one result, and there are %d",
+                            l->kind->name, n);
+        if (n == 1)
+            *made = own;
+        else
+            made->v[i] = own.v[0];
+    }
+    made->outputs = TS_MAX(made->outputs, made->n);
+}
+
+/* Names the line of an error that the layer itself could not. */
+static void make_line(ts_line_build *b, const ts_line *l, int number, ts_line_results *made)
+{
+    ts_graph *g = b->g;
+
+    ts_here(b->file, number);
+    make_each(b, l, width(b, l), made);
+    check_names(b, l, made);
+    if (g->status && !strchr(g->error.where, '(')) /* it names no layer yet */
+        ts_format(g->error.where, sizeof(g->error.where), "%.200s%s(%s), %.300s:%d:%d", l->name,
+                  l->name[0] ? " " : "", l->kind->name, b->file, l->line, l->column);
+}
+
+/* What the lines make, or NULL: scores are one tensor. */
+static ts_value *scores_of(const ts_line_build *b)
+{
+    if (b->g->status)
+        return NULL;
+    if (b->before.n == 1)
+        return b->before.v[0];
+    return ts_graph_refuse(b->g, TS_ERR_ARG, "'concat' or 'stack' makes one of them",
+                           "the model ends with %d results, not one", b->before.n);
+}
+
+static void make_lines(const ts_model *m, ts_line_build *b, bool mark)
 {
     const char *block = "";
+    ts_line_results loss;
     ts_graph *g = b->g;
     bool half = b->training && m->precision != TS_F32;
-    ts_value *x = half && m->dtype == TS_F32 ? ts_cast(b->input, m->precision) : b->input;
+    ts_value *x;
 
+    for (int i = 0; half && i < m->ninputs; i++)
+        if (m->inputs[i].dtype == TS_F32)
+            b->inputs[i] = ts_cast(b->inputs[i], m->precision);
     g->half = half ? m->precision : TS_F32;
+    b->before = (ts_line_results){.v = &b->inputs[0], .n = 1};
     for (int i = 0; i < m->nlines && !g->status; i++) {
         change_block(g, &block, m->lines[i].block);
-        x = b->results[i] = make_line(b, &m->lines[i], mark ? i : m->lines[i].line, x);
+        make_line(b, &m->lines[i], mark ? i : m->lines[i].line, &b->results[i]);
+        b->before = b->results[i];
     }
     if (m->has_loss)
         change_block(g, &block, m->loss.block);
+    x = scores_of(b);
     x = half ? ts_cast(x, TS_F32) : x;
     ts_output(x, "scores");
-    if (b->training)
-        ts_loss(make_line(b, &m->loss, mark ? m->nlines : m->loss.line, x));
+    b->before = (ts_line_results){.v = &x, .n = 1};
+    if (b->training && !g->status) {
+        make_line(b, &m->loss, mark ? m->nlines : m->loss.line, &loss);
+        ts_loss(g->status ? NULL : loss.v[0]);
+    }
     change_block(g, &block, "");
     ts_here(NULL, 0);
 }
@@ -146,8 +240,10 @@ ts_status ts_model_build(const ts_model *m, const ts_model_options *o, bool mark
     TS_TRY(check_options(m, o));
     b->g = ts_graph_new(m->name);
     b->file = ts_arena_strdup(b->g->arena, m->file); /* the nodes keep it */
-    b->input = make_input(m, o, b->g);
-    b->results = TS_NEWS(b->g->arena, ts_value *, m->nlines);
+    b->m = m;
+    for (int i = 0; i < m->ninputs; i++)
+        b->inputs[i] = make_input(m, o, i, b->g);
+    b->results = TS_NEWS(b->g->arena, ts_line_results, m->nlines);
     b->classes = o->classes ? o->classes : m->classes;
     b->training = o->training;
     b->class_weights = m->class_weights;
@@ -303,13 +399,18 @@ const char *ts_model_about(const ts_model *m)
 
 int ts_model_input(const ts_model *m, int64_t dims[TS_MAX_RANK])
 {
-    memcpy(dims, m->dims, sizeof(*dims) * (size_t)m->rank);
-    return m->rank;
+    memcpy(dims, m->inputs[0].dims, sizeof(*dims) * (size_t)m->inputs[0].rank);
+    return m->inputs[0].rank;
 }
 
 ts_dtype ts_model_input_type(const ts_model *m)
 {
-    return m->dtype;
+    return m->inputs[0].dtype;
+}
+
+const char *ts_model_input_name(const ts_model *m, int i)
+{
+    return m && i >= 0 && i < m->ninputs ? m->inputs[i].name : NULL;
 }
 
 int64_t ts_model_classes(const ts_model *m)

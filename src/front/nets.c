@@ -19,6 +19,136 @@
     "relu\n"                                                                                       \
     "fc2: linear classes\n"
 
+/* What the two configurations of CosmicTagger's network share; a line of the settings makes others.
+ * Modules are named as there: initial_convolution, net_core with a main_module in each other for
+ * each level, final_layer, bottleneck. */
+#define URESNET_SETTINGS(about, planes, growth, skips, sampling, norm)                             \
+    about "input 3 640 1024          # what the three planes of wires saw\n"                       \
+          "classes 3                 # background, cosmic, neutrino\n"                             \
+          "let planes " planes "\n"                                                                \
+          "let depth 6               # levels, each of half the size\n"                            \
+          "let filters 16            # of the first level\n"                                       \
+          "let growth " growth "\n"                                                                \
+          "let skips " skips "\n"                                                                  \
+          "let sampling " sampling "\n"                                                            \
+          "let norm " norm "\n"                                                                    \
+          "let per_level 2           # residual blocks of a level, on the way down and up\n"       \
+          "let deepest 5             # and at the bottom, where all planes are seen together,\n"   \
+          "let bottleneck 256        # with so many filters\n"                                     \
+          "let wide 5                # and this kernel\n"                                          \
+          "let last 5                # and after the last level\n"                                 \
+          "\n"
+
+#define URESNET_LAYERS                                                                             \
+    "define convolution out kernel=3 padding=1 activation=yes\n"                                   \
+    "  conv: conv2d {out} {kernel} padding={padding}\n"                                            \
+    "  normed {activation}\n"                                                                      \
+    "end\n"                                                                                        \
+    "\n"                                                                                           \
+    "define normed activation=yes\n"                                                               \
+    "  if {norm} is batch\n"                                                                       \
+    "    norm: batch_norm\n"                                                                       \
+    "  end\n"                                                                                      \
+    "  if {activation}\n"                                                                          \
+    "    leaky_relu\n"                                                                             \
+    "  end\n"                                                                                      \
+    "end\n"                                                                                        \
+    "\n"                                                                                           \
+    "define residual out kernel=3 padding=1\n"                                                     \
+    "  -> x\n"                                                                                     \
+    "  convolution_1: convolution {out} {kernel} {padding}\n"                                      \
+    "  convolution_2: convolution {out} {kernel} {padding} activation=no\n"                        \
+    "  add x\n"                                                                                    \
+    "  leaky_relu\n"                                                                               \
+    "end\n"                                                                                        \
+    "\n"                                                                                           \
+    "define series n out kernel=3 padding=1\n"                                                     \
+    "  repeat i {n}\n"                                                                             \
+    "    block_{i}: residual {out} {kernel} {padding}\n"                                           \
+    "  end\n"                                                                                      \
+    "end\n"                                                                                        \
+    "\n"                                                                                           \
+    "define down out\n"                                                                            \
+    "  if {sampling} is convolution\n"                                                             \
+    "    conv: conv2d {out} 2 stride=2\n"                                                          \
+    "    normed\n"                                                                                 \
+    "  else\n"                                                                                     \
+    "    max_pool2d 2\n"                                                                           \
+    "    bottleneck: convolution {out} 1 0\n"                                                      \
+    "  end\n"                                                                                      \
+    "end\n"                                                                                        \
+    "\n"                                                                                           \
+    "define up out\n"                                                                              \
+    "  if {sampling} is convolution\n"                                                             \
+    "    conv: conv_transpose2d {out} 2 stride=2\n"                                                \
+    "    normed\n"                                                                                 \
+    "  else\n"                                                                                     \
+    "    upsample_nearest2d scale_factors=2,2\n"                                                   \
+    "    bottleneck: convolution {out} 1 0\n"                                                      \
+    "  end\n"                                                                                      \
+    "end\n"                                                                                        \
+    "\n"                                                                                           \
+    "define connection out skip\n"                                                                 \
+    "  if {skips} is concat\n"                                                                     \
+    "    concat {skip}\n"                                                                          \
+    "    bottleneck: convolution {out} 1 0\n"                                                      \
+    "  else\n"                                                                                     \
+    "    add {skip}\n"                                                                             \
+    "  end\n"                                                                                      \
+    "end\n"                                                                                        \
+    "\n"                                                                                           \
+    "# Planes go through the same layers, as more samples or one after the other.\n"               \
+    "define apart\n"                                                                               \
+    "  if {planes} is samples\n"                                                                   \
+    "    channels_to_batch 3\n"                                                                    \
+    "  else\n"                                                                                     \
+    "    chunk 3\n"                                                                                \
+    "  end\n"                                                                                      \
+    "end\n"                                                                                        \
+    "\n"                                                                                           \
+    "define together\n"                                                                            \
+    "  if {planes} is samples\n"                                                                   \
+    "    batch_to_channels 3\n"                                                                    \
+    "  else\n"                                                                                     \
+    "    concat\n"                                                                                 \
+    "  end\n"                                                                                      \
+    "end\n"                                                                                        \
+    "\n"                                                                                           \
+    "define bottom out\n"                                                                          \
+    "  together\n"                                                                                 \
+    "  bottleneck: convolution {bottleneck} 1 0\n"                                                 \
+    "  blocks: series {deepest} {bottleneck} {wide} {wide/2}\n"                                    \
+    "  unbottleneck: convolution {3*out} 1 0\n"                                                    \
+    "  apart\n"                                                                                    \
+    "end\n"                                                                                        \
+    "\n"                                                                                           \
+    "define level depth out\n"                                                                     \
+    "  if {depth}\n"                                                                               \
+    "    let next {out+filters}\n"                                                                 \
+    "    if {growth} is multiplicative\n"                                                          \
+    "      let next {2*out}\n"                                                                     \
+    "    end\n"                                                                                    \
+    "    down_blocks: series {per_level} {out} -> skip\n"                                          \
+    "    downsample: down {next}\n"                                                                \
+    "    main_module: level {depth-1} {next}\n"                                                    \
+    "    upsample: up {out}\n"                                                                     \
+    "    connection: connection {out} skip\n"                                                      \
+    "    up_blocks: series {per_level} {out}\n"                                                    \
+    "  else\n"                                                                                     \
+    "    main_module: bottom {out}\n"                                                              \
+    "  end\n"                                                                                      \
+    "end\n"                                                                                        \
+    "\n"                                                                                           \
+    "apart\n"                                                                                      \
+    "initial_convolution: convolution {filters} 7 3\n"                                             \
+    "net_core: level {depth} {filters}\n"                                                          \
+    "final_layer: series {last} {filters}\n"                                                       \
+    "bottleneck: conv2d classes 1\n"                                                               \
+    "together\n"                                                                                   \
+    "unflatten 3\n"                                                                                \
+    "transpose 1 2             # classes x planes x pixels, as cross_entropy wants them\n"         \
+    "loss cross_entropy\n"
+
 static const struct {
     const char *name, *text;
 } nets[] = {
@@ -171,6 +301,17 @@ static const struct {
      "flatten\n"
      "fc: linear classes\n"
      "loss cross_entropy\n"},
+    {"uresnet",
+     URESNET_SETTINGS("# CosmicTagger's U-ResNet, large: sizes double, sums as skips, batch norm\n",
+                      "each            # one after the other: a batch norm counts each of them",
+                      "multiplicative  # or additive", "sum              # or concat",
+                      "convolution   # or pooling", "batch             # or none") URESNET_LAYERS},
+    {"uresnet-a21",
+     URESNET_SETTINGS(
+         "# CosmicTagger's U-ResNet as of A21: sizes grow by 16, concatenations as skips\n",
+         "samples         # as more samples, which is the same without batch norm",
+         "additive        # or multiplicative", "concat           # or sum",
+         "pooling       # or convolution", "none              # or batch") URESNET_LAYERS},
 };
 
 const char *ts_net_find(const char *name)

@@ -1,70 +1,28 @@
-/* read.c - a model's description, line by line.
+/* read.c - a model's description: what its lines say.
  *
- *   [NAME ':'] LAYER [RESULT ...] [VALUE ...] [KEY '=' VALUE ...] ['->' RESULT]
- *   input SIZE ...   classes N   block NAME   loss LOSS ...   repeat VARIABLE N ... end
+ *   [NAME ':'] LAYER [RESULT ...] [VALUE ...] [KEY '=' VALUE ...] ['->' RESULT ...]
+ *   [NAME ':'] input SIZE ...   classes N   block NAME   again NAME   loss LOSS ...
  *
- * Words end at blanks, ':', '=' and '->'; '#' begins a comment; {VARIABLE} in a word is the number
- * of the round. `repeat` is done by reading its lines again, so how often lines are read is
- * bounded, as are the layers and the length of the text: hostile text costs a moment and an error.
+ * lines.c has cut them into words, and repeated them. Layers and the length of the text are
+ * bounded.
  */
 #include "front/front.h"
-#include <ctype.h>
-#include <errno.h>
 #include <math.h>
 
 enum {
     MAX_TEXT = 1 << 20,
-    MAX_LINE = 4096,
-    MAX_READS = 100000, /* lines, those of a repeat counted each time */
     MAX_LAYERS = 2000,
-    MAX_WORDS = 32, /* on a line */
-    MAX_WORD = 64,
-    MAX_DEPTH = 8,
 };
 
-#define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_."
+#define WINDOW 1023.0 /* what a window can be at most, of those that are numbers by dim */
 
-typedef struct word {
-    char kind; /* w word, ':', '=', '>' for an arrow, 0 for the end of the line */
-    char s[MAX_WORD + 1];
-    int column;
-} word;
+typedef ts_reader reader;
+typedef ts_read_word word;
 
-typedef struct loop {
-    const char *body, *variable;
-    int line, round, rounds;
-} loop;
-
-typedef struct saved {
-    const char *name;
-    int index;
-} saved;
-
-typedef struct reader {
-    ts_model *m;
-    const char *p; /* the next line */
-    int line, reads;
-    word words[MAX_WORDS + 1];
-    int nwords, at;
-    loop loops[MAX_DEPTH];
-    int depth;
-    saved *saves;
-    int nsaves;
-    const char *block;
-} reader;
-
-static ts_status wrong(const reader *r, int column, const char *fmt, ...) TS_PRINTF(3, 4);
-static ts_status wrong(const reader *r, int column, const char *fmt, ...)
-{
-    char where[400];
-    va_list ap;
-
-    snprintf(where, sizeof(where), "%.350s:%d:%d", r->m->file, TS_MAX(1, r->line), column);
-    va_start(ap, fmt);
-    ts_fail_loc(where, TS_ERR_PARSE, "%s", ts_arena_vprintf(r->m->arena, fmt, ap));
-    va_end(ap);
-    return TS_ERR_PARSE;
-}
+#define wrong     ts_read_wrong
+#define integer   ts_read_integer
+#define name_word ts_read_name
+#define no_more   ts_read_end
 
 static const word *peek(const reader *r)
 {
@@ -76,134 +34,54 @@ static bool more(const reader *r)
     return peek(r)->kind != 0;
 }
 
-/* --- words --- */
+/* --- earlier results --- */
 
-static const loop *find_loop(const reader *r, const char *name, size_t len)
+static int first_visible(const reader *r)
 {
     for (int i = r->depth - 1; i >= 0; i--)
-        if (strlen(r->loops[i].variable) == len && !strncmp(r->loops[i].variable, name, len))
-            return &r->loops[i];
-    return NULL;
+        if (r->frames[i].kind == 'd')
+            return r->frames[i].first_save;
+    return 0;
 }
 
-/* {i}: the round of the repeat that has this variable. */
-static ts_status substitute(reader *r, const char **p, word *w, size_t *n)
+int ts_read_visible(const reader *r, const char *name)
 {
-    const char *name = *p + 1;
-    size_t len = strspn(name, LETTERS);
-    const loop *l = find_loop(r, name, len);
-    int digits;
-
-    if (name[len] != '}')
-        return wrong(r, w->column, "'{' without the name of a variable and '}'");
-    if (!l) {
-        wrong(r, w->column, "there is no repeat with the variable '%.*s' around",
-              (int)TS_MIN(len, (size_t)MAX_WORD), name);
-        ts_error_hint("'repeat i 3' gives the lines up to 'end' a variable {i}: 0, 1, 2");
-        return TS_ERR_PARSE;
-    }
-    digits = snprintf(w->s + *n, sizeof(w->s) - *n, "%d", l->round);
-    if (*n + (size_t)digits > MAX_WORD)
-        return wrong(r, w->column, "a word has more than %d letters", MAX_WORD);
-    *n += (size_t)digits;
-    *p = name + len + 1;
-    return TS_OK;
+    for (int i = r->nsaves - 1; i >= first_visible(r); i--)
+        if (!strcmp(r->saves[i].name, name))
+            return r->saves[i].ref;
+    for (int i = 0; i < r->m->ninputs; i++)
+        if (!strcmp(r->m->inputs[i].name, name))
+            return i;
+    return strcmp(name, "input") ? -1 : 0;
 }
 
-static bool is_mark(const char *p)
-{
-    return *p == ':' || *p == '=' || (p[0] == '-' && p[1] == '>');
-}
-
-static ts_status plain_word(reader *r, const char **p, word *w)
-{
-    size_t n = 0;
-
-    w->kind = 'w';
-    while (**p && !strchr(" \t\r\n#", **p) && !is_mark(*p)) {
-        if (**p == '{') {
-            TS_TRY(substitute(r, p, w, &n));
-            continue;
-        }
-        if (!isgraph((unsigned char)**p))
-            return wrong(r, w->column, "byte 0x%02x is not text", (unsigned char)**p);
-        if (n == MAX_WORD)
-            return wrong(r, w->column, "a word has more than %d letters", MAX_WORD);
-        w->s[n++] = *(*p)++;
-    }
-    w->s[n] = 0;
-    return TS_OK;
-}
-
-static ts_status next_word(reader *r, const char **p, word *w)
-{
-    if (!is_mark(*p))
-        return plain_word(r, p, w);
-    w->kind = **p == '-' ? '>' : **p;
-    snprintf(w->s, sizeof(w->s), "%s", w->kind == '>' ? "->" : w->kind == ':' ? ":" : "=");
-    *p += w->kind == '>' ? 2 : 1;
-    return TS_OK;
-}
-
-/* Cuts the line at r->p into words and goes to the next. */
-static ts_status cut(reader *r)
-{
-    const char *start = r->p, *p = start;
-
-    r->nwords = r->at = 0;
-    r->line++;
-    r->p += strcspn(r->p, "\n");
-    r->p += *r->p == '\n';
-    if (r->p - start > MAX_LINE)
-        return wrong(r, 1, "a line has more than %d bytes", MAX_LINE);
-    if (++r->reads > MAX_READS)
-        return wrong(r, 1, "more than %d lines, those of a repeat counted each time", MAX_READS);
-    for (p += strspn(p, " \t\r"); *p && *p != '\n' && *p != '#'; p += strspn(p, " \t\r")) {
-        if (r->nwords == MAX_WORDS)
-            return wrong(r, (int)(p - start) + 1, "more than %d words on a line", MAX_WORDS);
-        r->words[r->nwords].column = (int)(p - start) + 1;
-        TS_TRY(next_word(r, &p, &r->words[r->nwords++]));
-    }
-    r->words[r->nwords] = (word){.column = (int)(p - start) + 1};
-    return TS_OK;
-}
-
-static ts_status name_word(reader *r, const char *what, const char **out)
+static ts_status no_such_result(reader *r)
 {
     const word *w = peek(r);
+    int first = first_visible(r), n = 0;
+    const char **names = TS_NEWS(r->m->arena, const char *, r->nsaves + r->m->ninputs + 1), *near;
 
-    if (w->kind != 'w')
-        return wrong(r, w->column, "%s is missing", what);
-    if (w->s[strspn(w->s, LETTERS)]) {
-        wrong(r, w->column, "%s cannot be '%s'", what, w->s);
-        ts_error_hint("letters, digits, '_' and '.' make a name");
-        return TS_ERR_PARSE;
-    }
-    *out = ts_arena_strdup(r->m->arena, w->s);
-    r->at++;
-    return TS_OK;
+    for (int i = first; i < r->nsaves; i++)
+        names[n++] = r->saves[i].name;
+    for (int i = 0; i < r->m->ninputs; i++)
+        names[n++] = r->m->inputs[i].name;
+    names[n++] = "input";
+    near = ts_nearest(w->s, names, n);
+    wrong(r, w->column, "there is no result '%s' yet", w->s);
+    if (near)
+        ts_error_hint("did you mean '%s'?", near);
+    else if (first)
+        ts_error_hint("a definition sees its own results, and those that are its arguments");
+    else
+        ts_error_hint("'-> %s' after an earlier layer keeps its result", w->s);
+    return TS_ERR_PARSE;
 }
 
-static ts_status nothing_more(reader *r)
+static ts_status reference(reader *r, int *index)
 {
-    if (more(r))
-        return wrong(r, peek(r)->column, "'%s' is too much on this line", peek(r)->s);
-    return TS_OK;
-}
-
-static ts_status integer(reader *r, const char *what, int64_t low, int64_t high, int64_t *out)
-{
-    const word *w = peek(r);
-    char *end;
-
-    errno = 0;
-    *out = w->kind == 'w' ? strtoll(w->s, &end, 10) : 0;
-    if (w->kind != 'w' || !w->s[0] || *end)
-        return wrong(r, w->column, "%s must be a whole number%s%s%s", what,
-                     w->kind ? ", not '" : "", w->s, w->kind ? "'" : "");
-    if (errno || *out < low || *out > high)
-        return wrong(r, w->column, "%s is %s; it can be %lld to %lld", what, w->s, (long long)low,
-                     (long long)high);
+    *index = ts_read_visible(r, peek(r)->s);
+    if (*index < 0)
+        return no_such_result(r);
     r->at++;
     return TS_OK;
 }
@@ -268,6 +146,42 @@ static ts_status value(reader *r, const ts_line_arg *a, double *out)
     return TS_OK;
 }
 
+/* 3, or 3,5: one for all dims, or one for each. */
+static ts_status dims_value(reader *r, const ts_line_arg *a, int spatial, int *out)
+{
+    word *w = &r->words[r->at];
+    char all[sizeof(w->s)], *rest = NULL;
+    int at = r->at, n = 0;
+    int64_t v;
+
+    snprintf(all, sizeof(all), "%s", w->s);
+    for (char *s = w->kind == 'w' ? strtok_r(all, ",", &rest) : NULL; s;
+         s = strtok_r(NULL, ",", &rest)) {
+        if (n == spatial)
+            return wrong(r, w->column, "%s is one number, or %d with commas", a->name, spatial);
+        snprintf(w->s, sizeof(w->s), "%s", s);
+        r->at = at;
+        TS_TRY(integer(r, a->name, (int64_t)a->low, (int64_t)a->high, &v));
+        out[n++] = (int)v;
+    }
+    if (!n)
+        return integer(r, a->name, 0, 0, &v);
+    if (n > 1 && n < spatial)
+        return wrong(r, w->column, "%s is one number, or %d with commas", a->name, spatial);
+    for (; n < 3; n++)
+        out[n] = out[0];
+    return TS_OK;
+}
+
+static ts_status result_value(reader *r, double *out)
+{
+    int ref;
+
+    TS_TRY(reference(r, &ref));
+    *out = ref;
+    return TS_OK;
+}
+
 static ts_status argument_value(reader *r, const ts_line_arg *a, double *out)
 {
     ts_status s = value(r, a, out);
@@ -299,6 +213,7 @@ static ts_status argument(reader *r, ts_line *l, bool *given)
 {
     const ts_line_arg *a = l->kind->args;
     bool named = r->words[r->at].kind == 'w' && r->words[r->at + 1].kind == '=';
+    int i;
 
     for (; a && a->name; a++)
         if (named ? !strcmp(a->name, peek(r)->s)
@@ -313,9 +228,12 @@ static ts_status argument(reader *r, ts_line *l, bool *given)
     }
     if (given[a - l->kind->args])
         return wrong(r, peek(r)->column, "%s is given twice", a->name);
-    given[a - l->kind->args] = true;
+    i = (int)(a - l->kind->args);
+    given[i] = true;
     r->at += named ? 2 : 0;
-    return argument_value(r, a, &l->args[a - l->kind->args]);
+    if (a->kind == 'd')
+        return dims_value(r, a, ts_kind_spatial(l->kind), l->dims[i]);
+    return a->kind == 'x' ? result_value(r, &l->args[i]) : argument_value(r, a, &l->args[i]);
 }
 
 static ts_status arguments(reader *r, ts_line *l)
@@ -323,8 +241,11 @@ static ts_status arguments(reader *r, ts_line *l)
     bool given[TS_LINE_ARGS] = {false};
     const ts_line_arg *args = l->kind->args;
 
-    for (int i = 0; args && args[i].name; i++)
+    for (int i = 0; args && args[i].name; i++) {
         l->args[i] = args[i].otherwise;
+        for (int d = 0; d < 3; d++)
+            l->dims[i][d] = (int)TS_MIN(args[i].otherwise, WINDOW);
+    }
     while (more(r) && peek(r)->kind != '>')
         TS_TRY(argument(r, l, given));
     for (int i = 0; args && args[i].name; i++)
@@ -333,42 +254,6 @@ static ts_status arguments(reader *r, ts_line *l)
             ts_error_hint("%s takes %s", l->kind->name, all_args(r, l->kind));
             return TS_ERR_PARSE;
         }
-    return TS_OK;
-}
-
-/* --- earlier results --- */
-
-static ts_status no_such_result(reader *r)
-{
-    const word *w = peek(r);
-    const char **names = TS_NEWS(r->m->arena, const char *, r->nsaves + 1), *near;
-
-    for (int i = 0; i < r->nsaves; i++)
-        names[i] = r->saves[i].name;
-    names[r->nsaves] = "input";
-    near = ts_nearest(w->s, names, r->nsaves + 1);
-    wrong(r, w->column, "there is no result '%s' yet", w->s);
-    if (near)
-        ts_error_hint("did you mean '%s'?", near);
-    else
-        ts_error_hint("'-> %s' after an earlier layer keeps its result", w->s);
-    return TS_ERR_PARSE;
-}
-
-static ts_status reference(reader *r, int *index)
-{
-    const word *w = peek(r);
-
-    for (int i = r->nsaves - 1; i >= 0; i--)
-        if (!strcmp(r->saves[i].name, w->s)) {
-            *index = r->saves[i].index;
-            r->at++;
-            return TS_OK;
-        }
-    if (strcmp(w->s, "input"))
-        return no_such_result(r);
-    *index = TS_LINE_INPUT;
-    r->at++;
     return TS_OK;
 }
 
@@ -589,18 +474,68 @@ static const ts_line_kind *loss_kind(reader *r, const char *name)
     return k && (!k->word || !strncmp(k->word->arguments, "x target", 8)) ? k : NULL;
 }
 
+/* '->' NAME ..., or nothing. */
+ts_status ts_read_results(reader *r, const char **names, int *n)
+{
+    *n = 0;
+    if (peek(r)->kind != '>')
+        return no_more(r);
+    r->at++;
+    do {
+        if (*n == TS_LINE_REFS)
+            return wrong(r, peek(r)->column, "more than %d names of results", TS_LINE_REFS);
+        TS_TRY(name_word(r, "the name of the result", &names[*n]));
+        ++*n;
+    } while (peek(r)->kind == 'w');
+    return no_more(r);
+}
+
+/* An argument names a result of outside: another of the same name would be taken for it. */
+static ts_status check_free(const reader *r, const char *name)
+{
+    for (int i = first_visible(r); i < r->nsaves; i++)
+        if (r->saves[i].given && !strcmp(r->saves[i].name, name)) {
+            wrong(r, r->words[0].column, "'%s' is what the argument '%s' names", name,
+                  r->saves[i].given);
+            ts_error_hint("call one of the two results something else");
+            return TS_ERR_PARSE;
+        }
+    return TS_OK;
+}
+
+static int add_ref(ts_model *m, int line, int item)
+{
+    ts_line_ref ref = {.line = line, .item = item};
+
+    TS_PUSH(m->arena, m->refs, m->nrefs, ref);
+    return m->nrefs - 1;
+}
+
+/* One name is for what the line before made, be it several results; several are for one each. */
+static ts_status keep(reader *r, const char *const *names, int n)
+{
+    ts_model *m = r->m;
+
+    for (int i = 0; i < n; i++) {
+        ts_saved s = {.name = names[i]};
+        TS_TRY(check_free(r, names[i]));
+        s.ref = add_ref(m, m->nlines - 1, n > 1 ? i : -1);
+        TS_PUSH(m->arena, r->saves, r->nsaves, s);
+    }
+    if (n > 1 && !m->nlines)
+        return wrong(r, r->words[0].column, "the input is one result, not %d", n);
+    if (n > 1)
+        m->lines[m->nlines - 1].names = TS_MAX(m->lines[m->nlines - 1].names, n);
+    return TS_OK;
+}
+
 static ts_status save(reader *r)
 {
-    saved s = {.index = r->m->nlines - 1};
+    const char *names[TS_LINE_REFS];
+    int n;
 
-    if (!more(r))
-        return TS_OK;
-    if (peek(r)->kind != '>')
-        return nothing_more(r);
-    r->at++;
-    TS_TRY(name_word(r, "the name of the result", &s.name));
-    TS_PUSH(r->m->arena, r->saves, r->nsaves, s);
-    return nothing_more(r);
+    TS_TRY(ts_read_results(r, names, &n));
+    return keep(r, names, n);
 }
 
 /* --- lines --- */
@@ -626,29 +561,62 @@ static ts_status unknown(reader *r, const char *what, const ts_line_kind *kinds,
     return TS_ERR_PARSE;
 }
 
-static ts_status input(reader *r)
+static ts_status sample_sizes(reader *r, ts_model_source *in)
 {
-    ts_model *m = r->m;
     int64_t d;
 
-    if (m->rank)
-        return wrong(r, r->words[0].column, "there is an input already");
-    m->input_line = r->line;
     while (peek(r)->kind == 'w' && r->words[r->at + 1].kind != '=') {
-        if (m->rank == TS_MAX_RANK - 1)
+        if (in->rank == TS_MAX_RANK - 1)
             return wrong(r, peek(r)->column, "a sample has more than %d sizes", TS_MAX_RANK - 1);
         TS_TRY(integer(r, "a size", 1, INT32_MAX, &d));
-        m->dims[m->rank++] = d;
+        in->dims[in->rank++] = d;
     }
-    if (!m->rank)
+    if (!in->rank)
         return wrong(r, peek(r)->column, "input needs the sizes of one sample, as in 1 28 28");
     if (!strcmp(peek(r)->s, "dtype") && r->words[r->at + 1].kind == '=') {
         double i;
         r->at += 2;
         TS_TRY(one_of(r, "dtype", "f32 i32", &i));
-        m->dtype = i ? TS_I32 : TS_F32;
+        in->dtype = i ? TS_I32 : TS_F32;
     }
-    return nothing_more(r);
+    return no_more(r);
+}
+
+/* A second input has a name. */
+static ts_status check_input(reader *r, const char *name)
+{
+    ts_model *m = r->m;
+
+    if (m->nlines || m->nrefs > m->ninputs)
+        return wrong(r, r->words[0].column, "an input comes before the layers");
+    if (m->ninputs && !name[0]) {
+        wrong(r, r->words[0].column, "there is an input already");
+        ts_error_hint("another has a name: 'NAME: input SIZE ...'");
+        return TS_ERR_PARSE;
+    }
+    if (m->ninputs == TS_LINE_INPUTS)
+        return wrong(r, r->words[0].column, "more than %d inputs", TS_LINE_INPUTS);
+    if (name[0] && (!strcmp(name, "input") || ts_read_visible(r, name) >= 0))
+        return wrong(r, r->words[0].column, "the name '%s' is taken", name);
+    return TS_OK;
+}
+
+static ts_status input(reader *r)
+{
+    ts_model *m = r->m;
+    ts_model_source in = {.name = "", .line = r->line};
+
+    if (r->words[1].kind == ':') {
+        r->at = 0;
+        TS_TRY(name_word(r, "the name of the input", &in.name));
+        r->at = 3;
+    }
+    TS_TRY(check_input(r, in.name));
+    TS_TRY(sample_sizes(r, &in));
+    in.name = in.name[0] ? in.name : "images";
+    m->inputs[m->ninputs++] = in;
+    add_ref(m, -m->ninputs, -1);
+    return TS_OK;
 }
 
 static ts_status classes(reader *r)
@@ -656,13 +624,13 @@ static ts_status classes(reader *r)
     if (r->m->classes)
         return wrong(r, r->words[0].column, "the number of classes is said already");
     TS_TRY(integer(r, "the number of classes", 1, INT32_MAX, &r->m->classes));
-    return nothing_more(r);
+    return no_more(r);
 }
 
 static ts_status block(reader *r)
 {
     TS_TRY(name_word(r, "the name of the block", &r->block));
-    return nothing_more(r);
+    return no_more(r);
 }
 
 static ts_status loss(reader *r)
@@ -684,7 +652,7 @@ static ts_status loss(reader *r)
     r->m->has_loss = true;
     l->given[1] = (ts_arg){.kind = k->word ? TS_ARG_TENSOR : TS_ARG_NONE, .as.i = TS_LINE_TARGET};
     TS_TRY(k->word ? word_arguments(r, l) : arguments(r, l));
-    return nothing_more(r);
+    return no_more(r);
 }
 
 /* freeze conv1.* */
@@ -697,7 +665,7 @@ static ts_status freeze(reader *r)
     TS_PUSH(r->m->arena, r->m->frozen, r->m->nfrozen, ts_arena_strdup(r->m->arena, w->s));
     TS_PUSH(r->m->arena, r->m->frozen_lines, r->m->nfrozen_lines, r->line);
     r->at++;
-    return nothing_more(r);
+    return no_more(r);
 }
 
 /* class_weights 1 0.5 2: a line may go on with another. */
@@ -720,59 +688,164 @@ static ts_status precision(reader *r)
 
     TS_TRY(one_of(r, "precision", "f32 bf16 f16", &i));
     r->m->precision = types[(int)i];
-    return nothing_more(r);
+    return no_more(r);
 }
 
-static ts_status repeat(reader *r)
-{
-    loop *l;
-    int64_t n;
+/* --- a layer again --- */
 
-    if (r->depth == MAX_DEPTH)
-        return wrong(r, r->words[0].column, "more than %d repeats in each other", MAX_DEPTH);
-    l = &r->loops[r->depth];
-    *l = (loop){.body = r->p, .line = r->line};
-    TS_TRY(name_word(r, "the variable of the repeat", &l->variable));
-    for (int i = 0; i < r->depth; i++)
-        if (!strcmp(r->loops[i].variable, l->variable))
-            return wrong(r, r->words[1].column, "the variable '%s' is taken by the repeat around",
-                         l->variable);
-    TS_TRY(integer(r, "the number of rounds", 1, MAX_LAYERS, &n));
-    l->rounds = (int)n;
-    r->depth++;
-    return nothing_more(r);
+static const ts_layer_lines *find_layer(const reader *r, const char *name)
+{
+    for (int i = r->nlayers - 1; i >= 0; i--)
+        if (!strcmp(r->layers[i].name, name))
+            return &r->layers[i];
+    return NULL;
 }
 
-static ts_status end(reader *r)
+/* A reference of the lines of a layer, where they are made again: what they took from the line
+ * before them is what the new ones take. */
+static int moved(ts_model *m, const ts_layer_lines *of, int to, int ref)
 {
-    loop *l;
+    int line = ref >= 0 ? m->refs[ref].line : 0;
 
-    TS_TRY(nothing_more(r));
-    if (!r->depth)
-        return wrong(r, r->words[0].column, "'end' without 'repeat'");
-    l = &r->loops[r->depth - 1];
-    if (++l->round == l->rounds) {
-        r->depth--;
-        return TS_OK;
+    if (ref < of->first_ref || line < of->first - 1)
+        return ref;
+    return add_ref(m, line - of->first + to, m->refs[ref].item);
+}
+
+static void move_word(ts_model *m, const ts_layer_lines *of, int to, ts_line *l)
+{
+    for (int i = 0; i < TS_WORD_PARAMS; i++) {
+        ts_arg *a = &l->given[i];
+        int64_t *refs = a->kind == TS_ARG_TENSORS ? TS_NEWS(m->arena, int64_t, a->n + 1) : NULL;
+        if (a->kind == TS_ARG_TENSOR)
+            a->as.i = moved(m, of, to, (int)a->as.i);
+        for (int k = 0; refs && k < a->n; k++)
+            refs[k] = moved(m, of, to, (int)a->as.ints[k]);
+        if (refs)
+            a->as.ints = refs;
     }
-    r->p = l->body;
-    r->line = l->line;
-    return TS_OK;
+}
+
+static void move_refs(ts_model *m, const ts_layer_lines *of, int to, ts_line *l)
+{
+    const ts_line_arg *args = l->kind->args;
+
+    for (int i = 0; i < l->nrefs; i++)
+        l->refs[i] = moved(m, of, to, l->refs[i]);
+    for (int i = 0; args && args[i].name; i++)
+        if (args[i].kind == 'x')
+            l->args[i] = moved(m, of, to, (int)l->args[i]);
+    if (l->kind->word)
+        move_word(m, of, to, l);
+}
+
+static ts_status no_such_layer(const reader *r, int column, const char *name)
+{
+    const char **names = TS_NEWS(r->m->arena, const char *, r->nlayers + 1), *near;
+
+    for (int i = 0; i < r->nlayers; i++)
+        names[i] = r->layers[i].name;
+    near = ts_nearest(name, names, r->nlayers);
+    wrong(r, column, "there is no layer '%s' yet", name);
+    if (near)
+        ts_error_hint("did you mean '%s'?", near);
+    else
+        ts_error_hint("'NAME: LAYER ...' makes one, and 'again NAME' uses its weights once more");
+    return TS_ERR_PARSE;
+}
+
+/* again NAME: the layer, or all of a definition's, with the same weights. */
+static ts_status again(reader *r)
+{
+    const ts_layer_lines *of;
+    int column = peek(r)->column, to = r->m->nlines;
+    const char *name;
+
+    TS_TRY(name_word(r, "the name of a layer", &name));
+    name = ts_arena_printf(r->m->arena, "%s%s", r->prefix, name);
+    of = find_layer(r, name);
+    if (!of)
+        return no_such_layer(r, column, name);
+    if (to + of->end - of->first > MAX_LAYERS)
+        return wrong(r, column, "more than %d layers", MAX_LAYERS);
+    for (int i = of->first; i < of->end; i++) {
+        ts_line l = r->m->lines[i];
+        l.again = true;
+        l.line = r->line;
+        l.column = r->words[0].column;
+        move_refs(r->m, of, to, &l);
+        TS_PUSH(r->m->arena, r->m->lines, r->m->nlines, l);
+    }
+    return save(r);
 }
 
 static const struct {
     const char *name;
     ts_status (*read)(reader *r);
 } directives[] = {
-    {"input", input},   {"classes", classes},     {"block", block},
-    {"loss", loss},     {"repeat", repeat},       {"end", end},
-    {"freeze", freeze}, {"precision", precision}, {"class_weights", class_weights},
+    {"input", input},         {"classes", classes},
+    {"block", block},         {"loss", loss},
+    {"again", again},         {"freeze", freeze},
+    {"precision", precision}, {"class_weights", class_weights},
 };
+
+bool ts_read_is_layer(reader *r, const char *name)
+{
+    const char *const *own;
+    int n;
+
+    own = ts_read_directives(&n);
+    for (int i = 0; i < n; i++)
+        if (!strcmp(own[i], name))
+            return true;
+    for (int i = 0; i < TS_COUNT(directives); i++)
+        if (!strcmp(directives[i].name, name))
+            return true;
+    return find(ts_layer_kinds, name) || word_kind(r, name);
+}
+
+/* What a line may begin with, besides layers. */
+static ts_status unknown_layer(reader *r)
+{
+    const char **names = NULL, *const * own;
+    int n = 0, count;
+
+    own = ts_read_directives(&count);
+    for (int i = 0; i < count; i++)
+        TS_PUSH(r->m->arena, names, n, own[i]);
+    for (int i = 0; i < TS_COUNT(directives); i++)
+        TS_PUSH(r->m->arena, names, n, directives[i].name);
+    for (int i = 0; i < r->ndefinitions; i++)
+        TS_PUSH(r->m->arena, names, n, r->definitions[i].name);
+    return unknown(r, "layer", ts_layer_kinds, names, n);
+}
+
+/* The full name, and the lines that it stands for. */
+static void remember(reader *r, const char *name, int first, int first_ref)
+{
+    ts_layer_lines all = {
+        .name = name, .first = first, .end = r->m->nlines, .first_ref = first_ref};
+
+    if (name[0])
+        TS_PUSH(r->m->arena, r->layers, r->nlayers, all);
+}
+
+/* A definition's lines have been read: its result is that of the last of them. */
+static ts_status leave(reader *r, const ts_frame *f)
+{
+    ts_frame ended = *f; /* another may take its place */
+
+    if (ended.name[0])
+        remember(r, ts_arena_printf(r->m->arena, "%s%s", r->prefix, ended.name), ended.first_line,
+                 ended.first_ref);
+    return keep(r, ended.results, ended.nresults);
+}
 
 static ts_status layer(reader *r)
 {
     ts_line l = {.name = "", .block = r->block, .line = r->line, .column = r->words[0].column};
-    const char *names[TS_COUNT(directives)];
+    const ts_definition *d;
+    int ref = r->m->nrefs;
 
     if (r->words[1].kind == ':') {
         TS_TRY(name_word(r, "the name of a layer", &l.name));
@@ -780,12 +853,15 @@ static ts_status layer(reader *r)
     }
     if (peek(r)->kind != 'w')
         return wrong(r, peek(r)->column, "a layer is missing");
-    for (int i = 0; i < TS_COUNT(directives); i++)
-        names[i] = directives[i].name;
+    d = ts_read_definition(r, peek(r)->s);
+    if (d) {
+        r->at++;
+        return ts_read_call(r, d, l.name);
+    }
     l.kind = find(ts_layer_kinds, peek(r)->s);
     l.kind = l.kind ? l.kind : word_kind(r, peek(r)->s);
     if (!l.kind)
-        return unknown(r, "layer", ts_layer_kinds, names, TS_COUNT(names));
+        return unknown_layer(r);
     if (l.kind->weights && !l.name[0]) {
         wrong(r, l.column, "%s has weights and needs a name", l.kind->name);
         ts_error_hint("write 'NAME: %s ...'; its weights are called NAME.weight", l.kind->name);
@@ -793,24 +869,29 @@ static ts_status layer(reader *r)
     }
     if (r->m->nlines == MAX_LAYERS)
         return wrong(r, l.column, "more than %d layers", MAX_LAYERS);
+    if (l.name[0])
+        l.name = ts_arena_printf(r->m->arena, "%s%s", r->prefix, l.name);
     r->at++;
     TS_TRY(references(r, &l));
     TS_TRY(sizes(r, &l));
     TS_TRY(l.kind->word ? word_arguments(r, &l) : arguments(r, &l));
     TS_PUSH(r->m->arena, r->m->lines, r->m->nlines, l);
+    remember(r, l.name, r->m->nlines - 1, ref);
     return save(r);
 }
 
 static ts_status statement(reader *r)
 {
-    if (!r->nwords)
-        return TS_OK;
+    bool named_input = r->words[1].kind == ':' && !strcmp(r->words[2].s, "input");
+
+    if (named_input)
+        return input(r);
     for (int i = 0; i < TS_COUNT(directives); i++)
         if (!strcmp(r->words[0].s, directives[i].name) && r->words[1].kind != ':') {
             r->at = 1;
             return directives[i].read(r);
         }
-    if (!r->m->rank)
+    if (!r->m->ninputs)
         return wrong(r, r->words[0].column, "the description must begin with 'input SIZE ...'");
     if (r->m->has_loss)
         return wrong(r, r->words[0].column, "nothing can follow the loss");
@@ -821,9 +902,7 @@ static ts_status finish(reader *r)
 {
     ts_model *m = r->m;
 
-    if (r->depth)
-        return wrong(r, 1, "the repeat of line %d has no 'end'", r->loops[r->depth - 1].line);
-    if (!m->rank)
+    if (!m->ninputs)
         return wrong(r, 1, "there is no 'input SIZE ...'");
     if (!m->nlines)
         return wrong(r, 1, "there are no layers");
@@ -838,12 +917,13 @@ ts_status ts_model_read(ts_model *m)
 
     r->m = m;
     r->p = m->text;
-    r->block = "";
+    r->block = r->prefix = "";
     if (strlen(m->text) > MAX_TEXT)
         return wrong(r, 1, "more than %d bytes; this is no description of a model", MAX_TEXT);
-    while (*r->p) {
-        TS_TRY(cut(r));
-        TS_TRY(statement(r));
+    for (;;) {
+        TS_TRY(ts_read_line(r));
+        if (!r->ended && !r->nwords)
+            return finish(r);
+        TS_TRY(r->ended ? leave(r, r->ended) : statement(r));
     }
-    return finish(r);
 }

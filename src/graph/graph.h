@@ -139,6 +139,7 @@ struct ts_graph {
     /* building */
     ts_scope *scope, *block;
     ts_dtype half;       /* what layers compute with, from parameters of f32; F32: as they are */
+    bool shares;         /* a layer whose name has parameters takes those */
     const ts_node *like; /* made nodes inherit layer, block, line from it (passes) */
     bool backward;
     int phase;

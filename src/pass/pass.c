@@ -5,6 +5,7 @@ static const struct {
     const char *name;
     ts_pass_fn *run;
 } passes[] = {
+    {"inference", ts_pass_inference}, /* no loss and no training, if asked for              */
     {"decompose", ts_pass_decompose}, /* composites become primitives                        */
     {"empty", ts_pass_empty},         /* tensors without elements are gone                   */
     {"crop", ts_pass_crop},           /* rows and columns that pooling drops                 */

@@ -36,6 +36,7 @@ static inline bool ts_pass_for_gpu(const ts_options *opt)
     return opt->device_kind >= TS_DEVICE_GPU;
 }
 
+ts_pass_fn ts_pass_inference; /* inference.c  the net without what only trains it */
 ts_pass_fn ts_pass_decompose; /* decompose.c  no composite op is left */
 ts_pass_fn
     ts_pass_autodiff; /* autodiff.c   grads for the trained parameters; the loss is an output */

@@ -19,7 +19,7 @@ static int64_t parameters(const ts_graph *g, const ts_line *l)
     size_t n = strlen(l->name);
     int64_t total = 0;
 
-    for (int i = 0; l->kind->weights && i < g->nstates; i++) {
+    for (int i = 0; l->kind->weights && !l->again && i < g->nstates; i++) {
         const char *name = g->states[i].value->name;
         if (g->states[i].trained && !strncmp(name, l->name, n) && name[n] == '.' &&
             !strchr(name + n + 1, '.'))
@@ -37,7 +37,7 @@ static void describe(const ts_model *m, const ts_line_build *b, ts_model_layer *
                                   .block = l->block,
                                   .line = l->line,
                                   .parameters = parameters(b->g, l)};
-        shape(b->results[i], &out[i]);
+        shape(b->results[i].v[0], &out[i]);
     }
 }
 

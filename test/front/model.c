@@ -42,14 +42,21 @@ static const row_case layer_cases[] = {
     {"7 dtype=i32", "f: embedding 10 4", "2 7 4"},
     {"5 6", "f: positions", "2 5 6"},
     {"5 6", "f: self_attention 3 causal=yes", "2 5 6"},
+    {"5 6", "f: lstm 4 layers=2 bidirectional=yes", "2 5 8"},
+    {"5 6", "f: gru 4 bias=no", "2 5 4"},
+    {"5 6", "f: rnn 4", "2 5 4"},
     {"3 4", "scale 0.5", "2 3 4"},
     {"3 4", "softmax dim=-1", "2 3 4"},
     {"3 4", "log_softmax", "2 3 4"},
     {"3 4 5", "flatten 2", "2 3 20"},
     {"3 4 5", "reshape 6 -1", "2 6 10"},
+    {"6 5", "unflatten 3", "2 3 2 5"},
     {"3 4 5", "mean dim=2", "2 3 5"},
     {"3 4", "from input", "2 3 4"},
     {"3 4", "concat input input dim=2", "2 3 12"},
+    {"6 4", "chunk 1", "2 6 4"},
+    {"6 4", "channels_to_batch 3", "6 2 4"},
+    {"6 4", "batch_to_channels 2", "1 12 4"},
     {"3 4", "attention input input", "2 3 4"},
 };
 
@@ -384,6 +391,182 @@ static void sizes_can_be_asked_for(void **state)
     ts_model_free(m);
 }
 
+/* --- definitions, variables, several results --- */
+
+static void expect_states(const ts_graph *g, int n, const char *const *names)
+{
+    assert_int_equal(g->nstates, n);
+    for (int i = 0; i < n; i++)
+        assert_string_equal(g->states[i].value->name, names[i]);
+}
+
+static int count_kind(const ts_model *m, const char *kind)
+{
+    int n = 0;
+
+    for (int i = 0; i < m->nlines; i++)
+        n += !strcmp(m->lines[i].kind->name, kind);
+    return n;
+}
+
+/* What it computes for numbers of its own. */
+static char *run_text(const ts_graph *g)
+{
+    float in[] = {0.1f, 0.7f, -0.3f, 0.5f, 1, 2, -3, 4}, other[] = {4, 3, 2, 1, 0, -1, -2, -3},
+          target[8] = {0}, out[8], loss;
+    ts_optimizer sgd = ts_sgd(0.1);
+    ts_executable *x;
+    ts_engine *e;
+    char *text = malloc(200);
+
+    assert_ok(
+        ts_compile(g, &(ts_options){.optimizer = &sgd, .executor = TS_EXECUTOR_REFERENCE}, &x));
+    assert_ok(ts_engine_new(x, NULL, &e));
+    for (int i = 0; i < 2; i++)
+        assert_ok(ts_engine_run(e, (const void *[]){in, other, target}, (void *[]){out, &loss}));
+    snprintf(text, 200, "%a %a %a %a", (double)out[0], (double)out[3], (double)out[7],
+             (double)loss);
+    ts_engine_free(e);
+    ts_executable_free(x);
+    return text;
+}
+
+/* A definition that uses itself; its variables are its own, and sizes grow. */
+static void definitions_are_layers(void **state)
+{
+    ts_model *m = parse("input 3\n"
+                        "let base 4\n"
+                        "define level depth out activation=relu\n"
+                        "  if {depth}\n"
+                        "    f: linear {out}\n"
+                        "    if {activation} is relu\n"
+                        "      relu\n"
+                        "    else\n"
+                        "      tanh\n"
+                        "    end\n"
+                        "    -> x\n"
+                        "    let out {2 * (out + base) - 1}\n"
+                        "    inner: level {depth-1} {out} activation=tanh\n"
+                        "    concat x\n"
+                        "  else\n"
+                        "    inner: linear {out}\n"
+                        "    inner2: dropout\n"
+                        "  end\n"
+                        "end\n"
+                        "net: level 2 5 -> y\n"
+                        "from y\n"
+                        "last: linear {-base + 10}\n");
+    ts_graph *g = graph(m, (ts_model_options){0});
+
+    (void)state;
+    assert_int_equal(ts_dim(ts_graph_find_state(g, "net.f.weight"), 0), 5);
+    assert_int_equal(ts_dim(ts_graph_find_state(g, "net.inner.f.weight"), 0), 17);
+    assert_int_equal(ts_dim(ts_graph_find_state(g, "net.inner.inner.inner.weight"), 0), 41);
+    assert_int_equal(ts_dim(ts_graph_find_state(g, "last.weight"), 1), 5 + 17 + 41);
+    assert_int_equal(ts_dim(ts_graph_find_state(g, "last.weight"), 0), 6);
+    assert_int_equal(count_kind(m, "relu"), 1);
+    assert_int_equal(count_kind(m, "tanh"), 1);
+    ts_graph_free(g);
+    ts_model_free(m);
+}
+
+static void sizes_grow_in_a_repeat(void **state)
+{
+    static const char *const names[] = {"f0.weight", "f1.weight", "f2.weight"};
+    ts_model *m = parse("input 3\nlet n 4\nrepeat i 3\nf{i}: linear {n} bias=no\nlet n {n*2}\n"
+                        "end\nrepeat i 0\nnothing here is read {\nend\nrepeat k 1\nrelu\nend\n");
+    ts_graph *g = graph(m, (ts_model_options){0});
+
+    (void)state;
+    expect_states(g, 3, names);
+    assert_int_equal(ts_dim(g->outputs[0], 1), 16);
+    ts_graph_free(g);
+    ts_model_free(m);
+}
+
+/* What follows is done to each, with the same weights; names stand for all of them or for one. */
+static void several_results_share_weights(void **state)
+{
+    static const char *const names[] = {"c.weight", "c.bias", "n.running_mean", "n.running_var",
+                                        "n.weight", "n.bias", "j.weight"};
+    ts_model *m = parse("input 6 4 4\n"
+                        "chunk 3 -> a b c\n"
+                        "c: conv2d 2 1\n"
+                        "add a -> all\n"
+                        "n: batch_norm\n"
+                        "add all\n"
+                        "concat\n"
+                        "j: conv2d 5 1 bias=no\n"
+                        "concat b c\n"
+                        "mean dim=3\nmean dim=2\n"
+                        "loss cross_entropy\n");
+    ts_graph *g = graph(m, (ts_model_options){.batch = 2, .training = true});
+
+    (void)state;
+    expect_states(g, TS_COUNT(names), names);
+    assert_int_equal(g->nupdates, 2); /* of the last of the three */
+    assert_int_equal(ts_dim(g->outputs[0], 1), 9);
+    ts_graph_free(g);
+    ts_model_free(m);
+}
+
+/* As PyTorch does it: one update after the other, in the order of the results. */
+static void statistics_go_on_from_the_last_use(void **state)
+{
+    ts_model *m =
+        parse("input 4\nchunk 2\nn: batch_norm affine=no\nconcat\nf: linear 1\nloss mse\n");
+    ts_graph *g = graph(m, (ts_model_options){.batch = 2, .training = true});
+    float in[] = {1, 2, 10, 20, 3, 4, 30, 40}, target[2] = {0}, out[2], loss, mean[2];
+    ts_optimizer sgd = ts_sgd(0.1);
+    ts_executable *x;
+    ts_engine *e;
+
+    (void)state;
+    assert_ok(ts_compile(g, &(ts_options){.optimizer = &sgd, .executor = TS_EXECUTOR_NATIVE}, &x));
+    assert_ok(ts_engine_new(x, NULL, &e));
+    assert_ok(ts_engine_run(e, (const void *[]){in, target}, (void *[]){out, &loss}));
+    assert_ok(ts_engine_read(e, "n.running_mean", mean, sizeof(mean)));
+    assert_float_equal(mean[0], 0.9 * 0.1 * 2 + 0.1 * 20, 1e-5);
+    assert_float_equal(mean[1], 0.9 * 0.1 * 3 + 0.1 * 30, 1e-5);
+    ts_engine_free(e);
+    ts_executable_free(x);
+    ts_graph_free(g);
+    ts_model_free(m);
+}
+
+/* Two inputs through one tower, by `again` and by taking both at once: the same graph. */
+static void a_layer_is_used_again(void **state)
+{
+    static const char tower[] = "left: input 4\nright: input 4\n"
+                                "define tower out\n-> x\na: linear {out}\ntanh\nadd x\n"
+                                "b: linear {out}\nend\n";
+    static const char *const ways[] = {
+        "t: tower 4 -> l\nfrom right\nagain t\nsub l\nloss mse\n",
+        "from left right\nt: tower 4 -> l r\nfrom r\nsub l\nloss mse\n"};
+    static const char *const names[] = {"t.a.weight", "t.a.bias", "t.b.weight", "t.b.bias"};
+    char *text[2], all[1000];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        ts_model *m;
+        ts_graph *g;
+        snprintf(all, sizeof(all), "%s%s", tower, ways[i]);
+        m = parse(all);
+        g = graph(m, (ts_model_options){.batch = 2, .training = true});
+        expect_states(g, TS_COUNT(names), names);
+        assert_int_equal(g->ninputs, 3);
+        assert_string_equal(ts_model_input_name(m, 1), "right");
+        assert_null(ts_model_input_name(m, 2));
+        assert_null(ts_model_input_name(m, -1));
+        text[i] = run_text(g);
+        ts_graph_free(g);
+        ts_model_free(m);
+    }
+    assert_string_equal(text[0], text[1]);
+    free(text[0]);
+    free(text[1]);
+}
+
 /* --- layers and estimates --- */
 
 static void layers_say_what_they_make(void **state)
@@ -449,7 +632,8 @@ static const struct {
     {"input 99999999999999999999\n", "net.txt:1:7",
      "a size is 99999999999999999999; it can be 1 to 2147483647", ""},
     {"input 1 2 3 4 5 6 7 8\n", "net.txt:1:21", "a sample has more than 7 sizes", ""},
-    {IN "input 3\n", "net.txt:2:1", "there is an input already", ""},
+    {IN "input 3\n", "net.txt:2:1", "there is an input already",
+     "another has a name: 'NAME: input SIZE ...'"},
     {IN, "net.txt:1:1", "there are no layers", ""},
     {IN "  cov2d 5 3\n", "net.txt:2:3", "unknown layer 'cov2d'", "did you mean 'conv2d'?"},
     {IN "zzzzzzzz\n", "net.txt:2:1", "unknown layer 'zzzzzzzz'",
@@ -477,10 +661,11 @@ static const struct {
     {IN "dropout nan\n", "net.txt:2:9", "p must be a number, not 'nan'", ""},
     {IN "dropout 0x1p-3\n", "net.txt:2:9", "p must be a number, not '0x1p-3'", ""},
     {IN "relu ->\n", "net.txt:2:8", "the name of the result is missing", ""},
-    {IN "relu -> a b\n", "net.txt:2:11", "'b' is too much on this line", ""},
+    {IN "relu -> a + b\n", "net.txt:2:11", "the name of the result cannot be '+'",
+     "letters, digits, '_' and '.' make a name"},
     {IN "relu -> here\nadd hero\n", "net.txt:3:5", "there is no result 'hero' yet",
      "did you mean 'here'?"},
-    {IN "concat\n", "net.txt:2:7", "concat needs the name of an earlier result",
+    {IN "attention\n", "net.txt:2:10", "attention needs the name of an earlier result",
      "'-> a' after a layer keeps its result as 'a'"},
     {IN "hardtanh min=1\n", "net.txt:2:10", "hardtanh has no option 'min'",
      "hardtanh takes x min_val:f=-1 max_val:f=1"},
@@ -501,14 +686,73 @@ static const struct {
     {IN "classes 2\nclasses 2\n", "net.txt:3:1", "the number of classes is said already", ""},
     {IN "block\n", "net.txt:2:6", "the name of the block is missing", ""},
     {IN "repeat i 2\nrelu\n", "net.txt:3:1", "the repeat of line 2 has no 'end'", ""},
-    {IN "end\n", "net.txt:2:1", "'end' without 'repeat'", ""},
-    {IN "repeat i 0\n", "net.txt:2:10", "the number of rounds is 0; it can be 1 to 2000", ""},
-    {IN "repeat i 2\nrepeat i 2\n", "net.txt:3:8", "the variable 'i' is taken by the repeat around",
+    {IN "end\n", "net.txt:2:1", "'end' without 'repeat', 'if' or 'define'", ""},
+    {IN "repeat i -1\n", "net.txt:2:10", "the number of rounds is -1; it can be 0 to 2000", ""},
+    {IN "repeat i 2\nrepeat i 2\n", "net.txt:3:8", "the variable 'i' is taken", ""},
+    {IN "repeat 1 2\n", "net.txt:2:8", "the variable of the repeat cannot be '1'",
+     "it begins with a letter"},
+    {IN "repeat i 2\nlet i 3\nend\n", "net.txt:3:5", "'i' counts the rounds of a repeat", ""},
+    {IN "repeat i 2\nend\nf{i}: linear 2\n", "net.txt:4:1", "there is no variable 'i' here",
+     "'let i 3' makes one; 'repeat i 3' too, for the lines up to its 'end': 0, 1, 2"},
+    {IN "f{i: linear 2\n", "net.txt:2:1", "'{' without '}'", ""},
+    {IN "f{\x1b[2J}: linear 2\n", "net.txt:2:1", "{...} is a name, or a sum of names and numbers",
      ""},
-    {IN "f{i}: linear 2\n", "net.txt:2:1", "there is no repeat with the variable 'i' around",
-     "'repeat i 3' gives the lines up to 'end' a variable {i}: 0, 1, 2"},
-    {IN "f{i: linear 2\n", "net.txt:2:1", "'{' without the name of a variable and '}'", ""},
-    {IN "f{\x1b[2J}: linear 2\n", "net.txt:2:1", "'{' without the name of a variable and '}'", ""},
+    {IN "let n\n", "net.txt:2:6", "the value of the variable is missing", ""},
+    {IN "let n four\nf: linear {n*2}\n", "net.txt:3:11",
+     "'four' is no whole number to compute with", ""},
+    {IN "f: linear {3/0}\n", "net.txt:2:11", "{...} divides by 0", ""},
+    {IN "f: linear {3%(2-2)}\n", "net.txt:2:11", "{...} divides by 0", ""},
+    {IN "f: linear {65536*65536}\n", "net.txt:2:11", "{...} comes to 4294967296, which is too much",
+     ""},
+    {IN "f: linear {(2+3}\n", "net.txt:2:11", "'(' without ')' in {...}", ""},
+    {IN "f: linear {2+}\n", "net.txt:2:11", "{...} is a name, or a sum of names and numbers", ""},
+    {IN "f: linear {2 3}\n", "net.txt:2:11", "{...} is a name, or a sum of names and numbers", ""},
+    {IN "if\nend\n", "net.txt:2:3", "the condition is missing", ""},
+    {IN "if maybe\nend\n", "net.txt:2:4", "a condition cannot be 'maybe'",
+     "a number that is not 0, 'yes', 'no', or two words with 'is' between them"},
+    {IN "if yes\nrelu\n", "net.txt:3:1", "the if of line 2 has no 'end'", ""},
+    {IN "if no\nrelu\n", "net.txt:3:1", "the if of line 2 has no 'end'", ""},
+    {IN "else\n", "net.txt:2:1", "'else' without 'if'", ""},
+    {IN "if 0\nrelu\nelse\nrelu\nelse\nend\n", "net.txt:6:1", "'else' without 'if'", ""},
+    {IN "if 1\nrelu\nelse\nrelu\nelse\nend\n", "net.txt:6:1", "'else' without 'if'", ""},
+    {IN "define\n", "net.txt:2:7", "the name of the definition is missing", ""},
+    {IN "define f\nrelu\n", "net.txt:3:1", "the definition of line 2 has no 'end'", ""},
+    {IN "define relu\nend\n", "net.txt:2:8", "the name 'relu' is taken", ""},
+    {IN "define let\nend\n", "net.txt:2:8", "the name 'let' is taken", ""},
+    {IN "define f\nend\ndefine f\nend\n", "net.txt:4:8", "the name 'f' is taken", ""},
+    {IN "define f a a\nend\n", "net.txt:2:12", "there are two parameters 'a'", ""},
+    {IN "repeat i 2\ndefine f\nend\nend\n", "net.txt:3:1",
+     "a definition is said outside of repeats, conditions and others", ""},
+    {IN "define f a b=2\nend\nf\n", "net.txt:4:2", "f needs 'a'", "f takes a [b=]"},
+    {IN "define f a b=2\nend\nf 1 2 3\n", "net.txt:4:7", "f: '3' is too much", "f takes a [b=]"},
+    {IN "define f a b=2\nend\nf 1 c=2\n", "net.txt:4:5", "f has no parameter 'c'",
+     "f takes a [b=]"},
+    {IN "define f a b=2\nend\nf 1 a=2\n", "net.txt:4:5", "a is given twice", ""},
+    {IN "define f\nrelo\nend\n\nf\n", "net.txt:3:1, for line 6", "unknown layer 'relo'",
+     "did you mean 'relu'?"},
+    {IN "define feed\nend\nfed\n", "net.txt:4:1", "unknown layer 'fed'", "did you mean 'feed'?"},
+    {IN "relu -> x\ndefine f\nadd x\nend\nf\n", "net.txt:4:5, for line 6",
+     "there is no result 'x' yet",
+     "a definition sees its own results, and those that are its arguments"},
+    {IN "relu -> x\ndefine f y\nrelu -> x\nadd {y}\nend\nf x\n", "net.txt:4:1, for line 7",
+     "'x' is what the argument 'y' names", "call one of the two results something else"},
+    {IN "define f\nlet n 2\nrelu -> x\nend\nf\nf: linear {n}\n", "net.txt:7:11",
+     "there is no variable 'n' here",
+     "'let i 3' makes one; 'repeat i 3' too, for the lines up to its 'end': 0, 1, 2"},
+    {IN "define f\nrelu -> x\nend\nf\nadd x\n", "net.txt:6:5", "there is no result 'x' yet",
+     "'-> x' after an earlier layer keeps its result"},
+    {IN "again\n", "net.txt:2:6", "the name of a layer is missing", ""},
+    {IN "conv1: conv2d 3 1\nagain conv2\n", "net.txt:3:7", "there is no layer 'conv2' yet",
+     "did you mean 'conv1'?"},
+    {IN "c: conv2d 4 3,4,5\n", "net.txt:2:13", "kernel is one number, or 2 with commas", ""},
+    {"input 3 4 4 4\nc: conv3d 4 3,4\n", "net.txt:2:13", "kernel is one number, or 3 with commas",
+     ""},
+    {IN "c: conv2d 4 3,x\n", "net.txt:2:13", "kernel must be a whole number, not 'x'", ""},
+    {IN "c: conv2d 4 ,\n", "net.txt:2:13", "kernel must be a whole number, not ','", ""},
+    {IN "a: input 3\na: input 3\n", "net.txt:3:1", "the name 'a' is taken", ""},
+    {IN "images: input 3\n", "net.txt:2:1", "the name 'images' is taken", ""},
+    {IN "relu\nb: input 3\n", "net.txt:3:1", "an input comes before the layers", ""},
+    {IN "-> x y\n", "net.txt:2:1", "the input is one result, not 2", ""},
     {IN "re\x01lu\n", "net.txt:2:1", "byte 0x01 is not text", ""},
     {IN "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n", "net.txt:2:1",
      "a word has more than 64 letters", ""},
@@ -538,6 +782,19 @@ static void sizes_that_do_not_fit_say_where(void **state)
         {"input 3\nrelu -> a\nf: linear 2\n  add a\n", "(add), net.txt:4"},
         {"input 2000000000 2000000000\nrelu\n", "net.txt:1"},
         {IN "mean\nmean\nmean\nmean\nloss cross_entropy\n", ""},
+        {IN "concat\n", "(concat), net.txt:2:1"},
+        {IN "relu\nchunk 2\n", "(chunk), net.txt:3:1"},
+        {IN "chunk 3\nrelu\nchunk 1\nchunk 2\n", "(chunk), net.txt:5:1"},
+        {IN "chunk 3 -> a b\n", "(chunk), net.txt:2:1"},
+        {IN "relu -> a b\n", "(relu), net.txt:2:1"},
+        {IN "topk 2 -> a b c\n", "(topk), net.txt:2:1"},
+        {IN "chunk 3 -> a\nfrom input\nchunk 2 dim=2\nadd a\n", "(add), net.txt:5:1"},
+        {IN "chunk 3\nrelu\n", ""},
+        {IN "c: conv2d 4 1\nagain c\n", "c (conv2d), net.txt:3:1"},
+        {IN "define f\nc: conv2d 4 9\nend\ng: f\n", "g.c (conv_bias), net.txt:3"},
+        {IN "f: lstm 4\n", "f (lstm), net.txt:2:1"},
+        {IN "unflatten 2\n", "(unflatten), net.txt:2:1"},
+        {IN "channels_to_batch 2\n", "(channels_to_batch), net.txt:2:1"},
     };
 
     (void)state;
@@ -568,9 +825,33 @@ static void hostile_descriptions_end_soon(void **state)
                    "more than 100000 lines, those of a repeat counted each time");
     expect_refused(IN "repeat a 2000\nrelu\nrelu\nend\n", "more than 2000 layers");
     ts_text_printf(&t, IN);
-    for (int i = 0; i < 9; i++)
+    for (int i = 0; i < 65; i++)
         ts_text_printf(&t, "repeat v%d 2\n", i);
-    expect_refused(t.s, "more than 8 repeats in each other");
+    expect_refused(t.s, "more than 64 repeats, conditions and definitions in each other");
+    expect_refused(IN "define f\nf\nend\nf\n",
+                   "more than 64 repeats, conditions and definitions in each other");
+    assert_string_equal(ts_last_error()->hint,
+                        "a definition that uses itself needs an 'if' that ends it");
+    expect_refused(IN "define f\ng\nend\ndefine g\nf\nend\ng\n",
+                   "more than 64 repeats, conditions and definitions in each other");
+    expect_refused(IN "define f n\nif {n}\nf {n-1}\nf {n-1}\nend\nend\nf 30\n",
+                   "definitions are used more than 10000 times");
+    expect_refused(IN "define f\nrelu\nrelu\nend\na: f\nrepeat i 2000\nagain a\nend\n",
+                   "more than 2000 layers");
+    expect_refused(IN "let x 1\nrepeat i 60\nlet x {x}{x}\nend\n",
+                   "a word has more than 64 letters");
+    t.len = 0;
+    ts_text_printf(&t, IN "f: linear {");
+    for (int i = 0; i < 1000; i++)
+        ts_text_printf(&t, "(-");
+    ts_text_printf(&t, "}\n");
+    expect_refused(t.s, "more than 32 parentheses");
+    t.len = 0;
+    ts_text_printf(&t, IN "define f n\nif {n}\n");
+    for (int i = 0; i < 50; i++)
+        ts_text_printf(&t, "%s", "x");
+    ts_text_printf(&t, ": f {n-1}\nend\nend\nf 30\n");
+    expect_refused(t.s, "the names around a layer have more than 900 bytes");
     t.len = 0;
     ts_text_printf(&t, IN "relu");
     for (int i = 0; i < 40; i++)
@@ -586,6 +867,18 @@ static void hostile_descriptions_end_soon(void **state)
         ts_text_add(&t, "x", 1);
     expect_refused(t.s, "a line has more than 4096 bytes");
     ts_text_free(&t);
+}
+
+/* 256 results through a thousand lines. */
+static void many_results_are_refused(void **state)
+{
+    ts_model *m;
+
+    (void)state;
+    assert_fails(ts_model_parse("input 256\nchunk 256\nrepeat i 1000\nrelu\nend\n", "net.txt", &m),
+                 TS_ERR_ARG, "more than 20000 layers, those of several results counted each time");
+    assert_fails(ts_model_parse("input 257\nunbind 1\n", "net.txt", &m), TS_ERR_ARG,
+                 "unbind makes more than 256 results");
 }
 
 /* Doubles its width at each line: sizes end where tensors do. */
@@ -658,6 +951,12 @@ int main(void)
         cmocka_unit_test(wrong_descriptions_say_where),
         cmocka_unit_test(sizes_that_do_not_fit_say_where),
         cmocka_unit_test(hostile_descriptions_end_soon),
+        cmocka_unit_test(definitions_are_layers),
+        cmocka_unit_test(sizes_grow_in_a_repeat),
+        cmocka_unit_test(several_results_share_weights),
+        cmocka_unit_test(statistics_go_on_from_the_last_use),
+        cmocka_unit_test(a_layer_is_used_again),
+        cmocka_unit_test(many_results_are_refused),
         cmocka_unit_test(growth_is_refused),
         cmocka_unit_test(every_named_model_loads),
         cmocka_unit_test(files_are_read),

@@ -63,6 +63,19 @@ static char *all_layers(void)
     return t.s;
 }
 
+/* What repeats, defines and shares. */
+static const char growing[] =
+    "left: input 6 8 8\nright: input 6 8 8\nclasses 3\nlet n 4\n"
+    "define level depth out kernel=3,1\nif {depth}\n-> skip\n"
+    "c: conv2d {out} {kernel} padding=1,0\nif {out} is 4\nrelu\nelse\n"
+    "tanh\nend\nmain: level {depth-1} {out+n*2%5}\nconcat skip\nelse\n"
+    "n: batch_norm\nend\nend\n"
+    "from left right\nchunk 1 dim=2\nnet: level 2 4 kernel=3,1 -> a b\n"
+    "stack dim=1\nunbind 1 -> x\nconcat x dim=1\nconcat\n"
+    "j0: conv2d 6 1\nj: conv2d 6 1\nagain j\nflatten 2\ntranspose 1 2\nr: gru 3\n"
+    "select 1 -1\nrepeat i 2\nf{i}: linear {(i+1)*3}\nend\n"
+    "topk 3 -> v w\nfrom v\nloss cross_entropy\n";
+
 static void damaged_descriptions(void **state)
 {
     const void *seeds[MAX_SEEDS];
@@ -72,6 +85,7 @@ static void damaged_descriptions(void **state)
 
     (void)state;
     seeds[n++] = all;
+    seeds[n++] = growing;
     for (int i = 0; ts_model_builtin(i) && n < MAX_SEEDS; i++)
         seeds[n++] = ts_net_find(ts_model_builtin(i));
     for (int i = 0; i < n; i++)

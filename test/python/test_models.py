@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -112,6 +113,115 @@ class FashionCnn(nn.Module):
         return self.fc(F.dropout(torch.flatten(x, 1), 0.3, self.training))
 
 
+class Convolution(nn.Module):
+    def __init__(self, config, a, b, kernel=3, activation=True):
+        super().__init__()
+        self.conv = nn.Conv2d(a, b, kernel, padding=kernel // 2)
+        if config["norm"]:
+            self.norm = nn.BatchNorm2d(b)
+        self.after = F.leaky_relu if activation else lambda x: x
+
+    def forward(self, x):
+        x = self.conv(x)
+        return self.after(self.norm(x) if hasattr(self, "norm") else x)
+
+
+class ResidualConvolutions(nn.Module):
+    def __init__(self, config, n, kernel=3):
+        super().__init__()
+        self.convolution_1 = Convolution(config, n, n, kernel)
+        self.convolution_2 = Convolution(config, n, n, kernel, activation=False)
+
+    def forward(self, x):
+        return F.leaky_relu(self.convolution_2(self.convolution_1(x)) + x)
+
+
+def series(config, blocks, n, kernel=3):
+    return nn.Sequential(OrderedDict((f"block_{i}", ResidualConvolutions(config, n, kernel)) for i in range(blocks)))
+
+
+class Resampled(nn.Module):
+    """Half or twice the size, by a convolution, or by a pool or the nearest pixel and a convolution of one."""
+
+    def __init__(self, config, a, b, up):
+        super().__init__()
+        self.up = up
+        if config["convolution"]:
+            self.conv = (nn.ConvTranspose2d if up else nn.Conv2d)(a, b, 2, stride=2)
+            self.norm = nn.BatchNorm2d(b) if config["norm"] else nn.Identity()
+        else:
+            self.bottleneck = Convolution(config, a, b, 1)
+
+    def forward(self, x):
+        if hasattr(self, "conv"):
+            return F.leaky_relu(self.norm(self.conv(x)))
+        return self.bottleneck(F.interpolate(x, scale_factor=2, mode="nearest") if self.up else F.max_pool2d(x, 2))
+
+
+class Bottom(nn.Module):
+    """All planes together."""
+
+    def __init__(self, config, n):
+        super().__init__()
+        self.bottleneck = Convolution(config, 3 * n, 256, 1)
+        self.blocks = series(config, 5, 256, 5)
+        self.unbottleneck = Convolution(config, 256, 3 * n, 1)
+
+    def forward(self, planes):
+        return self.unbottleneck(self.blocks(self.bottleneck(torch.cat(planes, 1)))).chunk(3, 1)
+
+
+class Connection(nn.Module):
+    def __init__(self, config, n):
+        super().__init__()
+        if config["concat"]:
+            self.bottleneck = Convolution(config, 2 * n, n, 1)
+
+    def forward(self, x, skip):
+        return self.bottleneck(torch.cat([x, skip], 1)) if hasattr(self, "bottleneck") else x + skip
+
+
+class Level(nn.Module):
+    def __init__(self, config, depth, n):
+        super().__init__()
+        if not depth:
+            self.main_module = Bottom(config, n)
+            return
+        more = 2 * n if config["double"] else n + 16
+        self.down_blocks = series(config, 2, n)
+        self.downsample = Resampled(config, n, more, up=False)
+        self.main_module = Level(config, depth - 1, more)
+        self.upsample = Resampled(config, more, n, up=True)
+        self.connection = Connection(config, n)
+        self.up_blocks = series(config, 2, n)
+
+    def forward(self, planes):
+        if not hasattr(self, "upsample"):
+            return self.main_module(planes)
+        skips = [self.down_blocks(x) for x in planes]
+        planes = self.main_module([self.downsample(x) for x in skips])
+        return [self.up_blocks(self.connection(self.upsample(x), s)) for x, s in zip(planes, skips)]
+
+
+LARGE = {"norm": True, "convolution": True, "concat": False, "double": True}
+A21 = {"norm": False, "convolution": False, "concat": True, "double": False}
+
+
+class UResNet(nn.Module):
+    """CosmicTagger's network: three planes through the same layers, which meet at the bottom."""
+
+    def __init__(self, **config):
+        super().__init__()
+        self.initial_convolution = Convolution(config, 1, 16, 7)
+        self.net_core = Level(config, config.get("depth", 6), 16)
+        self.final_layer = series(config, 5, 16)
+        self.bottleneck = nn.Conv2d(16, 3, 1)
+
+    def forward(self, x):
+        planes = self.net_core([self.initial_convolution(p) for p in x.chunk(3, 1)])
+        return torch.stack([self.bottleneck(self.final_layer(p)) for p in planes], 2)
+
+
 MODELS = {
     "classifier": (Classifier, (1, 28, 28)),
     "classifier-dim0": (lambda: Classifier(dim=0), (1, 28, 28)),
@@ -121,6 +231,8 @@ MODELS = {
     "lenet": (LeNet, (1, 28, 28)),
     "fashion-cnn": (FashionCnn, (1, 28, 28)),
     "resnet18": (torchvision.models.resnet18, (3, 64, 64)),
+    "uresnet": (lambda: UResNet(**LARGE), (3, 64, 128)),
+    "uresnet-a21": (lambda: UResNet(**A21), (3, 64, 128)),
 }
 
 
@@ -156,11 +268,9 @@ def test_parameters_have_the_names_and_shapes_of_the_module(name, build_dir):
     assert states(build_dir, name, shape) == {k: tuple(v.shape) for k, v in theirs(make()).items()}
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_scores_are_those_of_the_module(name, build_dir):
-    make, shape = MODELS[name]
+def compare_scores(build_dir, name, module, shape):
     torch.manual_seed(3)
-    module = make().eval()
+    module = module.eval()
     for k, v in module.state_dict().items():    # statistics that are not all 0 and 1
         if "running" in k:
             v.uniform_(0.5, 1.5)
@@ -171,3 +281,80 @@ def test_scores_are_those_of_the_module(name, build_dir):
         want = module(x).numpy()
     got = np.frombuffer(model(build_dir, name, shape, data), np.float32).reshape(want.shape)
     np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if "uresnet" not in name])
+def test_scores_are_those_of_the_module(name, build_dir):
+    make, shape = MODELS[name]
+    compare_scores(build_dir, name, make(), shape)
+
+
+@pytest.mark.parametrize("name, config", [("uresnet", LARGE), ("uresnet-a21", A21)])
+def test_scores_of_the_uresnet(name, config, build_dir, tmp_path):
+    """Of two levels, which compile in a moment: the setting is a line of the text."""
+    text = subprocess.run([build_dir / "tessera", "models", name], capture_output=True, text=True, check=True).stdout
+    assert "let depth 6 " in text
+    path = tmp_path / "net.txt"
+    path.write_text(text.replace("let depth 6 ", "let depth 2 "))
+    compare_scores(build_dir, path, UResNet(depth=2, **config), (3, 16, 24))
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind, **options):
+        super().__init__()
+        self.r = kind(5, 7, batch_first=True, **options)
+
+    def forward(self, x):
+        return self.r(x)[0]
+
+
+@pytest.mark.parametrize("line, make", [
+    ("lstm 7", lambda: Recurrent(nn.LSTM)),
+    ("lstm 7 layers=2 bidirectional=yes", lambda: Recurrent(nn.LSTM, num_layers=2, bidirectional=True)),
+    ("gru 7", lambda: Recurrent(nn.GRU)),
+    ("gru 7 layers=2 bias=no", lambda: Recurrent(nn.GRU, num_layers=2, bias=False)),
+    ("rnn 7 bidirectional=yes", lambda: Recurrent(nn.RNN, bidirectional=True)),
+])
+def test_recurrent_layers_are_those_of_pytorch(line, make, build_dir, tmp_path):
+    path = tmp_path / "net.txt"
+    path.write_text(f"input 6 5\nr: {line}\n")
+    module = make()
+    assert states(build_dir, path, (6, 5)) == {k: tuple(v.shape) for k, v in theirs(module).items()}
+    compare_scores(build_dir, path, module, (6, 5))
+
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.MultiheadAttention(6, 3, batch_first=True)
+
+    def forward(self, x):
+        see = x.mean(2) > -0.5                    # places that may be looked at
+        see[:, 0] = True
+        hide = torch.ones(5, 5).triu(1).bool()
+        return self.a(x, x, x, key_padding_mask=~see, attn_mask=hide)[0]
+
+
+def test_masks_of_attention_are_those_of_pytorch(build_dir, tmp_path):
+    path = tmp_path / "net.txt"
+    path.write_text("input 5 6\nmean dim=2\ngt -0.5 -> seen\nslice 1 0 1\nlogical_not -> no\nfrom seen\n"
+                    "slice 1 0 1\nlogical_or no -> first\nfrom seen\nslice 1 1 5 -> rest\nfrom first\nconcat rest\n"
+                    "unsqueeze 1\nunsqueeze 1 -> mask\nfrom input\na: self_attention 3 causal=yes mask=mask\n")
+    compare_scores(build_dir, path, Masked(), (5, 6))
+
+
+class Windows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv2d(3, 4, (3, 5), stride=(2, 1), padding=(1, 2), dilation=(1, 2))
+        self.b = nn.ConvTranspose2d(4, 2, (2, 3), stride=(2, 1), output_padding=(1, 0))
+
+    def forward(self, x):
+        return self.b(self.a(x))
+
+
+def test_windows_that_differ_by_dim(build_dir, tmp_path):
+    path = tmp_path / "net.txt"
+    path.write_text("input 3 9 14\na: conv2d 4 3,5 stride=2,1 padding=1,2 dilation=1,2\n"
+                    "b: conv_transpose2d 2 2,3 stride=2,1 output_padding=1,0\n")
+    compare_scores(build_dir, path, Windows(), (3, 9, 14))
