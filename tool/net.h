@@ -195,6 +195,18 @@ void net_result_free(net_result *r);
 /* The net's outputs of one row as the data has them: numbers in its units, probabilities. */
 void net_values(const net *n, const recipe *how, const float *scores, float *out);
 
+/* pixels.c: events of a file, by a net that classifies pixels, a batch of one sample each */
+typedef struct event_options {
+    net *n;
+    const char *path; /* of the file */
+    const char *const *classes;
+    const int64_t *events; /* those to look at; nevents 0: all */
+    int nevents;
+    FILE *csv; /* or NULL */
+    bool json;
+} event_options;
+int predict_events(const event_options *o, const ts_dataset *d, ts_loader *l);
+
 /* train_plots.c: predicted against true; TS_OK or the library's error */
 int draw_numbers(const char *path, const char *title, const ts_dataset *d,
                  const net_result *result);

@@ -60,15 +60,17 @@ static int open_split(run *r, const char *name, ts_split split, int64_t limit, t
     return code;
 }
 
-int peek(run *r, ts_array *sample)
+int peek(run *r, int64_t limit, ts_array *sample, bool *pixels)
 {
+    int64_t dims[TS_MAX_RANK];
     ts_dataset *d;
-    int code = open_split(r, asked.data, TS_SPLIT_TRAIN, 16, &d);
+    int code = open_split(r, asked.data, TS_SPLIT_TRAIN, limit, &d);
 
     if (code)
         return code == TOOL_USAGE ? code : failed();
     code = ts_dataset_sample(d, 0, sample) ? failed() : TOOL_OK;
     sample->data = NULL;
+    *pixels = ts_dataset_label_shape(d, dims) > 0;
     ts_dataset_free(d);
     return code;
 }

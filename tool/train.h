@@ -113,7 +113,8 @@ typedef struct run {
 } run;
 
 /* setup.c */
-int peek(run *r, ts_array *sample); /* the shape of a sample of the data */
+/* The shape of a sample of the data, and whether its labels are of pixels. */
+int peek(run *r, int64_t limit, ts_array *sample, bool *pixels);
 int open_data(run *r);
 int make_engine(run *r);
 void release_engine(run *r);
