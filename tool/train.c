@@ -246,7 +246,6 @@ static int prepare(run *r, ts_object **file)
     const usual *u = find_usual();
     int code = read_augment();
 
-    settle_precision();
     if (!code && asked.weights && !asked.resume)
         code = open_weights(r);
     if (!code && !asked.resume)
@@ -262,6 +261,9 @@ static int prepare(run *r, ts_object **file)
         code = claim_output(r);
     if (!code && asked.resume)
         code = resume_options(r, file);
+    if (!code && asked.resume) /* what the line does not say, the checkpoint does */
+        code = read_augment();
+    settle_precision();
     if (!code && !asked.resume && !r->model && ts_model_load(asked.model, &r->model))
         code = failed();
     if (!code)
