@@ -46,7 +46,7 @@ static const char *wanted_loss(const run *r, const char *now)
 {
     if (asked.loss)
         return asked.loss;
-    if (r->recipe.task == TASK_CLASSES || r->recipe.task == TASK_TEXT || !is_class_loss(now))
+    if ((r->recipe.task != TASK_NUMBERS && r->recipe.task != TASK_LABELS) || !is_class_loss(now))
         return now;
     return r->recipe.task == TASK_NUMBERS ? "mse" : "bce_with_logits";
 }
@@ -89,7 +89,8 @@ static bool drops_softmax(const run *r, const char *text)
 
 static bool put_balanced(const run *r, FILE *f)
 {
-    int64_t *counts = calloc((size_t)r->classes, sizeof(*counts)), n = ts_dataset_count(r->data);
+    int64_t *counts = calloc((size_t)r->classes, sizeof(*counts)),
+            n = ts_dataset_count(r->data) * ts_dataset_label_count(r->data);
     const int32_t *labels = ts_dataset_labels(r->data);
 
     for (int64_t i = 0; counts && i < n; i++)
@@ -108,7 +109,7 @@ static int put_weights(const run *r, FILE *f)
 
     if (!s)
         return TOOL_OK;
-    if (r->recipe.task != TASK_CLASSES)
+    if (r->recipe.task != TASK_CLASSES && r->recipe.task != TASK_PIXELS)
         return usage_error("train", "--class-weights is for classes");
     if (!strcmp(s, "balanced"))
         return put_balanced(r, f) ? TOOL_OK : failure("out of memory");

@@ -73,13 +73,16 @@ static int open_data(evaluation *e)
 
 static int make_net(evaluation *e)
 {
-    return net_from_weights(&e->w,
-                            &(net_options){.command = "eval",
-                                           .batch = args.batch,
-                                           .iterations = (int)args.iterations,
-                                           .threads = (int)args.threads,
-                                           .quiet = args.quiet},
-                            &e->n);
+    return net_from_weights(
+        &e->w,
+        &(net_options){.command = "eval",
+                       .batch = e->w.recipe.task == TASK_PIXELS && !given(&args.batch)
+                                    ? 1 /* pictures may be large */
+                                    : args.batch,
+                       .iterations = (int)args.iterations,
+                       .threads = (int)args.threads,
+                       .quiet = args.quiet},
+        &e->n);
 }
 
 static bool is_number(const char *s)
@@ -93,7 +96,7 @@ static int check_classes(evaluation *e)
 {
     int n = ts_dataset_classes(e->d), compared = 0;
 
-    if (e->w.recipe.task != TASK_CLASSES)
+    if (e->w.recipe.task != TASK_CLASSES && e->w.recipe.task != TASK_PIXELS)
         return TOOL_OK;
     for (int i = 0; i < n && i < e->n.classes; i++) {
         const char *ours = weights_class(&e->w, e->n.classes, i);
@@ -145,7 +148,7 @@ static int evaluate(evaluation *e)
 
 typedef struct quality {
     int64_t count, taken, right; /* of the class; taken for it; both */
-    double precision, recall, f1;
+    double precision, recall, f1, iou;
 } quality;
 
 static double ratio(double a, double b)
@@ -170,17 +173,19 @@ static quality class_quality(const net_result *r, int class)
     q.precision = ratio((double)q.right, (double)q.taken);
     q.recall = ratio((double)q.right, (double)q.count);
     q.f1 = ratio(2 * q.precision * q.recall, q.precision + q.recall);
+    q.iou = iou_of(r->counts, r->classes, class);
     return q;
 }
 
 /* The plain mean over the classes that there are samples of. */
 static quality mean_quality(const net_result *r)
 {
-    quality mean = {.count = r->count, .right = r->right};
+    quality mean = {.right = r->right, .iou = mean_iou_of(r->counts, r->classes, 0)};
     int n = 0;
 
     for (int i = 0; i < r->classes; i++) {
         quality q = class_quality(r, i);
+        mean.count += q.count;
         if (!q.count)
             continue;
         mean.precision += q.precision;
@@ -196,43 +201,47 @@ static quality mean_quality(const net_result *r)
 
 /* --- text --- */
 
-enum { COLUMNS = 5, CELL = 32 };
+enum { COLUMNS = 6, CELL = 32 };
 
 typedef struct table {
     const char **cells;
     char (*numbers)[CELL]; /* what the cells point to, but for the names */
+    size_t columns;        /* IoU is said of pixels only */
 } table;
 
 static void fill_row(table *t, int row, const char *name, quality q)
 {
-    const char **cells = t->cells + (size_t)row * COLUMNS;
+    const char **cells = t->cells + (size_t)row * t->columns;
     char(*numbers)[CELL] = t->numbers + (size_t)row * COLUMNS;
 
     snprintf(numbers[1], CELL, "%.3f", q.precision);
     snprintf(numbers[2], CELL, "%.3f", q.recall);
     snprintf(numbers[3], CELL, "%.3f", q.f1);
     snprintf(numbers[4], CELL, "%" PRId64, q.count);
+    if (isfinite(q.iou))
+        snprintf(numbers[5], CELL, "%.4f", q.iou);
     cells[0] = name;
-    for (int i = 1; i < COLUMNS; i++)
+    for (size_t i = 1; i < t->columns; i++)
         cells[i] = numbers[i];
 }
 
 static char *table_text(const evaluation *e, table *t)
 {
-    static const char *const head[COLUMNS] = {"class", "precision", "recall", "f1", "count"};
+    static const char *const head[COLUMNS] = {"class", "precision", "recall", "f1", "count", "iou"};
     int n = e->r.classes;
 
-    memcpy(t->cells, head, sizeof(head));
+    t->columns = e->r.task == TASK_PIXELS ? COLUMNS : COLUMNS - 1;
+    memcpy(t->cells, head, sizeof(*head) * t->columns);
     for (int i = 0; i < n; i++)
         fill_row(t, i + 1, e->names[i], class_quality(&e->r, i));
     fill_row(t, n + 1, "mean", mean_quality(&e->r));
-    return ts_table_text(t->cells, n + 2, COLUMNS);
+    return ts_table_text(t->cells, n + 2, (int)t->columns);
 }
 
 static int print_table(const evaluation *e)
 {
     size_t cells = ((size_t)e->r.classes + 2) * COLUMNS;
-    table t = {calloc(cells, sizeof(*t.cells)), calloc(cells, sizeof(*t.numbers))};
+    table t = {calloc(cells, sizeof(*t.cells)), calloc(cells, sizeof(*t.numbers)), 0};
     char *text = t.cells && t.numbers ? table_text(e, &t) : NULL;
     int code = text ? TOOL_OK : failure("out of memory for the table");
 
@@ -255,6 +264,10 @@ static void print_result(const evaluation *e)
     if (r->task == TASK_LABELS)
         printf("%-10s %.2f%%\n%-10s %.4f\n%-10s %.4f\n", "accuracy", 100 * r->accuracy, "f1", r->f1,
                "auc", r->auc);
+    else if (r->task == TASK_PIXELS)
+        printf("%-10s %.2f%%\n%-10s %.2f%%\n%-10s %.4f\n%-10s %.4f\n", "accuracy",
+               100 * r->accuracy, "non-bg acc", 100 * r->nonzero, "mean iou", r->mean_iou,
+               "nonzero", r->mean_iou_nonzero);
     else if (r->task == TASK_TEXT)
         printf("%-10s %.2f%%\n%-10s %.4g\n", "accuracy", 100 * r->accuracy, "perplexity",
                exp(r->loss));
@@ -278,7 +291,7 @@ static int print_text(const evaluation *e)
         return TOOL_OK;
     if (isfinite(e->r.loss))
         printf("%-10s %.4f\n", "loss", e->r.loss);
-    code = e->r.task == TASK_CLASSES ? print_table(e) : TOOL_OK;
+    code = e->r.counts ? print_table(e) : TOOL_OK;
     if (!code && e->picture[0])
         printf("\nwritten    %s\n", e->picture);
     return code;
@@ -298,6 +311,10 @@ static void json_class(const evaluation *e, int i)
     json_value(q.recall);
     printf(", \"f1\": ");
     json_value(q.f1);
+    if (e->r.task == TASK_PIXELS) {
+        printf(", \"iou\": ");
+        json_value(q.iou);
+    }
     printf(", \"count\": %" PRId64 "}", q.count);
 }
 
@@ -339,11 +356,16 @@ static void print_json(const evaluation *e)
     }
     if (e->r.task == TASK_TEXT)
         json_field("perplexity", exp(e->r.loss));
+    if (e->r.task == TASK_PIXELS) {
+        json_field("nonzero_accuracy", e->r.nonzero);
+        json_field("mean_iou", e->r.mean_iou);
+        json_field("mean_iou_nonzero", e->r.mean_iou_nonzero);
+    }
     if (e->r.task == TASK_LABELS) {
         json_field("f1", e->r.f1);
         json_field("auc", e->r.auc);
     }
-    if (e->r.task == TASK_CLASSES) {
+    if (e->r.counts) {
         printf(",\n  \"classes\": [");
         for (int i = 0; i < e->r.classes; i++)
             json_class(e, i);

@@ -57,6 +57,8 @@ static const char *const meaning[] = {
     "lr-gamma",
     "window",
     "vocabulary",
+    "samples",
+    "downsample",
 };
 
 /* --- metadata --- */

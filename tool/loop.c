@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 double now(void)
@@ -23,14 +24,14 @@ double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int64_t right_class(const run *r, const float *scores, int32_t label)
+static int64_t best_class(const run *r, const float *scores)
 {
     int64_t best = 0;
 
     for (int64_t c = 1; c < r->scores; c++)
         if (scores[c * r->places] > scores[best * r->places])
             best = c;
-    return best == label;
+    return best;
 }
 
 /* Scores are classes x places. */
@@ -38,8 +39,12 @@ static int64_t right_places(const run *r, const float *scores, const int32_t *la
 {
     int64_t right = 0;
 
-    for (int64_t t = 0; t < r->places; t++)
-        right += right_class(r, scores + t, labels[t]);
+    for (int64_t t = 0; t < r->places; t++) {
+        int64_t best = best_class(r, scores + t);
+        right += best == labels[t];
+        if (r->confusions)
+            r->confusions[labels[t] * r->scores + best]++;
+    }
     return right;
 }
 
@@ -57,6 +62,9 @@ static int64_t count_right(const run *r, const ts_batch *b)
 {
     const float *scores = r->outputs[0];
     int64_t right = 0;
+
+    if (r->confusions)
+        memset(r->confusions, 0, sizeof(*r->confusions) * (size_t)(r->scores * r->scores));
 
     for (int64_t i = 0; i < r->rows && r->recipe.task != TASK_NUMBERS;
          i++, scores += r->scores * r->places)
@@ -142,12 +150,16 @@ static int one_call(run *r)
     loss = sum_losses(r, batches);
     right = count_right(r, &b);
     code = ranks_total(&loss, &right);
+    if (!code && r->confusions)
+        code = ranks_sum(r->confusions, r->scores * r->scores);
     if (code)
         return code;
     if (!isfinite(loss))
         return diverged(r);
     batches *= rank_count();
     progress_call(&r->done, loss, batches, right, chosen.iterations);
+    if (r->confusions)
+        progress_count(&r->done, r->confusions);
     if (average_weights(r))
         return TOOL_FAILED;
     r->done.seconds += now() - begin;

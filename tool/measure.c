@@ -3,6 +3,7 @@
  *   numbers   RMSE and mean absolute error in the data's own units; R2 is 1 - errors / deviations
  *   labels    F1 of yes where the probability is 0.5 or more; AUC, the chance that a yes is ranked
  *             above a no (ties count half)
+ *   pixels    IoU of a class; accuracy of all and of those that are not background, class 0
  *
  * Several targets: the mean of theirs.
  */
@@ -94,20 +95,61 @@ int measure(net_result *r, const float *targets)
     return TOOL_OK;
 }
 
+/* --- pixels --- */
+
+double iou_of(const int64_t *counts, int n, int c)
+{
+    int64_t both = counts[(int64_t)c * n + c], any = -both;
+
+    for (int i = 0; i < n; i++)
+        any += counts[(int64_t)c * n + i] + counts[(int64_t)i * n + c];
+    return any ? (double)both / (double)any : NAN;
+}
+
+double mean_iou_of(const int64_t *counts, int n, int first)
+{
+    double sum = 0;
+    int found = 0;
+
+    for (int c = first; c < n; c++) {
+        double v = iou_of(counts, n, c);
+        if (isnan(v))
+            continue;
+        sum += v;
+        found++;
+    }
+    return found ? sum / found : NAN;
+}
+
+double nonzero_of(const int64_t *counts, int n)
+{
+    int64_t right = 0, all = 0;
+
+    for (int64_t i = n; i < (int64_t)n * n; i++) {
+        all += counts[i];
+        right += i / n == i % n ? counts[i] : 0;
+    }
+    return all ? (double)right / (double)all : NAN;
+}
+
+/* --- what a run is judged by --- */
+
 const char *metric_name(task t)
 {
-    return t == TASK_NUMBERS ? "rmse" : "accuracy";
+    return t == TASK_NUMBERS ? "rmse" : t == TASK_PIXELS ? "mean_iou" : "accuracy";
 }
 
 double metric_of(const net_result *r)
 {
-    return r->task == TASK_NUMBERS ? r->rmse : r->accuracy;
+    return r->task == TASK_NUMBERS ? r->rmse : r->task == TASK_PIXELS ? r->mean_iou : r->accuracy;
 }
 
 const char *metric_text(task t, double v, char *out, size_t size)
 {
     if (t == TASK_NUMBERS)
         snprintf(out, size, "RMSE %.6g", v);
+    else if (t == TASK_PIXELS)
+        snprintf(out, size, "mean IoU %.4f", v);
     else
         snprintf(out, size, "accuracy %.2f %%", 100 * v);
     return out;

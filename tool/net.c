@@ -46,7 +46,7 @@ static int read_shapes(net *n, int64_t batches)
     const ts_tensor_info *y = ts_executable_tensor(n->exe, TS_ROLE_OUTPUT, 0);
     char shape[128];
 
-    if ((y->rank != 2 && y->rank != 3) || y->dims[0] != n->batch || y->dtype != TS_F32)
+    if (y->rank < 2 || y->dims[0] != n->batch || y->dtype != TS_F32)
         return explain(TS_ERR_UNSUPPORTED, n->name, "making the net for inference",
                        "a classifier ends with one score for each class of each sample",
                        "the model's result for %lld samples is %s of %s, which are no scores of "
@@ -57,7 +57,7 @@ static int read_shapes(net *n, int64_t batches)
     memcpy(n->dims, x->dims + 1, sizeof(*n->dims) * (size_t)n->rank);
     n->row = elements(n->rank, n->dims);
     n->classes = y->dims[1];
-    n->places = y->rank == 3 ? y->dims[2] : 1;
+    n->places = elements(y->rank - 2, y->dims + 2);
     n->batch *= batches;
     n->in = calloc((size_t)batches, x->bytes);
     n->out = calloc((size_t)batches, y->bytes);
@@ -341,25 +341,47 @@ static void count_class(const net *n, const ts_batch *b, int64_t i, net_result *
     r->loss -= log_probability(n, scores, b->labels[i]);
 }
 
-/* Scores of a text are classes x places. */
-static void count_tokens(const net *n, const ts_batch *b, int64_t i, net_result *r)
+/* Scores of a text, and of pixels, are classes x places. */
+static int64_t best_at(const net *n, const float *scores)
+{
+    int64_t at = 0;
+
+    for (int64_t c = 1; c < n->classes; c++)
+        if (scores[c * n->places] > scores[at * n->places])
+            at = c;
+    return at;
+}
+
+/* -log p of a class, without overflow; log probabilities have a sum of 1 already. */
+static double loss_at(const net *n, const float *scores, int64_t best, int32_t label)
+{
+    double most = scores[best * n->places], sum = 0;
+
+    if (n->end == NET_PROBABILITIES)
+        return -log(fmax(scores[label * n->places], 1e-30));
+    for (int64_t c = 0; c < n->classes; c++)
+        sum += exp(scores[c * n->places] - most);
+    return most + log(sum) - scores[label * n->places];
+}
+
+static void count_places(const net *n, const ts_batch *b, int64_t i, net_result *r)
 {
     const float *scores = n->out + i * n->classes * n->places;
 
     for (int64_t t = 0; t < n->places; t++) {
         int32_t label = b->labels[i * n->places + t];
-        double most = scores[t], sum = 0;
-        int64_t guess = 0;
-        for (int64_t c = 1; c < n->classes; c++)
-            if (scores[c * n->places + t] > most) {
-                most = scores[c * n->places + t];
-                guess = c;
-            }
-        for (int64_t c = 0; c < n->classes; c++)
-            sum += exp(scores[c * n->places + t] - most);
-        r->loss += (most + log(sum) - scores[label * n->places + t]) / (double)n->places;
+        int64_t guess = best_at(n, scores + t);
+        r->loss += loss_at(n, scores + t, guess, label) / (double)n->places;
         r->right += guess == label;
+        if (r->counts)
+            r->counts[label * n->classes + guess]++;
     }
+}
+
+void net_classes(const net *n, const float *scores, int32_t *out)
+{
+    for (int64_t t = 0; t < n->places; t++)
+        out[t] = (int32_t)best_at(n, scores + t);
 }
 
 /* -log p(t) of a logit, without overflow. */
@@ -409,8 +431,8 @@ static ts_status run_batches(net *n, const recipe *how, ts_loader *l, ts_bar *ba
         if (!s)
             s = ts_engine_run(n->engine, (const void *[]){b.samples}, (void *[]){n->out});
         for (int64_t i = 0; !s && i < b.rows; i++, r->count++)
-            if (r->task == TASK_TEXT)
-                count_tokens(n, &b, i, r);
+            if (r->task == TASK_TEXT || r->task == TASK_PIXELS)
+                count_places(n, &b, i, r);
             else if (r->task == TASK_CLASSES)
                 count_class(n, &b, i, r);
             else
@@ -426,7 +448,7 @@ static int result_room(const net *n, const ts_dataset *d, net_result *out)
 
     if (out->task == TASK_TEXT)
         return TOOL_OK;
-    if (out->task == TASK_CLASSES)
+    if (out->task == TASK_CLASSES || out->task == TASK_PIXELS)
         out->counts = calloc(classes, classes * sizeof(*out->counts));
     else
         out->predicted = calloc((size_t)ts_dataset_count(d), classes * sizeof(float));
@@ -459,6 +481,11 @@ int net_evaluate(net *n, const ts_dataset *d, const recipe *how, const char *lab
     ts_loader_free(l);
     out->accuracy = out->count ? (double)out->right / (double)(out->count * n->places) : 0;
     out->loss = out->count ? out->loss / (double)out->count : 0;
+    if (out->task == TASK_PIXELS) {
+        out->nonzero = nonzero_of(out->counts, out->classes);
+        out->mean_iou = mean_iou_of(out->counts, out->classes, 0);
+        out->mean_iou_nonzero = mean_iou_of(out->counts, out->classes, 1);
+    }
     if (!s && out->predicted && measure(out, ts_dataset_targets(d)))
         return TOOL_FAILED;
     if (s)

@@ -30,7 +30,8 @@ typedef enum task {
     TASK_CLASSES, /* one of some classes                       */
     TASK_NUMBERS, /* numbers: regression                       */
     TASK_LABELS,  /* yes or no to each of some labels          */
-    TASK_TEXT     /* the next token, at every place            */
+    TASK_TEXT,    /* the next token, at every place            */
+    TASK_PIXELS   /* one of some classes for every pixel       */
 } task;
 extern const char *const task_names[]; /* "classes numbers labels", in that order */
 
@@ -49,10 +50,11 @@ typedef struct recipe {
     char *tokens;   /* of a text: its vocabulary; NULL: it is none         */
     char *missing;  /* what becomes of missing values; NULL: an error      */
     normal targets; /* of numbers: how they are scaled for the net         */
+    int downsample; /* pictures: one pixel for so many squared; 0: all     */
 } recipe;
 typedef struct recipe_args {
-    const char *resize, *mean, *std, *label, *drop, *missing, *separator, *task, *scale;
-    int64_t window, vocabulary;
+    const char *resize, *mean, *std, *label, *drop, *missing, *separator, *task, *scale, *samples;
+    int64_t window, vocabulary, downsample;
 } recipe_args;
 extern recipe_args recipe_asked; /* what the line says */
 extern const option recipe_options[], table_options[];
@@ -148,7 +150,8 @@ typedef struct net {
     char name[128];
     int rank; /* of one sample */
     int64_t dims[TS_MAX_RANK];
-    int64_t places;              /* of a sample that scores are for: 1; of a text its tokens */
+    int64_t places;              /* of a sample that scores are for: 1; of a text its tokens, of a
+                                    picture perhaps its pixels */
     int64_t batch, row, classes; /* batch: rows of one run; row: numbers of a sample; classes:
                                     scores of one */
     net_end end;                 /* what the scores are                              */
@@ -173,13 +176,17 @@ void net_probabilities(const net *n, const float *scores, float *p);
 typedef struct net_result {
     task task;
     int64_t count, right;
-    double accuracy;  /* of 1 */
-    double loss;      /* classes, labels: mean negative log likelihood; numbers: mean square of the
+    double accuracy; /* of 1 */
+    double loss;     /* classes, labels: mean negative log likelihood; numbers: mean square of the
                         errors, scaled as the net was trained */
-    int classes;      /* or numbers, or labels */
-    int64_t *counts;  /* classes: [i * classes + j]: how many of class i were taken for class j */
+    int classes;     /* or numbers, or labels */
+    int64_t *counts; /* classes, pixels: [i * classes + j]: how many of class i were taken for class
+                        j */
     float *predicted; /* else: count x classes numbers in the data's units, or probabilities */
     double rmse, mae, r2, f1, auc;
+    double nonzero, mean_iou,
+        mean_iou_nonzero; /* pixels: accuracy of those that are not of class 0;
+                                                   over all classes, and over those but the first */
 } net_result;
 /* Takes every sample of d; label: of the bar, NULL for none. */
 int net_evaluate(net *n, const ts_dataset *d, const recipe *how, const char *label,
@@ -188,14 +195,35 @@ void net_result_free(net_result *r);
 /* The net's outputs of one row as the data has them: numbers in its units, probabilities. */
 void net_values(const net *n, const recipe *how, const float *scores, float *out);
 
+/* pixels.c: events of a file, by a net that classifies pixels, a batch of one sample each */
+typedef struct event_options {
+    net *n;
+    const char *path; /* of the file */
+    const char *const *classes;
+    const int64_t *events; /* those to look at; nevents 0: all */
+    int nevents;
+    FILE *csv; /* or NULL */
+    bool json;
+} event_options;
+int predict_events(const event_options *o, const ts_dataset *d, ts_loader *l);
+
 /* train_plots.c: predicted against true; TS_OK or the library's error */
 int draw_numbers(const char *path, const char *title, const ts_dataset *d,
                  const net_result *result);
 
+/* What the net takes a pixel for, of one sample: places classes. */
+void net_classes(const net *n, const float *scores, int32_t *out);
+
 /* --- measure.c --- */
 
+/* Intersection over union: of what is class c or was taken for it, what is both. NaN: there is
+ * none. counts: n x n as in net_result. */
+double iou_of(const int64_t *counts, int n, int c);
+double mean_iou_of(const int64_t *counts, int n, int first); /* of the classes from `first` on */
+double nonzero_of(const int64_t *counts, int n); /* accuracy of what is not of class 0 */
+
 int measure(net_result *r, const float *targets); /* numbers and labels: from r->predicted */
-const char *metric_name(task t);                  /* "accuracy", "rmse": what a run is judged by */
+const char *metric_name(task t); /* "accuracy", "rmse", "mean_iou": what a run is judged by */
 double metric_of(const net_result *r);
 const char *metric_text(task t, double v, char *out, size_t size); /* "accuracy 91.20 %" */
 

@@ -26,8 +26,9 @@ static const option options[] = {
     {"FILE", NULL, KIND_TEXT, &args.file, "the checkpoint: .pth, .safetensors or .npz",
      .takes = TAKES_FILE, .argument = true, .needed = true},
     {"INPUT", NULL, KIND_WORDS, &args.images,
-     "PNG or JPEG files, folders of them, or tables: .csv, .npz or .npy", .takes = TAKES_FILE,
-     .argument = true, .needed = true},
+     "PNG or JPEG files, folders of them, or tables: .csv, .npz, .npy or .h5; of a net that "
+     "classifies pixels then perhaps 'event N ...'",
+     .takes = TAKES_FILE, .argument = true, .needed = true},
     {"csv", "FILE", KIND_TEXT, &args.csv,
      "write a table there, a row for each image or row; - is "
      "standard output",
@@ -62,15 +63,28 @@ typedef struct prediction {
     char picture[PATH_MAX]; /* or "" */
     FILE *csv;              /* or NULL */
     int shown;              /* results so far */
+    int64_t *events;        /* samples to look at; none: all */
+    int nevents;
 } prediction;
 
 /* --- once --- */
+
+static bool is_pixels(const prediction *p)
+{
+    return p->w.recipe.task == TASK_PIXELS;
+}
 
 static int check_net(const prediction *p)
 {
     const int64_t *d = p->n.dims;
     char shape[128];
 
+    if (is_pixels(p))
+        return explain(TS_ERR_UNSUPPORTED, args.file, "preparing for images",
+                       "put the pictures into an .h5 or .npz file",
+                       "the model '%s' classifies pixels; of image files it is not known how they "
+                       "become its planes",
+                       p->n.name);
     if (p->w.recipe.task != TASK_CLASSES && p->w.recipe.task != TASK_TEXT)
         return explain(TS_ERR_UNSUPPORTED, args.file, "preparing for images",
                        "put the images into a folder with their numbers, and use tessera eval",
@@ -195,20 +209,6 @@ static int predict(prediction *p, const ts_array *pixels)
 
 /* --- its picture --- */
 
-enum { LONGEST = 200 }; /* so that the picture's name is one that a file can have */
-
-/* dir/shoe.jpg -> shoe */
-static int base_name(const char *path, const char **out)
-{
-    const char *slash = strrchr(path, '/'), *dot;
-    size_t n;
-
-    *out = slash ? slash + 1 : path;
-    dot = strrchr(*out, '.');
-    n = dot && dot > *out ? (size_t)(dot - *out) : strlen(*out);
-    return n < LONGEST ? (int)n : LONGEST;
-}
-
 /* shoe_prediction.png; the second image called shoe gets shoe-2_prediction.png */
 static void picture_name(int which, char *out, size_t size)
 {
@@ -327,19 +327,12 @@ static bool has_ending(const char *path, const char *ending)
 
 static bool is_table(const char *path)
 {
-    return has_ending(path, ".csv") || has_ending(path, ".npz") || has_ending(path, ".npy");
-}
+    static const char *const endings[] = {".csv", ".npz", ".npy", ".h5", ".hdf5"};
 
-static void csv_field(FILE *f, const char *s)
-{
-    if (!s[strcspn(s, ",\"\r\n")]) {
-        fputs(s, f);
-        return;
-    }
-    fputc('"', f);
-    for (; *s; s++)
-        fprintf(f, *s == '"' ? "\"\"" : "%c", *s);
-    fputc('"', f);
+    for (int i = 0; i < COUNT(endings); i++)
+        if (has_ending(path, endings[i]))
+            return true;
+    return false;
 }
 
 /* input,row,class,probability or input,row,NAME,... */
@@ -347,7 +340,7 @@ static void csv_head(const prediction *p)
 {
     if (!p->csv)
         return;
-    fputs("input,row", p->csv);
+    fputs(is_pixels(p) ? "input,event" : "input,row", p->csv);
     if (p->w.recipe.task == TASK_CLASSES)
         fputs(",class,probability", p->csv);
     for (int i = 0; p->w.recipe.task != TASK_CLASSES && i < (int)p->n.classes; i++) {
@@ -457,6 +450,18 @@ static int check_rows(const prediction *p, const ts_dataset *d)
                    shape_text(all.rank - 1, all.dims + 1, have, sizeof(have)));
 }
 
+static int events(prediction *p, const char *path, const ts_dataset *d, ts_loader *l)
+{
+    return predict_events(&(event_options){.n = &p->n,
+                                           .path = path,
+                                           .classes = p->classes,
+                                           .events = p->events,
+                                           .nevents = p->nevents,
+                                           .csv = p->csv,
+                                           .json = args.json},
+                          d, l);
+}
+
 static int predict_table(prediction *p, const char *path)
 {
     ts_loader_options o = {.batch = p->n.batch, .normalize = normal_view(&p->w.recipe.normal)};
@@ -472,12 +477,12 @@ static int predict_table(prediction *p, const char *path)
     if (!code && args.json) {
         printf("%s\n    {\"file\": ", p->shown ? "," : "");
         json_quote(path);
-        printf(", \"rows\": [");
-    } else if (!code && p->csv != stdout) {
+        printf(is_pixels(p) ? ", \"events\": [" : ", \"rows\": [");
+    } else if (!code && p->csv != stdout && !is_pixels(p)) {
         text_head(p, path);
     }
     if (!code)
-        code = rows(p, path, l);
+        code = is_pixels(p) ? events(p, path, d, l) : rows(p, path, l);
     if (!code && args.json)
         printf("]}");
     p->shown += !code;
@@ -553,6 +558,32 @@ static bool add_folder(names *l, const char *path, int depth)
     if (n > 0)
         free(entries);
     return good;
+}
+
+/* "event 3 4" behind a file: samples to look at. */
+static int take_events(prediction *p, words *inputs)
+{
+    int at = 0;
+
+    while (at < inputs->count && strcmp(inputs->word[at], "event") != 0)
+        at++;
+    if (at >= inputs->count)
+        return TOOL_OK;
+    p->events = calloc((size_t)(inputs->count - at), sizeof(*p->events));
+    if (!p->events)
+        return failure("out of memory for the events");
+    for (int i = at + 1; i < inputs->count; i++) {
+        char *end;
+        const char *s = inputs->word[i];
+        long long n = strtoll(s, &end, 10);
+        if (end == s || *end || n < 0)
+            return usage_error("predict", "event '%s' is no number of one; they count from 0", s);
+        p->events[p->nevents++] = n;
+    }
+    if (!p->nevents || !at)
+        return usage_error("predict", "'event' stands between a file and numbers of events");
+    inputs->count = at;
+    return TOOL_OK;
 }
 
 static int expand(words *inputs, names *all)
@@ -641,11 +672,17 @@ static int run(void)
                      .threads = (int)args.threads,
                      .quiet = args.json};
     names inputs = {0};
-    int code = expand(&args.images, &inputs);
+    int code = take_events(&p, &args.images);
 
-    o.batch = any_table() ? 32 : 1;
     if (!code)
-        code = net_open(args.file, &o, &p.w, &p.n);
+        code = expand(&args.images, &inputs);
+    if (!code)
+        code = weights_open(args.file, args.model, &p.w);
+    o.batch = any_table() && !is_pixels(&p) ? 32 : 1; /* pictures may be large */
+    if (!code)
+        code = net_from_weights(&p.w, &o, &p.n);
+    if (!code && p.nevents && !is_pixels(&p))
+        code = usage_error("predict", "'event' is for nets that classify pixels");
     weights_tidy_names(&p.w);
     if (!code && any_image())
         code = check_net(&p);
@@ -668,6 +705,7 @@ static int run(void)
     free(p.order);
     free(p.classes);
     free(p.numbers);
+    free(p.events);
     ts_dataset_free(p.names);
     net_free(&p.n);
     weights_free(&p.w);
@@ -680,11 +718,14 @@ const command predict_command = {
         "Says what the model of a checkpoint sees in images, or makes of the rows of a table",
     .options = options,
     .run = run,
-    .more = "Images are resized to what the net takes, made gray for a net of one channel and\n"
-            "inverted where their background is light; that is for nets of MNIST and\n"
-            "Fashion-MNIST, whose images are on black. The picture NAME_prediction.png shows the\n"
-            "image, what the net sees of it and the probabilities of the classes.",
+    .more =
+        "Images are resized to what the net takes, made gray for a net of one channel and\n"
+        "inverted where their background is light; that is for nets of MNIST and\n"
+        "Fashion-MNIST, whose images are on black. The picture NAME_prediction.png shows the\n"
+        "image, what the net sees of it and the probabilities of the classes. Of pixels there is\n"
+        "NAME-eventN-planeN.png: the picture, its labels, what the net says.",
     .examples =
         "predict net.pth net.jpg\npredict net.pth photos --csv classes.csv --no-plots\npredict "
-        "net.pth new.csv\npredict net.pth net.png --top 5 --no-plots --json\n",
+        "net.pth new.csv\npredict net.pth cosmic.h5 event 3\npredict net.pth net.png --top 5 "
+        "--no-plots --json\n",
 };

@@ -46,12 +46,75 @@ double progress_loss(const progress *p)
     return p->batches ? p->loss / (double)p->batches : NAN;
 }
 
+/* --- pixels --- */
+
+bool progress_pixels(progress *p, int classes)
+{
+    if (p->pixels.classes)
+        return true;
+    p->pixels.now = calloc((size_t)classes * (size_t)classes, sizeof(*p->pixels.now));
+    p->pixels.classes = p->pixels.now ? classes : 0;
+    return p->pixels.now != NULL;
+}
+
+void progress_count(progress *p, const double *confusions)
+{
+    int n = p->pixels.classes;
+
+    for (int64_t i = 0; i < (int64_t)n * n; i++)
+        p->pixels.now[i] += (int64_t)confusions[i];
+}
+
+static bool end_pixels(progress *p)
+{
+    int n = p->pixels.classes;
+    size_t row = sizeof(double) * (size_t)(n + 1);
+    double *rows = n ? realloc(p->pixels.rows, row * (size_t)(p->epoch + 1)) : NULL;
+
+    if (!n || !rows)
+        return !n;
+    p->pixels.rows = rows;
+    rows += p->epoch * (n + 1);
+    rows[0] = nonzero_of(p->pixels.now, n);
+    for (int c = 0; c < n; c++)
+        rows[c + 1] = iou_of(p->pixels.now, n, c);
+    memset(p->pixels.now, 0, sizeof(*p->pixels.now) * (size_t)n * (size_t)n);
+    return true;
+}
+
+double progress_nonzero(const progress *p, int64_t epoch)
+{
+    return p->pixels.rows[epoch * (p->pixels.classes + 1)];
+}
+
+double progress_iou(const progress *p, int64_t epoch, int class)
+{
+    return p->pixels.rows[epoch * (p->pixels.classes + 1) + class + 1];
+}
+
+double progress_mean_iou(const progress *p, int64_t epoch)
+{
+    double sum = 0;
+    int n = 0;
+
+    for (int c = 0; c < p->pixels.classes; c++)
+        if (!isnan(progress_iou(p, epoch, c))) {
+            sum += progress_iou(p, epoch, c);
+            n++;
+        }
+    return n ? sum / n : NAN;
+}
+
+/* --- epochs --- */
+
 bool progress_epoch(progress *p, int64_t samples, int64_t answers)
 {
     epoch_row *rows = realloc(p->rows, sizeof(*rows) * (size_t)(p->epoch + 1));
 
-    if (!rows)
+    if (!rows || !end_pixels(p)) {
+        p->rows = rows ? rows : p->rows;
         return false;
+    }
     rows[p->epoch++] = (epoch_row){progress_loss(p),
                                    (double)p->right / (double)(samples * answers),
                                    p->seconds,
@@ -67,7 +130,10 @@ bool progress_epoch(progress *p, int64_t samples, int64_t answers)
 void progress_free(progress *p)
 {
     free(p->rows);
+    free(p->pixels.now);
+    free(p->pixels.rows);
     p->rows = NULL;
+    p->pixels = (pixel_progress){0};
 }
 
 /* --- as a dict --- */
@@ -92,6 +158,22 @@ static ts_status put_real(ts_object *o, const char *key, double v)
     return ts_object_set(o, key, ts_object_new_float(v));
 }
 
+static bool put_pixels(ts_object *o, const progress *p)
+{
+    int64_t n = p->pixels.classes, count = n * n;
+    double *now = n ? malloc(sizeof(*now) * (size_t)count) : NULL;
+    bool good;
+
+    for (int64_t i = 0; now && i < count; i++)
+        now[i] = (double)p->pixels.now[i];
+    good = !n || (now && !ts_object_set(o, "confusion", numbers(now, n, n)) &&
+                  !ts_object_set(o, "pixels",
+                                 numbers(p->pixels.rows ? p->pixels.rows : now,
+                                         p->pixels.rows ? p->epoch : 0, n + 1)));
+    free(now);
+    return good;
+}
+
 ts_object *progress_object(const progress *p)
 {
     static const double none[1];
@@ -104,7 +186,8 @@ ts_object *progress_object(const progress *p)
         !ts_object_set(o, "epochs", numbers(p->rows ? &p->rows->loss : none, p->epoch, COLUMNS)) &&
         !ts_object_set(o, "curve", numbers(p->curve.points, p->curve.n, 1)) &&
         !put_int(o, "curve_stride", p->curve.stride) &&
-        !put_int(o, "curve_pending", p->curve.pending) && !put_real(o, "curve_sum", p->curve.sum))
+        !put_int(o, "curve_pending", p->curve.pending) && !put_real(o, "curve_sum", p->curve.sum) &&
+        put_pixels(o, p))
         return o;
     ts_object_free(o);
     return NULL;
@@ -138,6 +221,26 @@ static bool read_curve(curve *c, const ts_object *o)
     return true;
 }
 
+static bool read_pixels(progress *p, const ts_object *o)
+{
+    const ts_array *now = ts_object_array(ts_object_get(o, "confusion")), *rows;
+    int64_t n = now && now->rank == 2 ? now->dims[0] : 0;
+
+    if (!now)
+        return true;
+    if (n < 1 || n > INT16_MAX || !get_numbers(o, "confusion", n, n, &now) ||
+        !get_numbers(o, "pixels", p->epoch, n + 1, &rows) || rows->dims[0] != p->epoch)
+        return false;
+    free(p->pixels.now);
+    free(p->pixels.rows);
+    p->pixels = (pixel_progress){.rows = malloc(rows->bytes + 1)};
+    if (!p->pixels.rows || !progress_pixels(p, (int)n))
+        return false;
+    memcpy(p->pixels.rows, rows->data, rows->bytes);
+    progress_count(p, now->data);
+    return true;
+}
+
 bool progress_read(progress *p, const ts_object *o)
 {
     const ts_array *rows;
@@ -154,5 +257,5 @@ bool progress_read(progress *p, const ts_object *o)
     if (!p->rows)
         return false;
     memcpy(p->rows, rows->data, rows->bytes);
-    return true;
+    return read_pixels(p, o);
 }

@@ -125,3 +125,31 @@ void shell_quote(FILE *f, const char *word)
             fputc(*word, f);
     fputc('\'', f);
 }
+
+/* --- names --- */
+
+enum { LONGEST = 200 }; /* so that the picture's name is one that a file can have */
+
+/* dir/shoe.jpg -> shoe */
+int base_name(const char *path, const char **out)
+{
+    const char *slash = strrchr(path, '/'), *dot;
+    size_t n;
+
+    *out = slash ? slash + 1 : path;
+    dot = strrchr(*out, '.');
+    n = dot && dot > *out ? (size_t)(dot - *out) : strlen(*out);
+    return n < LONGEST ? (int)n : LONGEST;
+}
+
+void csv_field(FILE *f, const char *s)
+{
+    if (!s[strcspn(s, ",\"\r\n")]) {
+        fputs(s, f);
+        return;
+    }
+    fputc('"', f);
+    for (; *s; s++)
+        fprintf(f, *s == '"' ? "\"\"" : "%c", *s);
+    fputc('"', f);
+}

@@ -65,6 +65,11 @@ int ranks_total(double *loss, int64_t *right)
     return TOOL_OK;
 }
 
+int ranks_sum(double *x, int64_t n)
+{
+    return ranks() && processes->sum(processes->self, TS_F64, x, n) ? failed() : TOOL_OK;
+}
+
 int ranks_stop(void)
 {
     return ranks() ? agreed : stop_signal();

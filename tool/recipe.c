@@ -10,6 +10,7 @@
  *   tessera.missing     mean | drop
  *   tessera.tokens      ...                          of a text: its vocabulary (data/text.c)
  *   tessera.targets     3.1 0.2                      numbers: how they were scaled
+ *   tessera.downsample  2                            pictures: one pixel for a block of 2 x 2
  */
 #include "net.h"
 #include <math.h>
@@ -27,13 +28,22 @@ const option recipe_options[] = {
              "0 to 1"},
     {"std", "X,...", KIND_TEXT, &recipe_asked.std,
      .help = "what each number is divided by after that"},
+    {"downsample", "N", KIND_INT, &recipe_asked.downsample,
+     "make pictures N times smaller: a pixel for each block, the mean; labels of pixels the "
+     "largest",
+     .low = 1, .high = 1024},
     {0},
 };
 
 const option table_options[] = {
     {"label", "COLUMN,...", KIND_TEXT, &recipe_asked.label,
      .help = "what is learned of a table: a column's name or number (-1 is the last), or several; "
-             "'label' or the last when not given. Of a .npy file, the file of its labels"},
+             "'label' or the last when not given. Of a .npy file, the file of its labels; of an "
+             "HDF5 file, "
+             "the array or product"},
+    {"samples", "NAME", KIND_TEXT, &recipe_asked.samples,
+     .help = "of an HDF5 file: the array or product of the samples, when not called x or the only "
+             "one"},
     {"drop", "COLUMN,...", KIND_TEXT, &recipe_asked.drop, .help = "columns that are left out"},
     {"missing", "WHAT", KIND_WORD, &recipe_asked.missing,
      "what becomes of a value that is missing, which is an error when not given",
@@ -56,7 +66,7 @@ const option table_options[] = {
     {0},
 };
 
-const char *const task_names[] = {"classes", "numbers", "labels", "text"};
+const char *const task_names[] = {"classes", "numbers", "labels", "text", "pixels"};
 
 /* --- normal: means and deviations --- */
 
@@ -296,6 +306,8 @@ int recipe_table(const char *command, const recipe *r, ts_dataset_options *out)
         return usage_error(command, "--separator is '%s'; it must be one mark, or 'tab'", mark);
     out->separator = (char)(!mark ? 0 : !strcmp(mark, "tab") ? '\t' : mark[0]);
     out->label = recipe_asked.label;
+    out->samples = recipe_asked.samples;
+    out->downsample = (int)(recipe_asked.downsample ? recipe_asked.downsample : r->downsample);
     out->drop = recipe_asked.drop;
     out->missing = recipe_asked.missing ? recipe_asked.missing : r->missing;
     out->columns = recipe_asked.label ? NULL : r->columns;
@@ -315,8 +327,12 @@ static task find_task(const ts_dataset *d)
     int n = ts_dataset_target_count(d);
     const float *t = ts_dataset_targets(d);
 
+    int64_t dims[TS_MAX_RANK];
+
     if (ts_dataset_tokens(d))
         return TASK_TEXT;
+    if (ts_dataset_label_shape(d, dims))
+        return TASK_PIXELS;
     if (!n)
         return TASK_CLASSES;
     for (int64_t i = 0; i < ts_dataset_count(d) * n; i++)
@@ -359,6 +375,7 @@ int recipe_fit(const char *command, recipe *r, const ts_dataset *d)
         recipe_asked.task && !strcmp(recipe_asked.task, "labels") ? TASK_LABELS : find_task(d);
     if (recipe_asked.task && !strcmp(recipe_asked.task, "numbers"))
         r->task = TASK_NUMBERS;
+    r->downsample = (int)recipe_asked.downsample;
     free(r->tokens);
     r->tokens = ts_dataset_tokens(d) ? strdup(ts_dataset_tokens(d)) : NULL;
     free(r->columns);
@@ -427,6 +444,10 @@ ts_status recipe_put(const recipe *r, ts_object *o)
         s = put(o, "tessera.missing", strdup(r->missing));
     if (!s && r->targets.n)
         s = put(o, "tessera.targets", normal_text(&r->targets));
+    if (!s && r->downsample > 1) {
+        snprintf(resize, sizeof(resize), "%d", r->downsample);
+        s = put(o, "tessera.downsample", strdup(resize));
+    }
     if (s || !r->has_filter)
         return s;
     if (r->shorter)
@@ -466,10 +487,14 @@ static bool read_how(const char *s, recipe *r)
 static const char *read_table(recipe *r, recipe_fact *fact, const void *file)
 {
     const char *task = fact(file, "tessera.task"), *columns = fact(file, "tessera.columns"),
-               *missing = fact(file, "tessera.missing"), *targets = fact(file, "tessera.targets");
+               *missing = fact(file, "tessera.missing"), *targets = fact(file, "tessera.targets"),
+               *smaller = fact(file, "tessera.downsample");
 
+    r->downsample = smaller ? atoi(smaller) : 0;
+    if (r->downsample < 0 || r->downsample > 1024)
+        return "tessera.downsample";
     while (task && strcmp(task, task_names[r->task]) != 0)
-        if (++r->task > TASK_TEXT)
+        if (++r->task > TASK_PIXELS)
             return "tessera.task";
     if (missing && strcmp(missing, "mean") != 0 && strcmp(missing, "drop") != 0)
         return "tessera.missing";

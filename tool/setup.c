@@ -60,15 +60,17 @@ static int open_split(run *r, const char *name, ts_split split, int64_t limit, t
     return code;
 }
 
-int peek(run *r, ts_array *sample)
+int peek(run *r, int64_t limit, ts_array *sample, bool *pixels)
 {
+    int64_t dims[TS_MAX_RANK];
     ts_dataset *d;
-    int code = open_split(r, asked.data, TS_SPLIT_TRAIN, 16, &d);
+    int code = open_split(r, asked.data, TS_SPLIT_TRAIN, limit, &d);
 
     if (code)
         return code == TOOL_USAGE ? code : failed();
     code = ts_dataset_sample(d, 0, sample) ? failed() : TOOL_OK;
     sample->data = NULL;
+    *pixels = ts_dataset_label_shape(d, dims) > 0;
     ts_dataset_free(d);
     return code;
 }
@@ -193,7 +195,7 @@ static const ts_tensor_info *last_output(const ts_executable *x)
 
 static int wrong_loss(const run *r)
 {
-    bool classes = r->recipe.task == TASK_CLASSES || r->recipe.task == TASK_TEXT;
+    bool classes = r->recipe.task != TASK_NUMBERS && r->recipe.task != TASK_LABELS;
 
     return explain(TS_ERR_UNSUPPORTED, ts_model_name(r->model), "preparing to train",
                    classes
@@ -205,6 +207,25 @@ static int wrong_loss(const run *r)
                    task_names[r->recipe.task]);
 }
 
+static bool has_places(const run *r)
+{
+    return r->recipe.task == TASK_TEXT || r->recipe.task == TASK_PIXELS;
+}
+
+/* Scores for each token, or for each label of a pixel, in the data's order. */
+static bool fits_places(const run *r, const ts_tensor_info *scores)
+{
+    int64_t dims[TS_MAX_RANK];
+    int rank = ts_dataset_label_shape(r->data, dims);
+
+    if (r->recipe.task == TASK_TEXT)
+        return scores->rank == 3 && r->places == r->sample.dims[0];
+    if (r->recipe.task != TASK_PIXELS)
+        return scores->rank == 2;
+    return scores->rank == rank + 2 &&
+           !memcmp(scores->dims + 2, dims, sizeof(*dims) * (size_t)rank);
+}
+
 /* Classes, as integers; or as many numbers as the model gives. */
 static bool compares(run *r, const ts_tensor_info *t, const ts_tensor_info *scores)
 {
@@ -212,9 +233,11 @@ static bool compares(run *r, const ts_tensor_info *t, const ts_tensor_info *scor
     if (!t || (r->recipe.task == TASK_NUMBERS || r->recipe.task == TASK_LABELS || is_mixed()) !=
                   r->feeds_targets)
         return false;
-    r->places = r->recipe.task == TASK_TEXT && scores->rank == 3 ? scores->dims[2] : 1;
+    r->places = 1;
+    for (int i = 2; has_places(r) && i < scores->rank; i++)
+        r->places *= scores->dims[i];
     return r->feeds_targets ? t->bytes == scores->bytes
-                            : t->dtype == TS_I32 && t->rank == (r->places > 1 ? 2 : 1);
+                            : t->dtype == TS_I32 && t->rank == scores->rank - 1;
 }
 
 /* Scores of batch x classes, or numbers; what to compare with; one loss. */
@@ -228,18 +251,21 @@ static int check_shapes(run *r)
     if (!compares(r, ts_executable_tensor(r->exe, TS_ROLE_INPUT, 1), scores) || loss == scores ||
         loss->dtype != TS_F32 || loss->rank)
         return wrong_loss(r);
-    if (scores->rank != (r->recipe.task == TASK_TEXT ? 3 : 2) || scores->dims[0] != asked.batch ||
-        scores->dtype != TS_F32 || (r->recipe.task == TASK_TEXT && r->places != r->sample.dims[0]))
+    if (!fits_places(r, scores) || scores->dims[0] != asked.batch || scores->dtype != TS_F32)
         return explain(TS_ERR_SHAPE, name, "preparing to train",
-                       "a classifier ends with one score for each class of each sample",
+                       r->recipe.task == TASK_PIXELS
+                           ? "the labels are of pixels: a net for them ends with batch x classes x "
+                             "the dims of a sample's labels"
+                           : "a classifier ends with one score for each class of each sample",
                        "the model's result for %lld samples is %s, which are no scores of classes",
                        (long long)asked.batch,
                        shape_text(scores->rank, scores->dims, shape, sizeof(shape)));
     r->scores = scores->dims[1];
-    if (r->scores < r->classes || (r->scores > r->classes && r->recipe.task != TASK_CLASSES))
+    if (r->scores < r->classes ||
+        (r->scores > r->classes && r->recipe.task != TASK_CLASSES && r->recipe.task != TASK_PIXELS))
         return explain(TS_ERR_SHAPE, name, "preparing to train",
                        "write 'linear classes' as the last linear layer, and the data decides",
-                       r->recipe.task == TASK_CLASSES
+                       r->recipe.task == TASK_CLASSES || r->recipe.task == TASK_PIXELS
                            ? "the model tells %lld classes apart, the data has %d"
                            : "the model gives %lld numbers, the data has %d",
                        (long long)r->scores, r->classes);
@@ -301,6 +327,11 @@ static int allocate(run *r)
 
     r->outputs[0] = malloc((size_t)(r->rows * r->scores * r->places) * sizeof(float));
     r->outputs[1] = malloc(batches * sizeof(float));
+    if (r->recipe.task == TASK_PIXELS) {
+        r->confusions = calloc((size_t)(r->scores * r->scores), sizeof(*r->confusions));
+        if (!r->confusions || !progress_pixels(&r->done, (int)r->scores))
+            return failure("out of memory for %lld classes", (long long)r->scores);
+    }
     return r->outputs[0] && r->outputs[1]
                ? TOOL_OK
                : explain(TS_ERR_MEMORY, NULL, "preparing to train",
@@ -362,6 +393,8 @@ void release_engine(run *r)
     ts_graph_free(r->graph);
     free(r->outputs[0]);
     free(r->outputs[1]);
+    free(r->confusions);
+    r->confusions = NULL;
     r->engine = NULL;
     r->exe = NULL;
     r->graph = NULL;

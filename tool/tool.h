@@ -152,7 +152,9 @@ void json_sizes(const char *key, int rank, const int64_t *dims);
 int utf8_letter(const unsigned char *s); /* its bytes; 0: it is none */
 void escape_name(FILE *f, const char *name);
 void unescape_name(char *s);
-void json_value(double x);                   /* null when it is no number */
+void json_value(double x);                         /* null when it is no number */
+int base_name(const char *path, const char **out); /* dir/shoe.jpg -> shoe: where, and how long */
+void csv_field(FILE *f, const char *s);
 void shell_quote(FILE *f, const char *word); /* as a shell needs it */
 
 extern const command cache_command, compile_command, completion_command, data_command,

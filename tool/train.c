@@ -14,7 +14,7 @@ train_args asked = {.seed = 42, .schedule = "constant", .lr_gamma = 0.1, .precis
 static const option options[] = {
     {"DATA", NULL, KIND_TEXT, &asked.data,
      "mnist, fashion-mnist, or the path of a folder (IDX files, images by class) or file (.csv, "
-     ".npy, .npz)",
+     ".npy, .npz, .h5)",
      .takes = TAKES_DATA, .argument = true, .needed = true},
     {.name = "what is trained", .kind = KIND_TITLE},
     {"model", "NAME|FILE", KIND_TEXT, &asked.model,
@@ -47,7 +47,8 @@ static const option options[] = {
      "result",
      .low = 0, .high = 1},
     {"precision", "TYPE", KIND_WORD, &asked.precision,
-     "what is computed with; weights and the loss are f32", .choice = "f32 bf16 f16"},
+     "what is computed with; weights and the loss are f32. half is f16",
+     .choice = "f32 bf16 f16 half"},
     {.name = "validation, augmentation, fine-tuning", .kind = KIND_TITLE},
     {"augment", "WHAT,...", KIND_TEXT, &asked.augment,
      .help = "change images at random: flip, vflip, shift=4, rotate=10, color=0.2, cutout=8, "
@@ -143,11 +144,31 @@ static const usual *find_usual(void)
     return u;
 }
 
+/* Files of arrays may have labels of pixels: large pictures, one at a time. */
+static int look_at_pixels(run *r, const usual **u)
+{
+    static const usual pixels = {NULL, "uresnet-a21", "adam", 25, 1, 1, 0.001, 0};
+    static const char *const endings[] = {".h5", ".hdf5", ".npz"};
+    bool may = false, are;
+    ts_array sample;
+    int code;
+
+    for (int i = 0; i < COUNT(endings); i++)
+        may = may || has_ending(asked.data, endings[i]);
+    if (!may)
+        return TOOL_OK;
+    code = peek(r, 1, &sample, &are);
+    if (!code && are)
+        *u = &pixels;
+    return code;
+}
+
 /* Images of some size get convolutions, texts a transformer. */
 static int choose_model(run *r, const usual *u)
 {
     ts_array sample;
     char shape[128];
+    bool pixels;
     int code;
 
     if (given(&asked.model) || r->model)
@@ -155,7 +176,7 @@ static int choose_model(run *r, const usual *u)
     asked.model = u->model;
     if (u->model)
         return TOOL_OK;
-    code = peek(r, &sample);
+    code = peek(r, 16, &sample, &pixels);
     if (code)
         return code;
     asked.model = sample.dtype == TS_I32                                             ? "gpt"
@@ -214,6 +235,12 @@ static int name_files(run *r)
 
 /* --- the steps of run() --- */
 
+static void settle_precision(void)
+{
+    if (!strcmp(asked.precision, "half"))
+        asked.precision = "f16";
+}
+
 static int prepare(run *r, ts_object **file)
 {
     const usual *u = find_usual();
@@ -221,6 +248,8 @@ static int prepare(run *r, ts_object **file)
 
     if (!code && asked.weights && !asked.resume)
         code = open_weights(r);
+    if (!code && !asked.resume)
+        code = look_at_pixels(r, &u);
     if (!code)
         code = choose_model(r, u);
     fill_in(u);
@@ -232,6 +261,9 @@ static int prepare(run *r, ts_object **file)
         code = claim_output(r);
     if (!code && asked.resume)
         code = resume_options(r, file);
+    if (!code && asked.resume) /* what the line does not say, the checkpoint does */
+        code = read_augment();
+    settle_precision();
     if (!code && !asked.resume && !r->model && ts_model_load(asked.model, &r->model))
         code = failed();
     if (!code)
@@ -365,6 +397,7 @@ const command train_command = {
             "  fashion-mnist  classifier, 5 epochs, batch size 16, sgd, lr 0.001, momentum 0.9\n"
             "  mnist          mnist-cnn, 10 epochs, batch size 8, sgd, lr 0.03\n"
             "  a .txt file    gpt, 5 epochs, batch size 32, adamw, lr 0.001\n"
+            "  labels of pixels  uresnet-a21, 25 epochs, batch size 1, adam, lr 0.001\n"
             "  other          lenet for images, else mlp; 5 epochs, batch size 16, adam, lr 0.001",
     .examples = "train fashion-mnist\n"
                 "train mnist --model mnist-cnn --epochs 10 --batch-size 8 --lr 0.03\n"

@@ -46,6 +46,12 @@ typedef struct curve { /* the loss over the whole run, in means of so many calls
     double sum;
 } curve;
 
+typedef struct pixel_progress { /* of nets that classify pixels */
+    int classes;                /* 0: this one does not */
+    int64_t *now; /* of this epoch so far: [i * classes + j] of class i taken for j  */
+    double *rows; /* of each epoch: accuracy of what is not class 0, IoU of each class */
+} pixel_progress;
+
 typedef struct progress {
     int64_t epoch, call;  /* epochs done; calls done of the one that runs          */
     int64_t updates;      /* of the weights, since the beginning                    */
@@ -53,6 +59,7 @@ typedef struct progress {
     int64_t batches, right;
     epoch_row *rows; /* one for each epoch done */
     curve curve;
+    pixel_progress pixels;
 } progress;
 
 /* One more call: the sum of the losses of `batches`, of which `right` samples were. */
@@ -60,8 +67,14 @@ void progress_call(progress *p, double loss, int64_t batches, int64_t right, int
 double progress_loss(const progress *p); /* mean of this epoch so far; NaN before the first call */
 /* Ends one of so many samples, each right or wrong in `answers` ways; false: no memory. */
 bool progress_epoch(progress *p, int64_t samples, int64_t answers);
-ts_object *progress_object(const progress *p);       /* as a dict, or NULL */
-bool progress_read(progress *p, const ts_object *o); /* false: it is none */
+/* Room for confusions of so many classes; false: no memory. */
+bool progress_pixels(progress *p, int classes);
+void progress_count(progress *p, const double *confusions); /* one call's, added */
+double progress_nonzero(const progress *p, int64_t epoch);
+double progress_iou(const progress *p, int64_t epoch, int class);
+double progress_mean_iou(const progress *p, int64_t epoch); /* of all classes that there were */
+ts_object *progress_object(const progress *p);              /* as a dict, or NULL */
+bool progress_read(progress *p, const ts_object *o);        /* false: it is none */
 void progress_free(progress *p);
 
 /* --- a run --- */
@@ -87,6 +100,7 @@ typedef struct run {
     int64_t scores;      /* of one sample, at each place */
     int64_t places;      /* of a sample that are learned: 1; of a text its tokens */
     void *outputs[2];    /* scores and losses of one call */
+    double *confusions;  /* pixels: those of one call, scores x scores */
     progress done;
     ts_csv *csv;
     ts_events *events;
@@ -99,7 +113,8 @@ typedef struct run {
 } run;
 
 /* setup.c */
-int peek(run *r, ts_array *sample); /* the shape of a sample of the data */
+/* The shape of a sample of the data, and whether its labels are of pixels. */
+int peek(run *r, int64_t limit, ts_array *sample, bool *pixels);
 int open_data(run *r);
 int make_engine(run *r);
 void release_engine(run *r);
@@ -180,6 +195,7 @@ int rank_count(void);
 bool is_first(void);
 /* After each call: the sums over all processes, and whether one of them was asked to stop. */
 int ranks_total(double *loss, int64_t *right);
+int ranks_sum(double *x, int64_t n);                /* the same of others */
 int ranks_stop(void);                               /* the signal that all of them stop on, or 0 */
 int ranks_wait(void);                               /* for the slowest */
 int ranks_load(const char *path, ts_object **file); /* the first one's file, in all of them */

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { SAMPLES = 16 };
+enum { SAMPLES = 16, MOST_IOUS = 8 };
 
 static const char *file_in(const run *r, const char *name, char *path)
 {
@@ -59,6 +59,44 @@ static int plot_samples(run *r)
                  ts_plot_samples(file_in(r, "samples.png", path), asked.data, pictures, labels, n));
 }
 
+static const char **names_of(const ts_dataset *d, int n)
+{
+    const char **names = calloc((size_t)n + 1, sizeof(*names));
+
+    for (int i = 0; names && i < n; i++) {
+        names[i] = ts_dataset_class_name(d, i);
+        names[i] = names[i] ? names[i] : "-";
+    }
+    return names;
+}
+
+/* The first plane of the first sample with its labels. */
+static int plot_pixels(run *r)
+{
+    int n = ts_dataset_classes(r->data), code;
+    const char **names = names_of(r->data, n);
+    char path[PATH_MAX + 32];
+    ts_array a;
+
+    if (!names || ts_dataset_sample(r->data, 0, &a)) {
+        free(names);
+        return names ? failed() : failure("out of memory for the names of %d classes", n);
+    }
+    code = drawn(r, ts_plot_pixels(file_in(r, "sample.png", path),
+                                   &(ts_pixels){.title = asked.data,
+                                                .picture = {.data = a.data,
+                                                            .dtype = a.dtype,
+                                                            .channels = 1,
+                                                            .height = (int)a.dims[a.rank - 2],
+                                                            .width = (int)a.dims[a.rank - 1],
+                                                            .planar = true},
+                                                .labels = ts_dataset_labels(r->data),
+                                                .classes = names,
+                                                .n = n}));
+    free(names);
+    return code;
+}
+
 int plot_begin(run *r)
 {
     int code;
@@ -66,6 +104,8 @@ int plot_begin(run *r)
     if (!r->plots[0])
         return TOOL_OK;
     code = make_folder(r->plots, "pictures", PLOTS_HINT);
+    if (!code && r->recipe.task == TASK_PIXELS)
+        return plot_pixels(r);
     return !code && is_image(&r->sample) ? plot_samples(r) : code;
 }
 
@@ -76,13 +116,18 @@ static int plot_curves(run *r)
     bool numbers = r->recipe.task == TASK_NUMBERS;
     int64_t epochs = r->done.epoch, total = c->n * (c->stride ? c->stride : 1) + c->pending;
     double *x = malloc(sizeof(*x) * CURVE_POINTS);
-    double *y = malloc(sizeof(*y) * 4 * (size_t)(epochs + 1)), *at = y ? y + 3 * (epochs + 1) : y;
-    ts_series series[4] = {
+    int ious = r->done.pixels.classes < MOST_IOUS ? r->done.pixels.classes : MOST_IOUS;
+    double *y = malloc(sizeof(*y) * (size_t)(5 + ious) * (size_t)(epochs + 1)),
+           *at = y ? y + 3 * (epochs + 1) : y, *iou = y ? y + 4 * (epochs + 1) : y;
+    char names[MOST_IOUS + 1][80];
+    ts_series series[4 + MOST_IOUS + 1] = {
         {.name = "training loss", .x = x, .y = c->points, .n = c->n, .smoothing = 0.9}};
     ts_curves all = {.title = ts_model_name(r->model),
                      .x_label = "epoch",
                      .y_label = "loss",
-                     .right_label = numbers ? NULL : "accuracy",
+                     .right_label = numbers ? NULL
+                                    : ious  ? "accuracy, IoU"
+                                            : "accuracy",
                      .series = series,
                      .nseries = 1};
     char path[PATH_MAX + 32];
@@ -102,12 +147,22 @@ static int plot_curves(run *r)
     if (!numbers)
         series[all.nseries++] =
             (ts_series){.name = "training accuracy", .x = at, .y = y, .n = epochs, .right = true};
+    for (int k = 0; y && ious && k <= ious; k++) {
+        const char *name = ts_dataset_class_name(r->data, k);
+        for (int64_t i = 0; i < epochs; i++)
+            iou[k * (epochs + 1) + i] =
+                k < ious ? progress_iou(&r->done, i, k) : progress_mean_iou(&r->done, i);
+        snprintf(names[k], sizeof(names[k]), "IoU %.70s", k < ious && name ? name : "mean");
+        series[all.nseries++] = (ts_series){
+            .name = names[k], .x = at, .y = iou + k * (epochs + 1), .n = epochs, .right = true};
+    }
     if (r->valid && !numbers)
-        series[all.nseries++] = (ts_series){.name = "validation accuracy",
-                                            .x = at,
-                                            .y = y + 2 * (epochs + 1),
-                                            .n = epochs,
-                                            .right = true};
+        series[all.nseries++] =
+            (ts_series){.name = ious ? "validation mean IoU" : "validation accuracy",
+                        .x = at,
+                        .y = y + 2 * (epochs + 1),
+                        .n = epochs,
+                        .right = true};
     if (!x || !y)
         failure("out of memory for the curves");
     else
@@ -161,17 +216,13 @@ static void set_title(const run *r, char *title, size_t size)
 
 static int plot_confusion(run *r, const net_result *result)
 {
-    const char **names = calloc((size_t)result->classes, sizeof(*names));
+    const char **names = names_of(r->data, result->classes);
     char path[PATH_MAX + 32], title[256];
     int code;
 
     if (!names)
         return failure("out of memory for the names of %d classes", result->classes);
     set_title(r, title, sizeof(title));
-    for (int i = 0; i < result->classes; i++) {
-        names[i] = ts_dataset_class_name(r->data, i);
-        names[i] = names[i] ? names[i] : "-";
-    }
     code = drawn(r, ts_plot_confusion(file_in(r, "confusion.png", path), title, result->counts,
                                       names, result->classes));
     free(names);
@@ -185,7 +236,7 @@ int plot_end(run *r, const ts_dataset *d, const net_result *result)
 
     if (code || !r->plots[0])
         return code;
-    if (r->recipe.task == TASK_CLASSES)
+    if (r->recipe.task == TASK_CLASSES || r->recipe.task == TASK_PIXELS)
         return result->classes <= 1000 ? plot_confusion(r, result) : TOOL_OK;
     if (r->recipe.task == TASK_LABELS || r->recipe.task == TASK_TEXT)
         return TOOL_OK;

@@ -55,6 +55,8 @@ typedef struct ts_dataset_options {
      *   a CSV file                                a row a sample: numbers and words, and labels
      *   an .npz file                              x and y, images and labels, or x_train, y_train,
      *                                             x_test, y_test
+     *   an HDF5 file, .h5 or .hdf5                arrays called as in .npz; or larcv's events: sparse2d
+     *                                             products, each projection a plane of the sample
      *   a .txt file                               text as tokens: windows, and the token that follows
      *                                             each; the last tenth is the test set
      *   an .npy file                              samples; u8 of [N, H, W] or [N, H, W, C] are
@@ -75,7 +77,8 @@ typedef struct ts_dataset_options {
     int stall_seconds;   /* a download fails after so long without a byte; 0: 30           */
     const char *label;   /* CSV: its column, a name or a number (0 is the first, -1 the last), or
                           several with commas; NULL: the one called "label", else the last. An
-                          .npy file: the .npy file of its labels; NULL: it has none     */
+                          .npy file: the .npy file of its labels; NULL: it has none. An HDF5
+                          file: its array or product                                    */
     int header;          /* CSV: 1 the first line has names, -1 it has not, 0 look at it  */
     bool integers;       /* samples become i32, for nets that take indices; a number that is not
                           whole, or beyond 2^24, is an error                               */
@@ -88,6 +91,12 @@ typedef struct ts_dataset_options {
     int vocabulary;      /* text: so many tokens of byte pairs, above 256; 0: its characters   */
     const char *tokens;  /* text: the vocabulary, as ts_dataset_tokens of another says         */
     char separator;      /* CSV: 0: a comma, semicolon, tab or bar, by the first line          */
+    const char
+        *samples;   /* HDF5: the array, or the product, of the samples; `label` is that of their
+                          labels. NULL: those called as in .npz; of products the one that has no
+                          whole numbers, and the labels are the one that has                  */
+    int downsample; /* pictures: one pixel for each block of n x n, the mean; of labels the
+                          largest. It divides both sizes; 0 means 1                           */
 } ts_dataset_options;
 
 TS_API ts_status ts_dataset_load_sized(const ts_dataset_options *opt, size_t size,
@@ -126,11 +135,14 @@ TS_API const char *ts_dataset_columns(const ts_dataset *d);
 TS_API ts_status ts_dataset_pick(const ts_dataset *d, int64_t n, const int64_t *rows,
                                  ts_dataset **out);
 /* A dataset of what is in memory, copied: samples of u8, f32 or i32 with the count in front, and
- * labels, i32 [count] for classes or f32 [count, n] for targets; NULL: none. */
+ * labels, i32 [count] for classes, i32 [count, .., height, width] for classes of pixels, or f32
+ * [count, n] for targets; NULL: none. */
 TS_API ts_status ts_dataset_from(const ts_array *samples, const ts_array *labels, ts_dataset **out);
 TS_API const int32_t *ts_dataset_labels(const ts_dataset *d); /* count of them; all 0 for none */
-/* Labels of a sample: 1; of a text one for each token. */
+/* Labels of a sample: 1; of a text one for each token, of a picture perhaps one for each pixel. */
 TS_API int64_t ts_dataset_label_count(const ts_dataset *d);
+/* Labels of pixels: their rank and dims, height x width or planes x height x width; else 0. */
+TS_API int ts_dataset_label_shape(const ts_dataset *d, int64_t dims[TS_MAX_RANK]);
 /* The vocabulary of a text, for ts_dataset_options.tokens and ts_tokens_parse; NULL: it is none. */
 TS_API const char *ts_dataset_tokens(const ts_dataset *d);
 

@@ -63,6 +63,21 @@ static inline ts_status ts_plot_image(const char *path, const ts_prediction *p)
     return ts_plot_image_sized(path, p, sizeof(*p));
 }
 
+/* Classes of pixels: a picture, what its pixels are, what a net takes them for. Those that are NULL
+ * are left out. Of an f32 picture without lo and hi they are found. */
+typedef struct ts_pixels {
+    const char *title;
+    ts_picture picture;
+    const int32_t *labels, *said; /* height x width */
+    const char *const *classes;   /* n names; class 0 is black, the background */
+    int n;
+} ts_pixels;
+TS_API ts_status ts_plot_pixels_sized(const char *path, const ts_pixels *p, size_t size);
+static inline ts_status ts_plot_pixels(const char *path, const ts_pixels *p)
+{
+    return ts_plot_pixels_sized(path, p, sizeof(*p));
+}
+
 /* Events for TensorBoard: a new file in a folder that is made if need be. Tags, steps and values
  * are written as PyTorch's SummaryWriter writes them. They reach the disk after two seconds, with a
  * flush and at the close, which frees e whatever it returns. */

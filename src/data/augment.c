@@ -2,7 +2,7 @@
  * colours varied, a square of them taken away, two of them mixed.
  *
  * A sample is already normalised. Where nothing is left of the picture it is black, the normalised
- * 0. What is drawn depends on the seed, the epoch and the sample's number only: the same pictures
+ * 0. Labels of pixels move with their pixels. What is drawn depends on the seed, the epoch and the sample's number only: the same pictures
  * whichever thread makes them, and again when a run goes on.
  */
 #include "data/data.h"
@@ -88,6 +88,35 @@ static float seen(const view *v, const float *plane, int64_t y, int64_t x, float
     sx = (double)x - cx;
     return between_pixels(v, plane, cy + v->sine * sx + v->cosine * sy + v->dy,
                           cx + v->cosine * sx - v->sine * sy + v->dx, otherwise);
+}
+
+/* Classes have no means: the nearest pixel. What was outside is class 0, the background. */
+static int32_t label_seen(const view *v, const int32_t *plane, int64_t y, int64_t x)
+{
+    double sy, sx, cy = (double)(v->height - 1) / 2, cx = (double)(v->width - 1) / 2;
+    int64_t fy, fx;
+
+    y = v->upside_down ? v->height - 1 - y : y;
+    x = v->mirrored ? v->width - 1 - x : x;
+    sy = (double)y - cy;
+    sx = (double)x - cx;
+    fy = v->turned ? (int64_t)floor(cy + v->sine * sx + v->cosine * sy + v->dy + 0.5)
+                   : y + (int64_t)v->dy;
+    fx = v->turned ? (int64_t)floor(cx + v->cosine * sx - v->sine * sy + v->dx + 0.5)
+                   : x + (int64_t)v->dx;
+    return fy >= 0 && fy < v->height && fx >= 0 && fx < v->width ? plane[fy * v->width + fx] : 0;
+}
+
+/* A plane at a time, so that the scratch of a sample is enough. */
+static void move_labels(const view *v, int32_t *labels, int64_t n, void *scratch)
+{
+    int64_t plane = v->height * v->width;
+
+    for (int64_t at = 0; at < n; at += plane) {
+        memcpy(scratch, labels + at, (size_t)plane * sizeof(*labels));
+        for (int64_t i = 0; i < plane; i++)
+            labels[at + i] = label_seen(v, scratch, i / v->width, i % v->width);
+    }
 }
 
 static void move(const view *v, float *sample, float *scratch)
@@ -197,7 +226,7 @@ ts_status ts_augment_check(const ts_augment *how, const ts_array *sample)
 }
 
 void ts_augment_run(const ts_augment *how, const ts_array *shape, const ts_normalize *normal,
-                    uint64_t random, float *sample, float *scratch)
+                    uint64_t random, float *sample, float *scratch, int32_t *labels, int64_t n)
 {
     view v = {shape->dims[0], shape->dims[1], shape->dims[2], .normal = normal};
     uint64_t state = random;
@@ -210,8 +239,10 @@ void ts_augment_run(const ts_augment *how, const ts_array *shape, const ts_norma
     v.dy = floor(between(&state, -how->shift, how->shift + 1.0));
     v.mirrored = unit(&state) < how->flip;
     v.upside_down = unit(&state) < how->flip_vertical;
-    if (v.turned || v.dx != 0 || v.dy != 0 || v.mirrored || v.upside_down)
+    if (v.turned || v.dx != 0 || v.dy != 0 || v.mirrored || v.upside_down) {
         move(&v, sample, scratch);
+        move_labels(&v, labels, n, scratch);
+    }
     if (how->brightness > 0 || how->contrast > 0 || how->saturation > 0)
         vary(&v, how, &state, sample);
     if (how->cutout > 0)

@@ -2,9 +2,11 @@
  *
  *   find.c download.c      a name       -> a folder of IDX files
  *   idx.c folder.c csv.c
- *   numpy.c text.c         a file       -> a dataset
+ *   numpy.c hdf5.c text.c  a file       -> a dataset
+ *   apart.c                that, by a process of its own
  *   png.c jpeg.c           image bytes  -> pixels
  *   image.c resize.c       pixels       -> the pixels asked for
+ *   pixels.c               pictures and their labels -> smaller ones
  *   scale.c                u8 or f32    -> normalised f32
  *   augment.c              an image     -> one changed at random
  *   loader.c               a dataset    -> batches, on threads
@@ -23,10 +25,13 @@ struct ts_dataset {
     int64_t count;
     ts_array sample; /* shape, dtype (u8, f32 or i32) and bytes of one; data is the first */
     int32_t *labels; /* count x nlabels */
-    int64_t nlabels; /* of a sample: 1, of a text one for each token */
+    int64_t nlabels; /* of a sample: 1, of a text one for each token, of a picture of each pixel */
+    int label_rank; /* labels of pixels: their dims, of which the last two are the picture's; else 0 */
+    int64_t label_dims[TS_MAX_RANK];
     int nclasses;
     const char **classes;
-    float *targets; /* count x ntargets; NULL: none */
+    bool downsampled; /* as the options say, by who read it */
+    float *targets;   /* count x ntargets; NULL: none */
     int ntargets;
     const char **target_names;
     const char *tokens;  /* of a text: ts_tokens_text; NULL: it is none */
@@ -38,11 +43,18 @@ ts_status ts_dataset_new(ts_dtype dtype, int64_t count, int rank, const int64_t 
                          ts_dataset **out);
 /* So many labels a sample, all 0. */
 ts_status ts_dataset_more_labels(ts_dataset *d, int64_t n);
+/* So many dims of labels a sample: one for each pixel. All 0. */
+ts_status ts_dataset_label_pixels(ts_dataset *d, int rank, const int64_t *dims);
+/* What of d is no samples, labels or targets: names, and room for those; labels of such dims. */
+ts_status ts_dataset_like(const ts_dataset *d, int label_rank, const int64_t *label_dims,
+                          ts_dataset *out);
 /* text.c */
 ts_status ts_text_open(const ts_dataset_options *opt, ts_dataset **out);
 /* Room for n numbers to be learned of each sample. */
 ts_status ts_dataset_add_targets(ts_dataset *d, int n);
-/* i32: classes; f32: targets. */
+/* Are those labels of its pixels? */
+bool ts_dataset_fits_pixels(const ts_dataset *d, const ts_array *y);
+/* i32: classes, one a sample or one a pixel; f32: targets. */
 ts_status ts_dataset_set_labels(ts_dataset *d, const ts_array *y, const char *path);
 void *ts_dataset_at(const ts_dataset *d, int64_t i);
 /* Classes 0..n-1 called by their numbers; fails when a label is outside. n = 0: as many as there
@@ -108,6 +120,22 @@ ts_status ts_data_csv(const char *path, const ts_dataset_options *opt, ts_datase
 
 /* numpy.c */
 ts_status ts_numpy_open(const ts_dataset_options *opt, ts_dataset **out);
+/* Samples and labels, which may be NULL, as a dataset. */
+ts_status ts_numpy_pair(const ts_array *x, const ts_array *y, const ts_dataset_options *opt,
+                        ts_dataset **out);
+
+/* apart.c: what reads may crash on a damaged file; it does so in a process of its own */
+typedef ts_status ts_read_fn(const ts_dataset_options *opt, ts_dataset **out);
+ts_status ts_dataset_apart(ts_read_fn *read, const ts_dataset_options *opt, ts_dataset **out);
+
+/* hdf5.c */
+ts_status ts_hdf5_open(const ts_dataset_options *opt, ts_dataset **out);
+
+/* pixels.c: one pixel for each block of n x n, which divides both sizes */
+ts_status ts_pixels_check(const char *path, int64_t height, int64_t width, int n);
+void ts_pixels_mean(const float *in, int64_t height, int64_t width, int n, float *out);
+void ts_pixels_largest(const int32_t *in, int64_t height, int64_t width, int n, int32_t *out);
+ts_status ts_dataset_downsample(const char *path, int n, ts_dataset **d);
 
 /* find.c: the sets known by name */
 typedef struct ts_known_file {
@@ -129,10 +157,10 @@ ts_status ts_download(const char *url, const char *folder, const ts_known_file *
 const ts_known_set *ts_known(const char *name);
 ts_status ts_known_open(const ts_known_set *k, const ts_dataset_options *opt, ts_dataset **out);
 
-/* augment.c: scratch has room for a sample */
+/* augment.c: scratch has room for a sample; n labels of its pixels move with them, 0: none */
 ts_status ts_augment_check(const ts_augment *how, const ts_array *sample);
 void ts_augment_run(const ts_augment *how, const ts_array *shape, const ts_normalize *normal,
-                    uint64_t random, float *sample, float *scratch);
+                    uint64_t random, float *sample, float *scratch, int32_t *labels, int64_t n);
 double ts_augment_share(const ts_augment *how, uint64_t random); /* of the first of two mixed */
 
 /* scale.c: u8 or f32 samples -> f32; i32 stay as they are */

@@ -58,6 +58,16 @@ ts_status ts_dataset_more_labels(ts_dataset *d, int64_t n)
     return ts_alloc((size_t)(d->count * n) * sizeof(int32_t), "the labels", (void **)&d->labels);
 }
 
+ts_status ts_dataset_label_pixels(ts_dataset *d, int rank, const int64_t *dims)
+{
+    int64_t n = 1;
+
+    d->label_rank = rank;
+    for (int i = 0; i < rank; i++)
+        n *= d->label_dims[i] = dims[i];
+    return ts_dataset_more_labels(d, n);
+}
+
 ts_status ts_dataset_add_targets(ts_dataset *d, int n)
 {
     TS_TRY(ts_alloc((size_t)d->count * (size_t)n * sizeof(float), "the targets",
@@ -86,8 +96,8 @@ ts_status ts_dataset_number_classes(ts_dataset *d, int n, const char *path)
 {
     int32_t most = 0;
 
-    for (int64_t i = 0; i < d->count; i++) {
-        TS_TRY(check_label(i, d->labels[i], n ? n : MOST_CLASSES, path));
+    for (int64_t i = 0; i < d->count * d->nlabels; i++) {
+        TS_TRY(check_label(i / d->nlabels, d->labels[i], n ? n : MOST_CLASSES, path));
         most = TS_MAX(most, d->labels[i]);
     }
     d->nclasses = n ? n : most + 1;
@@ -195,11 +205,13 @@ static ts_status read_file(const ts_dataset_options *opt, ts_dataset **out)
         return ts_data_csv(opt->name, opt, out);
     if (ends_with(opt->name, ".npy") || ends_with(opt->name, ".npz"))
         return ts_numpy_open(opt, out);
+    if (ends_with(opt->name, ".h5") || ends_with(opt->name, ".hdf5"))
+        return ts_hdf5_open(opt, out);
     if (ends_with(opt->name, ".txt"))
         return ts_text_open(opt, out);
     ts_fail(TS_ERR_UNSUPPORTED, "%s is not called like a dataset we can read", opt->name);
     ts_error_hint(
-        "files are .csv, .npy, .npz or .txt; IDX files and images are opened by their folder");
+        "files are .csv, .npy, .npz, .h5 or .txt; IDX files and images are opened by their folder");
     return TS_ERR_UNSUPPORTED;
 }
 
@@ -222,6 +234,13 @@ static ts_status open_any(const ts_dataset_options *opt, ts_dataset **out)
     return ts_dataset_apply(opt->image, out);
 }
 
+/* Events of a file that says where its pixels are were made smaller as they were read. */
+static ts_status open_sized(const ts_dataset_options *opt, ts_dataset **out)
+{
+    TS_TRY(open_any(opt, out));
+    return (*out)->downsampled ? TS_OK : ts_dataset_downsample(opt->name, opt->downsample, out);
+}
+
 static ts_status check_options(const ts_dataset_options *opt)
 {
     if (!opt->name || !opt->name[0])
@@ -230,6 +249,8 @@ static ts_status check_options(const ts_dataset_options *opt)
         return ts_fail(TS_ERR_ARG, "the limit of samples cannot be %ld", (long)opt->limit);
     if (opt->split != TS_SPLIT_TRAIN && opt->split != TS_SPLIT_TEST)
         return ts_fail(TS_ERR_ARG, "there is no split %d", (int)opt->split);
+    if (opt->downsample < 0 || opt->downsample > 1024)
+        return ts_fail(TS_ERR_ARG, "pictures cannot be made %d times smaller", opt->downsample);
     return ts_image_options_check(opt->image);
 }
 
@@ -246,7 +267,7 @@ ts_status ts_dataset_load_sized(const ts_dataset_options *given, size_t size, si
     TS_TRY(ts_take_sized("ts_dataset_load", opt->image, image_size, &image, sizeof(image)));
     opt->image = &image;
     TS_TRY(check_options(opt));
-    s = open_any(opt, &d);
+    s = open_sized(opt, &d);
     if (!s)
         s = check_numbers(d, opt);
     if (s) {
@@ -318,6 +339,12 @@ int64_t ts_dataset_label_count(const ts_dataset *d)
     return d->nlabels;
 }
 
+int ts_dataset_label_shape(const ts_dataset *d, int64_t dims[TS_MAX_RANK])
+{
+    memcpy(dims, d->label_dims, sizeof(*dims) * (size_t)d->label_rank);
+    return d->label_rank;
+}
+
 const char *ts_dataset_tokens(const ts_dataset *d)
 {
     return d->tokens;
@@ -330,7 +357,8 @@ const char *ts_dataset_columns(const ts_dataset *d)
 
 /* --- of others --- */
 
-static ts_status copy_names(const ts_dataset *d, ts_dataset *out)
+ts_status ts_dataset_like(const ts_dataset *d, int label_rank, const int64_t *label_dims,
+                          ts_dataset *out)
 {
     out->nclasses = d->nclasses;
     out->classes = TS_NEWS(out->arena, const char *, d->nclasses);
@@ -338,7 +366,9 @@ static ts_status copy_names(const ts_dataset *d, ts_dataset *out)
         out->classes[i] = ts_arena_strdup(out->arena, d->classes[i]);
     out->columns = d->columns ? ts_arena_strdup(out->arena, d->columns) : NULL;
     out->tokens = d->tokens ? ts_arena_strdup(out->arena, d->tokens) : NULL;
-    if (d->nlabels > 1)
+    if (label_rank)
+        TS_TRY(ts_dataset_label_pixels(out, label_rank, label_dims));
+    else if (d->nlabels > 1)
         TS_TRY(ts_dataset_more_labels(out, d->nlabels));
     if (!d->ntargets)
         return TS_OK;
@@ -361,7 +391,7 @@ ts_status ts_dataset_pick(const ts_dataset *d, int64_t n, const int64_t *rows, t
             return ts_fail(TS_ERR_ARG, "there is no sample %ld: the dataset has %ld", (long)rows[i],
                            (long)d->count);
     TS_TRY(ts_dataset_new(d->sample.dtype, n, d->sample.rank, d->sample.dims, out));
-    s = copy_names(d, *out);
+    s = ts_dataset_like(d, d->label_rank, d->label_dims, *out);
     for (int64_t i = 0; !s && i < n; i++) {
         memcpy(ts_dataset_at(*out, i), ts_dataset_at(d, rows[i]), d->sample.bytes);
         memcpy((*out)->labels + i * d->nlabels, d->labels + rows[i] * d->nlabels,
@@ -376,10 +406,30 @@ ts_status ts_dataset_pick(const ts_dataset *d, int64_t n, const int64_t *rows, t
     return s;
 }
 
+bool ts_dataset_fits_pixels(const ts_dataset *d, const ts_array *y)
+{
+    const int64_t *x = d->sample.dims + d->sample.rank - 2;
+
+    return y->rank > 2 && d->sample.rank >= 2 && y->dims[0] >= d->count &&
+           y->dims[y->rank - 2] == x[0] && y->dims[y->rank - 1] == x[1];
+}
+
+static ts_status set_pixels(ts_dataset *d, const ts_array *y, const char *path)
+{
+    if (!ts_dataset_fits_pixels(d, y))
+        return ts_fail(TS_ERR_SHAPE, "labels of pixels have the last two dims of the %ld samples",
+                       (long)d->count);
+    TS_TRY(ts_dataset_label_pixels(d, y->rank - 1, y->dims + 1));
+    memcpy(d->labels, y->data, (size_t)(d->count * d->nlabels) * sizeof(int32_t));
+    return ts_dataset_number_classes(d, 0, path);
+}
+
 ts_status ts_dataset_set_labels(ts_dataset *d, const ts_array *y, const char *path)
 {
     int n = y->rank > 1 ? (int)y->dims[1] : 1;
 
+    if (y->dtype == TS_I32 && y->rank > 2)
+        return set_pixels(d, y, path);
     if (y->rank < 1 || y->rank > 2 || y->dims[0] < d->count)
         return ts_fail(TS_ERR_SHAPE, "labels are one or some for each of %ld samples",
                        (long)d->count);

@@ -280,6 +280,9 @@ ts_status ts_dataset_apply(const ts_image_options *opt, ts_dataset **d)
     if (!opt->height && !opt->channels && !opt->invert_light)
         return TS_OK;
     TS_TRY(are_images(from));
+    if (opt->height && from->label_rank)
+        return ts_fail(TS_ERR_UNSUPPORTED,
+                       "pictures with labels of pixels cannot be resized, only downsampled");
     s = apply_all(opt, from, &to);
     if (s) {
         ts_dataset_free(to);
@@ -293,6 +296,9 @@ ts_status ts_dataset_apply(const ts_image_options *opt, ts_dataset **d)
     to->target_names = from->target_names;
     from->targets = NULL;
     to->labels = labels;
+    to->nlabels = from->nlabels;
+    to->label_rank = from->label_rank;
+    memcpy(to->label_dims, from->label_dims, sizeof(to->label_dims));
     to->arena = arena;
     to->nclasses = from->nclasses;
     to->classes = from->classes;

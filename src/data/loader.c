@@ -164,7 +164,7 @@ static void mix(const ts_loader *l, slot *s, int64_t i, uint64_t random, float *
     float *mine = s->targets + i * l->ntargets;
 
     ts_scale_run(&l->scale, ts_dataset_at(l->d, row), partner);
-    ts_augment_run(how, &l->d->sample, &l->opt.normalize, other, partner, s->scratch);
+    ts_augment_run(how, &l->d->sample, &l->opt.normalize, other, partner, s->scratch, NULL, 0);
     for (int64_t k = 0; k < l->elements; k++)
         sample[k] = share * sample[k] + (1 - share) * partner[k];
     if (!s->targets)
@@ -179,7 +179,8 @@ static void change_image(const ts_loader *l, slot *s, int64_t i, float *sample)
     uint64_t random =
         ts_random_bits(l->opt.seed, IMAGE_STREAM, (uint64_t)s->epoch, (uint64_t)s->rows[i]);
 
-    ts_augment_run(l->opt.images, &l->d->sample, &l->opt.normalize, random, sample, s->scratch);
+    ts_augment_run(l->opt.images, &l->d->sample, &l->opt.normalize, random, sample, s->scratch,
+                   s->labels + i * l->d->nlabels, l->d->label_rank ? l->d->nlabels : 0);
     if (l->opt.images->mixup > 0)
         mix(l, s, i, random, sample);
 }
@@ -334,11 +335,24 @@ static ts_status check_parts(const ts_loader_options *o)
     return TS_OK;
 }
 
+/* Labels of pixels are moved with them; what mixes pictures, or changes them unseen, cannot be. */
+static ts_status check_pixels(const ts_dataset *d, const ts_loader_options *o)
+{
+    if (!d->label_rank)
+        return TS_OK;
+    if (o->images && o->images->mixup > 0)
+        return ts_fail(TS_ERR_UNSUPPORTED, "augment: mixup has no meaning for labels of pixels");
+    if (o->augment)
+        return ts_fail(TS_ERR_UNSUPPORTED, "an augment function cannot move the labels of pixels");
+    return TS_OK;
+}
+
 static ts_status check(const ts_dataset *d, const ts_loader_options *o)
 {
     if (o->batch < 0)
         return ts_fail(TS_ERR_ARG, "a batch cannot have %ld rows", (long)o->batch);
     TS_TRY(check_parts(o));
+    TS_TRY(check_pixels(d, o));
     if (o->images)
         TS_TRY(ts_augment_check(o->images, &d->sample));
     if (o->augment && d->sample.dtype == TS_I32)

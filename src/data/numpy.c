@@ -5,7 +5,8 @@
  *   .npy   samples; their labels, if any, are in a file of their own
  *
  * Bytes are images: [N, H, W] gets its channel, [N, H, W, C] has it moved to where we and PyTorch
- * want it. Everything else keeps its shape and becomes f32.
+ * want it. Everything else keeps its shape and becomes f32. Labels of three dims or more, which end
+ * with the height and width of the samples, are of pixels.
  */
 #include "data/data.h"
 #include "graph/graph.h"
@@ -42,9 +43,8 @@ static ts_status check_pair(const char *path, const pair *p)
                        path);
     if (!p->y)
         return TS_OK;
-    if (p->y->rank != 1 && p->y->rank != 2)
-        return ts_fail(TS_ERR_SHAPE, "the labels of %s have %d dims; they need one, or two", path,
-                       p->y->rank);
+    if (!p->y->rank)
+        return ts_fail(TS_ERR_SHAPE, "the labels of %s are a single number", path);
     if (p->y->dims[0] != p->x->dims[0])
         return ts_fail(TS_ERR_SHAPE, "%s has %ld samples and %ld labels", path, (long)p->x->dims[0],
                        (long)p->y->dims[0]);
@@ -95,11 +95,11 @@ static void copy_samples(const ts_array *x, ts_dataset *d)
 
 static ts_status copy_labels(const char *path, const ts_array *y, ts_dataset *d)
 {
-    for (int64_t i = 0; i < d->count; i++) {
+    for (int64_t i = 0; i < d->count * d->nlabels; i++) {
         double x = ts_dtype_get(y->dtype, y->data, i);
         if (!(x >= 0 && x <= INT32_MAX) || x != (int32_t)x) {
-            ts_fail(TS_ERR_CORRUPT, "label %g of sample %ld in %s is not a class", x, (long)i,
-                    path);
+            ts_fail(TS_ERR_CORRUPT, "label %g of sample %ld in %s is not a class", x,
+                    (long)(i / d->nlabels), path);
             ts_error_hint("labels are whole numbers that count the classes from 0");
             return TS_ERR_CORRUPT;
         }
@@ -137,6 +137,19 @@ static ts_status copy_targets(const ts_array *y, ts_dataset *d)
     return TS_OK;
 }
 
+/* One for each pixel: [N, H, W] or [N, planes, H, W]. */
+static ts_status copy_pixels(const char *path, const ts_array *y, ts_dataset *d)
+{
+    if (!ts_dataset_fits_pixels(d, y)) {
+        ts_fail(TS_ERR_SHAPE, "the labels of %s have %d dims; they need one, or two", path,
+                y->rank);
+        ts_error_hint("labels of pixels end with the height and width of the samples");
+        return TS_ERR_SHAPE;
+    }
+    TS_TRY(ts_dataset_label_pixels(d, y->rank - 1, y->dims + 1));
+    return copy_labels(path, y, d);
+}
+
 static ts_status make(const char *path, const pair *p, const ts_dataset_options *opt,
                       ts_dataset **out)
 {
@@ -148,6 +161,8 @@ static ts_status make(const char *path, const pair *p, const ts_dataset_options 
     copy_samples(p->x, *out);
     if (!p->y)
         return TS_OK;
+    if (p->y->rank > 2)
+        return copy_pixels(path, p->y, *out);
     if (are_numbers(p->y, opt->task))
         return copy_targets(p->y, *out);
     if (p->y->rank == 2 && p->y->dims[1] != 1)
@@ -177,6 +192,15 @@ static ts_status choose(const ts_object *o, const ts_dataset_options *opt, ts_ob
     return p->y ? TS_OK : ts_fail(TS_ERR_PARSE, "%s has more than one array", opt->label);
 }
 
+ts_status ts_numpy_pair(const ts_array *x, const ts_array *y, const ts_dataset_options *opt,
+                        ts_dataset **out)
+{
+    pair p = {x, y};
+
+    TS_TRY(check_pair(opt->name, &p));
+    return make(opt->name, &p, opt, out);
+}
+
 ts_status ts_numpy_open(const ts_dataset_options *opt, ts_dataset **out)
 {
     ts_object *o, *labels = NULL;
@@ -186,9 +210,7 @@ ts_status ts_numpy_open(const ts_dataset_options *opt, ts_dataset **out)
     TS_TRY(ts_object_load(opt->name, &o));
     s = choose(o, opt, &labels, &p);
     if (!s)
-        s = check_pair(opt->name, &p);
-    if (!s)
-        s = make(opt->name, &p, opt, out);
+        s = ts_numpy_pair(p.x, p.y, opt, out);
     ts_object_free(labels);
     ts_object_free(o);
     return s;

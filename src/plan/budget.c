@@ -102,6 +102,23 @@ static size_t recomputed(ts_arena *a, const ts_program *p, const ts_options *opt
     return then < now ? now - then : 0;
 }
 
+/* What is on already is no help. */
+static bool is_half(const ts_graph *g)
+{
+    for (int i = 0; i < g->nvalues; i++)
+        if (g->values[i]->type.dtype == TS_F16 || g->values[i]->type.dtype == TS_BF16)
+            return true;
+    return false;
+}
+
+static bool has_batch(const ts_graph *g)
+{
+    for (int i = 0; i < g->ninputs; i++)
+        if (g->inputs[i]->type.rank && g->inputs[i]->type.dim[0] > 1)
+            return true;
+    return false;
+}
+
 /* What each option would take off the device, at most. The host's memory is the machine's too, so a
  * share of that is not made larger by putting things there. */
 static void add_options(ts_arena *a, const ts_program *p, const ts_options *opt, int device,
@@ -134,7 +151,9 @@ static void add_options(ts_arena *a, const ts_program *p, const ts_options *opt,
         add_help(a, "offload weights", weights, &n, out);
     }
     add_help(a, "recompute", recomputed(a, p, opt, device), &n, out);
-    ts_text_printf(out, "%suse more devices, half precision or a smaller batch", n ? ", " : "; ");
+    ts_text_printf(out, "%suse more devices%s%s", n ? ", " : "; ",
+                   is_half(p->g) ? "" : ", half precision",
+                   has_batch(p->g) ? ", a smaller batch" : "");
 }
 
 static ts_status too_large(ts_arena *a, const ts_options *opt, const ts_program *p, int device,

@@ -113,6 +113,15 @@ static ts_status check_prediction(const ts_prediction *p)
     return TS_OK;
 }
 
+static ts_status check_pixels(const ts_pixels *p)
+{
+    if (!p)
+        return ts_fail(TS_ERR_ARG, "there is no picture");
+    TS_TRY(check_picture(&p->picture, "picture", 0));
+    TS_TRY(check_count("classes", p->n, TS_MAX_CLASSES));
+    return check_names(p->classes, p->n);
+}
+
 /* Every plot's end: the checks' status, or the drawing's, with what was being done. */
 static ts_status finish(ts_status checked, const char *path, ts_draw_fn *call, const void *plot)
 {
@@ -159,4 +168,12 @@ ts_status ts_plot_image_sized(const char *path, const ts_prediction *given, size
 
     TS_TRY(ts_take_sized("ts_plot_image", given, size, &own, sizeof(own)));
     return finish(check_prediction(p), path, DRAW(ts_draw_prediction), p);
+}
+
+ts_status ts_plot_pixels_sized(const char *path, const ts_pixels *given, size_t size)
+{
+    ts_pixels own, *p = given ? &own : NULL;
+
+    TS_TRY(ts_take_sized("ts_plot_pixels", given, size, &own, sizeof(own)));
+    return finish(check_pixels(p), path, DRAW(ts_draw_pixels), p);
 }

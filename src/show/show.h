@@ -75,7 +75,7 @@ double ts_axis_place(const ts_axis *a, double v); /* 0 at lo, 1 at hi */
 int ts_axis_ticks(const ts_axis *a, double *at, int max);
 void ts_axis_label(const ts_axis *a, double v, char *s, size_t size);
 
-/* samples.c confusion.c curves.c prediction.c: what plot.c has checked, drawn */
+/* samples.c confusion.c curves.c prediction.c pixels.c: what plot.c has checked, drawn */
 typedef struct ts_samples {
     const char *title;
     const ts_picture *pictures;
@@ -90,6 +90,7 @@ typedef struct ts_confusion {
     int n;
 } ts_confusion;
 typedef void ts_draw_fn(ts_canvas *c, const void *plot);
-ts_draw_fn ts_draw_samples, ts_draw_confusion, ts_draw_curves, ts_draw_prediction;
+ts_draw_fn ts_draw_samples, ts_draw_confusion, ts_draw_curves, ts_draw_prediction,
+    ts_draw_pixels;
 
 #endif

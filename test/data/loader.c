@@ -285,6 +285,74 @@ static bool flip(void *arg, float *sample, int32_t label, uint64_t random)
     return true;
 }
 
+/* A picture whose pixels are its labels stays one, wherever its pixels go. */
+static void labels_of_pixels_move_with_them(void **state)
+{
+    enum { H = 9, W = 12, PLANES = 2, COUNT = 5 };
+    static const ts_augment ways[] = {{.flip = 0.5},
+                                      {.flip_vertical = 0.5},
+                                      {.shift = 4},
+                                      {.flip = 0.5, .shift = 3},
+                                      {.flip = 1, .flip_vertical = 1, .shift = 2},
+                                      {.rotate = 90}};
+    ts_dataset *d;
+    ts_batch b;
+
+    (void)state;
+    assert_ok(ts_dataset_new(TS_F32, COUNT, 3, (int64_t[]){PLANES, H, W}, &d));
+    assert_ok(ts_dataset_label_pixels(d, 3, (int64_t[]){PLANES, H, W}));
+    for (int i = 0; i < COUNT * PLANES * H * W; i++)
+        ((float *)d->sample.data)[i] = (float)(d->labels[i] = i % 89);
+    assert_ok(ts_dataset_number_classes(d, 0, "here"));
+    for (int way = 0; way < TS_COUNT(ways); way++) {
+        ts_loader *l = loader(d, (ts_loader_options){.batch = COUNT, .images = &ways[way]});
+        int moved = 0, same = 0, n = COUNT * PLANES * H * W;
+        assert_ok(ts_loader_next(l, &b));
+        for (int i = 0; i < n; i++) {
+            moved += b.labels[i] != d->labels[i];
+            same += b.samples[i] == (float)b.labels[i];
+        }
+        assert_true(moved > n / 10); /* turned pictures have means of pixels, labels have none */
+        assert_true(ways[way].rotate > 0 ? same < n : same == n);
+        ts_loader_free(l);
+    }
+    ts_dataset_free(d);
+}
+
+/* By a right angle there is nothing between pixels: the labels are where the pixels are. */
+static void labels_turn_as_their_picture(void **state)
+{
+    enum { SIDE = 7 };
+    ts_array shape = {.dtype = TS_F32, .rank = 3, .dims = {1, SIDE, SIDE}};
+    float sample[SIDE * SIDE], scratch[SIDE * SIDE];
+    int32_t labels[SIDE * SIDE];
+    int close = 0;
+
+    (void)state;
+    for (int i = 0; i < SIDE * SIDE; i++)
+        sample[i] = (float)(labels[i] = 10 * (i / SIDE) + 1000 * (i % SIDE));
+    ts_augment_run(&(ts_augment){.rotate = 180}, &shape, &(ts_normalize){0}, 5, sample, scratch,
+                   labels, SIDE * SIDE);
+    for (int i = 0; i < SIDE * SIDE; i++)
+        close += fabsf(sample[i] - (float)labels[i]) <= 510;
+    assert_true(close > SIDE * SIDE * 2 / 3); /* the rest is where the corners went */
+}
+
+static void what_cannot_move_labels_is_refused(void **state)
+{
+    ts_dataset *d;
+    ts_loader *l;
+
+    (void)state;
+    assert_ok(ts_dataset_new(TS_F32, 2, 3, (int64_t[]){1, 4, 4}, &d));
+    assert_ok(ts_dataset_label_pixels(d, 2, (int64_t[]){4, 4}));
+    assert_fails(ts_loader_new(d, &(ts_loader_options){.images = &(ts_augment){.mixup = 1}}, &l),
+                 TS_ERR_UNSUPPORTED, "augment: mixup has no meaning for labels of pixels");
+    assert_fails(ts_loader_new(d, &(ts_loader_options){.augment = flip}, &l), TS_ERR_UNSUPPORTED,
+                 "an augment function cannot move the labels of pixels");
+    ts_dataset_free(d);
+}
+
 static void augmenting_is_the_same_for_any_threads(void **state)
 {
     ts_loader_options o = {.batch = BATCH, .shuffle = true, .threads = -1, .augment = flip};
@@ -385,6 +453,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_batch_stays_until_the_next_call, setup, teardown),
         cmocka_unit_test_setup_teardown(a_loader_may_end_at_any_time, setup, teardown),
         cmocka_unit_test(bytes_become_what_torch_makes_of_them),
+        cmocka_unit_test(labels_of_pixels_move_with_them),
+        cmocka_unit_test(labels_turn_as_their_picture),
+        cmocka_unit_test(what_cannot_move_labels_is_refused),
         cmocka_unit_test_setup_teardown(augmenting_is_the_same_for_any_threads, setup, teardown),
         cmocka_unit_test_setup_teardown(an_error_in_a_thread_arrives_in_next, setup, teardown),
         cmocka_unit_test_setup_teardown(wrong_options_are_refused, setup, teardown),
