@@ -494,3 +494,15 @@ void ts_engine_set_rng(ts_engine *e, uint64_t seed, uint64_t step)
     e->seed = seed;
     e->step = step;
 }
+
+/* --- profile --- */
+
+void ts_engine_note(ts_engine *e, const char *kind, const char *name, double start, double end)
+{
+    (void)e, (void)kind, (void)name, (void)start, (void)end;
+}
+
+ts_status ts_engine_profile(ts_engine *e)
+{
+    return e ? TS_OK : no_engine();
+}
