@@ -14,7 +14,7 @@ static const option options[] = {
     {"MODEL", NULL, KIND_TEXT, &args.model, "the model: a name ('tessera models') or a file",
      .takes = TAKES_MODEL, .argument = true, .needed = true},
     {"output", "DIR", KIND_TEXT, &args.output, "the folder of the profile", .takes = TAKES_FOLDER},
-    {"calls", "N", KIND_INT, &args.calls, "calls that are timed, after one that is not", .low = 1,
+    {"calls", "N", KIND_INT, &args.calls, "calls that are made and timed", .low = 1,
      .high = 1 << 20},
     {"plan-only", NULL, KIND_FLAG, &args.plan_only, .help = "compile and run nothing"},
     {"batch-size", "N", KIND_INT, &args.batch, "samples in a batch", .low = 1, .high = 1 << 20},

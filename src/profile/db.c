@@ -133,12 +133,49 @@ static sqlite3_stmt *insert(ts_db *d, const char *table, const char *kinds)
     return k->s;
 }
 
+/* Bytes of the UTF-8 letter at s, 0: it is none. */
+static int letter(const unsigned char *s)
+{
+    int n = *s < 0x80                 ? 1
+            : *s >= 0xc2 && *s < 0xe0 ? 2
+            : *s >= 0xe0 && *s < 0xf0 ? 3
+            : *s >= 0xf0 && *s < 0xf5 ? 4
+                                      : 0;
+
+    for (int i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    if ((*s == 0xe0 && s[1] < 0xa0) || (*s == 0xed && s[1] > 0x9f) || (*s == 0xf0 && s[1] < 0x90) ||
+        (*s == 0xf4 && s[1] > 0x8f))
+        return 0;
+    return n;
+}
+
+static bool is_text(const char *s)
+{
+    int n = 1;
+
+    for (; *s && n; s += n)
+        n = letter((const unsigned char *)s);
+    return n;
+}
+
+/* A user's name may be any bytes; readers want text. */
 static void bind_text(sqlite3_stmt *s, int at, const char *text)
 {
-    if (text)
-        sqlite3_bind_text(s, at, text, -1, SQLITE_TRANSIENT);
-    else
-        sqlite3_bind_null(s, at);
+    ts_text clean = {0};
+
+    if (!text || is_text(text)) {
+        sqlite3_bind_text(s, at, text, -1, SQLITE_TRANSIENT); /* NULL stays NULL */
+        return;
+    }
+    while (*text) {
+        int n = letter((const unsigned char *)text);
+        ts_text_add(&clean, n ? text : "?", n ? (size_t)n : 1);
+        text += n ? n : 1;
+    }
+    sqlite3_bind_text(s, at, clean.s, -1, SQLITE_TRANSIENT);
+    ts_text_free(&clean);
 }
 
 static void bind_int(sqlite3_stmt *s, int at, int64_t x)

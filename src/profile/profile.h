@@ -70,5 +70,18 @@ typedef struct ts_run_event {
     double start, end;
 } ts_run_event;
 ts_status ts_profile_host(const ts_profile *to, const ts_host_event *e, int n);
+typedef struct ts_profile_times { /* of a call */
+    const ts_run_event *events;
+    int nevents;
+    const ts_host_event *host;
+    int nhost;
+    int threads, calls; /* that work; so far */
+    double rate;        /* cycles a second of the counter */
+    int64_t lost;       /* events that there was no room for, so far */
+} ts_profile_times;
+ts_status ts_profile_times_add(const ts_profile *to, const ts_profile_times *x);
+
+/* trace.c: trace.json from what the database has */
+ts_status ts_profile_trace(const ts_profile *to);
 
 #endif

@@ -92,7 +92,8 @@ struct ts_executable {
     struct ts_gpu_program *gpu;     /* instead of library and module: gpu.c */
     const char *ir;                 /* the graph's text */
     ts_graph *graph;
-    ts_profile profile; /* that its engines add to; no part of its file */
+    ts_profile profile;  /* that an engine adds to; no part of its file */
+    atomic_int profiled; /* there is such an engine */
 };
 
 /* executable.c: fills in what the host sees of the slots */
