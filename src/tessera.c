@@ -264,20 +264,21 @@ static ts_status lower(job *j, const ts_options *opt, bool native, lowered *out)
 /* profile/ program -> profile.db; `refused` is what the budget said, or NULL. */
 static ts_status see(job *j, const ts_options *opt, const lowered *l, const char *refused)
 {
-    bool gpu = ts_gpu_is(opt->device_kind);
+    ts_profiled x = {.model = j->model, .p = l->p, .src = l->src, .opt = opt, .refused = refused};
+    ts_status s;
 
     if (!j->profile.folder)
         return TS_OK;
-    return ts_profile_write(
-        j->a, &j->profile,
-        &(ts_profiled){.model = j->model,
-                       .p = l->p,
-                       .src = l->src,
-                       .opt = opt,
-                       .refused = refused,
-                       .unmeasured = gpu       ? "kernels of a GPU are not timed"
-                                     : !l->src ? "the reference executor has no kernels"
-                                               : NULL});
+    if (ts_gpu_is(opt->device_kind))
+        x.unmeasured = "kernels of a GPU are not timed";
+    else if (!l->src)
+        x.unmeasured = "the reference executor has no kernels";
+    if (x.unmeasured && !refused)
+        ts_note(TS_LOG_WARN, "the profile has no times: %s", x.unmeasured);
+    s = ts_profile_write(j->a, &j->profile, &x);
+    if (s)
+        ts_error_doing("writing the profile of the graph '%s'", j->model->name);
+    return s;
 }
 
 /* The plan that does not fit, as it would be with more memory. What the caller hears stays the
@@ -292,9 +293,13 @@ static void see_refused(job *j, bool native)
     unlimited.device_memory = INT64_MAX;
     unlimited.dump_dir = NULL;
     unlimited.progress = NULL;
-    if (lower(j, &unlimited, native, &l) || see(j, j->opt, &l, words))
+    if (lower(j, &unlimited, native, &l) || see(j, j->opt, &l, words)) {
         ts_note(TS_LOG_WARN, "no profile of what does not fit: %s", ts_last_error()->message);
+        ts_error_set(&e);
+        return;
+    }
     ts_error_set(&e);
+    ts_error_hint("%s; %s/profile.db shows what is where", e.hint, j->profile.folder);
 }
 
 static ts_status make(job *j, const ts_key *key, ts_executable **out)

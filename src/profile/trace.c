@@ -10,7 +10,11 @@
 #include "profile/profile.h"
 #include <inttypes.h>
 
-enum { HOST = 0, THREADS = 4096 }; /* process; threads that a device may have */
+enum {
+    HOST = 1,
+    FIRST = 2,
+    THREADS = 4096
+}; /* processes: the host, replica 0; threads of a device */
 
 typedef struct slice { /* a section's run */
     int call, replica, section, micro, device;
@@ -97,12 +101,12 @@ static bool known(trace *x, int pid, int64_t tid)
 /* The track of a device's leading thread, -1, or of another one. */
 static int64_t track(trace *x, int replica, int device, int thread)
 {
-    int64_t tid = (int64_t)device * THREADS + thread + 1;
+    int64_t tid = (int64_t)device * THREADS + thread + 2;
 
-    if (!known(x, replica + 1, -1))
-        named(x, "process_name", replica + 1, 0, ts_arena_printf(x->a, "replica %d", replica));
-    if (!known(x, replica + 1, tid))
-        named(x, "thread_name", replica + 1, tid,
+    if (!known(x, replica + FIRST, -1))
+        named(x, "process_name", replica + FIRST, 0, ts_arena_printf(x->a, "replica %d", replica));
+    if (!known(x, replica + FIRST, tid))
+        named(x, "thread_name", replica + FIRST, tid,
               thread < 0 ? ts_arena_printf(x->a, "device %d", device)
                          : ts_arena_printf(x->a, "device %d, thread %d", device, thread));
     return tid;
@@ -161,7 +165,7 @@ static void add_section(trace *x, const ts_db *d)
 
     x->lead = (int)ts_db_int(d, THREAD);
     TS_PUSH(x->a, x->slices, x->nslices, s);
-    begin(x, 'X', s.replica + 1, tid,
+    begin(x, 'X', s.replica + FIRST, tid,
           ts_arena_printf(x->a, "%s%s%s %d", what, blocks[0] ? " " : "", blocks, s.micro));
     times(x, s.start, s.end);
     section_args(x, &s);
@@ -172,7 +176,7 @@ static void add_kernel(trace *x, const ts_db *d)
     int thread = (int)ts_db_int(d, THREAD), replica = (int)ts_db_int(d, REPLICA);
     int64_t tid = track(x, replica, (int)ts_db_int(d, DEVICE), thread == x->lead ? -1 : thread);
 
-    begin(x, 'X', replica + 1, tid, ts_db_text(d, NAME));
+    begin(x, 'X', replica + FIRST, tid, ts_db_text(d, NAME));
     times(x, ts_db_real(d, START), ts_db_real(d, END));
     ts_text_printf(&x->t, ", \"cat\": \"kernel\", \"args\": {\"layer\": ");
     quote(&x->t, ts_db_text(d, LAYER));
@@ -228,10 +232,11 @@ static void add_send(void *arg, const ts_db *d)
 
 static void end_of_arrow(trace *x, char ph, const slice *s, int id)
 {
-    begin(x, ph, s->replica + 1, track(x, s->replica, s->device, -1), "send");
+    begin(x, ph, s->replica + FIRST, track(x, s->replica, s->device, -1), "send");
     ts_text_printf(&x->t, ", \"cat\": \"send\", \"id\": %d, %s\"ts\": ", id,
                    ph == 'f' ? "\"bp\": \"e\", " : "");
-    number(&x->t, 1e6 * (ph == 'f' ? s->start : s->end));
+    /* it must lie within the slice, whose end is no part of it */
+    number(&x->t, 1e6 * (ph == 'f' ? s->start : s->end - (s->end - s->start) / 100));
     ts_text_printf(&x->t, "}");
 }
 
@@ -289,7 +294,7 @@ static void add_host(void *arg, const ts_db *d)
             row = i;
             label = host_tracks[i].name;
         }
-    tid = (int64_t)row * THREADS + thread;
+    tid = (int64_t)row * THREADS + thread + 1;
     if (!known(x, HOST, -1))
         named(x, "process_name", HOST, 0, "host");
     if (!known(x, HOST, tid))
