@@ -62,7 +62,8 @@ static void keep(ts_db *d, int code)
     if (d->status || code == SQLITE_OK || code == SQLITE_ROW || code == SQLITE_DONE)
         return;
     d->status = code == SQLITE_NOMEM ? TS_ERR_MEMORY : TS_ERR_FILE;
-    ts_fail(d->status, "%s: %s", d->path ? d->path : "the profile", sqlite3_errmsg(d->db));
+    ts_fail(d->status, "%s: %s", d->path ? d->path : "the profile",
+            sqlite3_errcode(d->db) == code ? sqlite3_errmsg(d->db) : sqlite3_errstr(code));
     if (code == SQLITE_FULL)
         ts_error_hint("the disk is full; the profile is as it was before");
     d->error = *ts_last_error();
