@@ -692,6 +692,7 @@ class PoplarExecutor(_legacy.Names):
         started = time.perf_counter()
         if self._engine is None:
             self._makeReady(args, kwargs)
+        ready = time.perf_counter() if self._noted else 0.0
         program = self._program
         if self._seen:
             self._followTrainers()
@@ -716,7 +717,7 @@ class PoplarExecutor(_legacy.Names):
         if program.has_loss:    # type: ignore[union-attr]
             addresses.append(None)
         if self._noted:
-            self._engine.note("copy_in", "inputs", started, time.perf_counter())
+            self._engine.note("copy_in", "inputs", ready, time.perf_counter())
         try:
             if self._batching.runs == 1:
                 self._engine.run([t.data_ptr() for t in given], addresses)
