@@ -180,5 +180,5 @@ const command profile_command = {
         "for ui.perfetto.dev.",
     .examples = "profile classifier --batch-size 16 --output prof\n"
                 "profile mnist-pipeline --gradient-accumulation 8 --stages 'B1|B2|B3|B4'\n"
-                "profile resnet50 --plan-only --device model\n",
+                "profile resnet18 --plan-only --device model\n",
 };
