@@ -198,24 +198,19 @@ typedef struct example {
     ts_options training, tests; /* of compiling; training has the optimizer */
     double mean, deviation;     /* that pixels are normalised with */
     const char *says;           /* in front of the accuracy */
-    /* what to do with the engine before and after training, or NULL */
-    ts_status (*before)(const example_args *a, ts_engine *e),
-        (*after)(const example_args *a, ts_engine *e);
 } example;
 
-static inline ts_status example_train(const example_args *a, const example *x,
-                                      const ts_executable *exe, const idx_set *set, ts_engine **e)
+static inline ts_status example_train(const example_args *a, const ts_executable *exe,
+                                      const idx_set *set, ts_engine **e)
 {
     ts_run_options run = {.threads = a->threads, .seed = a->seed};
     ts_train_options how = {
         .epochs = a->epochs, .seed = a->seed, .report = example_progress, .arg = (void *)a};
     ts_status s = ts_engine_new(exe, &run, e);
 
-    if (!s && x->before)
-        s = x->before(a, *e);
     if (!s)
         s = ts_train(*e, set->n, (const void *[]){set->images, set->labels}, &how, NULL);
-    return !s && x->after ? x->after(a, *e) : s;
+    return s ? s : ts_engine_profile(*e); /* was one written, if it was asked for? */
 }
 
 /* The same layers without loss and optimiser, and the weights by name. */
@@ -253,7 +248,7 @@ static inline int example_run(const example_args *a, const example *x)
     example_load(a, x->mean, x->deviation, &train, &test);
     s = ts_compile(net, &x->training, &exe);
     if (!s)
-        s = example_train(a, x, exe, &train, &e);
+        s = example_train(a, exe, &train, &e);
     if (!s)
         s = example_test(a, x, e, &test, &accuracy);
     if (s)

@@ -7,11 +7,10 @@
  *   build/examples/mnist_pipeline --strategy sharded --offload-optimiser
  *   build/examples/mnist_pipeline --profile --profile-dir pipeline_profile
  *
- * --profile writes what each device did when to trace.json, for chrome://tracing or Perfetto.
+ * --profile writes what the kernels of each device took, and when they ran, to profile.db and
+ * trace.json.
  */
 #include "example.h"
-#include <errno.h>
-#include <sys/stat.h>
 
 typedef struct pipeline_args {
     int64_t batch, iterations, test_batch;
@@ -54,44 +53,6 @@ static ts_graph *network(int64_t batch, bool training)
         ts_loss(ts_cross_entropy(x, ts_input(g, "labels", TS_I32, batch)));
     ts_block_end(g);
     return g;
-}
-
-/* --- the profile --- */
-
-static ts_status start_trace(const example_args *a, ts_engine *e)
-{
-    (void)a;
-    return mine.profile ? ts_engine_trace(e, 100000) : TS_OK;
-}
-
-static ts_status write_trace(const example_args *a, ts_engine *e)
-{
-    char path[4096];
-    int n;
-    const ts_trace_event *x = ts_engine_events(e, &n);
-    FILE *f;
-
-    (void)a;
-    if (!mine.profile)
-        return TS_OK;
-    snprintf(path, sizeof(path), "%s/trace.json", mine.profile_dir);
-    f = mkdir(mine.profile_dir, 0777) && errno != EEXIST ? NULL : fopen(path, "w");
-    if (!f) {
-        fprintf(stderr, "%s: %s\n", path, strerror(errno));
-        exit(1);
-    }
-    fprintf(f, "[");
-    for (int i = 0; i < n; i++)
-        fprintf(
-            f,
-            "%s\n{\"name\": \"section %d, micro-batch %lld\", \"ph\": \"X\", \"pid\": 0, \"tid\": "
-            "%d, \"ts\": %.3f, \"dur\": %.3f}",
-            i ? "," : "", x[i].section, (long long)x[i].micro_batch, x[i].device,
-            1e6 * (x[i].start - x[0].start), 1e6 * (x[i].end - x[i].start));
-    fprintf(f, "]\n");
-    fclose(f);
-    fprintf(stderr, "%d events in %s\n", n, path);
-    return TS_OK;
 }
 
 /* --- options --- */
@@ -167,7 +128,8 @@ int main(int argc, char **argv)
                       .stages = stages,
                       .nstages = 4,
                       .schedule = mine.sharded ? TS_SCHEDULE_SHARDED : TS_SCHEDULE_PIPELINED,
-                      .offload = mine.offload ? TS_OFFLOAD_OPTIMIZER : 0};
+                      .offload = mine.offload ? TS_OFFLOAD_OPTIMIZER : 0,
+                      .profile = mine.profile ? mine.profile_dir : NULL};
     ts_options tests = {
         .device_iterations = 100, .stages = stages, .nstages = 4, .schedule = how.schedule};
 
@@ -180,7 +142,5 @@ int main(int argc, char **argv)
                                       .tests = tests,
                                       .mean = 0.1307,
                                       .deviation = 0.3081,
-                                      .says = "Accuracy on test set",
-                                      .before = start_trace,
-                                      .after = write_trace});
+                                      .says = "Accuracy on test set"});
 }

@@ -791,6 +791,11 @@ typedef struct ts_options {
      * nothing. The states have the same names, so one graph compiles to an executable that trains
      * and one that infers. What is random otherwise is refused. */
     bool inference;
+    /* A folder for profile.db (doc/profile.md): what the program is, written before it is compiled, so
+     * also when it does not fit, and what the kernels of the first calls took, for which engines of
+     * it add; and the times as trace.json. The results of a run are the same bits. */
+    const char *profile;
+    int profile_calls; /* of an engine that are timed, 0 means 10 */
 } ts_options;
 
 /* The fields of these structs by name: what each can be, and its line for people. doc/options.md is
@@ -984,6 +989,13 @@ typedef struct ts_trace_event {
 } ts_trace_event;
 TS_API ts_status ts_engine_trace(ts_engine *e, int capacity);
 TS_API const ts_trace_event *ts_engine_events(const ts_engine *e, int *count);
+
+/* For an executable with ts_options.profile: adds what the host did, as "loader" or "callback", by the
+ * monotonic clock, in seconds; and ends the measuring before all calls are over, saying whether
+ * everything was written. Without a profile they do nothing. */
+TS_API void ts_engine_note(ts_engine *e, const char *kind, const char *name, double start,
+                           double end);
+TS_API ts_status ts_engine_profile(ts_engine *e);
 
 /* One call for the usual case: n samples in memory, shuffled by the seed, trained for some epochs.
  * data[i] holds n samples of input i one after the other; every input has the batch as its first

@@ -6,9 +6,11 @@
 #include "gpu/gpu.h"
 #include "pass/pass.h"
 #include "plan/plan.h"
+#include "profile/profile.h"
 #include "render/render.h"
 #include "run/run.h"
 #include "tessera/device.h"
+#include "tessera/plan.h"
 
 /* --- options --- */
 
@@ -214,34 +216,116 @@ static ts_status no_compiler(const ts_options *opt)
     return TS_OK;
 }
 
-static ts_status make(ts_arena *a, const ts_graph *model, const ts_options *opt, const ts_key *key,
-                      ts_executable **out)
-{
-    double start, planned, rendered;
-    const ts_graph *g;
-    const ts_program *p;
-    const ts_source *src;
+/* A compilation, and what is noted of it for the profile. */
+typedef struct job {
+    ts_arena *a;
+    const ts_graph *model;
+    const ts_options *opt;
+    ts_profile profile;
+    ts_host_event phases[8];
+    int nphases;
+} job;
 
-    TS_TRY(ts_plan_passes(a, model, opt, &g)); /* pass/    graph   -> graph    */
+/* A phase that began then has ended now. */
+static void phase(job *j, const char *kind, const char *name, double start)
+{
+    double end = ts_now();
+
+    ts_note(TS_LOG_DEBUG, "%s: %s, %.2f ms", kind, name, 1e3 * (end - start));
+    if (j->nphases < TS_COUNT(j->phases))
+        j->phases[j->nphases++] = (ts_host_event){kind, name, 0, start, end};
+}
+
+typedef struct lowered {
+    const ts_graph *g;
+    const ts_program *p;  /* NULL: for the reference executor */
+    const ts_source *src; /* NULL: not C */
+} lowered;
+
+/* All that comes before a compiler. */
+static ts_status lower(job *j, const ts_options *opt, bool native, lowered *out)
+{
+    ts_arena *a = j->a;
+    double start = ts_now();
+
+    *out = (lowered){0};
+    TS_TRY(ts_plan_passes(a, j->model, opt, &out->g)); /* pass/    graph   -> graph    */
+    phase(j, "pass", j->model->name, start);
     tick(opt, 20);
-    if (!key)
-        return interpret(g, opt, out);
+    if (!native && !j->profile.folder)
+        return TS_OK;
     start = ts_now();
-    TS_TRY(ts_plan(a, g, opt, &p)); /* plan/    graph   -> program  */
-    planned = ts_now();
+    TS_TRY(ts_plan(a, out->g, opt, &out->p)); /* plan/    graph   -> program  */
+    phase(j, "plan", ts_arena_printf(a, "%d kernels", out->p->nkernels), start);
     tick(opt, 30);
+    if (!native || ts_gpu_is(opt->device_kind))
+        return TS_OK;
+    start = ts_now();
+    TS_TRY(ts_source_make(a, out->p, opt, &out->src)); /* render/  program -> C text   */
+    phase(j, "render", ts_arena_printf(a, "%zu bytes", out->src->len), start);
+    tick(opt, 40);
+    return TS_OK;
+}
+
+/* profile/ program -> profile.db; `refused` is what the budget said, or NULL. */
+static ts_status see(job *j, const ts_options *opt, const lowered *l, const char *refused)
+{
+    ts_profiled x = {.model = j->model, .p = l->p, .src = l->src, .opt = opt, .refused = refused};
+    ts_status s;
+
+    if (!j->profile.folder)
+        return TS_OK;
+    if (ts_gpu_is(opt->device_kind))
+        x.unmeasured = "kernels of a GPU are not timed";
+    else if (!l->src)
+        x.unmeasured = "the reference executor has no kernels";
+    if (x.unmeasured && !refused)
+        ts_note(TS_LOG_WARN, "the profile has no times: %s", x.unmeasured);
+    s = ts_profile_write(j->a, &j->profile, &x);
+    if (s)
+        ts_error_doing("writing the profile of the graph '%s'", j->model->name);
+    return s;
+}
+
+/* The plan that does not fit, as it would be with more memory. What the caller hears stays the
+ * budget's word. */
+static void see_refused(job *j, bool native)
+{
+    ts_options unlimited = *j->opt;
+    ts_error e = *ts_last_error();
+    lowered l;
+    const char *words = ts_arena_printf(j->a, "%s\n%s", e.message, e.hint);
+
+    unlimited.device_memory = INT64_MAX;
+    unlimited.dump_dir = NULL;
+    unlimited.progress = NULL;
+    if (lower(j, &unlimited, native, &l) || see(j, j->opt, &l, words)) {
+        ts_note(TS_LOG_WARN, "no profile of what does not fit: %s", ts_last_error()->message);
+        ts_error_set(&e);
+        return;
+    }
+    ts_error_set(&e);
+    ts_error_hint("%s; %s/profile.db shows what is where", e.hint, j->profile.folder);
+}
+
+static ts_status make(job *j, const ts_key *key, ts_executable **out)
+{
+    const ts_options *opt = j->opt;
+    double start;
+    lowered l;
+
+    TS_TRY(lower(j, opt, key != NULL, &l));
+    TS_TRY(see(j, opt, &l, NULL));
+    if (!key)
+        return interpret(l.g, opt, out);
+    start = ts_now();
     if (ts_gpu_is(opt->device_kind)) {
-        TS_TRY(build_gpu(a, p, key, opt, out)); /* gpu/     program -> kernels  */
-        ts_note(TS_LOG_DEBUG, "gpu: %d kernels, %.2f ms", p->nkernels, 1e3 * (ts_now() - planned));
+        TS_TRY(build_gpu(j->a, l.p, key, opt, out)); /* gpu/     program -> kernels  */
+        phase(j, "cc", "gpu", start);
         return TS_OK;
     }
-    TS_TRY(ts_source_make(a, p, opt, &src)); /* render/  program -> C text   */
-    rendered = ts_now();
-    tick(opt, 40);
-    TS_TRY(build(p, src, key, opt, out)); /* render/  C text  -> .so      */
-    ts_note(TS_LOG_DEBUG, "plan: %d kernels, %.2f ms", p->nkernels, 1e3 * (planned - start));
-    ts_note(TS_LOG_DEBUG, "render: %zu bytes, %.2f ms", src->len, 1e3 * (rendered - planned));
-    ts_note(TS_LOG_DEBUG, "cc: %.2f ms", 1e3 * (ts_now() - rendered));
+    TS_TRY(build(l.p, l.src, key, opt, out)); /* render/  C text  -> .so      */
+    phase(j, "cc", "C compiler", start);
     return TS_OK;
 }
 
@@ -262,9 +346,22 @@ static void start_with(ts_arena *a, ts_executable *x, const ts_optimizer *o)
         (void)ts_optimizer_start(a, o, x->states[i].info.name, &x->states[i].init.a);
 }
 
-static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *opt,
-                         ts_executable **out)
+/* A program that is in the cache is planned all the same when it is to be seen. */
+static ts_status see_cached(job *j)
 {
+    lowered l;
+
+    if (!j->profile.folder)
+        return TS_OK;
+    TS_TRY(lower(j, j->opt, true, &l));
+    return see(j, j->opt, &l, NULL);
+}
+
+static ts_status compile(job *j, bool *native, ts_executable **out)
+{
+    ts_arena *a = j->a;
+    const ts_graph *model = j->model;
+    const ts_options *opt = j->opt;
     const char *cc;
     ts_key key;
     ts_cache *cache;
@@ -274,18 +371,20 @@ static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *o
     TS_TRY(find_compiler(a, model, opt, &cc, &missing));
     if (!cc && missing)
         TS_TRY(no_compiler(opt));
+    *native = cc != NULL;
     if (!cc)
-        return make(a, model, opt, NULL, out);
+        return make(j, NULL, out);
     key = key_of(a, model, opt, cc);
     cache = opt->dump_dir ? NULL : ts_cache_open(opt, model->name, &key); /* a hit dumps nothing */
     tick(opt, 5);
     if (ts_cache_find(cache, out)) {
         start_with(a, *out, opt->optimizer);
+        s = see_cached(j);
     } else if (missing) {
         s = no_compiler(opt);
-        s = s ? s : make(a, model, opt, NULL, out);
+        s = s ? s : make(j, NULL, out);
     } else {
-        s = make(a, model, opt, &key, out);
+        s = make(j, &key, out);
         if (!s) {
             tick(opt, 95);
             ts_cache_put(cache, *out);
@@ -293,6 +392,37 @@ static ts_status compile(ts_arena *a, const ts_graph *model, const ts_options *o
     }
     ts_cache_close(cache);
     return s;
+}
+
+/* Which folder, if any: of processes that train together the first one's is made. */
+static ts_profile profile_of(const ts_options *opt)
+{
+    bool asked = opt->profile && opt->profile[0];
+    int rank = 0;
+
+    if (asked)
+        ts_comm_place(&rank, NULL);
+    return (ts_profile){.folder = asked && !rank ? opt->profile : NULL,
+                        .calls = opt->profile_calls ? opt->profile_calls : 10,
+                        .zero = ts_now()};
+}
+
+static ts_status compile_job(ts_arena *a, const ts_graph *g, const ts_options *opt,
+                             ts_executable **out)
+{
+    job j = {.a = a, .model = g, .opt = opt, .profile = profile_of(opt)};
+    bool native = true;
+    ts_status s = compile(&j, &native, out);
+
+    if (!j.profile.folder)
+        return s;
+    if (s == TS_ERR_MEMORY)
+        see_refused(&j, native);
+    if (s)
+        return s;
+    phase(&j, "compile", g->name, j.profile.zero);
+    ts_executable_profile(*out, &j.profile);
+    return ts_profile_host(&j.profile, j.phases, j.nphases);
 }
 
 static ts_status compile_checked(const ts_graph *g, const ts_options *asked, ts_executable **out)
@@ -315,7 +445,7 @@ static ts_status compile_checked(const ts_graph *g, const ts_options *asked, ts_
     if (!s) {
         tick(opt, 0);
         a = ts_arena_new();
-        s = compile(a, g, opt, &x);
+        s = compile_job(a, g, opt, &x);
         ts_arena_free(a);
     }
     if (s) {
@@ -385,4 +515,44 @@ ts_status ts_estimate_sized(const ts_graph *g, const ts_options *opt, size_t siz
     TS_TRY(estimate(g, &own, &stats));
     ts_give(&stats, sizeof(stats), out, out_size);
     return TS_OK;
+}
+
+/* --- profile --- */
+
+static ts_status profile_plan(ts_arena *a, const ts_graph *g, const ts_options *opt)
+{
+    job j = {.a = a, .model = g, .opt = opt, .profile = profile_of(opt)};
+    lowered l;
+    ts_status s;
+
+    if (!j.profile.folder)
+        return ts_fail(TS_ERR_ARG, "a profile needs a folder: ts_options.profile");
+    TS_TRY(ts_graph_check(g));
+    TS_TRY(check_options(g, opt));
+    s = lower(&j, opt, true, &l);
+    if (s == TS_ERR_MEMORY)
+        see_refused(&j, true);
+    TS_TRY(s);
+    TS_TRY(see(&j, opt, &l, NULL));
+    return ts_profile_host(&j.profile, j.phases, j.nphases);
+}
+
+ts_status ts_profile_plan_sized(const ts_graph *g, const ts_options *opt, size_t size,
+                                size_t optimizer_size)
+{
+    ts_options own, with;
+    ts_optimizer optimizer;
+    ts_arena *a;
+    ts_status s;
+
+    if (!g)
+        return ts_fail(TS_ERR_ARG, "a profile needs a graph");
+    TS_TRY(ts_take_options("ts_profile_plan", opt, size, optimizer_size, &own, &optimizer));
+    TS_TRY(with_device(&own, &with));
+    a = ts_arena_new();
+    s = profile_plan(a, g, &with);
+    ts_arena_free(a);
+    if (s)
+        ts_error_doing("planning the graph '%s'", g->name);
+    return s;
 }

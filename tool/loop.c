@@ -100,6 +100,7 @@ static int step_again(run *r, int64_t updates)
     int code;
 
     asked.check_numbers = true;
+    asked.profile = NULL;
     release_engine(r);
     r->learning = -1;
     code = make_engine(r);
@@ -136,6 +137,15 @@ static int diverged(run *r)
 
 /* --- calls --- */
 
+static ts_status next_batch(run *r, ts_batch *b)
+{
+    double start = now();
+    ts_status s = ts_loader_next(r->loader, b);
+
+    ts_engine_note(r->engine, "loader", "next batch", start, now());
+    return s;
+}
+
 static int one_call(run *r)
 {
     int64_t batches = r->rows / asked.batch;
@@ -144,7 +154,7 @@ static int one_call(run *r)
     ts_batch b;
     int code;
 
-    if (set_rate(r, r->done.updates) || ts_loader_next(r->loader, &b) ||
+    if (set_rate(r, r->done.updates) || next_batch(r, &b) ||
         ts_engine_run(r->engine, (const void *[]){b.samples, second_input(r, &b)}, r->outputs))
         return failed();
     loss = sum_losses(r, batches);

@@ -307,6 +307,8 @@ static int compile(run *r)
 
     opt.optimizer = &r->optimizer;
     opt.exceptions = asked.check_numbers;
+    opt.profile = asked.profile;
+    opt.profile_calls = (int)asked.profile_calls;
     opt.processes = rank_count();
     opt.output_mode = TS_OUTPUT_ALL;
     opt.progress = asked.quiet || asked.json ? NULL : ts_progress_bar;

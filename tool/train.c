@@ -9,7 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
-train_args asked = {.seed = 42, .schedule = "constant", .lr_gamma = 0.1, .precision = "f32"};
+train_args asked = {
+    .seed = 42, .schedule = "constant", .lr_gamma = 0.1, .precision = "f32", .profile_calls = 10};
 
 static const option options[] = {
     {"DATA", NULL, KIND_TEXT, &asked.data,
@@ -91,6 +92,11 @@ static const option options[] = {
     {"plots", "DIR", KIND_TEXT, &asked.plots,
      "write plots there; the output's name with -plots when not given", .takes = TAKES_FOLDER},
     {"no-plots", NULL, KIND_FLAG, &asked.no_plots, .help = "write no plots"},
+    {"profile", "DIR", KIND_TEXT, &asked.profile,
+     "write what the step is made of, and what its kernels take, there: profile.db, trace.json",
+     .takes = TAKES_FOLDER},
+    {"calls", "N", KIND_INT, &asked.profile_calls,
+     "with --profile: calls of the engine that are timed", .low = 1, .high = 1 << 20},
     {.name = "data", .kind = KIND_TITLE},
     {"data-dir", "DIR", KIND_TEXT, &asked.folder, "where the files of mnist or fashion-mnist are",
      .takes = TAKES_FOLDER},

@@ -24,8 +24,8 @@
 
 typedef struct train_args {
     const char *data, *folder, *model, *output, *logdir, *csv, *plots, *crop, *validate, *schedule,
-        *loss, *class_weights, *precision, *weights, *freeze, *augment;
-    int64_t patience, lr_every;
+        *loss, *class_weights, *precision, *weights, *freeze, *augment, *profile;
+    int64_t patience, lr_every, profile_calls;
     double warmup, lr_gamma, clip, smoothing, ema;
     int64_t epochs, batch, threads, seed, limit, every;
     bool resume, overwrite, no_plots, grayscale, quiet, json, check_numbers;

@@ -70,6 +70,15 @@ static inline ts_status ts_plan_new(const ts_graph *g, const ts_options *opt, ts
 }
 TS_API void ts_plan_free(ts_plan_info *p);
 
+/* Writes the profile of ts_options.profile as ts_compile would, and compiles nothing. A plan that does
+ * not fit is written too, and TS_ERR_MEMORY. */
+TS_API ts_status ts_profile_plan_sized(const ts_graph *g, const ts_options *opt, size_t size,
+                                       size_t optimizer_size);
+static inline ts_status ts_profile_plan(const ts_graph *g, const ts_options *opt)
+{
+    return ts_profile_plan_sized(g, opt, sizeof(ts_options), sizeof(ts_optimizer));
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
-from . import _args, _core, _functions, _groups, _host, _native, _state, _trace, _wrap, blocks, optim
+from . import _args, _core, _functions, _groups, _host, _native, _profile, _state, _trace, _wrap, blocks, optim
 from ._logging import engineWarning, getLogLevel, logger
 from ._batching import Batching
 from .enums import CommGroupType, Liveness, MeanReductionStrategy, OutputMode, ReductionType
@@ -575,6 +575,7 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
                 "processes": 1 if description is None else distributed.numProcesses,
                 "device_kind": kind, "device_memory": memory, "replica_groups": _replicaGroups(program),
                 "exceptions": bool(options._Popart.options.get("enableFloatingPointChecks")),
+                **_profile.compileOptions(options, description is not None),
                 **({} if description is None else _sharded(options, batching.engine_replicas)),
                 **_offloading(options)})
     finally:

@@ -448,6 +448,7 @@ typedef struct engine_object {
     PyObject *host;      /* called by the graph: host(id, address of inputs, of results) */
     uint64_t cycles;     /* of the processor's counter, in the last run */
     PyObject *raised[3]; /* by it: type, value and traceback, or NULL */
+    PyObject *weak;      /* references that do not keep it */
 } engine_object;
 
 static int count(const ts_executable *x, ts_role role)
@@ -516,6 +517,8 @@ static PyObject *engine_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 
 static void engine_free(engine_object *self)
 {
+    if (self->weak)
+        PyObject_ClearWeakRefs((PyObject *)self);
     ts_engine_free(self->e);
     Py_XDECREF(self->host);
     Py_TYPE(self)->tp_free((PyObject *)self);
@@ -609,37 +612,23 @@ static PyObject *engine_times(engine_object *self, PyObject *unused)
     return list;
 }
 
-static PyObject *engine_trace(engine_object *self, PyObject *args)
+static PyObject *engine_note(engine_object *self, PyObject *args)
 {
-    int capacity;
+    const char *kind, *name;
+    double start, end;
 
-    if (!PyArg_ParseTuple(args, "i", &capacity))
+    if (!PyArg_ParseTuple(args, "ssdd", &kind, &name, &start, &end))
         return NULL;
-    if (ts_engine_trace(self->e, capacity))
-        return core_fail();
+    ts_engine_note(self->e, kind, name, start, end);
     Py_RETURN_NONE;
 }
 
-/* [(replica, device, section, update, micro-batch, start, end)] since trace() */
-static PyObject *engine_events(engine_object *self, PyObject *unused)
+static PyObject *engine_profile(engine_object *self, PyObject *unused)
 {
-    int n;
-    const ts_trace_event *x = ts_engine_events(self->e, &n);
-    PyObject *list = PyList_New(n);
-
     (void)unused;
-    for (int i = 0; list && i < n; i++) {
-        PyObject *row = Py_BuildValue("(iiiOLdd)", x[i].replica, x[i].device, x[i].section,
-                                      x[i].update ? Py_True : Py_False, (long long)x[i].micro_batch,
-                                      x[i].start, x[i].end);
-
-        if (!row) {
-            Py_DECREF(list);
-            return NULL;
-        }
-        PyList_SET_ITEM(list, i, row);
-    }
-    return list;
+    if (ts_engine_profile(self->e))
+        return core_fail();
+    Py_RETURN_NONE;
 }
 
 /* Between a state of the engine and the caller's memory. */
@@ -743,10 +732,9 @@ static PyMethodDef engine_methods[] = {
     CORE_METHOD("set_rng", engine_set_rng, METH_VARARGS, "set_rng(seed, step)"),
     CORE_METHOD("times", engine_times, METH_NOARGS,
                 "times() -> [(begun, computed, given)] of the last run's micro-batches"),
-    CORE_METHOD("trace", engine_trace, METH_VARARGS,
-                "trace(capacity): keep so many events of several devices; 0: none"),
-    CORE_METHOD("events", engine_events, METH_NOARGS,
-                "events() -> [(replica, device, section, update, micro-batch, start, end)]"),
+    CORE_METHOD("note", engine_note, METH_VARARGS,
+                "note(kind, name, start, end): what the host did, for the profile"),
+    CORE_METHOD("profile", engine_profile, METH_NOARGS, "profile(): ends the measuring"),
     CORE_METHOD("cycles", engine_cycles, METH_NOARGS, "cycles() -> that the last run took"),
     CORE_METHOD("slots", engine_slots, METH_NOARGS,
                 "slots() -> micro-batch results that a run returns"),
@@ -760,6 +748,7 @@ static PyTypeObject engine_type = {
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_doc = "Engine(executable, seed, threads, host): a loaded executable and its state.\n"
               "host(id, inputs, results) is what host calls call; addresses of addresses.",
+    .tp_weaklistoffset = offsetof(engine_object, weak),
     .tp_methods = engine_methods,
     .tp_new = engine_new,
 };

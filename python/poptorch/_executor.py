@@ -89,6 +89,7 @@ class PoplarExecutor(_legacy.Names):
             _wrap.linkOf(model).executor()._giveWay()    # type: ignore[union-attr]
         self._user_model = model
         self._training = training
+        self._noted = False    # is what we do part of a profile?
         self._channel = profiling.Channel(f"poptorch.{'training' if training else 'inference'}Model")
         self._options = self._ownOptions(options)
         self._optimizer = optimizer
@@ -111,7 +112,6 @@ class PoplarExecutor(_legacy.Names):
         self._followed: Dict[str, List[torch.Tensor]] = {}    # states in the last call
         self._synthetic: Optional[List[torch.Tensor]] = None    # inputs in place of the host's
         self._warned_contiguous = False
-        self._trace: Optional[_profile.Trace] = None    # of the first runs, if that is asked for
         self._batching = Batching(self._options, training)
         self._groups: Dict[int, Tuple[torch.nn.Parameter, _groups.Grouping]] = {}    # of replicaGrouping(), by id
         if training:
@@ -389,7 +389,7 @@ class PoplarExecutor(_legacy.Names):
         with _native.nativeErrors():
             self._engine = _core.Engine(program.executable, self._seed(), 0, program.host, *self._processes(),
                                         self._devices())
-        self._trace = _profile.start(program.executable, self._options, self._training)
+        self._noted = _profile.start(program.executable, self._engine, self._options, self._training)
         self._prepareRun()
         self._upload()
         self._restoreState()
@@ -692,6 +692,7 @@ class PoplarExecutor(_legacy.Names):
         started = time.perf_counter()
         if self._engine is None:
             self._makeReady(args, kwargs)
+        ready = time.perf_counter() if self._noted else 0.0
         program = self._program
         if self._seen:
             self._followTrainers()
@@ -715,17 +716,16 @@ class PoplarExecutor(_legacy.Names):
             outs, addresses = [o.zero_() for o in outs], [None] * len(outs)
         if program.has_loss:    # type: ignore[union-attr]
             addresses.append(None)
+        if self._noted:
+            self._engine.note("copy_in", "inputs", ready, time.perf_counter())
         try:
-            if self._trace is not None and self._trace.left:
-                self._trace.before(self._engine)
             if self._batching.runs == 1:
                 self._engine.run([t.data_ptr() for t in given], addresses)
             else:
                 self._runEach(given, outs, addresses)
-            if self._trace is not None and self._trace.left:
-                self._trace.after(self._engine)
         except _core.Error as e:
             raise _native.coreError(e) from None
+        ran = time.perf_counter() if self._noted else 0.0
         self._stale = self._state_stale = self._training
         if program.written or program.anchors:    # type: ignore[union-attr]
             self._afterRun(tensors, outs)
@@ -733,6 +733,8 @@ class PoplarExecutor(_legacy.Names):
             o.backward = _noBackward    # type: ignore[assignment]
         result = self._shape(outs) if self._shape is not None else self._results(outs)
         self._call_times = started, time.perf_counter()
+        if self._noted:
+            self._engine.note("copy_out", "results", ran, self._call_times[1])
         return result
 
     def _runEach(self, given: List[torch.Tensor], outs: List[torch.Tensor], addresses: List[Optional[int]]) -> None:

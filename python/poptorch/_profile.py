@@ -1,74 +1,68 @@
 """What the engine option autoReport asks for, in <autoReport.directory>/<training | inference | Options.modelName>:
 
-    plan.txt      at compile time: the tensors, the kernels, the memory of each device
-    trace.json    what each device did when in the first runs, for chrome://tracing or Perfetto
+    profile.db    what the program is, written at compile time, and what its kernels took in the first runs
+    trace.json    the same times, for Perfetto and chrome://tracing
+    plan.txt      the tensors, the kernels, the memory of each device
 
-The original writes profile.pop instead, which only its own viewer reads.
+The library writes the first two; poptorch.profiling.openReport() reads the database. The original writes profile.pop
+instead, which only its own viewer reads.
 """
 
-import contextlib
-import json
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
-from . import _core
+from . import profiling
 from .errors import createPoptorchError
 
-_EVENTS = 100000
 _RUNS = 2
+_PARTS = ("all", "outputGraphProfile", "outputExecutionProfile")
 
 
-def _asked(options: Dict[str, str], name: str) -> bool:
-    return any(str(options.get(f"autoReport.{n}", "false")).lower() == "true" for n in ("all", name))
+def _asked(options: Dict[str, str], *names: str) -> bool:
+    return any(str(options.get(f"autoReport.{n}", "false")).lower() == "true" for n in names)
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    except OSError as e:
-        raise createPoptorchError(f"The profile cannot be written: {e}: autoReport.directory and enableProfiling() "
-                                  "say where to") from None
+def _runs(options: Dict[str, str]) -> int:
+    """That are timed."""
+    return int(options.get("autoReport.executionProfileProgramRunCount", _RUNS))
 
 
-class Trace:
-    """The first runs of an engine. Written after each of them, so that it is there however the program ends."""
-
-    def __init__(self, path: Path, runs: int) -> None:
-        self.path = path
-        self.left = runs
-        self._events: List[Dict[str, Any]] = []
-
-    def before(self, engine: Any) -> None:
-        """Of a run."""
-        self._keep(engine, _EVENTS)
-
-    def after(self, engine: Any) -> None:
-        """Of a run."""
-        events = engine.events()
-        if not events:
-            events = [(0, 0, 0, False, m, begun, end) for m, (begun, end, _) in enumerate(engine.times())]
-        for replica, device, section, update, m, start, end in events:
-            name = "weight update" if update else f"section {section}, micro-batch {m}"
-            self._events.append({"name": name, "ph": "X", "pid": replica, "tid": device, "ts": 1e6 * start,
-                                 "dur": 1e6 * (end - start)})
-        self.left -= 1
-        if not self.left:
-            self._keep(engine, 0)
-        _write(self.path, json.dumps({"traceEvents": self._events}))
-
-    @staticmethod
-    def _keep(engine: Any, events: int) -> None:
-        with contextlib.suppress(_core.Error):    # one device without phases has the times of its micro-batches
-            engine.trace(events)
-
-
-def start(executable: Any, options: Any, training: bool) -> Optional[Trace]:
-    """Write plan.txt, if asked for; the trace to keep, if there is to be one."""
+def folder(options: Any, training: bool) -> Optional[Path]:
+    """Where the profile goes, if one is asked for; the first of several processes makes it."""
     asked = options.engine_options
+    if not _asked(asked, *_PARTS) or options.Distributed.processId != 0:
+        return None
     name = options.model_name if options.exists("model_name") else "training" if training else "inference"
-    folder = Path(asked.get("autoReport.directory", ".")) / name
-    if _asked(asked, "outputGraphProfile"):
-        _write(folder / "plan.txt", executable.inspect())
-    runs = int(asked.get("autoReport.executionProfileProgramRunCount", _RUNS))
-    return Trace(folder / "trace.json", runs) if _asked(asked, "outputExecutionProfile") and runs > 0 else None
+    return Path(asked.get("autoReport.directory", ".")) / name
+
+
+def compileOptions(options: Any, training: bool) -> Dict[str, Any]:
+    """What _core.compile takes."""
+    where = folder(options, training)
+    return {} if where is None else {"profile": str(where), "profile_calls": max(1, _runs(options.engine_options))}
+
+
+def times(options: Any) -> bool:
+    """Will the first runs be timed?"""
+    asked = options.engine_options
+    return _asked(asked, "all", "outputExecutionProfile") and _runs(asked) > 0
+
+
+def start(executable: Any, engine: Any, options: Any, training: bool) -> bool:
+    """Write plan.txt, if asked for; and time the runs to come, or not."""
+    where = folder(options, training)
+    if where is None:
+        return False
+    asked = options.engine_options
+    if _asked(asked, "all", "outputGraphProfile"):
+        try:
+            where.mkdir(parents=True, exist_ok=True)
+            (where / "plan.txt").write_text(executable.inspect())
+        except OSError as e:
+            raise createPoptorchError(f"The profile cannot be written: {e}: autoReport.directory and "
+                                      "enableProfiling() say where to") from None
+    if times(options):
+        profiling._follow(engine)
+        return True
+    engine.profile()
+    return False

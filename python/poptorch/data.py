@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 import torch
 import torch.utils.data
 
-from . import _args, _table, profiling
+from . import _args, _profile, _table, profiling
 from ._logging import logger
 from .async_data import AsynchronousDataAccessor, checkArguments
 from .enums import DataLoaderMode
@@ -327,7 +327,7 @@ class DataLoader(torch.utils.data.DataLoader):
         return len(self.sampler)    # type: ignore[arg-type]
 
     def __iter__(self) -> Any:
-        if profiling.enabled() and not self._synchronous:
+        if not self._synchronous and (profiling.enabled() or _profile.times(self._poptorch_options)):
             return profiling.Channel("poptorch.DataLoader").items(self._items())
         return self._items()
 

@@ -750,8 +750,9 @@ class Options(_Settings):
     # Logs and profiles.
 
     def enableProfiling(self, profile_dir: Optional[str] = None) -> "Options":
-        """Write profiles to this directory, "." by default: plan.txt and trace.json (chrome://tracing, Perfetto) in
-        a folder with modelName(). POPLAR_ENGINE_OPTIONS wins over this."""
+        """Write profiles to this directory, "." by default: profile.db, trace.json (Perfetto, chrome://tracing) and
+        plan.txt in a folder "training", "inference" or named by modelName(); profiling.openReport() reads them.
+        POPLAR_ENGINE_OPTIONS wins over this."""
         wanted = {"debug.allowOutOfMemory": "true", "autoReport.directory": profile_dir or ".",
                   "autoReport.all": "true"}
         for key in sorted(wanted.keys() & _engineEnvironment().keys()):

@@ -306,6 +306,24 @@ static bool host_call(ts_render *r, const ts_kernel *k)
     return true;
 }
 
+/* Where each kernel's text is, for those who show it. */
+static void find_texts(ts_render *r, const ts_written *written, const ts_cut *cuts)
+{
+    static const char mark[] = "\n" TS_UNIT;
+
+    r->texts = TS_NEWS(r->a, ts_kernel_text, r->p->nkernels);
+    for (int i = 0; i < r->p->nkernels; i++) {
+        const ts_kernel *k = r->p->kernels[i];
+        int of = k->again ? k->again->index : i;
+        size_t at = written[of].start + strlen(mark);
+        r->texts[i] = (ts_kernel_text){.name = ts_render_kernel(r, of),
+                                       .pieces = TS_MAX(1, cuts[i].count / cuts[i].grain),
+                                       .cycles = cuts[i].cycles,
+                                       .at = at,
+                                       .len = written[of].end - at};
+    }
+}
+
 static ts_status kernels(ts_render *r)
 {
     int n = r->p->nkernels;
@@ -345,6 +363,7 @@ static ts_status kernels(ts_render *r)
     }
     ts_plan_waits(r->p, alone);
     ts_render_share(r, written, n);
+    find_texts(r, written, cuts);
     ts_panel_functions(r);
     ts_text_printf(&r->body, "\n" TS_UNIT);
     for (int i = 0; i < n; i++)
@@ -376,6 +395,9 @@ ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt
     if (!status) {
         ts_prelude(&r, &all);
         constants(&r, &all);
+        for (int i = 0; i < p->nkernels; i++)
+            r.texts[i].at += all.len;
+        s->kernels = r.texts;
         ts_text_add(&all, r.body.s, r.body.len);
         s->isa = r.m.isa;
         s->cycles = r.cycles;

@@ -22,12 +22,20 @@
 /* A line before each kernel and before the table: where build.c may cut a long source
  * into units. */
 #define TS_UNIT "/* unit */\n"
+/* What became of a kernel of the program. */
+typedef struct ts_kernel_text {
+    const char *name; /* of its function */
+    int64_t pieces;   /* that threads may share */
+    double cycles;    /* modelled, of one core */
+    size_t at, len;   /* its part of the text, comment and function */
+} ts_kernel_text;
 typedef struct ts_source {
     char *text; /* in the arena */
     size_t len;
     ts_isa isa;
-    const char *flags; /* all that the compiler is told */
-    double cycles;     /* modelled, of one core: all kernels once */
+    const char *flags;       /* all that the compiler is told */
+    double cycles;           /* modelled, of one core: all kernels once */
+    ts_kernel_text *kernels; /* of each */
 } ts_source;
 
 typedef struct ts_render {
@@ -40,9 +48,10 @@ typedef struct ts_render {
     int next;           /* fresh names */
     char **needs;       /* helper functions used, in order of first use */
     int nneeds;
-    double cycles;      /* of the kernels so far */
-    int *cut_dim;       /* of each stored value: the dim its kernel was cut along, or -1 */
-    size_t panel_bytes; /* that a thread has for packed panels */
+    double cycles;         /* of the kernels so far */
+    int *cut_dim;          /* of each stored value: the dim its kernel was cut along, or -1 */
+    size_t panel_bytes;    /* that a thread has for packed panels */
+    ts_kernel_text *texts; /* of the kernels, their places counted in the body */
 } ts_render;
 
 #define TS_KERNEL "void %s(const ctx *c, int64_t lo, int64_t hi)\n"
@@ -90,7 +99,7 @@ const ts_ix *ts_render_largest(ts_render *r, const ts_value *v, const ts_ix *con
 bool ts_render_contract(ts_render *r, const ts_kernel *k,
                         ts_cut *cut); /* false: not for the template */
 bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut); /* the same */
-void ts_render_share(ts_render *r, const ts_written *w, int n);          /* rewrites the body */
+void ts_render_share(ts_render *r, ts_written *w, int n); /* rewrites the body: new starts, ends */
 void ts_prelude(ts_render *r, ts_text *out);
 void ts_special_functions(ts_render *r, ts_text *out); /* special.c: those that formulas call */
 

@@ -146,16 +146,23 @@ static void write_shared(ts_render *r, ts_text *t, const ts_written *w, int i, i
     ts_text_add(t, body + w[i].code, w[i].end - w[i].code);
 }
 
-void ts_render_share(ts_render *r, const ts_written *w, int n)
+void ts_render_share(ts_render *r, ts_written *w, int n)
 {
     form *f = find_forms(r, w, n);
+    size_t *at = TS_NEWS(r->a, size_t, n + 1);
     ts_text t = {0};
 
     for (int i = 0; i < n; i++) {
+        at[i] = t.len;
         if (f[f[i].first].repeated)
             write_shared(r, &t, w, i, f[i].first);
         else
             ts_text_add(&t, r->body.s + w[i].start, w[i].end - w[i].start);
+    }
+    at[n] = t.len;
+    for (int i = 0; i < n; i++) {
+        w[i].start = at[i];
+        w[i].end = at[i + 1];
     }
     ts_text_free(&r->body);
     r->body = t;

@@ -240,6 +240,7 @@ ts_status ts_engine_new_sized(const ts_executable *x, const ts_run_options *give
     ts_run_options own, *opt = &own;
     ts_engine *e;
     ts_status s = TS_OK;
+    double start = ts_now();
 
     if (!x || !out)
         return ts_fail(TS_ERR_ARG, "an engine needs an executable and a place for the engine");
@@ -267,10 +268,13 @@ ts_status ts_engine_new_sized(const ts_executable *x, const ts_run_options *give
         s = check_same(e);
     if (!s)
         s = ts_monitor_enter(e, opt->devices);
+    if (!s)
+        s = ts_stamps_new(e);
     if (s) {
         ts_engine_free(e);
         return s;
     }
+    ts_engine_note(e, "load", "blocks and states", start, ts_now());
     *out = e;
     return TS_OK;
 }
@@ -280,6 +284,7 @@ void ts_engine_free(ts_engine *e)
     if (!e)
         return;
     ts_monitor_leave(e);
+    ts_stamps_free(e);
     ts_lanes_free(e->lanes);
     ts_team_free(e->team);
     ts_gpu_run_free(e);
@@ -332,6 +337,7 @@ ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out)
     e->in = in;
     e->out = out;
     e->host_status = TS_OK;
+    ts_stamps_begin(e);
     if (!e->lanes) /* lanes say it of each device */
         ts_monitor_begin(e, 0);
     if (e->refs)
@@ -344,6 +350,8 @@ ts_status ts_engine_run(ts_engine *e, const void *const *in, void *const *out)
         s = ts_loop_native(e);
     if (!e->lanes)
         ts_monitor_end(e, 0);
+    if (!s)
+        ts_stamps_end(e);
     e->step += (uint64_t)(x->device_iterations * x->gradient_accumulation) * ts_engine_stride(e);
     return ts_host_end(e, s);
 }

@@ -8,6 +8,7 @@
 
 typedef struct ts_lanes ts_lanes;
 typedef struct ts_gpu_run ts_gpu_run;
+typedef struct ts_stamps ts_stamps;
 
 struct ts_engine {
     ts_executable *exe; /* shared: whoever is freed last takes it along */
@@ -33,6 +34,7 @@ struct ts_engine {
     pthread_mutex_t host_lock;
     ts_status host_status; /* of the first that failed in this run */
     ts_error host_error;
+    ts_stamps *stamps; /* stamp.c: what is measured for the profile, or NULL */
 };
 
 static inline char *ts_engine_block(const ts_engine *e, int replica, int device)
@@ -102,7 +104,40 @@ void ts_monitor_end(const ts_engine *e, int device);
 ts_status ts_loop_start(ts_engine *e);
 ts_status ts_loop_native(ts_engine *e);
 ts_status ts_loop_reference(ts_engine *e);
-void ts_run_kernel(const ts_module_kernel *k, const ts_run_ctx *c, int member, int size);
+bool ts_run_kernel(const ts_module_kernel *k, const ts_run_ctx *c, int member, int size);
+
+/* stamp.c: when each kernel of the first calls ran */
+enum { TS_STAMP_SECTION = -1, TS_STAMP_OUTPUT = -2, TS_STAMP_SEND = -3 }; /* instead of a kernel */
+typedef struct ts_stamp {
+    uint64_t from, to; /* cycles */
+    int kernel, section, micro, replica;
+} ts_stamp;
+typedef struct ts_stamp_ring { /* of a thread */
+    _Alignas(64) ts_stamp *at;
+    int n, room;
+    int64_t lost;
+} ts_stamp_ring;
+static inline uint64_t ts_cycles(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    uint64_t t;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(t));
+    return t;
+#else
+    return (uint64_t)(ts_now() * 1e9);
+#endif
+}
+ts_status ts_stamps_new(ts_engine *e);
+void ts_stamps_free(ts_engine *e);
+void ts_stamps_begin(const ts_engine *e); /* of a call */
+void ts_stamps_end(const ts_engine *e);
+ts_stamp_ring *ts_stamps_ring(const ts_engine *e, int thread); /* NULL: it is not measured */
+void ts_stamp_end(ts_stamp_ring *r, ts_stamp s);               /* it ends now */
+/* A member's share of a section; s has what its kernels have in common. */
+void ts_run_stamped(ts_stamp_ring *r, ts_stamp s, ts_team *team, const ts_module_kernel *k,
+                    const ts_section *of, const ts_run_ctx *c, int member, int size);
 
 /* gpu.c */
 ts_status ts_gpu_run_new(ts_engine *e, bool in_one_go);

@@ -333,6 +333,12 @@ static ts_status start_graph(ts_executable *x)
     return bind("state", x->states, x->nstates, x->graph->nstates - shares, state_at, x->graph);
 }
 
+void ts_executable_profile(ts_executable *x, const ts_profile *p)
+{
+    x->profile = *p;
+    x->profile.folder = ts_arena_strdup(x->arena, p->folder);
+}
+
 ts_status ts_executable_start(ts_executable *x)
 {
     if (x->object && ts_gpu_driver_named(x->isa))

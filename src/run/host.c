@@ -41,8 +41,10 @@ static ts_status check(const ts_engine *e, const void *const *in)
 void ts_host_run(void *engine, int id, const void *const *in, void *const *out)
 {
     ts_engine *e = engine;
+    double start;
 
     pthread_mutex_lock(&e->host_lock); /* devices may come at the same time */
+    start = e->stamps ? ts_now() : 0;
     if (!e->host_status) {
         if (id < 0)
             e->host_status = check(e, in);
@@ -55,6 +57,8 @@ void ts_host_run(void *engine, int id, const void *const *in, void *const *out)
         if (e->host_status)
             e->host_error = *ts_last_error();
     }
+    if (e->stamps)
+        ts_engine_note(e, "callback", id < 0 ? "checks" : "host call", start, ts_now());
     pthread_mutex_unlock(&e->host_lock);
 }
 

@@ -24,8 +24,12 @@ typedef struct device {
 typedef struct lane {
     ts_team *team;
     int threads;
+    int first; /* of its threads */
     const void **in;
     /* the item it runs */
+    const ts_engine *e;
+    const ts_section *section;
+    ts_stamp stamp;
     ts_run_ctx ctx;
     const ts_module_kernel *kernels;
     int nkernels;
@@ -57,7 +61,13 @@ struct ts_lanes {
 static void run_section(void *arg, int member, int size)
 {
     lane *l = arg;
+    ts_stamp_ring *r = ts_stamps_ring(l->e, l->first + member);
 
+    if (r) {
+        ts_run_stamped(r, l->stamp, l->team, l->e->exe->module->kernels, l->section, &l->ctx,
+                       member, size);
+        return;
+    }
     for (int i = 0; i < l->nkernels; i++) {
         if (i && l->kernels[i].wait)
             ts_team_wait(l->team);
@@ -74,13 +84,16 @@ static void keep(const ts_lanes *l, ts_status s)
     l->e->host_error = *ts_last_error();
 }
 
-static void give_outputs(const ts_lanes *l, int replica, int section, int m, uint64_t mb)
+/* true: there were some */
+static bool give_outputs(const ts_lanes *l, int replica, int section, int m, uint64_t mb)
 {
     const ts_executable *x = l->e->exe;
+    bool any = false;
 
     for (int i = 0; i < x->noutputs; i++) {
         const ts_slot *s = &x->outputs[i];
         size_t turn = s->depth > 1 ? (size_t)(mb % (uint64_t)s->depth) : 0;
+        any = any || s->section == section;
         if (s->section == section && l->e->gpu)
             keep(l, ts_gpu_give(l->e, i, replica, m, turn * ts_ring_stride(s->info.bytes)));
         else if (s->section == section)
@@ -88,11 +101,13 @@ static void give_outputs(const ts_lanes *l, int replica, int section, int m, uin
                            ts_engine_output(l->e, replica, s) +
                                turn * ts_ring_stride(s->info.bytes));
     }
+    return any;
 }
 
-static void send(const ts_lanes *l, int replica, int section, uint64_t mb)
+static bool send(const ts_lanes *l, int replica, int section, uint64_t mb)
 {
     const ts_pipeline *p = &l->e->exe->pipe;
+    bool any = false;
 
     for (int i = 0; i < p->nsends; i++) {
         const ts_send *s = &p->sends[i];
@@ -101,12 +116,14 @@ static void send(const ts_lanes *l, int replica, int section, uint64_t mb)
         size_t from = s->from + (size_t)(mb % (uint64_t)s->from_depth) * stride;
         if (s->section != section)
             continue;
+        any = true;
         if (l->e->gpu)
             keep(l, ts_gpu_send(l->e, replica, s, to, from));
         else
             memcpy(ts_engine_block(l->e, replica, s->remote ? TS_REMOTE : s->device) + to,
                    ts_engine_block(l->e, replica, p->sections[section].device) + from, s->bytes);
     }
+    return any;
 }
 
 static void note(ts_lanes *l, int replica, const ts_section *s, int section, int m, double start)
@@ -126,6 +143,20 @@ static void note(ts_lanes *l, int replica, const ts_section *s, int section, int
                                         .end = ts_now()};
 }
 
+/* What one item did since `from`, for the profile. */
+static void stamp(const ts_lanes *l, const lane *x, int what, uint64_t *from)
+{
+    ts_stamp_ring *r = ts_stamps_ring(l->e, x->first);
+    ts_stamp s = x->stamp;
+
+    if (!r)
+        return;
+    s.kernel = what;
+    s.from = *from;
+    ts_stamp_end(r, s);
+    *from = ts_cycles();
+}
+
 static void run_item(ts_lanes *l, lane *x, int replica, const ts_item *item, int iteration)
 {
     ts_engine *e = l->e;
@@ -134,7 +165,11 @@ static void run_item(ts_lanes *l, lane *x, int replica, const ts_item *item, int
     int last = (iteration + 1) * l->order.micro_batches - 1;
     uint64_t mb = l->base + (uint64_t)m;
     double start = l->events ? ts_now() : 0;
+    uint64_t from;
 
+    x->e = e;
+    x->section = s;
+    x->stamp = (ts_stamp){.section = item->section, .micro = m, .replica = replica};
     x->kernels = e->gpu ? NULL : e->exe->module->kernels + s->first;
     x->nkernels = s->count;
     x->ctx = (ts_run_ctx){.m = ts_engine_block(e, replica, s->device),
@@ -152,13 +187,17 @@ static void run_item(ts_lanes *l, lane *x, int replica, const ts_item *item, int
     if (!s->phase)
         ts_input_find(e, replica, m, x->in);
     ts_monitor_begin(e, replica * l->order.ndevices + s->device);
+    from = ts_cycles();
     if (e->gpu)
         keep(l, ts_gpu_section(e, replica, s, &x->ctx));
     else
         ts_team_run_some(x->team, TS_MIN(l->threads, x->threads), run_section, x);
-    if (!s->phase && ts_output_slot(e->exe, m) >= 0)
-        give_outputs(l, replica, item->section, m, mb);
-    send(l, replica, item->section, mb);
+    stamp(l, x, TS_STAMP_SECTION, &from);
+    if (!s->phase && ts_output_slot(e->exe, m) >= 0 &&
+        give_outputs(l, replica, item->section, m, mb))
+        stamp(l, x, TS_STAMP_OUTPUT, &from);
+    if (send(l, replica, item->section, mb))
+        stamp(l, x, TS_STAMP_SEND, &from);
     if (item->section == l->last && !replica)
         e->times[m].computed = e->times[m].given = ts_now();
     ts_monitor_end(e, replica * l->order.ndevices + s->device);
@@ -355,6 +394,7 @@ static ts_status make_lanes(ts_lanes *l)
         TS_TRY(ts_alloc(feeds, "the pointers to the inputs", (void **)&x->in));
         TS_TRY(ts_team_new(size, &x->team));
         x->threads = size;
+        x->first = e->threads * i / l->nlanes;
         most = TS_MAX(most, size);
     }
     ts_pace_start(&l->pace, most, e->pace.fixed);

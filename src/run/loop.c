@@ -13,22 +13,46 @@ ts_status ts_loop_start(ts_engine *e)
 
 /* This member's share of a kernel. What is too small to share goes to the first one, always: the
  * plan counts on it. */
-void ts_run_kernel(const ts_module_kernel *k, const ts_run_ctx *c, int member, int size)
+bool ts_run_kernel(const ts_module_kernel *k, const ts_run_ctx *c, int member, int size)
 {
     int64_t pieces = k->count / k->grain, lo, hi;
 
     pieces = pieces < 1 ? 1 : pieces > size ? size : pieces;
     if (member >= pieces)
-        return;
+        return false;
     lo = k->count * member / pieces;
     hi = k->count * (member + 1) / pieces;
     if (lo < hi)
         k->run(c, lo, hi);
+    return lo < hi;
 }
 
-static void run_phase(ts_engine *e, int phase, const ts_run_ctx *c, int member, int size)
+/* The same with times: a phase of one device is one section. */
+static void run_stamped(ts_engine *e, int phase, int micro, const ts_run_ctx *c, int member,
+                        int size, ts_stamp_ring *r)
+{
+    const ts_pipeline *p = &e->exe->pipe;
+    ts_stamp s = {.micro = micro, .kernel = TS_STAMP_SECTION, .from = ts_cycles()};
+
+    while (s.section < p->nsections && p->sections[s.section].phase != phase)
+        s.section++;
+    if (s.section < p->nsections)
+        ts_run_stamped(r, s, e->team, e->exe->module->kernels, &p->sections[s.section], c, member,
+                       size);
+    ts_team_wait(e->team);
+    if (!member && s.section < p->nsections)
+        ts_stamp_end(r, s);
+}
+
+static void run_phase(ts_engine *e, int phase, int micro, const ts_run_ctx *c, int member, int size)
 {
     const ts_module *m = e->exe->module;
+    ts_stamp_ring *r = ts_stamps_ring(e, member);
+
+    if (r) {
+        run_stamped(e, phase, micro, c, member, size, r);
+        return;
+    }
 
     for (int i = 0; i < m->nkernels; i++) {
         const ts_module_kernel *k = &m->kernels[i];
@@ -67,22 +91,26 @@ static void loop(void *arg, int member, int size)
             t->begun = ts_now();
         c.step = ts_engine_step(e, m, 0);
         ts_input_find(e, 0, m, in);
-        run_phase(e, 0, &c, member, size);
+        run_phase(e, 0, m, &c, member, size);
         if (t)
             t->computed = t->given = ts_now();
         if (ts_output_slot(exe, m) >= 0) {
+            ts_stamp_ring *r = t ? ts_stamps_ring(e, 0) : NULL;
+            ts_stamp s = {.kernel = TS_STAMP_OUTPUT, .micro = m, .from = r ? ts_cycles() : 0};
             for (int i = 0; i < exe->noutputs && t; i++)
                 ts_output_give(e, i, 0, m, ts_engine_output(e, 0, &exe->outputs[i]));
             if (t)
                 t->given = ts_now();
+            if (r)
+                ts_stamp_end(r, s);
             ts_team_wait(e->team);
         }
         if (both && exe->pipe.nsections > 1 && (m + 1) % exe->gradient_accumulation == 0)
-            run_phase(e, 1, &c, member, size);
+            run_phase(e, 1, m, &c, member, size);
     }
     c.step = ts_engine_update_step(e, x->end - 1);
     if (x->phase == 1)
-        run_phase(e, 1, &c, member, size);
+        run_phase(e, 1, x->end - 1, &c, member, size);
 }
 
 /* Micro-batches, by as many threads as is fastest. */

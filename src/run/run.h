@@ -4,6 +4,7 @@
 
 #include "op/op.h"
 #include "plan/pipeline.h"
+#include "profile/profile.h"
 #include "tessera/device.h"
 #include <stdatomic.h>
 
@@ -91,6 +92,8 @@ struct ts_executable {
     struct ts_gpu_program *gpu;     /* instead of library and module: gpu.c */
     const char *ir;                 /* the graph's text */
     ts_graph *graph;
+    ts_profile profile;  /* that an engine adds to; no part of its file */
+    atomic_int profiled; /* there is such an engine */
 };
 
 /* executable.c: fills in what the host sees of the slots */
@@ -106,7 +109,8 @@ void ts_executable_describe(ts_executable *x, const ts_graph *g, const struct ts
                             const ts_options *opt);
 /* executable.c: an executable as one file, and back */
 ts_executable *ts_executable_new(void);
-ts_executable *ts_executable_share(const ts_executable *x); /* ts_executable_free it too */
+ts_executable *ts_executable_share(const ts_executable *x);        /* ts_executable_free it too */
+void ts_executable_profile(ts_executable *x, const ts_profile *p); /* its engines' */
 /* Makes it run: loads `object`, or reads `ir`. */
 ts_status ts_executable_start(ts_executable *x);
 ts_status ts_executable_pack(const ts_executable *x, ts_text *file);

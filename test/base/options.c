@@ -284,6 +284,8 @@ static void what_does_not_is_not(void **state)
         {.dump_dir = "dump"},
         {.progress = report},
         {.progress_arg = changed},
+        {.profile = "profile"},
+        {.profile_calls = 3},
     };
     ts_graph *g = net();
     const ts_option *o;
@@ -295,7 +297,7 @@ static void what_does_not_is_not(void **state)
     assert_int_equal(n, TS_COUNT(changed));
     for (int i = 0; i < n; i++) {
         ts_options dumped = changed[i];
-        dumped.dump_dir = NULL;
+        dumped.dump_dir = dumped.profile = NULL;
         assert_true(same_key(g, &(ts_options){0}, &changed[i]));
         char *p = program(g, &(ts_options){0}), *q = program(g, &dumped);
         assert_string_equal(p, q);

@@ -607,10 +607,14 @@ def test_buffers_of_replicas_that_the_engine_lacks():
 def test_a_profile_says_who_did_what_when(strategy, ipus, tmp_path):
     assert_same_bits(Tied, strategy(), lambda opts: opts.enableProfiling(str(tmp_path)))
     assert "memory" in (tmp_path / "training" / "plan.txt").read_text()
-    events = json.loads((tmp_path / "training" / "trace.json").read_text())["traceEvents"]
-    assert {e["tid"] for e in events} == set(range(ipus)) and all(e["dur"] > 0 for e in events)
-    batches = [int(e["name"].rpartition(" ")[2]) for e in events if "micro-batch" in e["name"]]
-    assert set(batches) == set(range(A * D)) and len(batches) >= 2 * A * D    # both calls
+    assert (tmp_path / "training" / "trace.json").exists()
+    with poptorch.profiling.openReport(tmp_path / "training") as report:
+        assert report.fits and report.run["source"] == "measured" and len(report.devices) == ipus
+        runs = [e for e in report.events if e.kernel is None and report.sections[e.section].phase == 0]
+        assert {e.device for e in runs} == set(range(ipus)) and all(e.end > e.start for e in runs)
+        assert {(e.call, e.micro) for e in runs} == {(c, m) for c in range(2) for m in range(A * D)}
+        assert {k.id for k in report.kernels} == {e.kernel for e in report.events} - {None}
+        assert {"copy_in", "copy_out", "call", "compile", "cc", "load"} <= {e.kind for e in report.hosts}
 
 
 def test_a_profile_of_the_first_run(tmp_path, monkeypatch):
@@ -618,14 +622,41 @@ def test_a_profile_of_the_first_run(tmp_path, monkeypatch):
         "autoReport.outputExecutionProfile": "true", "autoReport.directory": str(tmp_path),
         "autoReport.executionProfileProgramRunCount": "1"}))
     run(Tied, one_device(), lambda opts: opts.modelName("mine"))
-    events = json.loads((tmp_path / "mine" / "trace.json").read_text())["traceEvents"]
-    assert len(events) == A * D and not (tmp_path / "mine" / "plan.txt").exists()
+    with poptorch.profiling.openReport(tmp_path / "mine" / "profile.db") as report:
+        assert {e.call for e in report.events} == {0} and report.run["calls"] == "1"
+    assert not (tmp_path / "mine" / "plan.txt").exists()
+
+
+def test_a_profile_without_times(tmp_path, monkeypatch):
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps({
+        "autoReport.outputGraphProfile": "true", "autoReport.directory": str(tmp_path)}))
+    run(Tied, one_device())
+    with poptorch.profiling.openReport(tmp_path / "training") as report:
+        assert report.kernels and not report.events and report.run["source"] == "plan"
+
+
+def test_a_profile_of_what_does_not_fit(tmp_path):
+    with pytest.raises(poptorch.Error, match="profile.db shows what is where"):
+        model = torch.nn.Linear(20000, 20000)
+        opts = options().useIpuModel(True).enableProfiling(str(tmp_path))
+        inference(model, opts)(torch.zeros(1, 20000))
+    with poptorch.profiling.openReport(tmp_path / "inference") as report:
+        assert not report.fits and "weight" in report.refused and report.devices[0].peak > report.devices[0].bytes > 0
 
 
 def test_a_profile_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(poptorch.Error, match="The profile cannot be written: .*file"):
+    with pytest.raises(poptorch.Error, match="(?s)file.*writing the profile"):
         run(Tied, one_device(), lambda opts: opts.enableProfiling(str(tmp_path / "file")))
+
+
+@pytest.mark.parametrize("content", [b"", b"no database at all"])
+def test_a_report_that_is_none(tmp_path, content):
+    with pytest.raises(poptorch.Error, match="There is no profile"):
+        poptorch.profiling.openReport(tmp_path)
+    (tmp_path / "profile.db").write_bytes(content)
+    with pytest.raises(poptorch.Error, match="is no profile"):
+        poptorch.profiling.openReport(tmp_path)
 
 
 # --- which devices ---

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 OK, FAILED, USAGE = 0, 1, 2
-COMMANDS = ["train", "eval", "predict", "generate", "export", "models", "data", "inspect", "plan", "compile", "cache", "devices",
+COMMANDS = ["train", "eval", "predict", "generate", "export", "models", "data", "inspect", "plan", "profile", "compile", "cache", "devices",
             "monitor", "run", "help"]
 
 

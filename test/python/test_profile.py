@@ -1,0 +1,241 @@
+"""Profiles: the databases of three nets as they were agreed on, the one of a net that does not fit, names that would
+break text around them, folders that cannot be written, and a checker for traces."""
+
+import collections
+import json
+import os
+import re
+import sqlite3
+import subprocess
+
+import pytest
+
+OK, FAILED, USAGE = 0, 1, 2
+# What the plan depends on is the same on every machine.
+FIXED = {"TESSERA_ISA": "portable", "OMP_NUM_THREADS": "2",
+         "TESSERA_MACHINE": "cores=2 line=64 level1=32768 level2=1048576 level3=33554432 unit=32 units=2 latency=4 near=32 "
+                            "far=25 memory=8 meet=1024 move=256 hertz=3.5e9"}
+# Where, when and by whom it was made; and what the renderer makes of a kernel, which has tests of its own.
+OURS = {"tessera", "created", "compiler", "machine", "cores"}
+LEFT_OUT = {"kernel": {"code", "cycles", "modelled", "pieces", "waits"}, "layer": {"file"}}
+NETS = {
+    "mlp": ["mlp", "--batch-size", 8],
+    "pipeline": ["mnist-pipeline", "--batch-size", 8, "--gradient-accumulation", 8, "--stages", "B1|B2|B3|B4", "--recompute"],
+    "offload": ["mlp", "--batch-size", 8, "--gradient-accumulation", 2, "--optimizer", "adam", "--offload", "optimizer"],
+}
+
+
+@pytest.fixture
+def tool(build_dir, tmp_path):
+    def run(*args, **set):
+        env = {**os.environ, "TESSERA_CACHE_DIR": str(build_dir / "test-cache"), **set}
+        return subprocess.run([build_dir / "tessera", *map(str, args)], capture_output=True, text=True, cwd=tmp_path,
+                              timeout=120, env=env)
+    return run
+
+
+def profile(tool, tmp_path, *args, code=OK, **set):
+    done = tool("profile", *args, "--output", tmp_path / "p", "--quiet", **set)
+    assert done.returncode == code, done.stderr
+    return sqlite3.connect(tmp_path / "p" / "profile.db")
+
+
+def tables(db):
+    return [name for name, in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY rowid")]
+
+
+def dump(db):
+    """A database as text, without what differs from machine to machine."""
+    lines = [f"version {db.execute('PRAGMA user_version').fetchone()[0]}"]
+    for table in tables(db):
+        found = db.execute(f"SELECT * FROM {table} ORDER BY " + ("key" if table == "run" else "rowid"))
+        columns = [c[0] for c in found.description]
+        keep = [i for i, c in enumerate(columns) if c not in LEFT_OUT.get(table, ())]
+        lines.append(f"{table}: {' '.join(columns)}")
+        lines += ["  " + " | ".join("-" if row[i] is None else str(row[i]).replace("\n", " ; ") for i in keep) for row in found
+                  if table != "host" and not (table == "run" and row[0] in OURS)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_databases_as_agreed_on(name, tool, tmp_path, root):
+    now = dump(profile(tool, tmp_path, *NETS[name], "--plan-only", **FIXED))
+    file = root / "test" / "profile" / f"{name}.want"
+    if os.environ.get("TS_GOLDEN_UPDATE"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(now)
+    assert file.read_text().splitlines() == now.splitlines()
+
+
+def check_plan(db):
+    """What holds in every database, whatever the net."""
+    one = lambda sql: db.execute(sql).fetchone()[0]    # noqa: E731
+    assert one("SELECT count(*) FROM kernel") > 0
+    for table, column, of in (("kernel", "section", "section"), ("kernel", "layer", "layer"), ("section", "device", "device"),
+                              ("value", "device", "device"), ("value", "layer", "layer"), ("edge", "kernel", "kernel"),
+                              ("edge", "value", "value"), ("send", "value", "value"), ("send", "section", "section"),
+                              ("event", "kernel", "kernel"), ("event", "section", "section"), ("life", "value", "value"),
+                              ("value", "first", "kernel"), ("value", "last", "kernel")):
+        assert one(f"SELECT count(*) FROM {table} WHERE {column} NOT IN (SELECT id FROM {of})") == 0, (table, column)
+    assert one("SELECT count(*) FROM value WHERE first > last") == 0
+    # whoever reads or writes a value does so while it lives
+    assert one("SELECT count(*) FROM edge JOIN value v ON v.id = value WHERE kernel NOT BETWEEN first AND last") == 0
+    # what is alive at the same time on the same device has memory of its own, and all of it is in the block
+    rooms = db.execute("SELECT device, offset, ((bytes + 63) / 64 * 64) * depth, first, last, id FROM value WHERE offset IS NOT "
+                       "NULL AND first IS NOT NULL AND id NOT IN (SELECT value FROM life) ORDER BY device, offset").fetchall()
+    assert len(rooms) > 5
+    for i, (device, at, size, first, last, who) in enumerate(rooms):
+        for d, a, s, f, l, w in rooms[i + 1:]:
+            if d != device or a >= at + size:
+                break
+            assert l < first or f > last, (who, w)
+    for device, peak, always in db.execute("SELECT id, peak, always FROM device").fetchall():
+        assert max((at + size for d, at, size, *_ in rooms if d == device), default=0) <= peak >= always
+        assert always == one("SELECT coalesce(sum((bytes + 63) / 64 * 64), 0) FROM value WHERE always "
+                             f"AND device = {device}")
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_databases_agree_with_themselves(name, tool, tmp_path):
+    check_plan(profile(tool, tmp_path, *NETS[name], "--plan-only"))
+
+
+def test_what_does_not_fit_is_written_too(tool, tmp_path):
+    db = profile(tool, tmp_path, "mlp", "--plan-only", "--device-memory", "100KiB", code=FAILED)
+    run = dict(db.execute("SELECT * FROM run"))
+    assert run["fits"] == "0" and run["source"] == "plan"
+    assert "device 0 needs" in run["refused"] and "fc1.weight" in run["refused"]
+    assert db.execute("SELECT bytes < peak AND bytes = 102400 FROM device").fetchone() == (1,)
+    check_plan(db)
+
+
+def test_an_error_says_where_the_profile_is(tool, tmp_path):
+    """With the plan only, compiled, and where already no cut into stages fits."""
+    for args in (["--plan-only"], [], ["--devices", 2]):
+        done = tool("profile", "mlp", "--device-memory", "100KiB", "--output", "q", *args)
+        assert done.returncode == FAILED and "q/profile.db shows what is where" in done.stderr, done.stderr
+        assert dict(sqlite3.connect(tmp_path / "q" / "profile.db").execute("SELECT * FROM run"))["fits"] == "0"
+        (tmp_path / "q" / "profile.db").unlink()
+
+
+# --- times ---
+
+def check_trace(path):
+    """That Perfetto can read it: known kinds, names for all threads, nesting, both ends of every arrow."""
+    events = json.loads(path.read_text())["traceEvents"]
+    threads = {(e["pid"], e["tid"]) for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
+    processes = {e["pid"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
+    slices, arrows = collections.defaultdict(list), collections.defaultdict(list)
+    for e in events:
+        assert e["ph"] in "MXsf" and isinstance(e["name"], str) and e["pid"] > 0
+        if e["ph"] == "M":
+            assert e["args"]["name"]
+            continue
+        assert (e["pid"], e["tid"]) in threads and e["pid"] in processes and e["ts"] >= 0
+        if e["ph"] == "X":
+            assert e["dur"] >= 0 and e["cat"]
+            slices[e["pid"], e["tid"]].append((e["ts"], e["ts"] + e["dur"], e["name"]))
+        else:
+            arrows[e["id"]].append(e)
+    for track, rows in slices.items():
+        open_until = []
+        for start, end, name in sorted(rows, key=lambda r: (r[0], -r[1])):
+            while open_until and open_until[-1] <= start + 0.002:
+                open_until.pop()
+            assert not open_until or end <= open_until[-1] + 0.002, (track, name, start, end, open_until)
+            open_until.append(end)
+    for ends in arrows.values():
+        begin, end = sorted(ends, key=lambda e: e["ph"], reverse=True)
+        assert (begin["ph"], end["ph"], end["bp"]) == ("s", "f", "e") and begin["ts"] <= end["ts"] + 0.002
+        for e in ends:
+            assert any(s <= e["ts"] <= t for s, t, _ in slices[e["pid"], e["tid"]])
+    return events, arrows
+
+
+def test_the_checker_checks(tmp_path):
+    good = [{"ph": "M", "pid": 1, "tid": 1, "name": n, "args": {"name": "x"}} for n in ("process_name", "thread_name")]
+    good += [{"ph": "X", "pid": 1, "tid": 1, "name": "a", "cat": "c", "ts": 1.0, "dur": 2.0}]
+    for more, right in (([], True), ([{**good[2], "ts": 2.0}], False), ([{**good[2], "tid": 9}], False),
+                        ([{**good[2], "dur": -1}], False), ([{**good[2], "ph": "s", "id": 1}], False)):
+        (tmp_path / "t.json").write_text(json.dumps({"traceEvents": good + more}))
+        if right:
+            check_trace(tmp_path / "t.json")
+            continue
+        with pytest.raises((AssertionError, ValueError)):
+            check_trace(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_pipeline_is_timed(threads, tool, tmp_path):
+    db = profile(tool, tmp_path, *NETS["pipeline"], "--calls", 3, "--threads", threads)
+    check_plan(db)
+    assert db.execute("SELECT count(DISTINCT call), count(DISTINCT device) FROM event").fetchone() == (3, 4)
+    events, arrows = check_trace(tmp_path / "p" / "trace.json")
+    sends = sum(len(readers.split()) for readers, in db.execute(
+        "SELECT readers FROM send JOIN section s ON s.id = section WHERE phase = 0"))
+    assert sends >= 6 and len(arrows) == 3 * 8 * sends    # calls, micro-batches
+    assert sum(e["ph"] == "X" and e["cat"] in ("kernel", "section") for e in events) == \
+        db.execute("SELECT count(*) FROM event").fetchone()[0]
+    named = {e["args"]["name"] for e in events if e["ph"] == "M"}
+    assert {"host", "calls", "replica 0", "device 0", "device 3"} <= named and ("device 0, thread 1" in named) == (threads > 1)
+
+
+def test_training_is_timed(tool, tmp_path):
+    done = tool("train", "fashion-mnist", "--model", "mlp", "--epochs", 1, "--limit", 640, "--no-plots", "--profile", "p", "--calls", 2,
+                "--quiet", "--batch-size", 16, "--device-iterations", 10)
+    if "no data" in done.stderr or "dataset" in done.stderr:
+        pytest.skip("needs the Debian package dataset-fashion-mnist")
+    assert done.returncode == OK, done.stderr
+    db = sqlite3.connect(tmp_path / "p" / "profile.db")
+    check_trace(tmp_path / "p" / "trace.json")
+    assert db.execute("SELECT max(call), max(micro) FROM event").fetchone() == (1, 9)
+    kinds = {k for k, in db.execute("SELECT DISTINCT kind FROM host")}
+    assert {"loader", "call", "load", "copy_out", "compile", "plan", "render"} <= kinds
+
+
+# --- names and folders ---
+
+HOSTILE = ["a'); DROP TABLE kernel; --", 'quote " back\\slash', "</script><b>&amp;", "*/ int x; /*", "\u202eltr \U0001f600"]
+
+
+def test_names_in_databases_and_traces(tmp_path):
+    import torch
+    poptorch = pytest.importorskip("poptorch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            for i, name in enumerate(HOSTILE):
+                self.add_module(name.replace(".", "_"), torch.nn.Linear(4 + i, 5 + i))
+
+        def forward(self, x):
+            for m in self.children():
+                x = torch.relu(m(x))
+            return x
+
+    model = poptorch.inferenceModel(Net(), poptorch.Options().enableProfiling(str(tmp_path)))
+    for _ in range(2):
+        model(torch.ones(2, 4))
+    check_trace(tmp_path / "inference" / "trace.json")
+    with poptorch.profiling.openReport(tmp_path / "inference") as report:
+        assert {n.replace(".", "_") for n in HOSTILE} <= {layer.name for layer in report.layers}
+        assert {n.replace(".", "_") + ".weight" for n in HOSTILE} <= {v.name for v in report.values}
+        assert report.events and all(re.fullmatch(r"\w+", k.name, re.A) for k in report.kernels)
+
+
+def test_folders_that_cannot_be_written(tool, tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in ("file", "file/sub", "/proc/no/such"):
+        done = tool("profile", "mlp", "--plan-only", "--output", folder)
+        assert done.returncode == FAILED and folder.split("/")[0] in done.stderr and "writing the profile" in done.stderr, done.stderr
+
+
+def test_a_full_disk(tool, tmp_path):
+    done = tool("profile", "mlp", "--plan-only", "--output", "/dev/full")
+    assert done.returncode == FAILED and "/dev/full" in done.stderr
+
+
+def test_wrong_usage(tool):
+    assert tool("profile").returncode == USAGE
+    assert tool("profile", "mlp", "--calls", 0).returncode == USAGE
+    assert tool("profile", "no-such-model").returncode == FAILED
