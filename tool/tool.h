@@ -158,6 +158,6 @@ void shell_quote(FILE *f, const char *word); /* as a shell needs it */
 extern const command cache_command, compile_command, completion_command, data_command,
     devices_command, eval_command, export_command, gc_monitor_command, generate_command,
     help_command, inspect_command, models_command, monitor_command, plan_command, predict_command,
-    run_command, train_command;
+    report_command, run_command, train_command;
 
 #endif
