@@ -60,7 +60,7 @@ class Net:
         return layer * self.devices // len(self.names)
 
     def section(self, device, kind):
-        return self.add("section", device, int(kind == "update"), 0, kind, f"{kind} of stage {device}")
+        return self.add("section", device, int(kind == "update"), 0, kind, f"stage {device}")
 
     def kernel(self, section, layer, op, passed, flops, reads, writes):
         k = len(self.rows["kernel"])

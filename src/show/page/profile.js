@@ -47,7 +47,7 @@ function link(p) {
   for (const l of p.layers) l.name = l.name || "";
   for (const k of p.kernels) {
     k.layer = layers.get(k.layer) || none;
-    k.section = sections.get(k.section) || { device: 0, kind: "", name: "" };
+    k.section = sections.get(k.section) || { device: 0 };
     k.device = k.section.device;
     k.bytes = (k.read || 0) + (k.written || 0);
     k.cycles = cycles.get(k.id);
@@ -58,6 +58,7 @@ function link(p) {
     v.size = (v.bytes || 0) * Math.max(1, v.depth || 1);
     v.name = v.name || "";
   }
+  for (const s of p.sections) s.label = [s.kind === "both" ? "step" : s.kind, s.name].filter(x => x).join(" ");
   p.kernelById = byId(p.kernels);
   p.sectionById = sections;
   if (!p.devices.length) p.devices = [{ id: 0, kind: "cpu", bytes: 0, peak: 0, always: 0 }];
@@ -68,7 +69,7 @@ function price(p, times) {
   const calls = Math.max(1, p.calls);
   for (const k of p.kernels) {
     const t = times.get(k.id);
-    k.runs = t ? t.runs / calls : steps * (k.section.kind === "update" ? 1 : micros);
+    k.runs = t ? t.runs / calls : steps * (k.section.phase ? 1 : micros);
     k.measured = t ? t.seconds / calls : null;
     k.modelledCall = (k.modelled || 0) * k.runs;
     k.cost = p.measured ? k.measured || 0 : k.modelledCall;
@@ -116,7 +117,7 @@ function liveness(p, device) {
   const passing = new Float64Array(n + 1);
   for (const v of values) {
     [v.from, v.to] = v.always || v.first == null ? [0, n - 1] : [stepOf(steps, v.first), stepOf(steps, v.last)];
-    for (const line of [by[v.kind], all, v.always ? null : passing].filter(x => x)) {
+    for (const line of [by[v.kind], all, v.always || v.offset == null ? null : passing].filter(x => x)) {
       line[v.from] += v.size;
       line[v.to + 1] -= v.size;
     }
@@ -169,4 +170,5 @@ function groups(kernels, keyOf) {
   }
   return [...found.values()];
 }
-const sourceOf = of => of.file ? `${of.file}:${of.line}` : "";
+/* The file without the folders that all of a machine's have. */
+const sourceOf = of => of.file ? `${of.file.split("/").slice(-2).join("/")}:${of.line}` : "";

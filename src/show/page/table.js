@@ -12,17 +12,17 @@ function compareCells(a, b) {
 }
 
 class Table {
-  constructor({ columns, rows, sort = 0, down = true, onrow, label, filter = "", name = "table" }) {
-    Object.assign(this, { columns, rows, sort, down, onrow, name, words: filter, all: false });
+  constructor({ columns, rows, sort = 0, down = true, onrow, label, filter, name }) {
+    Object.assign(this, { columns, rows, sort, down, onrow, name, words: filter || "", all: false });
     this.body = el("tbody");
     this.foot = el("tfoot");
     this.head = el("tr", {}, ...columns.map((c, i) => this.heading(c, i)));
     this.count = el("span", { class: "faint" });
     this.node = el("div", { class: "scroll" },
       el("table", { "aria-label": label }, el("thead", {}, this.head), this.body, this.foot));
-    this.search = el("input", { type: "search", placeholder: "Filter", "aria-label": "Filter " + (label || ""), value: filter,
+    this.search = el("input", { type: "search", placeholder: "Filter", "aria-label": "Filter " + (label || ""), value: filter || "",
       oninput: () => { this.words = this.search.value; this.draw(); } });
-    this.bar = el("div", { class: "bar" }, this.search, this.count, el("span", { class: "grow" }),
+    this.bar = div("bar", this.search, this.count, grow(),
       button("Save as CSV", () => this.save()));
     this.draw();
   }
@@ -32,14 +32,6 @@ class Table {
       this.sort = i;
       this.draw();
     }));
-  }
-  replace(rows, columns) {
-    this.rows = rows;
-    if (columns) {
-      this.columns = columns;
-      this.head.replaceChildren(...columns.map((c, i) => this.heading(c, i)));
-    }
-    this.draw();
   }
   chosen() {
     const words = this.words.toLowerCase().split(/\s+/).filter(w => w), texts = this.columns.filter(c => c.text);
@@ -73,7 +65,7 @@ class Table {
     if (!this.columns.some(c => c.total)) return;
     this.foot.replaceChildren(el("tr", {}, ...this.columns.map((c, i) => {
       const value = c.total && total(rows, c.get);
-      return el("td", { class: c.text ? "text" : null }, c.total ? sum(c.total, value, c.plain ? c.plain(value) : c.show ? c.show(value, null) : whole(value)) : i ? "" : "Sum");
+      return el("td", { class: c.text ? "text" : null }, c.total ? sum(c.total, value, c.show(value, null)) : i ? "" : "Sum");
     })));
   }
   csv() {

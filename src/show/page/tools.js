@@ -21,7 +21,13 @@ function build(node, attrs, children) {
 }
 const el = (tag, attrs, ...children) => build(document.createElement(tag), attrs, children);
 const svg = (tag, attrs, ...children) => build(document.createElementNS("http://www.w3.org/2000/svg", tag), attrs, children);
-const card = (title, ...children) => el("section", { class: "card" }, title ? el("h2", {}, title) : null, ...children);
+const div = (name, ...children) => el("div", { class: name }, ...children);
+const span = (...children) => el("span", {}, ...children);
+const note = (...children) => el("p", { class: "faint" }, ...children);
+const h2 = text => el("h2", {}, short(text, 90)), h3 = text => el("h3", {}, text), grow = () => el("span", { class: "grow" });
+const card = (title, ...children) => el("section", { class: "card" }, h2(title), ...children);
+const side = (...children) => el("section", { class: "card side" }, ...children);
+const keys = (...names) => names.flatMap(k => [el("kbd", {}, k), " "]);
 const button = (text, onclick, attrs) => el("button", { type: "button", onclick, ...attrs }, text);
 
 /* A figure that tests compare with SQL's. */
@@ -33,11 +39,12 @@ function select(label, options, chosen, onchange) {
   return el("label", {}, label + " ", box);
 }
 
-const legend = (names, colour) => el("div", { class: "legend" },
-  ...names.map(n => el("span", {}, el("i", { style: `background:var(--${colour ? colour(n) : n})` }), n)));
+const dot = paint => el("i", { class: "dot", style: `background:var(--${paint})` });
+/* legend("weight", ["gap", "what lies between"]): a colour that has its name, or another's. */
+const legend = (...names) => el("div", { class: "legend" }, ...names.map(n => [n].flat()).map(([paint, name]) => el("span", {}, dot(paint), name || paint)));
 
-const facts = pairs => el("dl", {}, ...pairs.filter(p => p && p[1] != null && p[1] !== "")
-  .flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+const facts = pairs => el("dl", {}, ...pairs.filter(p => p[1] != null && p[1] !== "")
+  .flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, typeof value === "string" ? short(value, 160) : value)]));
 
 const meter = share => el("span", { class: "meter" }, el("i", { style: `width:${Math.min(100, 100 * share).toFixed(1)}%` }));
 
@@ -86,27 +93,32 @@ const tipped = (node, text) => build(node, { onmousemove: e => tip(e, text), onm
 
 /* --- drawings --- */
 
-const colour = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim() || "#888";
+const rect = (x, y, width, height, paint, more) => svg("rect", { x, y, width: Math.max(0, width), height, style: `fill:var(--${paint})`, ...more });
+const chart = (wide, high, label, ...children) => svg("svg", { viewBox: `0 0 ${wide} ${high}`, width: "100%", role: "img", "aria-label": label }, ...children);
+const words = (x, y, text, more) => svg("text", { x, y, ...more }, text);
+const FAINT = { class: "faint" }, END = { "text-anchor": "end" }, MIDDLE = { "text-anchor": "middle" };
 
-/* A canvas `height` points high that draws itself again when its size or the theme changes:
- * draw(pen, width, height, colour by name). */
+/* A canvas that draws itself again when its size or the theme changes. The pen knows colours by name:
+ * pen.box("weight", x, y, w, h), pen.words("faint", text, x, y, "right"), pen.paint("line"). */
 let drawings = [];
-function canvas(height, label, draw, attrs) {
-  const node = el("canvas", { role: "img", "aria-label": label, ...attrs });
-  const again = () => {
-    const width = node.clientWidth, dots = devicePixelRatio || 1, pen = node.getContext("2d"), known = {};
+function canvas(height, label, draw) {
+  const node = el("canvas", { role: "img", "aria-label": label, tabindex: 0 });
+  node.redraw = () => {
+    const width = node.clientWidth, dots = devicePixelRatio || 1, pen = node.getContext("2d"), known = {}, root = getComputedStyle(document.documentElement);
     if (!width) return;
-    const high = typeof height === "function" ? height() : height;
-    node.style.height = high + "px";
+    node.style.height = height + "px";
     node.width = width * dots;
-    node.height = high * dots;
+    node.height = height * dots;
     pen.scale(dots, dots);
     pen.font = "12px system-ui, sans-serif";
-    draw(pen, width, high, name => known[name] || (known[name] = colour(name)));
+    pen.paint = name => known[name] || (known[name] = root.getPropertyValue("--" + name) || "#888");
+    pen.box = (name, x, y, w, h) => { pen.fillStyle = pen.paint(name); pen.fillRect(x, y, w, h); };
+    pen.words = (name, text, x, y, align = "left") => { pen.fillStyle = pen.paint(name); pen.textAlign = align; pen.fillText(text, x, y); };
+    draw(pen, width, height);
   };
-  drawings.push(again);
-  node.redraw = again;
-  requestAnimationFrame(again);
+  drawings.push(node.redraw);
+  requestAnimationFrame(node.redraw);
+  node.addEventListener("mouseleave", e => tip(e, ""));
   return node;
 }
 const redrawAll = () => drawings.forEach(f => f());
@@ -131,3 +143,8 @@ function fitted(pen, text, room) {
   return lo ? text.slice(0, lo) + "…" : "";
 }
 const short = (text, most) => text.length <= most ? text : text.slice(0, most - 1) + "…";
+
+/* The views that have more about a kernel. */
+const links = (p, k, ...but) => el("div", { class: "bar" },
+  ...[["program", { kernel: k.id }], ["operations", { filter: k.layer.name || k.op }], ["liveness", { device: k.device, step: liveness(p, k.device).steps.indexOf(k) }]]
+    .filter(([id]) => !but.includes(id)).map(([id, args]) => button(id[0].toUpperCase() + id.slice(1), () => go(id, args))));
