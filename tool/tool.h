@@ -155,9 +155,10 @@ void unescape_name(char *s);
 void json_value(double x);                   /* null when it is no number */
 void shell_quote(FILE *f, const char *word); /* as a shell needs it */
 
+extern const command report_command;
 extern const command cache_command, compile_command, completion_command, data_command,
     devices_command, eval_command, export_command, gc_monitor_command, generate_command,
     help_command, inspect_command, models_command, monitor_command, plan_command, predict_command,
-    report_command, run_command, train_command;
+    run_command, train_command;
 
 #endif

@@ -15,7 +15,7 @@
  */
 #include "show/show.h"
 
-#ifdef TS_HAVE_SQLITE
+#ifdef TS_HAVE_SQLITE3
 #include <openssl/evp.h>
 #include <sqlite3.h>
 #include <sys/stat.h>

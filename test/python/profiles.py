@@ -6,6 +6,7 @@ A net is a chain of layers. Each has forward kernels, a gradient and a weight gr
 update; values live from the kernel that makes them to the last that reads them, and lie where the first gap is.
 """
 
+import bisect
 import random
 import sqlite3
 from pathlib import Path
@@ -128,10 +129,10 @@ class Net:
                     at, always[d] = always[d], always[d] + v[3]
                 else:
                     at = always[d]
-                    for lo, hi, a, b in sorted(placed):
+                    for lo, hi, a, b in placed:
                         if a <= v[8] and v[7] <= b and lo < at + v[3] and at < hi:
                             at = hi
-                    placed.append((at, at + v[3], v[7], v[8]))
+                    bisect.insort(placed, (at, at + v[3], v[7], v[8]))
                 v[6] = at
                 peaks[d] = max(peaks[d], at + v[3])
         return peaks, always

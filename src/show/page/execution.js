@@ -92,7 +92,7 @@ class Timeline {
       last = Math.floor(x0);
       pen.box(paint, x0, y + 2, Math.max(1, wide > 4 ? wide - 1 : wide), LANE - 4);
       if (edge) { pen.strokeStyle = pen.paint("ink"); pen.lineWidth = 2; pen.strokeRect(x0, y + 2, Math.max(2, wide - 1), LANE - 4); }
-      if (wide > 20) pen.words("card", fitted(pen, text(), wide - 5), x0 + 3, y + 15);
+      if (wide > (l.sections ? 20 : 44)) pen.words("card", fitted(pen, text(), wide - 5), x0 + 3, y + 15);
     };
     if (l.sections) this.shade(pen, w, y);
     for (const h of l.hosts || []) if (h.end >= this.from && h.start <= this.to) box(h.start, h.end, "host", () => `${h.kind} ${h.name || ""}`);

@@ -51,7 +51,7 @@ function link(p) {
     k.device = k.section.device;
     k.bytes = (k.read || 0) + (k.written || 0);
     k.cycles = cycles.get(k.id);
-    k.label = k.layer.name ? `${k.layer.name} ${k.op || ""}` : k.op || k.name;
+    k.label = k.layer.name ? `${short(k.layer.name, 80)} ${k.op || ""}` : k.op || k.name;
   }
   for (const v of p.values) {
     v.layer = layers.get(v.layer) || none;

@@ -24,7 +24,7 @@ const findings = [
     if (!g || !p.cost) return;
     const r = p.measured && roofline(p, g.work, g.moved, g.cost);
     return { weight: g.cost / p.cost + 0.2, tab: "operations", args: { filter: g.first.layer.name || g.first.op },
-      words: `${g.key} takes ${percent(g.cost / p.cost, 0)} of the ${p.measured ? "" : "modelled "}time${r ? ` at ${percent(r.of, 0)} of the machine's peak: ${BOUND[r.bound]}` : ""}.` };
+      words: `${short(g.key, 80)} takes ${percent(g.cost / p.cost, 0)} of the ${p.measured ? "" : "modelled "}time${r ? ` at ${percent(r.of, 0)} of the machine's peak: ${BOUND[r.bound]}` : ""}.` };
   },
   function idle(p) {
     const b = bubble(p);
@@ -40,7 +40,7 @@ const findings = [
     if (!kind || !all) return;
     const top = now.filter(v => v.kind === kind).sort((a, b) => b.size - a.size)[0];
     return { weight: share / 2, tab: "liveness", args: { device: d.id, step: live.peak },
-      words: `At the peak of device ${d.id}, ${live.steps[live.peak] ? "in " + live.steps[live.peak].label : "all the time"}, ${percent(share, 0)} of what lives are ${NAMES[kind] || kind + "s"}; the largest is ${top.name} with ${bytes(top.size)}${top.layer.file ? ` (${sourceOf(top.layer)})` : ""}.` };
+      words: `At the peak of device ${d.id}, ${live.steps[live.peak] ? "in " + live.steps[live.peak].label : "all the time"}, ${percent(share, 0)} of what lives are ${NAMES[kind] || kind + "s"}; the largest is ${short(top.name, 80)} with ${bytes(top.size)}${top.layer.file ? ` (${sourceOf(top.layer)})` : ""}.` };
   },
   function host(p) {
     if (p.spans.length < 2) return;
