@@ -19,6 +19,7 @@ const command *const commands[] = {
     &inspect_command,
     &plan_command,
     &profile_command,
+    &report_command,
     &compile_command,
     &cache_command,
     &devices_command,

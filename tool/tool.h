@@ -157,6 +157,7 @@ int base_name(const char *path, const char **out); /* dir/shoe.jpg -> shoe: wher
 void csv_field(FILE *f, const char *s);
 void shell_quote(FILE *f, const char *word); /* as a shell needs it */
 
+extern const command report_command;
 extern const command cache_command, compile_command, completion_command, data_command,
     devices_command, eval_command, export_command, gc_monitor_command, generate_command,
     help_command, inspect_command, models_command, monitor_command, plan_command, profile_command,

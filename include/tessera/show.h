@@ -133,6 +133,10 @@ TS_API char *ts_table_text(const char *const *cells, int rows, int columns);
 /* For ts_options.progress: a bar on stderr, like those of ts_bar_open. */
 TS_API void ts_progress_bar(void *arg, int percent);
 
+/* A profile (the folder with profile.db, or the file) as one HTML page that needs nothing else;
+ * `compare` is another that it is held against, or NULL. A build without SQLite writes none. */
+TS_API ts_status ts_report(const char *profile, const char *compare, const char *path);
+
 #ifdef __cplusplus
 }
 #endif

@@ -64,6 +64,9 @@ double ts_canvas_text_width(ts_canvas *c, const char *s, const ts_font *f);
 /* As large as fits in the box, in its middle: in squares when enlarged, in means when reduced. */
 void ts_canvas_picture(ts_canvas *c, ts_box b, const ts_picture *p);
 
+/* Made of src/show/page/ by tools/page.py: the page before its data and after it. */
+extern const char ts_page_head[], ts_page_tail[];
+
 /* axis.c */
 typedef struct ts_axis {
     double lo, hi; /* of the data, with room at both ends */

@@ -1,0 +1,150 @@
+"use strict";
+/* tools.js - what every view is made with.
+ *
+ * Names come from users and may be hostile. They reach the page as text (textContent, fillText, a title) and
+ * never as markup: nothing in these files sets innerHTML or a style, a link or a handler from the data. */
+
+const views = [];   // {id, title, draw(root, profile, args)}; each file adds its own
+const KINDS = ["weight", "state", "constant", "input", "activation", "gradient", "output"];
+const PASSES = ["forward", "backward", "update", "copy"];
+
+/* --- elements --- */
+
+function build(node, attrs, children) {
+  for (const [key, value] of Object.entries(attrs || {})) {
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (value === true) node.setAttribute(key, "");
+    else if (value !== false && value != null) node.setAttribute(key, value);
+  }
+  node.append(...children.flat().filter(c => c != null));
+  return node;
+}
+const el = (tag, attrs, ...children) => build(document.createElement(tag), attrs, children);
+const svg = (tag, attrs, ...children) => build(document.createElementNS("http://www.w3.org/2000/svg", tag), attrs, children);
+const div = (name, ...children) => el("div", { class: name }, ...children);
+const span = (...children) => el("span", {}, ...children);
+const note = (...children) => el("p", { class: "faint" }, ...children);
+const h2 = text => el("h2", {}, short(text, 90)), h3 = text => el("h3", {}, text), grow = () => el("span", { class: "grow" });
+const card = (title, ...children) => el("section", { class: "card" }, h2(title), ...children);
+const side = (...children) => el("section", { class: "card side" }, ...children);
+const keys = (...names) => names.flatMap(k => [el("kbd", {}, k), " "]);
+const button = (text, onclick, attrs) => el("button", { type: "button", onclick, ...attrs }, text);
+
+/* A figure that tests compare with SQL's. */
+const sum = (name, value, text) => el("span", { "data-sum": name, "data-value": value }, text);
+
+function select(label, options, chosen, onchange) {
+  const box = el("select", { onchange: () => onchange(box.value) },
+    ...options.map(([value, text]) => el("option", { value, selected: String(value) === String(chosen) }, text)));
+  return el("label", {}, label + " ", box);
+}
+
+const dot = paint => el("i", { class: "dot", style: `background:var(--${paint})` });
+/* legend("weight", ["gap", "what lies between"]): a colour that has its name, or another's. */
+const legend = (...names) => el("div", { class: "legend" }, ...names.map(n => [n].flat()).map(([paint, name]) => el("span", {}, dot(paint), name || paint)));
+
+const facts = pairs => el("dl", {}, ...pairs.filter(p => p[1] != null && p[1] !== "")
+  .flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, typeof value === "string" ? short(value, 160) : value)]));
+
+const meter = share => el("span", { class: "meter" }, el("i", { style: `width:${Math.min(100, 100 * share).toFixed(1)}%` }));
+
+/* Rows of the keyboard: what a click does, Enter and the space bar do. */
+function pressable(node, action) {
+  node.setAttribute("tabindex", "0");
+  node.addEventListener("click", action);
+  node.addEventListener("keydown", e => {
+    if (e.key === "Enter" || e.key === " ") { e.preventDefault(); action(e); }
+  });
+  return node;
+}
+
+/* --- numbers --- */
+
+function scaled(n, step, units, digits = 3) {
+  let i = 0, x = Math.abs(n);
+  while (i + 1 < units.length && x >= step * 0.9995) { x /= step; i++; }
+  return (n < 0 ? "−" : "") + (i || x % 1 ? x.toPrecision(Math.max(digits, Math.ceil(Math.log10(x + 1)))) : x) + " " + units[i];
+}
+const bytes = n => n == null ? "–" : scaled(Math.round(n), 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
+const flops = n => n == null ? "–" : scaled(Math.round(n), 1000, ["", "K", "M", "G", "T", "P"]).trim();
+const whole = n => n == null ? "–" : Math.round(n).toLocaleString("en-US");
+const fixed = (n, digits = 1) => n == null || !isFinite(n) ? "–" : n.toFixed(digits);
+const percent = (x, digits = 1) => x == null || !isFinite(x) ? "–" : (100 * x).toFixed(digits) + " %";
+function seconds(s) {
+  if (s == null || !isFinite(s)) return "–";
+  const [factor, unit] = Math.abs(s) < 1e-3 ? [1e6, "µs"] : Math.abs(s) < 1 ? [1e3, "ms"] : [1, "s"];
+  const x = s * factor;
+  return x.toFixed(Math.abs(x) >= 100 ? 0 : Math.abs(x) >= 10 ? 1 : 2).replace("-", "−") + " " + unit;
+}
+const plural = (n, word) => `${whole(n)} ${word}${n === 1 ? "" : "s"}`;
+
+/* --- the pointer's note --- */
+
+function tip(event, text) {
+  const box = document.getElementById("tip");
+  box.hidden = !text;
+  if (!text) return;
+  box.textContent = text;
+  const r = box.getBoundingClientRect();
+  box.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - r.width - 8)) + "px";
+  box.style.top = (event.clientY + 18 + r.height > innerHeight ? event.clientY - r.height - 10 : event.clientY + 18) + "px";
+}
+const tipped = (node, text) => build(node, { onmousemove: e => tip(e, text), onmouseleave: e => tip(e, "") }, []);
+
+/* --- drawings --- */
+
+const rect = (x, y, width, height, paint, more) => svg("rect", { x, y, width: Math.max(0, width), height, style: `fill:var(--${paint})`, ...more });
+const chart = (wide, high, label, ...children) => svg("svg", { viewBox: `0 0 ${wide} ${high}`, width: "100%", role: "img", "aria-label": label }, ...children);
+const words = (x, y, text, more) => svg("text", { x, y, ...more }, text);
+const FAINT = { class: "faint" }, END = { "text-anchor": "end" }, MIDDLE = { "text-anchor": "middle" };
+
+/* A canvas that draws itself again when its size or the theme changes. The pen knows colours by name:
+ * pen.box("weight", x, y, w, h), pen.words("faint", text, x, y, "right"), pen.paint("line"). */
+let drawings = [];
+function canvas(height, label, draw) {
+  const node = el("canvas", { role: "img", "aria-label": label, tabindex: 0 });
+  node.redraw = () => {
+    const width = node.clientWidth, dots = devicePixelRatio || 1, pen = node.getContext("2d"), known = {}, root = getComputedStyle(document.documentElement);
+    if (!width) return;
+    node.style.height = height + "px";
+    node.width = width * dots;
+    node.height = height * dots;
+    pen.scale(dots, dots);
+    pen.font = "12px system-ui, sans-serif";
+    pen.paint = name => known[name] || (known[name] = root.getPropertyValue("--" + name) || "#888");
+    pen.box = (name, x, y, w, h) => { pen.fillStyle = pen.paint(name); pen.fillRect(x, y, w, h); };
+    pen.words = (name, text, x, y, align = "left") => { pen.fillStyle = pen.paint(name); pen.textAlign = align; pen.fillText(text, x, y); };
+    draw(pen, width, height);
+  };
+  drawings.push(node.redraw);
+  requestAnimationFrame(node.redraw);
+  node.addEventListener("mouseleave", e => tip(e, ""));
+  return node;
+}
+const redrawAll = () => drawings.forEach(f => f());
+
+/* Round steps for an axis from lo to hi. */
+function ticks(lo, hi, most, base = 10) {
+  const rough = (hi - lo) / most || 1, power = base ** Math.floor(Math.log(rough) / Math.log(base));
+  const steps = base === 1024 ? [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024] : [1, 2, 5, 10];
+  const step = power * steps.find(s => s * power >= rough), out = [];
+  for (let t = Math.ceil(lo / step) * step; t <= hi + step * 1e-6; t += step) out.push(t);
+  return out;
+}
+
+/* Text that ends in an ellipsis where it would be wider than `room`. */
+function fitted(pen, text, room) {
+  if (pen.measureText(text).width <= room) return text;
+  let lo = 0, hi = text.length;
+  while (lo < hi) {
+    const mid = (lo + hi + 1) >> 1;
+    if (pen.measureText(text.slice(0, mid) + "…").width <= room) lo = mid; else hi = mid - 1;
+  }
+  return lo ? text.slice(0, lo) + "…" : "";
+}
+const short = (text, most) => text.length <= most ? text : text.slice(0, most - 1) + "…";
+
+/* The views that have more about a kernel. */
+const links = (p, k, ...but) => el("div", { class: "bar" },
+  ...[["program", { kernel: k.id }], ["operations", { filter: k.layer.name || k.op }], ["liveness", { device: k.device, step: liveness(p, k.device).steps.indexOf(k) }]]
+    .filter(([id]) => !but.includes(id)).map(([id, args]) => button(id[0].toUpperCase() + id.slice(1), () => go(id, args))));

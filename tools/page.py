@@ -1,0 +1,88 @@
+#!/usr/bin/python3
+"""The page of `tessera report` as C: src/show/page/ in two strings, what comes before the data and after it.
+
+    tools/page.py FILE     the build makes it
+
+page.html names its parts, and each is put where it stands:
+
+    <!-- style.css -->     the text of that file, in a <style>
+    <!-- main.js -->       in a <script>, without the comments, indents and blanks, which stay in the tree
+    <!-- data -->          the cut between the two strings
+"""
+
+import re
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parent.parent / "src" / "show" / "page"
+CUT = "<!-- data -->"
+
+
+#: a piece of JavaScript: comment, string, template (without one inside it), regular expression after what cannot end
+#: a value, blanks, anything else
+PIECE = re.compile(r"""(/\*.*?\*/|//[^\n]*)|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|(`)|(?<=[(,=:!&|?] )(/(?:\\.|\[(?:\\.|[^\]])*\]|[^/\\\n])+/)|(?<=\()(/(?:\\.|\[(?:\\.|[^\]])*\]|[^/\\\n])+/)|([ ]+)|(\n\s*)|(.)""", re.S)
+TIGHT = set("=<>&|?:,;{}()[]*!")    # not + and -, which two of in a row are others
+
+
+def template(text, at):
+    """Where the template that begins at `at` ends; templates inside its ${} are part of it."""
+    depth, at = 0, at + 1
+    while True:
+        if text[at] == "\\":
+            at += 1
+        elif text.startswith("${", at):
+            depth, at = depth + 1, at + 1
+        elif depth and text[at] == "}":
+            depth -= 1
+        elif text[at] == "`" and depth:
+            at = template(text, at) - 1
+        elif text[at] == "`":
+            return at + 1
+        at += 1
+
+
+def squeeze(text):
+    """The same program in fewer bytes: no comments, no indents, no blanks beside punctuation. Lines stay lines."""
+    out, at = "", 0
+    while at < len(text):
+        m = PIECE.match(text, at)
+        comment, string, tick, regex, regex2, blank, line, _ = m.groups()
+        end = template(text, at) if tick else m.end()
+        if line:
+            out += "" if out.endswith("\n") or not out else "\n"
+        elif blank:
+            tight = out[-1:] in TIGHT | {"\n", ""} or text[end:end + 1] in TIGHT
+            out += "" if tight else " "
+        elif not comment:
+            out += text[at:end]
+        at = end
+    return out
+
+
+def part(name):
+    text = (PAGE / name).read_text()
+    return f"<style>\n{text}</style>" if name.endswith(".css") else f"<script>\n{squeeze(text)}</script>"
+
+
+def whole():
+    return re.sub(r"<!-- (\w+\.(?:css|js)) -->", lambda m: part(m[1]), (PAGE / "page.html").read_text())
+
+
+def literal(line):
+    """A line as a C string; the question mark so that no compiler sees a trigraph."""
+    return '"' + line.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?") + '\\n"'
+
+
+def source(name, text):
+    lines = "\n".join(literal(line) for line in text.splitlines())
+    return f"extern const char {name}[];\nconst char {name}[] =\n{lines};\n"
+
+
+def main():
+    head, tail = whole().split(CUT)
+    Path(sys.argv[1]).write_text("/* Made of src/show/page by tools/page.py. */\n" +
+                                 source("ts_page_head", head) + source("ts_page_tail", tail.lstrip("\n")))
+
+
+if __name__ == "__main__":
+    main()
