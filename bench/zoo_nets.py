@@ -201,6 +201,74 @@ class Sage(nn.Module):
         return F.cross_entropy(self.own2(x) + self.near2(self.gather(x, edges)), t)
 
 
+class Convolved(nn.Module):
+    """A convolution, its norm, and, but at the end of a residual block, a ReLU."""
+
+    def __init__(self, inside, out, size=3, active=True):
+        super().__init__()
+        self.conv, self.norm, self.active = nn.Conv2d(inside, out, size, padding=size // 2), nn.BatchNorm2d(out), active
+
+    def forward(self, x):
+        x = self.norm(self.conv(x))
+        return F.relu(x) if self.active else x
+
+
+class Residual(nn.Module):
+    def __init__(self, width, size=3):
+        super().__init__()
+        self.one, self.two = Convolved(width, width, size), Convolved(width, width, size, False)
+
+    def forward(self, x):
+        return F.relu(x + self.two(self.one(x)))
+
+
+def series(count, width, size=3):
+    return nn.Sequential(*[Residual(width, size) for _ in range(count)])
+
+
+class Level(nn.Module):
+    """A level of a U of residual blocks, through which three planes go with the same weights; the deepest sees all
+    of them at once."""
+
+    def __init__(self, widths, blocks, deepest, middle):
+        super().__init__()
+        width, *rest = widths
+        self.deep = not rest
+        if self.deep:
+            self.narrow, self.wide = Convolved(3 * width, middle, 1), Convolved(middle, 3 * width, 1)
+            self.blocks = series(deepest, middle, 5)
+            return
+        self.down, self.up = series(blocks, width), series(blocks, width)
+        self.narrow, self.wide = Convolved(width, rest[0], 1), Convolved(rest[0], width, 1)
+        self.inner, self.join = Level(rest, blocks, deepest, middle), Convolved(2 * width, width, 1)
+
+    def forward(self, planes):
+        if self.deep:
+            return self.wide(self.blocks(self.narrow(torch.cat(planes, 1)))).chunk(3, 1)
+        planes = [self.down(x) for x in planes]
+        inner = self.inner([self.narrow(F.max_pool2d(x, 2)) for x in planes])
+        inner = [self.wide(F.interpolate(x, scale_factor=2.0)) for x in inner]
+        return [self.up(self.join(torch.cat([x, y], 1))) for x, y in zip(planes, inner)]
+
+
+class UResNet(nn.Module):
+    """Labels of the pixels of three planes of a particle detector."""
+
+    def __init__(self, widths, blocks, deepest, middle):
+        super().__init__()
+        self.first, self.last = Convolved(1, widths[0], 5), series(blocks, widths[0])
+        self.core, self.head = Level(widths, blocks, deepest, middle), nn.Conv2d(widths[0], 3, 1)
+
+    def forward(self, x, t):
+        planes = self.core([self.first(plane) for plane in x.chunk(3, 1)])
+        planes = [self.head(self.last(plane)) for plane in planes]
+        return sum(F.cross_entropy(plane, t[:, i]) for i, plane in enumerate(planes))
+
+
+def planes(height=640, width=1024):
+    return [torch.randn(1, 3, height, width), torch.randint(3, (1, 3, height, width))]
+
+
 def vgg():
     layers, inside = [], 3
     for width in 32, 64, 128:
@@ -240,4 +308,18 @@ ZOO = {
     "vgg": lambda: (Trained(vgg()), pictures(16, 32), True),
     "encoder bf16 inference": lambda: (encoder().bfloat16().eval(), [torch.randn(8, 128, 256).bfloat16()], False),
     "sage max": lambda: (Sage(), [torch.randn(500, 16), torch.randint(500, (2, 4000)), torch.randint(8, (500,))], True),
+}
+
+#: Nets whose compile is measured (bench/zoo.py --compile) and not their speed.
+COMPILED = {
+    "resnet18": ZOO["resnet18"],
+    "resnet50": lambda: (Trained(resnet((3, 4, 6, 3), True)), pictures(4, 128), True),
+    "encoder of 12": lambda: (Trained(encoder(12)), [torch.randn(8, 128, 256)], True),
+    "unet": ZOO["unet"],
+    "lstm of 64": lambda: (Trained(Recurrent(nn.LSTM)), [torch.randn(32, 64, 32), torch.randint(10, (32,))], True),
+    "conv1d of 400": lambda: (Trained(nn.Conv1d(1, 16, 400, 160)), [torch.randn(4, 1, 16000)], True),
+    "uresnet small": lambda: (UResNet([8, 16, 24, 32, 40, 48, 56], 2, 5, 32), planes(), True),
+    "uresnet": lambda: (UResNet([16 << i for i in range(7)], 2, 5, 256), planes(), True),
+    "uresnet small half": lambda: (UResNet([8, 16, 24, 32, 40, 48, 56], 2, 5, 32).half(),
+                                   [planes()[0].half(), planes()[1]], True),
 }

@@ -28,6 +28,7 @@ typedef struct devices {
     const ts_graph *g;
     int *level;  /* by kernel */
     int *writer; /* by state: the kernel that updates it, or -1 */
+    ts_readers readers;
 } devices;
 
 /* --- kernels to devices --- */
@@ -148,14 +149,6 @@ static const ts_value *updated_by(const ts_program *p, const ts_kernel *k, int r
     return k->copy ? k->roots[0] : p->place[k->roots[root]->id].alias;
 }
 
-static bool kernel_reads(const ts_kernel *k, const ts_value *v)
-{
-    for (int i = 0; i < k->nreads; i++)
-        if (k->reads[i] == v)
-            return true;
-    return false;
-}
-
 /* k comes after j, on the same device maybe in the same section. */
 static void follow(devices *x, int k, int j)
 {
@@ -170,36 +163,60 @@ static void follow(devices *x, int k, int j)
     x->level[k] = TS_MAX(x->level[k], x->level[j] + (a->device != b->device));
 }
 
-/* Down to the section that reads it first, if that is the same device's. */
-static void sink(devices *x, int k)
+/* By state: the kernels that update it. */
+typedef struct updaters {
+    int *list, n;
+} updaters;
+
+static updaters *find_updaters(const devices *x)
 {
-    const ts_program *p = x->p;
-    const ts_kernel *from = p->kernels[k];
+    updaters *u = TS_NEWS(x->a, updaters, x->g->nstates);
+
+    for (int k = 0; k < x->p->nkernels; k++)
+        for (int r = 0; r < x->p->kernels[k]->nroots; r++) {
+            const ts_value *s = updated_by(x->p, x->p->kernels[k], r);
+            if (s)
+                TS_PUSH(x->a, u[s->index].list, u[s->index].n, k);
+        }
+    return u;
+}
+
+/* Kernel j waits for k: *lowest becomes the lowest level of those that do, -1 if one is on another
+ * device. */
+static void look_at(const devices *x, int k, int j, int *lowest)
+{
+    const ts_kernel *from = x->p->kernels[k], *to = x->p->kernels[j];
+
+    x->p->work++;
+    if (j <= k || to->phase != from->phase)
+        return;
+    *lowest = to->device == from->device ? TS_MIN(*lowest, x->level[j]) : -1;
+}
+
+/* Down to the section that reads it first, if that is the same device's. */
+static void sink(devices *x, const updaters *u, int k)
+{
+    const ts_kernel *from = x->p->kernels[k];
     int lowest = INT32_MAX;
 
-    for (int j = k + 1; j < p->nkernels; j++) {
-        const ts_kernel *to = p->kernels[j];
-        bool waits = false;
-        for (int r = 0; r < from->nroots && !waits; r++)
-            waits = kernel_reads(to, from->roots[r]);
-        for (int r = 0; r < to->nroots && !waits; r++) {
-            const ts_value *s = updated_by(p, to, r);
-            waits = s && kernel_reads(from, s);
-        }
-        if (!waits || to->phase != from->phase)
-            continue;
-        if (to->device != from->device)
-            return;
-        lowest = TS_MIN(lowest, x->level[j]);
-    }
-    if (lowest < INT32_MAX)
+    for (int r = 0; r < from->nroots; r++)
+        for (int i = x->readers.at[from->roots[r]->id]; i < x->readers.at[from->roots[r]->id + 1];
+             i++)
+            look_at(x, k, x->readers.kernels[i], &lowest);
+    for (int r = 0; r < from->nreads; r++)
+        for (int i = 0; from->reads[r]->kind == TS_VALUE_STATE && i < u[from->reads[r]->index].n;
+             i++)
+            look_at(x, k, u[from->reads[r]->index].list[i], &lowest);
+    if (lowest >= 0 && lowest < INT32_MAX)
         x->level[k] = lowest;
 }
 
 static void find_levels(devices *x)
 {
     const ts_program *p = x->p;
+    const updaters *u = find_updaters(x);
 
+    x->readers = ts_plan_readers(x->a, x->p);
     for (int k = 0; k < p->nkernels; k++) {
         const ts_kernel *n = p->kernels[k];
         for (int r = 0; r < n->nreads; r++)
@@ -208,13 +225,13 @@ static void find_levels(devices *x)
         /* whoever updates a state comes after those that read it */
         for (int r = 0; r < n->nroots; r++) {
             const ts_value *s = updated_by(p, n, r);
-            for (int j = 0; j < k && s; j++)
-                if (kernel_reads(p->kernels[j], s))
-                    follow(x, k, j);
+            for (int i = s ? x->readers.at[s->id] : 0; s && i < x->readers.at[s->id + 1]; i++)
+                if (x->readers.kernels[i] < k)
+                    follow(x, k, x->readers.kernels[i]);
         }
     }
     for (int k = p->nkernels - 1; k >= 0 && !phased(x->opt); k--)
-        sink(x, k);
+        sink(x, u, k);
 }
 
 /* The blocks in a section, as "B1 B2". */
@@ -335,13 +352,12 @@ const ts_spot *ts_place_spot(const ts_program *p, const ts_value *v, int device)
 /* Where a state is at home: with the kernel that updates it, else with the first that reads it. */
 static void find_home(devices *x, const ts_value *state, ts_spot *spot)
 {
-    const ts_program *p = x->p;
+    const int *at = &x->readers.at[state->id];
     int k = x->writer[state->index];
 
-    for (int i = 0; i < p->nkernels && k < 0; i++)
-        if (kernel_reads(p->kernels[i], state))
-            k = i;
-    spot->device = k < 0 ? 0 : p->kernels[k]->device;
+    if (k < 0 && at[0] < at[1])
+        k = x->readers.kernels[at[0]];
+    spot->device = k < 0 ? 0 : x->p->kernels[k]->device;
 }
 
 /* Whoever updates a state does so on its device. */
@@ -363,6 +379,7 @@ static void find_homes(devices *x)
 {
     ts_program *p = x->p;
 
+    x->readers = ts_plan_readers(x->a, p);
     x->writer = TS_NEWS(x->a, int, x->g->nstates);
     for (int i = 0; i < x->g->nstates; i++)
         x->writer[i] = -1;
@@ -408,14 +425,11 @@ static int readers_on(devices *x, const ts_value *v, int device, int **list)
     const ts_program *p = x->p;
     int n = 0;
 
-    *list = TS_NEWS(x->a, int, p->pipe.nsections);
-    for (int i = 0; i < p->pipe.nsections; i++) {
-        const ts_section *s = &p->pipe.sections[i];
-        bool read = false;
-        for (int k = s->first; k < s->first + s->count && !read; k++)
-            read = kernel_reads(p->kernels[k], v);
-        if (s->device == device && read)
-            (*list)[n++] = i;
+    *list = NULL;
+    for (int i = x->readers.at[v->id]; i < x->readers.at[v->id + 1]; i++) {
+        const ts_kernel *k = p->kernels[x->readers.kernels[i]];
+        if (k->device == device && (!n || (*list)[n - 1] != k->section))
+            TS_PUSH(x->a, *list, n, k->section);
     }
     return n;
 }
@@ -469,9 +483,10 @@ static ts_status check_states(const devices *x)
     for (int k = 0; k < p->nkernels && !p->pipe.sharded; k++)
         for (int r = 0; r < p->kernels[k]->nroots; r++) {
             const ts_value *s = updated_by(p, p->kernels[k], r);
-            for (int j = 0; j < p->nkernels && s && !p->kernels[k]->phase; j++) {
-                if (p->kernels[j]->phase || p->kernels[j]->section == p->kernels[k]->section ||
-                    !kernel_reads(p->kernels[j], s))
+            const int *at = s ? &x->readers.at[s->id] : NULL;
+            for (int i = s ? at[0] : 0; s && i < at[1] && !p->kernels[k]->phase; i++) {
+                const ts_kernel *reader = p->kernels[x->readers.kernels[i]];
+                if (reader->phase || reader->section == p->kernels[k]->section)
                     continue;
                 ts_fail(TS_ERR_UNSUPPORTED,
                         "'%s' changes with every micro-batch in one stage of the pipeline and is "

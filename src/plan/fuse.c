@@ -37,6 +37,8 @@ typedef struct fuse {
     bool *result; /* an output or a state's next value: stored even if nobody reads it */
     int *weight;  /* inlined pointwise nodes behind a value */
     int *leaves;  /* big stored values behind it */
+    int *seen;    /* by the walk of this number */
+    int walk;
     bool gpu;
 } fuse;
 
@@ -333,11 +335,12 @@ static void add_read(fuse *f, ts_kernel *k, ts_value *v)
 
 /* Collects what is behind v: the stored values it loads. *elementwise: v is reached with unchanged
  * coordinates. */
-static void collect(fuse *f, ts_kernel *k, ts_value *v, bool *seen)
+static void collect(fuse *f, ts_kernel *k, ts_value *v)
 {
-    if (seen[v->id])
+    f->p->work++;
+    if (f->seen[v->id] == f->walk)
         return;
-    seen[v->id] = true;
+    f->seen[v->id] = f->walk;
     if (f->p->place[v->id].home != TS_HOME_NONE) {
         add_read(f, k, v);
         return;
@@ -346,21 +349,20 @@ static void collect(fuse *f, ts_kernel *k, ts_value *v, bool *seen)
     k->flops += ts_node_flops(v->node);
     k->sums += ts_node_sums(v->node);
     for (int i = 0; i < v->node->nin; i++)
-        collect(f, k, v->node->in[i], seen);
+        collect(f, k, v->node->in[i]);
 }
 
 static void collect_kernel(fuse *f, ts_kernel *k)
 {
-    bool *seen = TS_NEWS(f->a, bool, f->g->nvalues);
-
+    f->walk++;
     k->nreads = 0;
     k->reads = NULL;
     k->nodes = 0;
     k->flops = k->sums = 0;
     for (int r = 0; r < k->nroots; r++)
-        seen[k->roots[r]->id] = true;
+        f->seen[k->roots[r]->id] = f->walk;
     if (k->anchor)
-        seen[k->anchor->out[0]->id] = true;
+        f->seen[k->anchor->out[0]->id] = f->walk;
     for (int r = 0; r < k->nroots; r++) {
         const ts_node *n = k->roots[r]->node;
         if (r && n == k->roots[r - 1]->node)
@@ -369,7 +371,7 @@ static void collect_kernel(fuse *f, ts_kernel *k)
         k->flops += ts_node_flops(n);
         k->sums += ts_node_sums(n);
         for (int i = 0; i < n->nin; i++)
-            collect(f, k, n->in[i], seen);
+            collect(f, k, n->in[i]);
     }
     if (k->anchor) {
         bool root = false;
@@ -379,7 +381,7 @@ static void collect_kernel(fuse *f, ts_kernel *k)
         k->flops += root ? 0 : ts_node_flops(k->anchor);
         k->sums += root ? 0 : ts_node_sums(k->anchor);
         for (int i = 0; i < k->anchor->nin; i++)
-            collect(f, k, k->anchor->in[i], seen);
+            collect(f, k, k->anchor->in[i]);
     }
 }
 
@@ -500,6 +502,7 @@ ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts
               .result = TS_NEWS(a, bool, g->nvalues),
               .weight = TS_NEWS(a, int, g->nvalues),
               .leaves = TS_NEWS(a, int, g->nvalues),
+              .seen = TS_NEWS(a, int, g->nvalues),
               .gpu = ts_pass_for_gpu(opt)};
     bool fusing = !ts_pass_skipped(opt, "fuse");
 

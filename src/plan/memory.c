@@ -16,26 +16,38 @@
  * same.)
  */
 #include "op/emit.h"
+#include "plan/gaps.h"
 #include "plan/plan.h"
 
 enum { ALIGN = 64 };
 
-typedef struct span {
-    int from, to; /* kernels */
-} span;
-
 typedef struct life {
     const ts_value *v;
     ts_spot *spot;
-    span *spans; /* when it must be there */
+    ts_span *spans; /* when it must be there */
     int n;
 } life;
+
+/* A kernel that makes or uses what lies in a value's memory. */
+typedef struct touch {
+    int kernel;
+    bool made, used;
+} touch;
+
+typedef struct touches {
+    touch *list;
+    int n;
+    bool kept;    /* to the end of its section: an output, or sent */
+    size_t bytes; /* with room for all of its shares, which may be more than all of it */
+} touches;
 
 typedef struct memory {
     ts_arena *a;
     ts_program *p;
+    touches *of; /* by value */
     life *lives;
     int n;
+    ts_gaps **gaps; /* by device */
 } memory;
 
 static size_t size_of(const ts_spot *s)
@@ -60,13 +72,6 @@ static int by_size(const void *x, const void *y)
     return p->v->id - q->v->id;
 }
 
-static int by_offset(const void *x, const void *y)
-{
-    const ts_spot *const *p = x, *const *q = y;
-
-    return (*p)->offset < (*q)->offset ? -1 : (*p)->offset > (*q)->offset;
-}
-
 /* Is everything on the device, each with memory of its own, a small block? */
 static bool small(const memory *m, int device)
 {
@@ -76,36 +81,6 @@ static bool small(const memory *m, int device)
         if (m->lives[i].spot->device == device)
             total += room(m->lives[i].spot);
     return total <= (size_t)ts_machine_spread(&m->p->machine);
-}
-
-static bool together(const life *x, const life *y)
-{
-    for (int i = 0; i < x->n; i++)
-        for (int j = 0; j < y->n; j++)
-            if (x->spans[i].from <= y->spans[j].to && y->spans[j].from <= x->spans[i].to)
-                return true;
-    return false;
-}
-
-/* Lowest gap among the spots that are alive together with `l` on its device. */
-static size_t find_gap(const memory *m, int placed, const life *l)
-{
-    const ts_spot **busy = TS_NEWS(m->a, const ts_spot *, placed);
-    size_t at = m->p->bytes[l->spot->device].states;
-    int n = 0;
-
-    for (int i = 0; i < placed; i++) {
-        const life *x = &m->lives[i];
-        if (x->spot->device == l->spot->device && together(x, l))
-            busy[n++] = x->spot;
-    }
-    qsort(busy, (size_t)n, sizeof(*busy), by_offset);
-    for (int i = 0; i < n; i++) {
-        if (busy[i]->offset >= at + size_of(l->spot))
-            break;
-        at = TS_MAX(at, busy[i]->offset + room(busy[i]));
-    }
-    return at;
 }
 
 /* Do x and y share memory on the device? */
@@ -153,17 +128,64 @@ void ts_plan_waits(const ts_program *p, const bool *alone)
 
 /* --- lives --- */
 
-/* With room for all of its shares, which may be more than all of it. */
-static size_t bytes_of(const ts_graph *g, const ts_value *v)
+static touch *touch_of(memory *m, const ts_value *v, int kernel)
 {
-    size_t bytes = ts_layout_bytes(v);
+    touches *t = &m->of[v->id];
 
-    for (int i = 0; i < g->nstates && v->kind == TS_VALUE_STATE; i++) {
-        const ts_state *s = &g->states[i];
-        if (s->use == TS_USE_SHARE && s->of == v)
-            bytes = TS_MAX(bytes, ts_type_bytes(&s->value->type) * (size_t)s->parts);
+    if (!t->n || t->list[t->n - 1].kernel != kernel)
+        TS_PUSH(m->a, t->list, t->n, ((touch){.kernel = kernel}));
+    m->p->work++;
+    return &t->list[t->n - 1];
+}
+
+/* The values whose memory x lies in: its own or its state's, and what that is a share of, or NULL. */
+static void lies_in(const ts_program *p, const ts_value *x, const ts_value *in[2])
+{
+    in[0] = p->place[x->id].alias ? p->place[x->id].alias : x;
+    in[1] = in[0]->kind == TS_VALUE_STATE && p->g->states[in[0]->index].use == TS_USE_SHARE
+                ? p->g->states[in[0]->index].of
+                : NULL;
+}
+
+static void find_kept(memory *m, const ts_value *x)
+{
+    const ts_value *in[2];
+
+    lies_in(m->p, x, in);
+    for (int i = 0; i < 2 && in[i]; i++)
+        m->of[in[i]->id].kept = true;
+}
+
+static void find_touches(memory *m)
+{
+    const ts_program *p = m->p;
+    const ts_value *in[2];
+
+    m->of = TS_NEWS(m->a, touches, p->g->nvalues);
+    for (int k = 0; k < p->nkernels; k++) {
+        for (int r = 0; r < p->kernels[k]->nroots; r++) {
+            lies_in(p, p->kernels[k]->roots[r], in);
+            for (int i = 0; i < 2 && in[i]; i++)
+                touch_of(m, in[i], k)->made = true;
+        }
+        for (int r = 0; r < p->kernels[k]->nreads; r++) {
+            lies_in(p, p->kernels[k]->reads[r], in);
+            for (int i = 0; i < 2 && in[i]; i++)
+                touch_of(m, in[i], k)->used = true;
+        }
     }
-    return bytes;
+    for (int i = 0; i < p->g->noutputs; i++)
+        find_kept(m, p->g->outputs[i]);
+    for (int i = 0; i < p->pipe.nsends; i++)
+        find_kept(m, p->sent[i]);
+    for (int i = 0; i < p->g->nvalues; i++)
+        m->of[i].bytes = ts_layout_bytes(p->g->values[i]);
+    for (int i = 0; i < p->g->nstates; i++) {
+        const ts_state *s = &p->g->states[i];
+        size_t *bytes = s->use == TS_USE_SHARE ? &m->of[s->of->id].bytes : NULL;
+        if (bytes)
+            *bytes = TS_MAX(*bytes, ts_type_bytes(&s->value->type) * (size_t)s->parts);
+    }
 }
 
 static ts_status place_shares(memory *m)
@@ -193,7 +215,7 @@ static void place_states(memory *m)
             size_t *top = &m->p->bytes[s->device].states;
             if (g->states[i].use == TS_USE_SHARE)
                 continue;
-            s->bytes = bytes_of(g, g->states[i].value);
+            s->bytes = m->of[g->states[i].value->id].bytes;
             if (s->remote)
                 continue;
             s->offset = *top;
@@ -211,29 +233,22 @@ static int end_of(const ts_program *p, int section)
 static life *find_life(memory *m, const ts_value *v, ts_spot *spot)
 {
     const ts_program *p = m->p;
+    const touches *t = &m->of[v->id];
     life *l = TS_NEW(m->a, life);
-    bool kept = false;
     int *last;
 
     *l = (life){.v = v, .spot = spot};
-    for (int i = 0; i < p->g->noutputs; i++)
-        kept = kept || ts_place_shared(p, p->g->outputs[i], v);
-    for (int i = 0; i < p->pipe.nsends; i++)
-        kept = kept || ts_place_shared(p, p->sent[i], v);
-    for (int k = 0; k < p->nkernels; k++) {
+    for (int i = 0; i < t->n; i++) {
+        int k = t->list[i].kernel;
         const ts_kernel *x = p->kernels[k];
-        bool made = false, used = false;
-        for (int r = 0; r < x->nroots && x->device == spot->device; r++)
-            made = made || ts_place_shared(p, x->roots[r], v);
-        for (int r = 0; r < x->nreads && x->device == spot->device; r++)
-            used = used || ts_place_shared(p, x->reads[r], v);
-        if (!made && !used)
+        bool made = t->list[i].made;
+        if (x->device != spot->device)
             continue;
         /* an update of what was loaded goes on with the same life */
-        if (!l->n || (made && !used && (v->kind == TS_VALUE_NODE || x->load)))
-            TS_PUSH(m->a, l->spans, l->n, ((span){k, k}));
+        if (!l->n || (made && !t->list[i].used && (v->kind == TS_VALUE_NODE || x->load)))
+            TS_PUSH(m->a, l->spans, l->n, ((ts_span){k, k}));
         last = &l->spans[l->n - 1].to;
-        *last = TS_MAX(*last, made && kept && !x->load && !x->again ? end_of(p, x->section) : k);
+        *last = TS_MAX(*last, made && t->kept && !x->load && !x->again ? end_of(p, x->section) : k);
     }
     return l;
 }
@@ -272,13 +287,13 @@ static void find_lives(memory *m)
             if (state && !s->remote)
                 continue;
             l = find_life(m, v, s);
-            s->bytes = bytes_of(p->g, v);
+            s->bytes = m->of[i].bytes;
             if ((s == &q->spot && q->alias) || !l->n)
                 continue;
             if (sent)
                 l->spans[0].from = arrival(p, v, s->device);
             if (!p->pipe.sharded && (sent || crosses(m, l))) {
-                l->spans[0] = (span){0, p->nkernels};
+                l->spans[0] = (ts_span){0, p->nkernels};
                 l->n = 1;
             }
             TS_PUSH(m->a, m->lives, m->n, *l);
@@ -332,8 +347,7 @@ static void place_remote(memory *m)
             if (!s->remote)
                 continue;
             s->remote_at = p->remote_bytes;
-            p->remote_bytes +=
-                ts_ring_stride(bytes_of(p->g, p->g->values[i])) * (size_t)s->remote_depth;
+            p->remote_bytes += ts_ring_stride(m->of[i].bytes) * (size_t)s->remote_depth;
         }
 }
 
@@ -345,15 +359,18 @@ static void place_values(memory *m, const ts_options *opt)
         if (small(m, d) && !opt->offload && !ts_pass_skipped(opt, "spread"))
             for (int i = 0; i < m->n; i++)
                 if (m->lives[i].spot->device == d) {
-                    m->lives[i].spans[0] = (span){0, p->nkernels};
+                    m->lives[i].spans[0] = (ts_span){0, p->nkernels};
                     m->lives[i].n = 1;
                 }
     if (m->n)
         qsort(m->lives, (size_t)m->n, sizeof(life), by_size);
     for (int i = 0; i < m->n; i++) {
-        ts_spot *s = m->lives[i].spot;
+        const life *l = &m->lives[i];
+        ts_spot *s = l->spot;
         size_t *peak = &p->bytes[s->device].peak;
-        s->offset = find_gap(m, i, &m->lives[i]);
+        ts_gaps *gaps = m->gaps[s->device];
+        s->offset = ts_gaps_find(gaps, l->spans, l->n, p->bytes[s->device].states, size_of(s));
+        ts_gaps_take(gaps, l->spans, l->n, s->offset, room(s));
         *peak = TS_MAX(*peak, s->offset + room(s));
     }
     for (int i = 0; i < p->g->nvalues; i++)
@@ -381,18 +398,23 @@ ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p)
     memory m = {.a = a, .p = p};
 
     p->bytes = TS_NEWS(a, ts_device_bytes, p->pipe.ndevices);
+    find_touches(&m);
     find_depths(&m, opt);
     place_states(&m);
     place_remote(&m);
     find_lives(&m);
-    for (int d = 0; d < p->pipe.ndevices; d++)
+    m.gaps = TS_NEWS(a, ts_gaps *, p->pipe.ndevices);
+    for (int d = 0; d < p->pipe.ndevices; d++) {
         p->bytes[d].peak = p->bytes[d].states;
+        m.gaps[d] = ts_gaps_new(a, p->nkernels + 1);
+    }
     place_values(&m, opt);
     TS_TRY(place_shares(&m));
     place_sends(p);
     for (int d = 0; d < p->pipe.ndevices; d++) {
         p->state_bytes += p->bytes[d].states;
         p->peak_bytes += p->bytes[d].peak;
+        p->work += ts_gaps_work(m.gaps[d]);
     }
     return TS_OK;
 }

@@ -4,11 +4,13 @@
  *   fuse.c      stored values and kernels: a kernel writes its roots and inlines the rest
  *   cut.c       the stages of a net that has none, by trial of a plan
  *   schedule.c  the kernels' order, and which updates are made in place
+ *   readers.c   the kernels that read each value
  *   device.c    a device and a section for every kernel; what one device sends another
  *   recompute.c forward kernels that run again in the backward pass
  *   offload.c   what is kept in the host's memory
  *   pipeline.c  the order in which each device runs its sections
  *   memory.c    an offset in a device's block for every stored value; where threads must wait
+ *   gaps.c      which memory is taken when
  *   budget.c    whether the devices have that much
  */
 #ifndef TS_PLAN_H
@@ -77,7 +79,13 @@ typedef struct ts_program {
     ts_device_bytes *bytes;         /* of each */
     size_t remote_bytes;            /* in the host's memory */
     double flops;
+    int64_t work; /* things looked at while it was made: a test holds them against the kernels */
 } ts_program;
+
+/* The kernels that read value v, in their order: kernels[at[v->id]] to kernels[at[v->id + 1] - 1] */
+typedef struct ts_readers {
+    int *at, *kernels;
+} ts_readers;
 
 /* cut.c: stages where there are devices and no stages; and all passes with the cut in its place */
 ts_pass_fn ts_plan_cut;
@@ -95,6 +103,8 @@ const ts_value *ts_mix_behind(const ts_value *v, int64_t *rows);
 bool ts_same_layout(const ts_value *x, const ts_value *y);
 /* schedule.c */
 ts_status ts_plan_schedule(ts_arena *a, ts_program *p);
+/* readers.c */
+ts_readers ts_plan_readers(ts_arena *a, ts_program *p);
 /* device.c */
 ts_status ts_plan_devices(ts_arena *a, const ts_options *opt, ts_program *p);
 const ts_node *ts_kernel_node(const ts_kernel *k); /* that it is made for, or NULL: a load */

@@ -15,33 +15,46 @@
  */
 #include "plan/plan.h"
 
+/* The kernels that come after one. An edge may be there twice. */
+typedef struct after {
+    int *list, n;
+} after;
+
+/* A kernel that could run, and what it would have freed when it was put here. */
+typedef struct ready {
+    int kernel, phase;
+    double gain;
+} ready;
+
 typedef struct order {
     ts_arena *a;
     ts_program *p;
-    bool *edge; /* edge[i * n + j]: i before j */
+    after *after;
     int n;
+    ts_readers readers;
+    int *copied;     /* by value: updates that it is the next value of */
+    int *seen, walk; /* by kernel: the last walk that came by */
+    ready *heap;     /* the first is the next to run; some are of the past */
+    int nheap;
 } order;
-
-static bool before(const order *o, int i, int j)
-{
-    return o->edge[(size_t)i * (size_t)o->n + (size_t)j];
-}
 
 static void add_edge(order *o, int i, int j)
 {
     if (i != j)
-        o->edge[(size_t)i * (size_t)o->n + (size_t)j] = true;
+        TS_PUSH(o->a, o->after[i].list, o->after[i].n, j);
 }
 
-static bool reaches(const order *o, int from, int to, bool *seen)
+/* Phases need no edges here: nobody goes back to an earlier one. */
+static bool reaches(order *o, int from, int to)
 {
+    o->p->work++;
     if (from == to)
         return true;
-    if (seen[from])
+    if (o->seen[from] == o->walk)
         return false;
-    seen[from] = true;
-    for (int j = 0; j < o->n; j++)
-        if (before(o, from, j) && reaches(o, j, to, seen))
+    o->seen[from] = o->walk;
+    for (int i = 0; i < o->after[from].n; i++)
+        if (reaches(o, o->after[from].list[i], to))
             return true;
     return false;
 }
@@ -85,42 +98,35 @@ static bool kernel_reads_in_step(const ts_program *p, const ts_kernel *k, const 
     return true;
 }
 
-static bool reads(const ts_kernel *k, const ts_value *v)
+/* Must reader r of a state's old value run before its update u by kernel w? */
+static bool comes_first(const order *o, const ts_update *u, int r, int w)
 {
-    for (int i = 0; i < k->nreads; i++)
-        if (k->reads[i] == v)
-            return true;
-    return false;
+    /* one of a later phase wants the new value, and comes later anyway */
+    return r != w && o->p->kernels[r]->phase <= u->phase;
 }
 
 /* Lets update u write its state in place if that is safe, and adds the edges that keep it so. */
 static bool try_in_place(order *o, const ts_update *u)
 {
-    const ts_graph *g = o->p->g;
-    int w = o->p->place[u->next->id].kernel, users = 0;
+    const int *at = &o->readers.at[u->state->id];
+    int w = o->p->place[u->next->id].kernel;
 
     if (u->next->kind != TS_VALUE_NODE || o->p->place[u->next->id].home != TS_HOME_BLOCK || w < 0)
         return false;
-    for (int i = 0; i < g->nupdates; i++) {
-        users += g->updates[i].next == u->next;
-        if (g->updates[i].next == u->state && &g->updates[i] != u)
-            return false; /* copied at the end of the phase: it still wants the old value */
-    }
-    if (users > 1 || o->p->kernels[w]->phase != u->phase ||
+    if (o->copied[u->state->id]) /* at the end of the phase: that still wants the old value */
+        return false;
+    if (o->copied[u->next->id] > 1 || o->p->kernels[w]->phase != u->phase ||
         !kernel_reads_in_step(o->p, o->p->kernels[w], u->state, u->next))
         return false;
-    for (int r = 0; r < o->n; r++) {
-        const ts_kernel *k = o->p->kernels[r];
-        if (r == w || !reads(k, u->state))
-            continue;
-        if (k->phase > u->phase) /* it wants the new value, and comes later anyway */
-            continue;
-        if (reaches(o, w, r, TS_NEWS(o->a, bool, o->n)))
-            return false;
-    }
-    for (int r = 0; r < o->n; r++)
-        if (r != w && reads(o->p->kernels[r], u->state) && o->p->kernels[r]->phase <= u->phase)
-            add_edge(o, r, w);
+    for (int i = at[0]; i < at[1]; i++)
+        if (comes_first(o, u, o->readers.kernels[i], w)) {
+            o->walk++;
+            if (reaches(o, w, o->readers.kernels[i]))
+                return false;
+        }
+    for (int i = at[0]; i < at[1]; i++)
+        if (comes_first(o, u, o->readers.kernels[i], w))
+            add_edge(o, o->readers.kernels[i], w);
     return true;
 }
 
@@ -138,6 +144,8 @@ static void add_copy(order *o, const ts_update *u)
     TS_PUSH(o->a, o->p->kernels, o->p->nkernels, k);
 }
 
+/* --- the order --- */
+
 /* Bytes that running k now would free, minus what it makes. */
 static double gain(const order *o, int k, const int *left)
 {
@@ -152,50 +160,97 @@ static double gain(const order *o, int k, const int *left)
     return bytes;
 }
 
+static bool sooner(const ready *x, const ready *y)
+{
+    if (x->phase != y->phase)
+        return x->phase < y->phase;
+    return x->gain != y->gain ? x->gain > y->gain : x->kernel < y->kernel;
+}
+
+static void push(order *o, int k, const int *left)
+{
+    ready x = {k, o->p->kernels[k]->phase, gain(o, k, left)};
+    int at = o->nheap++;
+
+    for (; at && sooner(&x, &o->heap[(at - 1) / 2]); at = (at - 1) / 2, o->p->work++)
+        o->heap[at] = o->heap[(at - 1) / 2];
+    o->heap[at] = x;
+}
+
+static ready pop(order *o)
+{
+    ready top = o->heap[0], x = o->heap[--o->nheap];
+    int at = 0;
+
+    for (int child; (child = 2 * at + 1) < o->nheap; at = child, o->p->work++) {
+        if (child + 1 < o->nheap && sooner(&o->heap[child + 1], &o->heap[child]))
+            child++;
+        if (!sooner(&o->heap[child], &x))
+            break;
+        o->heap[at] = o->heap[child];
+    }
+    o->heap[at] = x;
+    return top;
+}
+
 /* How many kernels each one still waits for. */
 static int *count_waits(const order *o)
 {
     int *waits = TS_NEWS(o->a, int, o->n);
 
     for (int i = 0; i < o->n; i++)
-        for (int j = 0; j < o->n; j++)
-            waits[j] += before(o, i, j);
+        for (int j = 0; j < o->after[i].n; j++)
+            waits[o->after[i].list[j]]++;
     return waits;
+}
+
+/* k has run: what it was the last but one to read will be freed by the last, which is worth more
+ * from now on. */
+static void release(order *o, int k, int *waits, int *left)
+{
+    const ts_kernel *x = o->p->kernels[k];
+
+    waits[k] = -1;
+    for (int r = 0; r < x->nreads; r++)
+        left[x->reads[r]->id]--;
+    for (int r = 0; r < x->nreads; r++) {
+        const int *at = &o->readers.at[x->reads[r]->id];
+        for (int i = at[0]; i < at[1] && left[x->reads[r]->id] == 1; i++)
+            if (!waits[o->readers.kernels[i]])
+                push(o, o->readers.kernels[i], left);
+    }
+    for (int j = 0; j < o->after[k].n; j++)
+        if (!--waits[o->after[k].list[j]])
+            push(o, o->after[k].list[j], left);
+    o->p->work += x->nreads + o->after[k].n;
 }
 
 static ts_status sort(order *o)
 {
-    int *waits = count_waits(o);
+    int *waits = count_waits(o), *place = TS_NEWS(o->a, int, o->n);
+    int *left = TS_NEWS(o->a, int, o->p->g->nvalues), phase = 0, at = 0;
     ts_kernel **sorted = TS_NEWS(o->a, ts_kernel *, o->n);
-    int *place = TS_NEWS(o->a, int, o->n), *left = TS_NEWS(o->a, int, o->p->g->nvalues);
-    bool *done = TS_NEWS(o->a, bool, o->n);
 
-    for (int i = 0; i < o->n; i++)
-        for (int r = 0; r < o->p->kernels[i]->nreads; r++)
-            left[o->p->kernels[i]->reads[r]->id]++;
-    for (int at = 0; at < o->n; at++) {
-        int best = -1;
-        double best_gain = 0;
-        for (int k = 0; k < o->n; k++) {
-            if (done[k] || waits[k] ||
-                (best >= 0 && o->p->kernels[k]->phase > o->p->kernels[best]->phase))
-                continue;
-            double x = gain(o, k, left);
-            if (best < 0 || o->p->kernels[k]->phase < o->p->kernels[best]->phase || x > best_gain) {
-                best = k;
-                best_gain = x;
-            }
-        }
-        if (best < 0)
-            return ts_fail(TS_ERR_INTERNAL, "the kernels wait for each other in a circle");
-        done[best] = true;
-        for (int k = 0; k < o->n; k++)
-            waits[k] -= before(o, best, k);
-        for (int r = 0; r < o->p->kernels[best]->nreads; r++)
-            left[o->p->kernels[best]->reads[r]->id]--;
-        place[best] = at;
-        sorted[at] = o->p->kernels[best];
+    for (int i = 0; i < o->p->g->nvalues; i++)
+        left[i] = o->readers.at[i + 1] - o->readers.at[i];
+    /* a kernel comes in once, and again whenever something that it reads has no other reader */
+    o->heap = TS_NEWS(o->a, ready, o->n + o->readers.at[o->p->g->nvalues]);
+    for (int k = 0; k < o->n; k++)
+        if (!waits[k])
+            push(o, k, left);
+    while (o->nheap) {
+        ready best = pop(o);
+        if (waits[best.kernel]) /* it has run, for more */
+            continue;
+        if (best.phase < phase)
+            break;
+        phase = best.phase;
+        place[best.kernel] = at;
+        sorted[at++] = o->p->kernels[best.kernel];
+        release(o, best.kernel, waits, left);
     }
+    if (at < o->n)
+        return ts_fail(TS_ERR_INTERNAL, "the kernels wait for each other in a circle");
     o->p->kernels = sorted;
     for (int i = 0; i < o->p->g->nvalues; i++)
         if (o->p->place[i].kernel >= 0)
@@ -224,17 +279,18 @@ ts_status ts_plan_schedule(ts_arena *a, ts_program *p)
     order o = {.a = a, .p = p, .n = p->nkernels};
     bool *in_place = TS_NEWS(a, bool, g->nupdates);
 
-    o.edge = TS_NEWS(a, bool, (size_t)o.n *(size_t)o.n);
-    for (int j = 0; j < o.n; j++) {
+    o.after = TS_NEWS(a, after, o.n);
+    o.readers = ts_plan_readers(a, p);
+    o.copied = TS_NEWS(a, int, g->nvalues);
+    o.seen = TS_NEWS(a, int, o.n);
+    for (int i = 0; i < g->nupdates; i++)
+        o.copied[g->updates[i].next->id]++;
+    for (int j = 0; j < o.n; j++)
         for (int r = 0; r < p->kernels[j]->nreads; r++) {
             int i = p->place[p->kernels[j]->reads[r]->id].kernel;
             if (i >= 0)
                 add_edge(&o, i, j);
         }
-        for (int i = 0; i < o.n; i++)
-            if (p->kernels[i]->phase < p->kernels[j]->phase)
-                add_edge(&o, i, j);
-    }
     keep_host_order(&o);
     for (int i = 0; i < g->nupdates; i++)
         in_place[i] = g->updates[i].next == g->updates[i].state || try_in_place(&o, &g->updates[i]);
