@@ -7,7 +7,7 @@ gradients, sees one function, whose backward pass is that of the call as PyTorch
 What stays written out: packed sequences, projected states, regions with autocast.
 """
 
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -31,10 +31,11 @@ class Loop(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:    # type: ignore[override]  # pylint: disable=arguments-differ
-        wanted = [t for t, w in zip(ctx.tensors, ctx.needs_input_grad[3:]) if w]
         again = torch.is_grad_enabled()
-        with torch.enable_grad():
-            results = ctx.written(ctx.tensors)
+        with torch.enable_grad():    # views: gradients go back to here, though one argument may be made of another
+            tensors = [t.view_as(t) for t in ctx.tensors]
+            results = ctx.written(tensors)
+        wanted = [t for t, w in zip(tensors, ctx.needs_input_grad[3:]) if w]
         found = iter(torch.autograd.grad(results, wanted, gradients, create_graph=again, allow_unused=True))
         return (None, None, None, *(next(found) if w else None for w in ctx.needs_input_grad[3:]))
 
@@ -50,7 +51,7 @@ def call(tracer: "Tracer", func: Callable, args: Tuple, kwargs: Any) -> Optional
         return None
     tensors = (x, *hx, *params)
 
-    def rebuilt(t: Tuple[torch.Tensor, ...]) -> Any:
+    def rebuilt(t: Sequence[torch.Tensor]) -> Any:
         with tracer.writtenOut():
             return func(t[0], tuple(t[1:1 + len(hx)]) if lstm else t[1], list(t[1 + len(hx):]), *more)
     shapes = [(*x.shape[:2], (1 + more[4]) * hx[0].shape[-1]), *(tuple(t.shape) for t in hx)]
