@@ -241,7 +241,7 @@ ts_status case_build(const op_case *c, ts_graph **out)
 ts_status case_grad(ts_arena *a, const ts_graph *in, const ts_graph **out)
 {
     ts_optimizer sgd = {.kind = TS_OPTIMIZER_SGD, .hyper.lr = 1, .loss_scaling = 1};
-    ts_options opt = {.optimizer = &sgd};
+    ts_options opt = {.optimizer = &sgd, .executor = TS_EXECUTOR_REFERENCE};
     const ts_graph *forward, *g;
     ts_value **map;
     ts_graph *copy;

@@ -167,6 +167,10 @@ NOTES = {
                        "not in PyTorch: where the indices from 0 to size - 1 would begin in it"),
         "run_add": ("starts, source, places", "`dim` (0)",
                     "not in PyTorch: index_add of an index whose `places` are sorted (`pass/runs.c`)"),
+        "recur": ("x, w, b, h0[, c0]", "`cell`, `reverse` (0), `strips` (0)",
+                  "the steps of `torch.lstm`, `gru`, `rnn_tanh`, `rnn_relu`; x is their input times its weights. Also gives what "
+                  "the gradient needs"),
+        "recur_grad": ("dh, w, what was saved, ..", "`cell`, `reverse` (0), `strips` (0)", "recur's gradient by x and the first states"),
         "one_hot": ("index", "`classes`, `dtype` (i64)", "classes must be given; an index outside is a row of zeros"),
         "embedding": ("index, w [rows, cols]", "", "no `padding_idx`, `max_norm`, `sparse`"),
     },

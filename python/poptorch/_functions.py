@@ -18,7 +18,7 @@ import torch.utils.hooks
 from torch.nn.modules import transformer
 from torch.overrides import TorchFunctionMode
 
-from . import _core, _dtypes, _modes
+from . import _core, _dtypes, _modes, _recurrent
 from ._composed import FUNCTIONS
 from ._memory import tensorsIn
 from ._record import TORCH, needsValue
@@ -130,6 +130,10 @@ class _Functions(TorchFunctionMode):
             return first if first is not None else kwargs["input"]
         if func in _RECURRENT and not t.training:
             args = _withoutDropout(args)
+        if func in _RECURRENT:
+            looped = _recurrent.call(t, func, args, kwargs)
+            if looped is not None:
+                return looped
         if func is _ATTENTION and not t.training:
             return _attention(*args, **kwargs)
         if func is _LEFT_ALIGNED:

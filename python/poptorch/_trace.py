@@ -30,7 +30,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import _core, _dtypes, _functions, _gradients, _record, _shapes, autocasting, blocks
+from . import _core, _dtypes, _functions, _gradients, _record, _recurrent, _shapes, autocasting, blocks
 from ._composed import COMPOSED, TURNED
 from ._memory import CONSTANT, EXAMPLE, UNKNOWN, Memories, Memory, Tensor, sameElements, storage, tensorsIn
 from ._native import DTYPES, TORCH_DTYPES
@@ -113,6 +113,7 @@ class Tracer(Memories, TorchDispatchMode):
         Memories.__init__(self, name, options)
         self.training = training
         self.pausing = False
+        self.writesOut = False    # recurrent layers, step by step
         self._offsets: Dict[int, Tuple[int, int]] = {}    # id of a tensor: that of another, how much more it is
         self._override: Optional[Tuple[str, Tuple]] = None
         self._python_gradients = False    # of torch.autograd.Function
@@ -325,7 +326,8 @@ class Tracer(Memories, TorchDispatchMode):
     def _encode(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             known = self._find(value)
-            if self.training and torch.is_grad_enabled() and isinstance(value.grad_fn, BackwardCFunction):
+            if self.training and torch.is_grad_enabled() and isinstance(value.grad_fn, BackwardCFunction) and \
+                    value.grad_fn._forward_cls is not _recurrent.Loop:    # type: ignore[attr-defined]
                 self._python_gradients = True
             if known is not None and known.trained and not value.requires_grad:    # for the time being
                 return self._tracked(self.graph.detach(self._valueOf(known)), self._valueOf(known))
@@ -498,6 +500,27 @@ class Tracer(Memories, TorchDispatchMode):
         except Missing:
             pass
         return t
+
+    def make(self, op: str, args: Sequence[Any], results: Sequence[torch.Tensor]) -> None:
+        """These tensors are what `op` makes of its arguments."""
+        values: List[Any] = []
+        try:
+            given = tuple(self._encode(v) for v in args)
+            values = self._results(op, (DTYPES[results[0].dtype], tuple(results[0].shape)), given)
+        except Missing as e:
+            if str(e):
+                self._note(str(e))
+        for t, v in zip(results, values or [None] * len(results)):
+            self._add(Tensor(t, self._newMemory(t), None if v is None else self._checked(op, t, v)))
+
+    @contextlib.contextmanager
+    def writtenOut(self) -> Iterator[None]:
+        """Recurrent layers in here are as PyTorch has them, a step after the other."""
+        self.writesOut = True
+        try:
+            yield
+        finally:
+            self.writesOut = False
 
     def markLoss(self, t: Any, asked: bool = False) -> None:
         """A loss: the last one standing is minimised. `asked`: by identity_loss()."""

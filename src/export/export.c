@@ -284,7 +284,7 @@ static ts_status small_enough(const ts_graph *g)
 
 static ts_status plan(ts_export *x)
 {
-    const ts_options opt = {.skip = "split,layout,winograd,pad,spread"};
+    const ts_options opt = {.skip = "strips,split,layout,winograd,pad,spread"};
     ts_program *p = TS_NEW(x->a, ts_program);
     const ts_graph *g;
 

@@ -9,6 +9,7 @@
  *   words_index.c  reading and writing at an index
  *   words_order.c  running sums, sorting, counting
  *   words_layer.c  products, convolutions, pools, norms, losses
+ *   words_recur.c  recurrent layers
  *   words_matrix.c factors of matrices, eigenvalues
  *   words_window.c windows by tables: unfold, uneven pools, resizing, sampling
  *   words_loss.c   losses of many ops

@@ -61,6 +61,9 @@ enum {
         << 21, /* x op y is y op x, to the bit; not maximum, which of +0 and -0 returns the second */
     TS_ORDERS =
         1 << 22, /* compares: a NaN has no answer                                          */
+    TS_STEPS =
+        1
+        << 23, /* steps of which each needs the one before: a kernel of its own, on plain memory */
 };
 
 struct ts_op {

@@ -313,6 +313,9 @@ double ts_node_flops(const ts_node *n)
         return 0;
     if (n->op->flags & TS_REDUCE)
         return (double)ts_type_count(&n->in[0]->type);
+    if (n->op->flags & TS_STEPS) /* every row of gates with all of w */
+        return 2 * (double)ts_type_count(&n->out[0]->type) / (double)n->out[0]->type.dim[2] *
+               (double)ts_type_count(&n->in[1]->type);
     if (n->op == TS_OP(argsort)) /* a round for each byte of an element */
         return 32 * (double)ts_type_count(&n->in[0]->type);
     return (double)ts_type_count(&n->out[0]->type);

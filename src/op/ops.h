@@ -132,6 +132,8 @@ OP( run_starts,     1, 1, TS_WINDOW | TS_ROWS | TS_NODIFF | TS_EXACT, run_starts
 OP( run_add,        3, 1, TS_INDEX | TS_ADDS,      run_add,       none,          run_add,       run_add,       none )
 
 OP( host_call,     -1, 0, TS_HOST,                 host_call,     host_call,     host_call,     host_call,     none )
+OP( recur,         -4, 0, TS_WINDOW | TS_STEPS,     recur,         recur,         recur,         recur,         none )
+OP( recur_grad,    -3, 0, TS_WINDOW | TS_STEPS,     recur_grad,    none,          recur_grad,    recur,         none )
 OP( argsort,        1, 1, TS_WINDOW | TS_ROWS | TS_NODIFF | TS_EXACT, argsort, none,     argsort,       argsort,       none )
 
 /*     name          in out expand */
@@ -231,6 +233,8 @@ ATTRS( index_select,                     "dim:i" )
 ATTRS( index_add,                        "dim:i size:i" )
 ATTRS( run_starts,                       "dim:i size:i" )
 ATTRS( run_add,                          "dim:i" )
+ATTRS( recur,                            "cell:s reverse:i strips:i" )
+ATTRS( recur_grad,                       "cell:s reverse:i strips:i" )
 ATTRS( host_call,                        "id:i gradient:i types:s checks:s" )
 ATTRS( argsort,                          "dim:i count:i descending:i" )
 ATTRS( sort,                             "dim:i count:i descending:i" )

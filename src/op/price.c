@@ -50,7 +50,7 @@ double ts_node_sums(const ts_node *n)
 {
     double flops = ts_node_flops(n);
 
-    if (n->op->flags & TS_CONTRACT)
+    if (n->op->flags & (TS_CONTRACT | TS_STEPS))
         return flops / 2;
     return n->op->flags & TS_POINT ? flops * ts_op_price(n->op) : flops;
 }

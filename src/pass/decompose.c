@@ -6,29 +6,42 @@
  *
  * keeps   names, lines and blocks: made nodes inherit them from the composite, and are inner but
  *         for its results
- * leaves  no composite op
+ * leaves  no composite op, and no recurrent layer that there is no loop for
  */
+#include "op/recur.h"
 #include "pass/pass.h"
 
-static ts_status expand(ts_graph *out, const ts_node *n, ts_value **map);
+typedef ts_status expand_fn(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out);
+
+static ts_status expand(ts_graph *out, const ts_options *opt, const ts_node *n, ts_value **map);
+
+/* How n is expanded; NULL: not at all. */
+static expand_fn *rule(const ts_options *opt, const ts_node *n)
+{
+    if (n->op->flags & TS_COMPOSITE)
+        return n->op->expand;
+    return n->op->flags & TS_STEPS && !ts_pass_loops(opt, n) ? ts_recur_written_out : NULL;
+}
 
 /* An expansion may contain composites: they are nodes of `out` already, so it is made in a scratch
  * graph whose inputs stand for the node's, and copied over with the composites expanded in turn. */
-static ts_status copy_expanded(ts_graph *out, const ts_graph *body, ts_value **map)
+static ts_status copy_expanded(ts_graph *out, const ts_options *opt, const ts_graph *body,
+                               ts_value **map)
 {
     for (int i = 0; i < body->nnodes; i++)
-        TS_TRY(expand(out, body->nodes[i], map));
+        TS_TRY(expand(out, opt, body->nodes[i], map));
     return TS_OK;
 }
 
-static ts_status expand(ts_graph *out, const ts_node *n, ts_value **map)
+static ts_status expand(ts_graph *out, const ts_options *opt, const ts_node *n, ts_value **map)
 {
+    expand_fn *how = rule(opt, n);
     ts_arena *a = out->arena;
     ts_graph *body;
     ts_value *in[TS_MAX_INPUTS], *made[8] = {0}, **inner;
     ts_status s;
 
-    if (!(n->op->flags & TS_COMPOSITE)) {
+    if (!how) {
         ts_graph_copy_node(out, n, map);
         return TS_OK;
     }
@@ -36,7 +49,7 @@ static ts_status expand(ts_graph *out, const ts_node *n, ts_value **map)
     body->like = n;
     for (int i = 0; i < n->nin; i++)
         in[i] = ts_graph_add_input(body, "in", n->in[i]->type);
-    s = n->op->expand(body, n, in, made);
+    s = how(body, n, in, made);
     if (!s && body->status) {
         ts_error_set(&body->error);
         s = body->status;
@@ -50,7 +63,7 @@ static ts_status expand(ts_graph *out, const ts_node *n, ts_value **map)
     inner = TS_NEWS(a, ts_value *, body->nvalues);
     for (int i = 0; i < n->nin; i++)
         inner[in[i]->id] = map[n->in[i]->id];
-    TS_TRY(copy_expanded(out, body, inner));
+    TS_TRY(copy_expanded(out, opt, body, inner));
     for (int i = 0; i < n->nout; i++) {
         map[n->out[i]->id] = inner[made[i]->id];
         ts_value_mark(map[n->out[i]->id], n->out[i]->checkpoint);
@@ -64,9 +77,8 @@ ts_status ts_pass_decompose(ts_arena *a, const ts_graph *in, const ts_options *o
     ts_value **map;
     ts_graph *g = ts_graph_begin_copy(a, in, &map);
 
-    (void)opt;
     for (int i = 0; i < in->nnodes; i++)
-        TS_TRY(expand(g, in->nodes[i], map));
+        TS_TRY(expand(g, opt, in->nodes[i], map));
     ts_graph_finish_copy(g, in, map);
     *out = g;
     return TS_OK;

@@ -405,7 +405,7 @@ static ts_status copy_node(layouts *l, const ts_node *n, ts_value **rows)
         in[1] = relaid(l, in[1], weight_layout(in[1]->type.rank, true), n);
     if (n->op == TS_OP(conv) && l->scheme == BATCH_LANES && channels_last(l, n->in[0]))
         in[1] = relaid(l, in[1], weight_layout(in[1]->type.rank, false), n);
-    for (int i = 0; i < n->nin && n->op->flags & TS_HOST; i++)
+    for (int i = 0; i < n->nin && n->op->flags & (TS_HOST | TS_STEPS); i++)
         if (in[i]->layout.set)
             in[i] = relaid(l, in[i], (ts_layout){0}, n);
     c = ts_node_clone(l->g, n, in);
@@ -414,7 +414,7 @@ static ts_status copy_node(layouts *l, const ts_node *n, ts_value **rows)
         l->map[n->out[i]->id] = c->out[i];
         if (n->op == TS_OP(slice) && n->in[0]->kind == TS_VALUE_INPUT && x.set) /* batch.c */
             l->map[n->out[i]->id] = relaid(l, c->out[i], x, n);
-        else if (!(n->op->flags & TS_HOST))
+        else if (!(n->op->flags & (TS_HOST | TS_STEPS)))
             c->out[i]->layout = x;
         else if (x.set)
             l->map[n->out[i]->id] = relaid(l, c->out[i], x, n);

@@ -18,6 +18,7 @@ static const struct {
     {"rounding", ts_pass_rounding},   /* products of halves in f32, rounded once             */
     {"runs", ts_pass_runs},           /* adds by index by way of the sorted index            */
     {"rows", ts_pass_rows},           /* products in the shape that is read                  */
+    {"strips", ts_pass_strips},       /* recurrent weights as the loops read them            */
     {"split", ts_pass_split},         /* large sums in two steps                             */
     {"layout", ts_pass_layout},       /* batch in the lanes, or channels last                */
     {"winograd", ts_pass_winograd},   /* large 3x3 convolutions with fewer products          */

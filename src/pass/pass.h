@@ -36,6 +36,9 @@ static inline bool ts_pass_for_gpu(const ts_options *opt)
     return opt->device_kind >= TS_DEVICE_GPU;
 }
 
+/* Does a recur or recur_grad stay a loop? Else decompose writes it out. */
+bool ts_pass_loops(const ts_options *opt, const ts_node *n); /* strips.c */
+
 ts_pass_fn ts_pass_inference; /* inference.c  the net without what only trains it */
 ts_pass_fn ts_pass_decompose; /* decompose.c  no composite op is left */
 ts_pass_fn
@@ -49,6 +52,7 @@ ts_pass_fn ts_pass_order;     /* order.c      the canonical order of the nodes; 
 ts_pass_fn ts_pass_rounding;  /* rounding.c   products of halves in f32, rounded once       */
 ts_pass_fn ts_pass_runs;      /* runs.c       adds by index by way of the sorted index */
 ts_pass_fn ts_pass_rows;      /* rows.c       products of rows in the shape that is read */
+ts_pass_fn ts_pass_strips;    /* strips.c     recurrent weights as the loops over steps read them */
 ts_pass_fn ts_pass_split;     /* split.c      large sums with few results in two steps */
 ts_pass_fn ts_pass_winograd;  /* winograd.c   3x3 convolutions over many channels by F(4,3)  */
 ts_pass_fn ts_pass_pad;       /* pad.c        padding in memory where rows fill the vectors  */

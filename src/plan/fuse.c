@@ -44,7 +44,13 @@ typedef struct fuse {
 
 static bool is_anchor(const ts_node *n)
 {
-    return n->op->flags & (TS_CONTRACT | TS_REDUCE | TS_HOST | TS_ROWS | TS_ADDS);
+    return n->op->flags & (TS_CONTRACT | TS_REDUCE | TS_HOST | TS_STEPS | TS_ROWS | TS_ADDS);
+}
+
+/* Are all results in memory, read or not? The steps back read the gates' gradients themselves. */
+static bool has_all(const ts_node *n)
+{
+    return n->op->flags & TS_HOST || n->op == TS_OP(recur_grad);
 }
 
 /* A view that costs an address and nothing else. */
@@ -313,7 +319,7 @@ static void find_kept(fuse *f)
              * and a kernel that does its rows together */
             if (made_by(v, TS_OP(mix)) && n->op != TS_OP(mix) && !mixed[v->id])
                 f->keep[v->id] = true;
-            if (n->op->flags & TS_HOST) /* the host gets addresses */
+            if (n->op->flags & (TS_HOST | TS_STEPS)) /* they take addresses */
                 f->keep[v->id] = true;
             /* what crosses from phase 0 to phase 1 */
             if (v->kind == TS_VALUE_NODE && v->node->phase != n->phase &&
@@ -428,7 +434,7 @@ static bool joins(fuse *f, const ts_kernel *k, int t)
 
     if (k->anchor || into->phase != k->phase || !into->nroots ||
         k->roots[0]->node->guard != into->roots[0]->node->guard || /* as if there were none */
-        (into->anchor && into->anchor->op->flags & (TS_HOST | TS_ROWS)) ||
+        (into->anchor && into->anchor->op->flags & (TS_HOST | TS_STEPS | TS_ROWS)) ||
         !ts_type_same_shape(&into->roots[0]->type, &k->roots[0]->type) ||
         !ts_same_layout(into->roots[0], k->roots[0]))
         return false;
@@ -474,7 +480,7 @@ static void drop_private_roots(fuse *f)
         int kept = 0;
         for (int r = 0; r < k->nroots; r++) {
             ts_value *v = k->roots[r];
-            bool host = k->anchor && k->anchor->op->flags & TS_HOST;
+            bool host = k->anchor && has_all(k->anchor);
             if (k->nroots > 1 && !readers[v->id] && !f->result[v->id] && !host)
                 f->p->place[v->id] = (ts_place){.home = TS_HOME_NONE, .kernel = -1};
             else
@@ -519,7 +525,7 @@ ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts
         bool any = false;
         weigh(&f, n);
         for (int k = 0; k < n->nout; k++) {
-            bool used = f.uses[n->out[k]->id] > 0 || n->op->flags & TS_HOST;
+            bool used = f.uses[n->out[k]->id] > 0 || has_all(n);
             if (used && (must_store(&f, n, k) || (!fusing && !(n->op->flags & TS_SOURCE)))) {
                 p->place[n->out[k]->id].home =
                     n->op->flags & TS_DATA ? TS_HOME_CONST : TS_HOME_BLOCK;

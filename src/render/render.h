@@ -5,6 +5,7 @@
  *   tile.c      how a contraction is blocked
  *   contract.c  one register-blocked contraction
  *   product.c   one large product, from packed panels; panel.c what it calls
+ *   recur.c     the steps of one recurrent layer
  *   transpose.c one change between rows and batch in the lanes, or of where the channels are
  *   share.c     equal kernels as one function
  *   prelude.c   types, formulas and mathematics the kernels use; special.c functions C has not
@@ -98,6 +99,7 @@ const ts_ix *ts_render_address(ts_render *r, const ts_value *v, const ts_ix *con
 const ts_ix *ts_render_largest(ts_render *r, const ts_value *v, const ts_ix *const *at);
 bool ts_render_contract(ts_render *r, const ts_kernel *k,
                         ts_cut *cut); /* false: not for the template */
+bool ts_render_recur(ts_render *r, const ts_kernel *k, ts_cut *cut);     /* the same */
 bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut); /* the same */
 void ts_render_share(ts_render *r, ts_written *w, int n); /* rewrites the body: new starts, ends */
 void ts_prelude(ts_render *r, ts_text *out);

@@ -82,6 +82,11 @@ static const struct {
     {"argsort", "%0 = argsort(%m) dim=1 count=2 descending=1"},
     {"run_starts", "%0 : i64[4] = run_starts(%c) size=4"},
     {"run_add", "%0 = iota() shape=[4,1] dtype=\"i64\"\n%1 : f32[3,4] = run_add(%0, %m, %0)"},
+    {"recur",
+     "%0 : f32[4,4] = expand(%v) shape=[4,4]\n%1 = recur(%q, %0, %v, %m) cell=\"tanh\" reverse=1"},
+    {"recur_grad",
+     "%0 : f32[4,4] = expand(%v) shape=[4,4]\n%1, %2 : f32[3,4] = recur_grad(%q, %0, %q) "
+     "cell=\"relu\""},
     {"sort", "%0, %1 : i64[3,2] = sort(%m) dim=1 count=2 descending=1"},
     {"index_select", "%0 : f32[2,4] = index_select(%m, %j) dim=0"},
     {"index_add", "%0 : f32[7,4] = index_add(%c, %m) dim=0 size=7"},

@@ -77,7 +77,8 @@ static int check_case(const op_case *c)
     ts_ref *forward = NULL, *backward = NULL;
     int wrong = 0;
 
-    if (case_build(c, &model) || ts_pass_decompose(a, model, &(ts_options){0}, &fg) ||
+    if (case_build(c, &model) ||
+        ts_pass_decompose(a, model, &(ts_options){.executor = TS_EXECUTOR_REFERENCE}, &fg) ||
         case_grad(a, model, &bg) || case_run(c, fg, &forward) || case_run(c, bg, &backward)) {
         print_error("%s\n%s", c->text, ts_error_text());
         wrong = 1;

@@ -218,6 +218,53 @@ def run_add(starts, s, places, dim=0):
     return out.movedim(-1, dim)
 
 
+def recur(x, w, b, h, c=None, cell="", reverse=0):
+    """As PyTorch's cells have it, step by step; and what its gradient needs."""
+    out, saved = [None] * len(x), [None] * len(x)
+    for t in reversed(range(len(x))) if reverse else range(len(x)):
+        p = h @ w.T + b
+        if cell == "lstm":
+            i, f, g, o = (x[t] + p).chunk(4, 1)
+            i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+            c = f * c + i * g
+            h, saved[t] = o * c.tanh(), torch.cat([i, f, g, o, c], 1)
+        elif cell == "gru":
+            (xr, xz, xn), (pr, pz, pn) = x[t].chunk(3, 1), p.chunk(3, 1)
+            r, z = (xr + pr).sigmoid(), (xz + pz).sigmoid()
+            n = (xn + r * pn).tanh()
+            h, saved[t] = (1 - z) * n + z * h, torch.cat([r, z, n, pn], 1)
+        else:
+            h = getattr(x[t] + p, cell)()
+        out[t] = h
+    return (torch.stack(out), torch.stack(saved)) if cell in ("lstm", "gru") else torch.stack(out)
+
+
+def recur_grad(dh, w, kept, first=None, more=None, cell="", reverse=0):
+    """The formulas, on any numbers."""
+    steps = list(range(len(dh)) if reverse else reversed(range(len(dh))))
+    carry, dc, dx, dp = torch.zeros_like(dh[0]), more, [None] * len(dh), [None] * len(dh)
+    for t, before in zip(steps, [*steps[1:], None]):
+        d = dh[t] + carry
+        if cell == "lstm":
+            i, f, g, o, c = kept[t].chunk(5, 1)
+            old = first if before is None else kept[before].chunk(5, 1)[4]
+            dc = dc + d * o * (1 - c.tanh() ** 2)
+            all = [dc * g * i * (1 - i), dc * old * f * (1 - f), dc * i * (1 - g * g), d * c.tanh() * o * (1 - o)]
+            dx[t] = torch.cat(all, 1)
+            carry, dc = dx[t] @ w, dc * f
+        elif cell == "gru":
+            r, z, n, p = kept[t].chunk(4, 1)
+            dn = d * (1 - z) * (1 - n * n)
+            dr, dz = dn * p * r * (1 - r), d * ((first if before is None else more[before]) - n) * z * (1 - z)
+            dx[t], dp[t] = torch.cat([dr, dz, dn], 1), dn * r
+            carry = torch.cat([dr, dz, dp[t]], 1) @ w + d * z
+        else:
+            dx[t] = d * (1 - kept[t] ** 2) if cell == "tanh" else d * (kept[t] > 0)
+            carry = dx[t] @ w
+    last = {"lstm": (dc,), "gru": (torch.stack(dp),) if cell == "gru" else ()}.get(cell, ())
+    return (torch.stack(dx), carry, *last)
+
+
 def batch_norm(x, mean, var, w=None, b=None, eps=1e-5, momentum=0.1, training=1):
     mean, var = mean.clone(), var.clone()
     return F.batch_norm(x, mean, var, w, b, bool(training), momentum, eps), mean, var
@@ -304,7 +351,7 @@ TORCH = {
     "gather": lambda x, i, dim=0: x.gather(dim, i.long()),
     "scatter_add": lambda i, s, shape, dim=0: torch.zeros(shape, dtype=s.dtype).scatter_add(dim, i.long(), s),
     "index_select": index_select, "index_add": index_add,
-    "run_starts": run_starts, "run_add": run_add,
+    "run_starts": run_starts, "run_add": run_add, "recur": recur, "recur_grad": recur_grad,
     "sort": sort, "argsort": lambda x, **a: sort(x, **a)[1],
     "one_hot": lambda i, classes, dtype="i64": F.one_hot(i.long(), classes).to(DTYPE[dtype]),
     "embedding": lambda i, w: F.embedding(i.long(), w),

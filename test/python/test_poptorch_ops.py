@@ -679,6 +679,7 @@ LAYERS = {
     "lstm": lambda i: LSTM(i[:, 0])[0],
     "gru": lambda i: GRU(i[:, 0])[0],
     "rnn": lambda i: RNN(i[:, 0])[0],
+    "rnn_tanh": lambda i: TANH(i[:, 0])[0],
     "attention": lambda i: ATTENTION(i[:, 0], i[:, 1], i[:, 2])[0],
     "attention_sdp": lambda i: F.scaled_dot_product_attention(i, i, i)
     if hasattr(F, "scaled_dot_product_attention") else i,
@@ -690,6 +691,7 @@ GRID3 = torch.rand(2, 2, 3, 5, 3) * 2.4 - 1.2
 LSTM = torch.nn.LSTM(8, 5, 2, batch_first=True, bidirectional=True).requires_grad_(False)
 GRU = torch.nn.GRU(8, 5).requires_grad_(False)
 RNN = torch.nn.RNN(8, 5, nonlinearity="relu").requires_grad_(False)
+TANH = torch.nn.RNN(8, 5, bidirectional=True).requires_grad_(False)
 ATTENTION = torch.nn.MultiheadAttention(8, 2).requires_grad_(False)
 
 
@@ -845,6 +847,7 @@ REACHED_BY = {
     "binary_cross_entropy": lambda x, i, m: F.binary_cross_entropy(x.sigmoid(), x.sigmoid()),
     "binary_cross_entropy_with_logits": lambda x, i, m: F.binary_cross_entropy_with_logits(x, x),
     "identity_loss": lambda x, i, m: poptorch.identity_loss(x, "mean"),
+    "recur": lambda x, i, m: GRU(m[:, 0])[0],
 }
 
 #: Ops that no call makes by itself, and why.
@@ -852,6 +855,7 @@ INTERNAL = {
     "step": "relu's slope", "conv": "conv_bias without a bias", "conv_input": "conv's gradient",
     "conv_weight": "conv's gradient", "max_pool_grad": "max_pool's gradient", "sum_pool_grad": "sum_pool's gradient",
     "windows": "fast convolutions", "untile": "fast convolutions", "mix": "fast convolutions", "argsort": "the places of sort",
+    "recur_grad": "recur's gradient",
     "run_starts": "large index_add", "run_add": "large index_add",
     "round_random": "Precision.enableStochasticRounding",
     "iota": "positions are constants while a model is traced", "kl_div": "PyTorch makes it of xlogy or exp and mul",
