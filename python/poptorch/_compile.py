@@ -26,6 +26,7 @@ _HYPER_BITS = {"lr": 1, "momentum": 2, "dampening": 4, "weight_decay": 8, "betas
 _OFFLOAD_BITS = {"location_optimizer": 1, "location_weight": 2, "location_accumulator": 4, "location_activation": 8}
 _GRAPH_LINES = 10    # of a graph in the log, unless POPTORCH_MAX_GRAPH_LEN says so
 _SHARDED_LEAST = 8192    # elements, unless minElementsForReplicatedTensorSharding says so
+_BY_ELEMENT = ("SGD", "Adam", "AdamW")    # optimizers that treat both parts of a complex number as numbers of their own
 # Values of autoRecomputation: the default, which concerns pipelines only, and those that concern every model.
 _RECOMPUTE_PIPELINE, _RECOMPUTE_ALL = 3, (1, 4)
 
@@ -72,9 +73,10 @@ class Program:
 
     def engineShape(self, name: str, t: torch.Tensor, replicas: int) -> Tuple[int, ...]:
         """The shape in which the engine gives a weight or buffer that the host has as t."""
+        shape = (*t.shape, 2) if t.is_complex() else tuple(t.shape)
         if name in self.own_buffers:
-            return (replicas, *t.shape)
-        return (self.groups[name].rows(replicas), *t.shape[1:]) if name in self.groups else tuple(t.shape)
+            return (replicas, *shape)
+        return (self.groups[name].rows(replicas), *shape[1:]) if name in self.groups else shape
 
 
 def namedStates(model: torch.nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
@@ -300,7 +302,7 @@ def _finish(program: Program, tracer: _trace.Tracer, result: Any, inputs: List[t
             program.returned.append(-1)
             continue
         program.returned.append(_output(program, tracer, tracer.output(t), values))
-        if t.dtype == torch.int16:
+        if t.dtype == torch.int16 or t.is_complex():
             program.narrow[i] = t.dtype
     for i, value in tracer.writtenInputs():
         program.written.append((i, _output(program, tracer, value, values)))
@@ -382,6 +384,8 @@ def groupNames(description: Dict[str, Any], model: torch.nn.Module, trained: Lis
             if id(p) not in names:
                 raise KeyError(f"A parameter of the optimizer, of shape {tuple(p.shape)}, is not part of the "
                                "model")
+            if p.is_complex() and description["kind"] not in _BY_ELEMENT:
+                raise createPoptorchError(f"{names[id(p)]} is complex: only {', '.join(_BY_ELEMENT)} train that, not {description['kind']}")
         out.append([names[id(p)] for p in group["params"] if names[id(p)] in trained])
     return out
 

@@ -58,5 +58,6 @@ FUNCTIONS: Dict[str, Callable] = {"transformers::grouped_mm_fallback": _groupedP
 
 COMPOSED: Dict[str, Callable] = {
     "aten::_linalg_check_errors": lambda info, name, is_matrix: None,
+    "aten::_neg_view": torch.neg,    # the imaginary part of a conjugate
     "aten::_grouped_mm": _groupedProduct, "aten::_pack_padded_sequence": _packed,
 }

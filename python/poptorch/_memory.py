@@ -20,6 +20,9 @@ from .errors import createPoptorchError
 #: they always are.
 UNKNOWN, EXAMPLE, CONSTANT = range(3)
 
+#: Of a complex type, that of its parts.
+_PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
+
 
 class Memory:
     """What tensors share. Version 0 is what it started with."""
@@ -109,6 +112,9 @@ class Memories(Record):
         self._tensors: Dict[int, Tensor] = {}
         self._memories: Dict[int, Memory] = {}
         self._constants: Dict[Tuple[int, int], Tuple[torch.Tensor, Any]] = {}
+        self._pairs: Dict[int, Tuple[torch.Tensor, torch.Tensor]] = {}    # id of a complex tensor: it, and its pairs
+        self._pairs_at: Dict[Tuple, torch.Tensor] = {}                    # the same, by where it lies
+        self._conjugated: Dict[int, Tuple[Memory, int]] = {}              # id of a conjugate: what it shows, and in which version
 
     # --- what a trace starts from ---
 
@@ -125,6 +131,9 @@ class Memories(Record):
         self._given += 1
         if not t.numel():
             return
+        if t.is_complex():
+            self._keepPairs(t, self._asPairs(t))
+            t = self._pairs[id(t)][1]
         if t.dtype not in DTYPES:
             raise createPoptorchError(f"{name} has type {t.dtype}, which is not supported; there are "
                                       f"{', '.join(str(d) for d in DTYPES)}")
@@ -139,9 +148,14 @@ class Memories(Record):
         if not t.numel():
             return
         known = self._find(t)
+        if known is not None and t.is_complex():
+            return    # found by its memory
         if known is not None:
             self._add(known if known.tensor is t else self._alias(t, known))
             return
+        if t.is_complex():
+            self._keepPairs(t, self._asPairs(t).requires_grad_(trained))
+            t = self._pairs[id(t)][1]
         leaf = Tensor(t, self._newMemory(t))
         leaf.trained = trained
         if not t.is_floating_point() and name not in self.options.updatable_named_buffers:
@@ -159,12 +173,77 @@ class Memories(Record):
             leaf.make = lambda: self.graph.tap(declare(name, *leaf.spec), *ids)
         self.leaves[name] = self._add(leaf)
 
+    # --- complex tensors, which are pairs of real numbers (_complex.py) ---
+
+    def addPairs(self, pairs: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+        """The complex tensor of these pairs: the view that PyTorch has made of their memory, or one in their memory."""
+        wanted = _PARTS[view.dtype]
+        if tuple(pairs.shape) != (*view.shape, 2):
+            raise createPoptorchError(f"Complex numbers of shape {tuple(view.shape)} have pairs of shape {tuple(pairs.shape)}. This is a bug "
+                                      "of this package (%s:%d)" % userLine())
+        if not view.numel():
+            return view
+        if storage(view) != storage(pairs) or pairs.dtype != wanted:
+            pairs = pairs.to(wanted).contiguous()
+            with self.paused(), torch.no_grad():    # type: ignore[attr-defined]
+                view = torch.view_as_complex(pairs.detach())
+        return self._keepPairs(view, pairs)
+
+    def _keepPairs(self, z: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
+        self._pairs[id(z)] = z, pairs
+        self._pairs_at[(storage(z), geometry(z), z.is_conj())] = pairs
+        return z
+
+    def addConjugate(self, z: torch.Tensor, pairs: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
+        """z shows the memory of another one, whose pairs it does not share: that must stay as it is."""
+        found = self._find(of)
+        if found is not None:
+            self._conjugated[id(z)] = found.memory, found.memory.version
+        return self._keepPairs(z, pairs)
+
+    def _pairsIn(self, z: torch.Tensor) -> Optional[torch.Tensor]:
+        """The traced pairs of a complex tensor; None: it is not traced."""
+        memory, version = self._conjugated.get(id(z), (None, 0))
+        if memory is not None and memory.version != version:
+            raise createPoptorchError("conj() of a tensor that was written to afterwards is not supported: use conj_physical() "
+                                      "(%s:%d)" % userLine())
+        if id(z) in self._pairs:
+            return self._pairs[id(z)][1]
+        if not z.numel() or storage(z) not in self._memories:
+            return None
+        known = self._pairs_at.get((storage(z), geometry(z), z.is_conj()))
+        if known is None:
+            known = self._asPairs(z)
+        self._keepPairs(z, known)
+        return known
+
+    def _asPairs(self, z: torch.Tensor) -> torch.Tensor:
+        with self.paused(), torch.no_grad():    # type: ignore[attr-defined]
+            return torch.view_as_real(z.detach().resolve_conj())
+
+    def pairs(self, z: torch.Tensor) -> torch.Tensor:
+        """The pairs of a complex tensor, which are constants if it is not traced."""
+        known = self._pairsIn(z)
+        if known is not None:
+            return known
+        self._checkMade(z)
+        return self.claim(self._asPairs(z))
+
+    def ownPairs(self, z: torch.Tensor) -> torch.Tensor:
+        """The pairs of a complex tensor that is written to."""
+        if self._pairsIn(z) is None:
+            self._adopt(self._asPairs(z if z._base is None else z._base), False)
+        return self._pairsIn(z)    # type: ignore[return-value]
+
     # --- values of tensors ---
 
     def _find(self, t: torch.Tensor) -> Optional[Tensor]:
         known = self._tensors.get(id(t))
         if known is not None:
             return known
+        if t.is_complex():
+            pairs = self._pairsIn(t)
+            return None if pairs is None else self._find(pairs)
         try:
             memory = self._memories.get(_address(t)) if t.numel() else None
         except (NotImplementedError, RuntimeError):    # in torch.func, around one that the trace is told of

@@ -13,6 +13,7 @@ A call's way:
 
     _functions.py   what is taken before ATen sees it: losses, dropout, slices
     _composed.py    ATen ops that are made of others
+    _complex.py     calls of complex numbers, as calls of pairs of real ones
     _trace.py       an ATen call: its row, its arguments, its results
     _memory.py      tensors, views and writes to values
     _record.py      values to nodes, with the user's line, names, blocks and losses
@@ -30,7 +31,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import _core, _dtypes, _functions, _gradients, _record, _shapes, autocasting, blocks
+from . import _complex, _core, _dtypes, _functions, _gradients, _record, _shapes, autocasting, blocks
 from ._composed import COMPOSED, TURNED
 from ._memory import CONSTANT, EXAMPLE, UNKNOWN, Memories, Memory, Tensor, sameElements, storage, tensorsIn
 from ._native import DTYPES, TORCH_DTYPES
@@ -134,6 +135,10 @@ class Tracer(Memories, TorchDispatchMode):
         if self.training and getattr(forward_ad, "_current_level", -1) >= 0:    # a norm's would lack a part
             raise createPoptorchError("Derivatives in forward mode (torch.func.jvp, jacfwd, hessian) are for inference "
                                       "only (%s:%d)" % userLine())
+        if name in _complex.MAKERS or any(map(_complex.isComplex, (*args, *kwargs.values()))):
+            self._python_gradients |= any(self._ofFunction(t) for t in tensorsIn((args, list(kwargs.values()))))
+            with self:
+                return _complex.call(self, func, args, kwargs)
         args = self._autocast(name, args)
         with self:
             args = _dtypes.unified(name, args)
@@ -322,11 +327,14 @@ class Tracer(Memories, TorchDispatchMode):
             name = name[:-1]
         return f"{name}.{func._schema.overload_name or 'default'}", bound
 
+    def _ofFunction(self, t: torch.Tensor) -> bool:
+        """Is it a result of a torch.autograd.Function?"""
+        return self.training and torch.is_grad_enabled() and isinstance(t.grad_fn, BackwardCFunction)
+
     def _encode(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             known = self._find(value)
-            if self.training and torch.is_grad_enabled() and isinstance(value.grad_fn, BackwardCFunction):
-                self._python_gradients = True
+            self._python_gradients |= self._ofFunction(value)
             if known is not None and known.trained and not value.requires_grad:    # for the time being
                 return self._tracked(self.graph.detach(self._valueOf(known)), self._valueOf(known))
             if known is not None:
@@ -540,6 +548,8 @@ class Tracer(Memories, TorchDispatchMode):
                                       "one of them can say what gradients are")
         self._recorder.resume()    # type: ignore[union-attr]
         trained = [leaf.tensor for leaf in self.leaves.values() if leaf.trained]
+        if any(pairs is t for _, pairs in self._pairs.values() for t in trained):
+            raise createPoptorchError("A model with a torch.autograd.Function cannot have complex parameters")
         found = torch.autograd.grad(loss.sum(), trained, allow_unused=True)
         parts = [(p * g.detach()).sum() for p, g in zip(trained, found) if g is not None]
         if not parts:
@@ -617,11 +627,12 @@ class Tracer(Memories, TorchDispatchMode):
     def paused(self) -> Iterator[None]:
         """What happens in here is not part of the model."""
         global _tracer
+        before = self.pausing, _tracer
         self.pausing, _tracer = True, None
         try:
             yield
         finally:
-            self.pausing, _tracer = False, self
+            self.pausing, _tracer = before
 
     # --- the run ---
 
