@@ -384,7 +384,7 @@ def groupNames(description: Dict[str, Any], model: torch.nn.Module, trained: Lis
             if id(p) not in names:
                 raise KeyError(f"A parameter of the optimizer, of shape {tuple(p.shape)}, is not part of the "
                                "model")
-            if p.is_complex() and description["kind"] not in _BY_ELEMENT:
+            if _wrap.isComplex(p) and description["kind"] not in _BY_ELEMENT:
                 raise createPoptorchError(f"{names[id(p)]} is complex: only {', '.join(_BY_ELEMENT)} train that, not {description['kind']}")
         out.append([names[id(p)] for p in group["params"] if names[id(p)] in trained])
     return out
