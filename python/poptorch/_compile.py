@@ -18,6 +18,7 @@ import torch
 from . import _args, _core, _functions, _groups, _host, _native, _state, _trace, _wrap, blocks, optim
 from ._logging import engineWarning, getLogLevel, logger
 from ._batching import Batching
+from ._record import SizeAsked
 from .enums import CommGroupType, Liveness, MeanReductionStrategy, OutputMode, ReductionType
 from .errors import createPoptorchError
 
@@ -139,12 +140,15 @@ def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: A
     PyTorch computes: a training step has gradients in any of them."""
     ordinary = torch.inference_mode(False) if torch.is_inference_mode_enabled() else contextlib.nullcontext()
     with ordinary, torch.enable_grad() if training else contextlib.nullcontext():
-        return _written(model, arguments, batching, options, training, hooks, groups)
+        try:
+            return _written(model, arguments, batching, options, training, hooks, groups, False)
+        except SizeAsked:    # once more, with masks of the size they have now
+            return _written(model, arguments, batching, options, training, hooks, groups, True)
 
 
 def _written(model: torch.nn.Module, arguments: Any, batching: Batching, options: Any, training: bool,
           hooks: Tuple[List[Callable], List[Callable]],
-          groups: Dict[str, _groups.Grouping]) -> Tuple[Program, _trace.Tracer]:
+          groups: Dict[str, _groups.Grouping], sized: bool) -> Tuple[Program, _trace.Tracer]:
     """Run forward once and write it down."""
     program = Program()
     program.arguments = arguments
@@ -154,6 +158,7 @@ def _written(model: torch.nn.Module, arguments: Any, batching: Batching, options
         if t.requires_grad:
             logger.warning("Input tensor %s has requires_grad=True: it was detached", name)
     tracer = _trace.Tracer(type(model).__name__, training, options)
+    tracer.sized = sized
     for long_name, *_ in options.anchored_tensors.values():
         prefix, parameter = _prefixed(long_name)
         if prefix == _GRADIENT or (prefix == _ACCUMULATED and batching.accumulation > 1):
@@ -171,6 +176,8 @@ def _written(model: torch.nn.Module, arguments: Any, batching: Batching, options
                 tracer.warn(_functions.NO_HOOKS)
         with _restored(states), _sameMembers(model, tracer):
             result = _forward(model, arguments, tensors, tracer, hooks)
+        if tracer.size_asked:    # and the program went on
+            raise SizeAsked()
         tracer.checkMissing()
         _finish(program, tracer, result, tensors, dict(states), training)
         for i, t in program.constants.items():

@@ -6,13 +6,14 @@ tensor it views, and a write through a view is carried up to the tensor that own
 inverse (`_core.Graph.put`).
 """
 
+import contextlib
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 
 from ._host import Host, Series
 from ._native import DTYPES, OUTPUT_DTYPES, engineTensor
-from ._record import Missing, Record, userLine
+from ._record import Missing, Record, SizeAsked, userLine
 from .errors import createPoptorchError
 
 
@@ -31,6 +32,7 @@ class Memory:
         self.version = 0
         self.known = UNKNOWN
         self.drawn = False    # random numbers, and nothing else, made it
+        self.rows: Any = None    # of what a computed mask has chosen (_chosen.py)
         self.tensors: List["Tensor"] = []
 
 
@@ -112,6 +114,11 @@ class Memories(Record):
         self._tensors: Dict[int, Tensor] = {}
         self._memories: Dict[int, Memory] = {}
         self._constants: Dict[Tuple[int, int], Tuple[torch.Tensor, Any]] = {}
+        self.sized = False         # masks have the size of the first batch, or are refused
+        self.has_rows = False      # something was chosen by a computed mask
+        self.in_rows = False
+        self.size_asked = False
+        self._alike: Dict[int, Any] = {}                                  # id of a value: how it was made
         self._pairs: Dict[int, Tuple[torch.Tensor, torch.Tensor]] = {}    # id of a complex tensor: it, and its pairs
         self._pairs_at: Dict[Tuple, torch.Tensor] = {}                    # the same, by where it lies
         self._conjugated: Dict[int, Tuple[Memory, int]] = {}              # id of a conjugate: what it shows, and in which version
@@ -235,6 +242,37 @@ class Memories(Record):
             self._adopt(self._asPairs(z if z._base is None else z._base), False)
         return self._pairsIn(z)    # type: ignore[return-value]
 
+    # --- what a computed mask has chosen (_chosen.py) ---
+
+    def rowsOf(self, t: torch.Tensor) -> Any:
+        found = self._find(t) if self.has_rows else None
+        return None if found is None else found.memory.rows
+
+    def markRows(self, t: torch.Tensor, rows: Any) -> torch.Tensor:
+        found = self._find(t)
+        if found is not None:
+            found.memory.rows, self.has_rows = rows, True
+        return t
+
+    def askSize(self) -> None:
+        """Somebody needs to know how many rows there are."""
+        self.size_asked = True
+        raise SizeAsked("How many elements a computed mask chooses is not known while the model is traced (%s:%d)" % userLine())
+
+    def keyOf(self, t: torch.Tensor) -> Any:
+        """The same for values that are made in the same way."""
+        value = self._valueOf(self._find(t))    # type: ignore[arg-type]
+        return self._alike.get(id(value), id(value))
+
+    @contextlib.contextmanager
+    def choosing(self) -> Iterator[None]:
+        """In here, chosen rows are rows like others."""
+        before, self.in_rows = self.in_rows, True
+        try:
+            yield
+        finally:
+            self.in_rows = before
+
     # --- values of tensors ---
 
     def _find(self, t: torch.Tensor) -> Optional[Tensor]:
@@ -297,12 +335,19 @@ class Memories(Record):
         found = self._find(t) if isinstance(t, torch.Tensor) else None
         return found is not None and found.memory.known != UNKNOWN
 
+    def isConstant(self, t: Any) -> bool:
+        """Are the elements of a tensor the same in every run?"""
+        found = self._find(t)
+        return found is None or found.memory.known == CONSTANT
+
     def isDrawn(self, t: Any) -> bool:
         """Is a traced tensor made of random numbers?"""
         found = self._find(t)
         return found is not None and found.memory.drawn
 
     def _valueOf(self, t: Tensor) -> Any:
+        if t.memory.rows is not None and not self.in_rows:
+            self.askSize()
         if t.make is not None:
             t.start = t.value = t.make()
             t.make = None
