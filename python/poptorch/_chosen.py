@@ -6,7 +6,6 @@ sum, mean, maximum or loss over the rows leaves them out again. Anything else ne
 traced once more, and such a mask is refused, or, if it follows from whole numbers among the arguments, has the size of the first batch.
 """
 
-import builtins
 from typing import Any, Callable, Dict, List, Optional, Tuple, TYPE_CHECKING
 
 import torch
@@ -36,12 +35,14 @@ _SHAPES = ("view", "_unsafe_view", "_reshape_alias", "expand")
 
 #: Of other calls, whether each row is by itself: function(has it rows?, arguments).
 _RULES: Dict[str, Callable] = {
-    "cat": lambda rows, all, d=0: builtins.all(map(rows, all)) and d % all[0].dim() != 0,
+    "cat": lambda rows, given, d=0: all(map(rows, given)) and d % given[0].dim() != 0,
     "mm": lambda rows, a, b: rows(a) and not rows(b),
     "addmm": lambda rows, c, a, b, *more: rows(a) and not rows(b) and not rows(c) and c.dim() < 2,
     "embedding": lambda rows, weight, at, *more: not rows(weight),
     "gather": lambda rows, x, d, at, *more: rows(x) and rows(at) and d % x.dim() != 0,
     "nll_loss_forward": lambda rows, x, target, *more: rows(x) and rows(target) and x.dim() == 2,
+    "index": lambda rows, x, at: not rows(x) and all(i is not None and rows(i) and i.dim() == 1 for i in at),
+    "unbind": lambda rows, x, d=0: d % x.dim() != 0,
     "slice": lambda rows, x, d=0, start=None, end=None, step=1: d % x.dim() != 0 or
     (not start and step == 1 and (end is None or end >= x.shape[0])),    # all of them
     "unsqueeze": lambda rows, x, d: d % (x.dim() + 1) != 0,
@@ -112,8 +113,16 @@ def choose(t: "Tracer", x: _T, mask: _T) -> _T:
     return t.markRows(torch.where(rows.over(flat), flat, one), rows)
 
 
+def places(t: "Tracer", mask: _T) -> _T:
+    """mask.nonzero()"""
+    every = torch.meshgrid([torch.arange(n) for n in mask.shape], indexing="ij")
+    return choose(t, torch.stack(every, -1), mask)
+
+
 def maskOf(t: "Tracer", name: str, args: Tuple) -> Optional[_T]:
-    """The one mask of x[mask] or x.masked_select(mask) whose size is not known."""
+    """The one mask of x[mask], x.masked_select(mask) or mask.nonzero() whose size is not known."""
+    if name == "aten::nonzero":
+        return args[0] if args[0].dim() and args[0].numel() and t.isTraced(args[0]) and not t.isConstant(args[0]) else None
     if name == "aten::masked_select":
         mask = args[1] if args[1].shape == args[0].shape else None
     elif name == "aten::index":

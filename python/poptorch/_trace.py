@@ -143,7 +143,7 @@ class Tracer(Memories, TorchDispatchMode):
             mask = _chosen.maskOf(self, name, args)
             if mask is not None:
                 with self, self.choosing():
-                    return _chosen.choose(self, args[0], mask)
+                    return _chosen.places(self, mask) if mask is args[0] else _chosen.choose(self, args[0], mask)
             if self.has_rows and any(self.rowsOf(t) is not None for t in tensorsIn((args, list(kwargs.values())))):
                 with self, self.choosing():
                     return _chosen.call(self, func, args, kwargs)

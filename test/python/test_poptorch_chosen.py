@@ -35,6 +35,7 @@ RIGHT = {
     "sum": lambda x, labels: (x[x > 0].sum(), (x[labels > 0] * torch.arange(4.0) + x[0]).sum(), x[labels > 0].sum(1).prod()),
     "rows": lambda x, labels: (x[labels > 0].softmax(1).sum(0), F.normalize(x[labels > 0]).sum(), x[labels > 0][:, None, 1:].flatten(1).sum()),
     "by another": lambda x, labels: (x.view(2, 3, 4)[x.view(2, 3, 4)[..., 0] > 0].mean(0), x[x > 0].sum() / (x > 0).sum()),
+    "places": lambda x, labels: (x[torch.where(x > 0)].mean(), x[(x[:, 0] > 0).nonzero().squeeze(1)].sum(0), (x > 0).nonzero().sum()),
     "whether": lambda x, labels: ((x[labels > 0] > 1).any(), (x[labels > 0] > -9).all()), "written": written,
 }
 LOSSES = {
