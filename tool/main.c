@@ -9,26 +9,10 @@
 #include <string.h>
 
 const command *const commands[] = {
-    &train_command,
-    &eval_command,
-    &predict_command,
-    &generate_command,
-    &export_command,
-    &models_command,
-    &data_command,
-    &inspect_command,
-    &plan_command,
-    &profile_command,
-    &report_command,
-    &compile_command,
-    &cache_command,
-    &devices_command,
-    &monitor_command,
-    &run_command,
-    &gc_monitor_command,
-    &help_command,
-    &completion_command,
-    NULL,
+    &train_command,  &eval_command,       &predict_command, &generate_command,   &export_command,
+    &models_command, &data_command,       &inspect_command, &plan_command,       &profile_command,
+    &report_command, &compile_command,    &cache_command,   &devices_command,    &monitor_command,
+    &run_command,    &gc_monitor_command, &help_command,    &completion_command, NULL,
 };
 
 words command_line;

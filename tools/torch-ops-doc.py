@@ -29,8 +29,10 @@ as the op. Names of PyTorch 1.13 and of 2.x both have rows.
 - What does not depend on inputs, weights or buffers is computed by PyTorch while the model is traced, so it needs no
   row: any op may make a mask, a position or a table.
 - An op without a row, and a call that a row refuses, are reported together, each with the line of the model.
-- A result whose size depends on values (`nonzero`, `unique`, `x[mask]` with a mask that is computed) cannot be. With a
-  mask that is a constant `x[mask]` works; `x[mask] = v` and `masked_fill` always do.
+- A result whose size depends on values (`nonzero`, `unique`, `x[mask]` with a mask that is computed) cannot be, but for
+  `x[mask]` where its size does not matter (`doc/python.md`). With a mask that is a constant `x[mask]` works;
+  `x[mask] = v` and `masked_fill` always do.
+- Complex numbers are pairs of real ones: `_complex.py` has what may be done with them.
 - Of several values written to one place (`scatter`, `x[i] = v`) the last is taken.
 - `sort` and what uses it are stable; results in `i64` come back as `int32`.
 - `ctc_loss` takes 512 steps at most. Matrices that are factored or inverted have 64 rows at most; where PyTorch raises

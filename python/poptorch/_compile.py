@@ -18,6 +18,7 @@ import torch
 from . import _args, _core, _functions, _groups, _host, _native, _profile, _state, _trace, _wrap, blocks, optim
 from ._logging import engineWarning, getLogLevel, logger
 from ._batching import Batching
+from ._record import SizeAsked
 from .enums import CommGroupType, Liveness, MeanReductionStrategy, OutputMode, ReductionType
 from .errors import createPoptorchError
 
@@ -26,6 +27,7 @@ _HYPER_BITS = {"lr": 1, "momentum": 2, "dampening": 4, "weight_decay": 8, "betas
 _OFFLOAD_BITS = {"location_optimizer": 1, "location_weight": 2, "location_accumulator": 4, "location_activation": 8}
 _GRAPH_LINES = 10    # of a graph in the log, unless POPTORCH_MAX_GRAPH_LEN says so
 _SHARDED_LEAST = 8192    # elements, unless minElementsForReplicatedTensorSharding says so
+_BY_ELEMENT = ("SGD", "Adam", "AdamW")    # optimizers that treat both parts of a complex number as numbers of their own
 # Values of autoRecomputation: the default, which concerns pipelines only, and those that concern every model.
 _RECOMPUTE_PIPELINE, _RECOMPUTE_ALL = 3, (1, 4)
 
@@ -72,9 +74,10 @@ class Program:
 
     def engineShape(self, name: str, t: torch.Tensor, replicas: int) -> Tuple[int, ...]:
         """The shape in which the engine gives a weight or buffer that the host has as t."""
+        shape = (*t.shape, 2) if t.is_complex() else tuple(t.shape)
         if name in self.own_buffers:
-            return (replicas, *t.shape)
-        return (self.groups[name].rows(replicas), *t.shape[1:]) if name in self.groups else tuple(t.shape)
+            return (replicas, *shape)
+        return (self.groups[name].rows(replicas), *shape[1:]) if name in self.groups else shape
 
 
 def namedStates(model: torch.nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
@@ -137,12 +140,15 @@ def trace(model: torch.nn.Module, arguments: Any, batching: Batching, options: A
     PyTorch computes: a training step has gradients in any of them."""
     ordinary = torch.inference_mode(False) if torch.is_inference_mode_enabled() else contextlib.nullcontext()
     with ordinary, torch.enable_grad() if training else contextlib.nullcontext():
-        return _written(model, arguments, batching, options, training, hooks, groups)
+        try:
+            return _written(model, arguments, batching, options, training, hooks, groups, False)
+        except SizeAsked:    # once more, with masks of the size they have now
+            return _written(model, arguments, batching, options, training, hooks, groups, True)
 
 
 def _written(model: torch.nn.Module, arguments: Any, batching: Batching, options: Any, training: bool,
           hooks: Tuple[List[Callable], List[Callable]],
-          groups: Dict[str, _groups.Grouping]) -> Tuple[Program, _trace.Tracer]:
+          groups: Dict[str, _groups.Grouping], sized: bool) -> Tuple[Program, _trace.Tracer]:
     """Run forward once and write it down."""
     program = Program()
     program.arguments = arguments
@@ -152,6 +158,7 @@ def _written(model: torch.nn.Module, arguments: Any, batching: Batching, options
         if t.requires_grad:
             logger.warning("Input tensor %s has requires_grad=True: it was detached", name)
     tracer = _trace.Tracer(type(model).__name__, training, options)
+    tracer.sized = sized
     for long_name, *_ in options.anchored_tensors.values():
         prefix, parameter = _prefixed(long_name)
         if prefix == _GRADIENT or (prefix == _ACCUMULATED and batching.accumulation > 1):
@@ -169,6 +176,8 @@ def _written(model: torch.nn.Module, arguments: Any, batching: Batching, options
                 tracer.warn(_functions.NO_HOOKS)
         with _restored(states), _sameMembers(model, tracer):
             result = _forward(model, arguments, tensors, tracer, hooks)
+        if tracer.size_asked:    # and the program went on
+            raise SizeAsked()
         tracer.checkMissing()
         _finish(program, tracer, result, tensors, dict(states), training)
         for i, t in program.constants.items():
@@ -300,7 +309,7 @@ def _finish(program: Program, tracer: _trace.Tracer, result: Any, inputs: List[t
             program.returned.append(-1)
             continue
         program.returned.append(_output(program, tracer, tracer.output(t), values))
-        if t.dtype == torch.int16:
+        if t.dtype == torch.int16 or t.is_complex():
             program.narrow[i] = t.dtype
     for i, value in tracer.writtenInputs():
         program.written.append((i, _output(program, tracer, value, values)))
@@ -382,6 +391,8 @@ def groupNames(description: Dict[str, Any], model: torch.nn.Module, trained: Lis
             if id(p) not in names:
                 raise KeyError(f"A parameter of the optimizer, of shape {tuple(p.shape)}, is not part of the "
                                "model")
+            if _wrap.isComplex(p) and description["kind"] not in _BY_ELEMENT:
+                raise createPoptorchError(f"{names[id(p)]} is complex: only {', '.join(_BY_ELEMENT)} train that, not {description['kind']}")
         out.append([names[id(p)] for p in group["params"] if names[id(p)] in trained])
     return out
 

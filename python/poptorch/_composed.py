@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Tuple
 
 import torch
 
+from . import _vision
 from ._record import needsValue
 from .errors import createPoptorchError
 
@@ -53,10 +54,12 @@ def _groupedProduct(x: _T, weight: _T, offs: Any = None, bias: Any = None, out_d
     return mine if out_dtype is None else mine.to(out_dtype)
 
 
-#: Ops of libraries that have a gradient in Python, which would ask for values: they are taken before autograd sees them.
-FUNCTIONS: Dict[str, Callable] = {"transformers::grouped_mm_fallback": _groupedProduct}
+#: Ops of libraries that have a gradient of their own, in Python or C++: they are taken before autograd sees them.
+FUNCTIONS: Dict[str, Callable] = {"transformers::grouped_mm_fallback": _groupedProduct, "torchvision::roi_align": _vision.roiAlign}
 
 COMPOSED: Dict[str, Callable] = {
     "aten::_linalg_check_errors": lambda info, name, is_matrix: None,
+    "torchvision::nms": _vision.nms,
+    "aten::_neg_view": torch.neg,    # the imaginary part of a conjugate
     "aten::_grouped_mm": _groupedProduct, "aten::_pack_padded_sequence": _packed,
 }

@@ -451,7 +451,7 @@ class PoplarExecutor(_legacy.Names):
         self._synthetic = program.arguments.synthetic(mode, self._seed()) if mode else None
         leaves = program.arguments.leaves
         self._direct = self._batching.groups == self._batching.replicas and \
-            all(leaf.dtype != torch.int16 for leaf in leaves)
+            all(leaf.dtype != torch.int16 and not leaf.dtype.is_complex for leaf in leaves)
 
     @_native.nativeErrors()
     def _upload(self) -> None:
@@ -558,6 +558,7 @@ class PoplarExecutor(_legacy.Names):
         """A weight or buffer of the device to the host; a tensor that has too few rows for what comes grows."""
         program = self._compiled()
         t = _wrap.plain(host).detach()
+        t = torch.view_as_real(t) if t.is_complex() else t
         shape = program.engineShape(name, t, self._batching.replicas)
         direct = t.is_contiguous() and t.dtype != torch.int16 and shape == t.shape
         data = t if direct else _native.engineTensor(t).new_empty(shape)
@@ -566,7 +567,7 @@ class PoplarExecutor(_legacy.Names):
             data = data[0]
         if data.shape != t.shape:
             with torch._C.DisableTorchFunction():
-                host.data = data.to(t.dtype)
+                host.data = _asReturned(data, host.dtype)
         elif data is not t:
             t.copy_(data)
 
@@ -778,7 +779,7 @@ class PoplarExecutor(_legacy.Names):
         program = self._compiled()
         if self._batching.all_results:
             outs = [self._batching.pick(o, dims) for o, (_, dims) in zip(outs, program.outputs)]
-        leaves = [program.constants[i] if k < 0 else outs[k].to(program.narrow.get(i, outs[k].dtype))
+        leaves = [program.constants[i] if k < 0 else _asReturned(outs[k], program.narrow.get(i, outs[k].dtype))
                   for i, k in enumerate(program.returned)]
         for o in leaves:
             o.backward = _noBackward    # type: ignore[assignment]
@@ -788,7 +789,8 @@ class PoplarExecutor(_legacy.Names):
         """Inputs that forward writes to, and anchors."""
         program = self._compiled()
         for i, k in program.written if self._synthetic is None else ():
-            tensors[i].detach().copy_(self._batching.ofGroups(outs[k]).view(tensors[i].shape))
+            mine = _native.pairsAsComplex(outs[k]) if tensors[i].is_complex() else outs[k]
+            tensors[i].detach().copy_(self._batching.ofGroups(mine).view(tensors[i].shape))
         taken = {s: s.take() for s in {a.series for a in program.anchors.values() if a.series is not None}}
         for name, anchor in program.anchors.items():
             how = anchor.mode, anchor.period
@@ -866,6 +868,11 @@ class PoplarExecutor(_legacy.Names):
 
 def _first(outs: List[torch.Tensor]) -> torch.Tensor:
     return outs[0]
+
+
+def _asReturned(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What the engine has, as a type that it lacks."""
+    return _native.pairsAsComplex(t) if dtype.is_complex else t.to(dtype)
 
 
 def trainingModel(model: Any, options: Optional[Options] = None,

@@ -18,7 +18,7 @@ import torch.utils.hooks
 from torch.nn.modules import transformer
 from torch.overrides import TorchFunctionMode
 
-from . import _core, _dtypes, _modes, _recurrent
+from . import _chosen, _core, _dtypes, _modes, _recurrent
 from ._composed import FUNCTIONS
 from ._memory import tensorsIn
 from ._record import TORCH, needsValue
@@ -102,6 +102,8 @@ class _Functions(TorchFunctionMode):
         if t.pausing:
             return func(*args, **kwargs)
         args, kwargs = _onThisDevice(func, args, kwargs)
+        if t.has_rows:
+            _chosen.ask(t, func, args, kwargs)
         made = func in _FACTORIES or (func is torch.normal and next(tensorsIn((args, [*kwargs.values()])), None) is None)
         if made and kwargs.get("device") is None:
             t.warn(f"No device set in torch.{func.__name__}(): forcing to IPU")

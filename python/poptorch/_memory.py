@@ -6,19 +6,23 @@ tensor it views, and a write through a view is carried up to the tensor that own
 inverse (`_core.Graph.put`).
 """
 
+import contextlib
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 
 from ._host import Host, Series
 from ._native import DTYPES, OUTPUT_DTYPES, engineTensor
-from ._record import Missing, Record, userLine
+from ._record import Missing, Record, SizeAsked, userLine
 from .errors import createPoptorchError
 
 
 #: How well the elements of a memory are known while forward() is traced: not at all, as they are in the first batch, or as
 #: they always are.
 UNKNOWN, EXAMPLE, CONSTANT = range(3)
+
+#: Of a complex type, that of its parts.
+_PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 
 class Memory:
@@ -28,6 +32,7 @@ class Memory:
         self.version = 0
         self.known = UNKNOWN
         self.drawn = False    # random numbers, and nothing else, made it
+        self.rows: Any = None    # of what a computed mask has chosen (_chosen.py)
         self.tensors: List["Tensor"] = []
 
 
@@ -109,6 +114,14 @@ class Memories(Record):
         self._tensors: Dict[int, Tensor] = {}
         self._memories: Dict[int, Memory] = {}
         self._constants: Dict[Tuple[int, int], Tuple[torch.Tensor, Any]] = {}
+        self.sized = False         # masks have the size of the first batch, or are refused
+        self.has_rows = False      # something was chosen by a computed mask
+        self.in_rows = False
+        self.size_asked = False
+        self._alike: Dict[int, Any] = {}                                  # id of a value: how it was made
+        self._pairs: Dict[int, Tuple[torch.Tensor, torch.Tensor]] = {}    # id of a complex tensor: it, and its pairs
+        self._pairs_at: Dict[Tuple, torch.Tensor] = {}                    # the same, by where it lies
+        self._conjugated: Dict[int, Tuple[Memory, int]] = {}              # id of a conjugate: what it shows, and in which version
 
     # --- what a trace starts from ---
 
@@ -125,6 +138,9 @@ class Memories(Record):
         self._given += 1
         if not t.numel():
             return
+        if t.is_complex():
+            self._keepPairs(t, self._asPairs(t))
+            t = self._pairs[id(t)][1]
         if t.dtype not in DTYPES:
             raise createPoptorchError(f"{name} has type {t.dtype}, which is not supported; there are "
                                       f"{', '.join(str(d) for d in DTYPES)}")
@@ -139,9 +155,14 @@ class Memories(Record):
         if not t.numel():
             return
         known = self._find(t)
+        if known is not None and t.is_complex():
+            return    # found by its memory
         if known is not None:
             self._add(known if known.tensor is t else self._alias(t, known))
             return
+        if t.is_complex():
+            self._keepPairs(t, self._asPairs(t).requires_grad_(trained))
+            t = self._pairs[id(t)][1]
         leaf = Tensor(t, self._newMemory(t))
         leaf.trained = trained
         if not t.is_floating_point() and name not in self.options.updatable_named_buffers:
@@ -159,12 +180,108 @@ class Memories(Record):
             leaf.make = lambda: self.graph.tap(declare(name, *leaf.spec), *ids)
         self.leaves[name] = self._add(leaf)
 
+    # --- complex tensors, which are pairs of real numbers (_complex.py) ---
+
+    def addPairs(self, pairs: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+        """The complex tensor of these pairs: the view that PyTorch has made of their memory, or one in their memory."""
+        wanted = _PARTS[view.dtype]
+        if tuple(pairs.shape) != (*view.shape, 2):
+            raise createPoptorchError(f"Complex numbers of shape {tuple(view.shape)} have pairs of shape {tuple(pairs.shape)}. This is a bug "
+                                      "of this package (%s:%d)" % userLine())
+        if not view.numel():
+            return view
+        if storage(view) != storage(pairs) or pairs.dtype != wanted:
+            pairs = pairs.to(wanted).contiguous()
+            with self.paused(), torch.no_grad():    # type: ignore[attr-defined]
+                view = torch.view_as_complex(pairs.detach())
+        return self._keepPairs(view, pairs)
+
+    def _keepPairs(self, z: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
+        self._pairs[id(z)] = z, pairs
+        self._pairs_at[(storage(z), geometry(z), z.is_conj())] = pairs
+        return z
+
+    def addConjugate(self, z: torch.Tensor, pairs: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
+        """z shows the memory of another one, whose pairs it does not share: that must stay as it is."""
+        found = self._find(of)
+        if found is not None:
+            self._conjugated[id(z)] = found.memory, found.memory.version
+        return self._keepPairs(z, pairs)
+
+    def _pairsIn(self, z: torch.Tensor) -> Optional[torch.Tensor]:
+        """The traced pairs of a complex tensor; None: it is not traced."""
+        memory, version = self._conjugated.get(id(z), (None, 0))
+        if memory is not None and memory.version != version:
+            raise createPoptorchError("conj() of a tensor that was written to afterwards is not supported: use conj_physical() "
+                                      "(%s:%d)" % userLine())
+        if id(z) in self._pairs:
+            return self._pairs[id(z)][1]
+        if not z.numel() or storage(z) not in self._memories:
+            return None
+        known = self._pairs_at.get((storage(z), geometry(z), z.is_conj()))
+        if known is None:
+            known = self._asPairs(z)
+        self._keepPairs(z, known)
+        return known
+
+    def _asPairs(self, z: torch.Tensor) -> torch.Tensor:
+        with self.paused(), torch.no_grad():    # type: ignore[attr-defined]
+            return torch.view_as_real(z.detach().resolve_conj())
+
+    def pairs(self, z: torch.Tensor) -> torch.Tensor:
+        """The pairs of a complex tensor, which are constants if it is not traced."""
+        known = self._pairsIn(z)
+        if known is not None:
+            return known
+        self._checkMade(z)
+        return self.claim(self._asPairs(z))
+
+    def ownPairs(self, z: torch.Tensor) -> torch.Tensor:
+        """The pairs of a complex tensor that is written to."""
+        if self._pairsIn(z) is None:
+            self._adopt(self._asPairs(z if z._base is None else z._base), False)
+        return self._pairsIn(z)    # type: ignore[return-value]
+
+    # --- what a computed mask has chosen (_chosen.py) ---
+
+    def rowsOf(self, t: torch.Tensor) -> Any:
+        found = self._find(t) if self.has_rows else None
+        return None if found is None else found.memory.rows
+
+    def markRows(self, t: torch.Tensor, rows: Any) -> torch.Tensor:
+        found = self._find(t)
+        if found is not None:
+            found.memory.rows, self.has_rows = rows, True
+        return t
+
+    def askSize(self) -> None:
+        """Somebody needs to know how many rows there are."""
+        self.size_asked = True
+        raise SizeAsked("How many elements a computed mask chooses is not known while the model is traced (%s:%d)" % userLine())
+
+    def keyOf(self, t: torch.Tensor) -> Any:
+        """The same for values that are made in the same way."""
+        value = self._valueOf(self._find(t))    # type: ignore[arg-type]
+        return self._alike.get(id(value), id(value))
+
+    @contextlib.contextmanager
+    def choosing(self) -> Iterator[None]:
+        """In here, chosen rows are rows like others."""
+        before, self.in_rows = self.in_rows, True
+        try:
+            yield
+        finally:
+            self.in_rows = before
+
     # --- values of tensors ---
 
     def _find(self, t: torch.Tensor) -> Optional[Tensor]:
         known = self._tensors.get(id(t))
         if known is not None:
             return known
+        if t.is_complex():
+            pairs = self._pairsIn(t)
+            return None if pairs is None else self._find(pairs)
         try:
             memory = self._memories.get(_address(t)) if t.numel() else None
         except (NotImplementedError, RuntimeError):    # in torch.func, around one that the trace is told of
@@ -218,12 +335,19 @@ class Memories(Record):
         found = self._find(t) if isinstance(t, torch.Tensor) else None
         return found is not None and found.memory.known != UNKNOWN
 
+    def isConstant(self, t: Any) -> bool:
+        """Are the elements of a tensor the same in every run?"""
+        found = self._find(t)
+        return found is None or found.memory.known == CONSTANT
+
     def isDrawn(self, t: Any) -> bool:
         """Is a traced tensor made of random numbers?"""
         found = self._find(t)
         return found is not None and found.memory.drawn
 
     def _valueOf(self, t: Tensor) -> Any:
+        if t.memory.rows is not None and not self.in_rows:
+            self.askSize()
         if t.make is not None:
             t.start = t.value = t.make()
             t.make = None

@@ -38,6 +38,12 @@ def nativeErrors() -> Iterator[None]:
 
 
 def engineTensor(t: torch.Tensor) -> torch.Tensor:
-    """The elements as the engine has them: side by side, and of a type that it knows."""
+    """The elements as the engine has them: side by side, and of a type that it knows. Complex ones are pairs."""
     t = t.detach()
+    t = torch.view_as_real(t.resolve_conj()) if t.is_complex() else t
     return (t.to(torch.int32) if t.dtype == torch.int16 else t).contiguous()
+
+
+def pairsAsComplex(t: torch.Tensor) -> torch.Tensor:
+    """The opposite; several numbers without dims come one after the other."""
+    return torch.view_as_complex(t.reshape(-1, 2) if t.dim() == 1 and len(t) > 2 else t.contiguous())

@@ -15,7 +15,7 @@ import torch
 
 from . import _core, _overlap, blocks
 from ._logging import getLogLevel, logger
-from .errors import createPoptorchError
+from .errors import Error, createPoptorchError
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -59,6 +59,10 @@ def needsValue(what: str, drawn: bool = False) -> Exception:
         why = "it is a random number, another one in every run. Set the probability it is compared with (a layerdrop, say) to 0, " \
             "or call eval() on that module"
     return createPoptorchError(f"{what} is not known while the model is traced ({file}:{line}): {why}")
+
+
+class SizeAsked(Error):
+    """Raised inside the tracer where the number of elements that a computed mask chooses would have to be known."""
 
 
 class Missing(Exception):

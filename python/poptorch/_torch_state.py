@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 import torch
 
+from . import _wrap
 from ._logging import logger
 
 State = Dict[str, torch.Tensor]
@@ -80,6 +81,7 @@ class TorchState:
                 if value is None:
                     continue
                 value = torch.as_tensor(value, dtype=None if isinstance(value, torch.Tensor) else torch.float32)
+                value = torch.view_as_real(value) if value.is_complex() else value
                 if key == _STEP and not torch.equal(out.setdefault(_STEP, value), value):
                     logger.warning("The optimizer has parameters of %g and %g steps: on the device all have the same",
                                    float(out[_STEP]), float(value))
@@ -100,6 +102,8 @@ class TorchState:
         for group, p, name in self._parameters():
             slots = {theirs.get(k[len(name) + 1:], k[len(name) + 1:]): t for k, t in engine.items()
                      if k.startswith(name + ".") and "." not in k[len(name) + 1:] and not k.endswith((".accum", ".share"))}
+            if _wrap.isComplex(p):
+                slots = {k: torch.view_as_complex(t) if t.dim() and t.shape[-1] == 2 else t for k, t in slots.items()}
             slots.update({k: engine[f"{k}.{group}"].clone() for k in _OF_GROUPS if f"{k}.{group}" in engine})
             if slots and self._kind not in ("SGD", "Muon"):
                 slots[_STEP] = self._step(p, engine)

@@ -13,6 +13,8 @@ A call's way:
 
     _functions.py   what is taken before ATen sees it: losses, dropout, slices
     _composed.py    ATen ops that are made of others
+    _chosen.py      what computed masks choose
+    _complex.py     calls of complex numbers, as calls of pairs of real ones
     _trace.py       an ATen call: its row, its arguments, its results
     _memory.py      tensors, views and writes to values
     _record.py      values to nodes, with the user's line, names, blocks and losses
@@ -30,7 +32,8 @@ from torch.autograd.function import BackwardCFunction
 from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import _core, _dtypes, _functions, _gradients, _record, _recurrent, _shapes, autocasting, blocks
+from . import (_chosen, _complex, _core, _dtypes, _functions, _gradients, _record, _recurrent, _shapes, autocasting,
+               blocks)
 from ._composed import COMPOSED, TURNED
 from ._memory import CONSTANT, EXAMPLE, UNKNOWN, Memories, Memory, Tensor, sameElements, storage, tensorsIn
 from ._native import DTYPES, TORCH_DTYPES
@@ -97,6 +100,9 @@ _SIZED_OTHERWISE = frozenset(("aten::_ctc_loss",))
 _UNIFORM = ("aten::rand.default", "aten::rand_like.default")
 _COMPARISONS: Dict[str, Callable] = {f"aten::{n}": getattr(operator, n) for n in ("lt", "le", "gt", "ge")}
 
+#: What PyTorch's gradient of x[mask] is made of.
+_UNCHOSEN = ("aten::_index_put_impl_", "aten::masked_scatter", "aten::masked_select_backward")
+
 _tracer: Optional["Tracer"] = None
 
 
@@ -135,6 +141,20 @@ class Tracer(Memories, TorchDispatchMode):
         if self.training and getattr(forward_ad, "_current_level", -1) >= 0:    # a norm's would lack a part
             raise createPoptorchError("Derivatives in forward mode (torch.func.jvp, jacfwd, hessian) are for inference "
                                       "only (%s:%d)" % userLine())
+        if not self.in_rows and not self.sized:
+            mask = _chosen.maskOf(self, name, args)
+            if mask is not None:
+                with self, self.choosing():
+                    return _chosen.places(self, mask) if mask is args[0] else _chosen.choose(self, args[0], mask)
+            if self.has_rows and any(self.rowsOf(t) is not None for t in tensorsIn((args, list(kwargs.values())))):
+                with self, self.choosing():
+                    return _chosen.call(self, func, args, kwargs)
+            if self.has_rows and name in _UNCHOSEN:    # PyTorch's gradient of x[mask]
+                self.askSize()
+        if name in _complex.MAKERS or any(map(_complex.isComplex, (*args, *kwargs.values()))):
+            self._python_gradients |= any(self._ofFunction(t) for t in tensorsIn((args, list(kwargs.values()))))
+            with self:
+                return _complex.call(self, func, args, kwargs)
         args = self._autocast(name, args)
         with self:
             args = _dtypes.unified(name, args)
@@ -323,12 +343,15 @@ class Tracer(Memories, TorchDispatchMode):
             name = name[:-1]
         return f"{name}.{func._schema.overload_name or 'default'}", bound
 
+    def _ofFunction(self, t: torch.Tensor) -> bool:
+        """Is it a result of a torch.autograd.Function of the program's?"""
+        return self.training and torch.is_grad_enabled() and isinstance(t.grad_fn, BackwardCFunction) and \
+            t.grad_fn._forward_cls is not _recurrent.Loop    # type: ignore[attr-defined]
+
     def _encode(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             known = self._find(value)
-            if self.training and torch.is_grad_enabled() and isinstance(value.grad_fn, BackwardCFunction) and \
-                    value.grad_fn._forward_cls is not _recurrent.Loop:    # type: ignore[attr-defined]
-                self._python_gradients = True
+            self._python_gradients |= self._ofFunction(value)
             if known is not None and known.trained and not value.requires_grad:    # for the time being
                 return self._tracked(self.graph.detach(self._valueOf(known)), self._valueOf(known))
             if known is not None:
@@ -414,6 +437,8 @@ class Tracer(Memories, TorchDispatchMode):
                 self._strided(first, self._find(bound[0]))    # type: ignore[arg-type]
             return
         values = self._results(op, (DTYPES[first.dtype], tuple(first.shape)), encoded)
+        if not first.is_floating_point() and values and name not in _RANDOM:
+            self._noteAlike(op, encoded, tuple(first.shape), values[0])
         base = self._find(bound[0]) if bound and isinstance(bound[0], torch.Tensor) else None
         for i, t in enumerate(outs):
             if not isinstance(t, torch.Tensor) or not t.numel() or (base is not None and t is base.tensor):
@@ -462,6 +487,14 @@ class Tracer(Memories, TorchDispatchMode):
                 return self._tracked(self.graph.detach(value), value)
             value = self._changed(written, value)
         return value
+
+    def _noteAlike(self, op: str, encoded: Any, shape: Tuple, value: Any) -> None:
+        """Two values of whole numbers or bools that are made in the same way are the same."""
+        def key(v: Any) -> Any:
+            if isinstance(v, (list, tuple)):
+                return tuple(map(key, v))
+            return ("value", self._alike.get(id(v), id(v))) if isinstance(v, _core.Value) else repr(v)
+        self._alike[id(value)] = op, key(encoded), shape
 
     def _noteOffset(self, name: str, bound: List[Any], out: torch.Tensor) -> None:
         """Whole numbers that differ by a constant: the bounds of x[i:i + n]."""
@@ -563,6 +596,8 @@ class Tracer(Memories, TorchDispatchMode):
                                       "one of them can say what gradients are")
         self._recorder.resume()    # type: ignore[union-attr]
         trained = [leaf.tensor for leaf in self.leaves.values() if leaf.trained]
+        if any(pairs is t for _, pairs in self._pairs.values() for t in trained):
+            raise createPoptorchError("A model with a torch.autograd.Function cannot have complex parameters")
         found = torch.autograd.grad(loss.sum(), trained, allow_unused=True)
         parts = [(p * g.detach()).sum() for p, g in zip(trained, found) if g is not None]
         if not parts:
@@ -640,11 +675,12 @@ class Tracer(Memories, TorchDispatchMode):
     def paused(self) -> Iterator[None]:
         """What happens in here is not part of the model."""
         global _tracer
+        before = self.pausing, _tracer
         self.pausing, _tracer = True, None
         try:
             yield
         finally:
-            self.pausing, _tracer = False, self
+            self.pausing, _tracer = before
 
     # --- the run ---
 
@@ -712,13 +748,13 @@ def _nonzero(tracer: "Tracer", mask: torch.Tensor) -> torch.Tensor:
     return torch.stack(found, 1) if found else torch.zeros(int(mask != 0), 0, dtype=torch.int64)
 
 
-def _chosen(tracer: "Tracer", x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _selected(tracer: "Tracer", x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     x, mask = torch.broadcast_tensors(x, mask)
     return x[tuple(tracer.places(mask))] if mask.dim() else x.reshape(1)[:int(mask)]
 
 
 #: Ops with as many results as a mask has true elements.
-_COUNTED: Dict[str, Callable] = {"aten::nonzero": _nonzero, "aten::masked_select": _chosen}
+_COUNTED: Dict[str, Callable] = {"aten::nonzero": _nonzero, "aten::masked_select": _selected}
 
 
 def _brief(t: torch.Tensor) -> str:

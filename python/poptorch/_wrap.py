@@ -130,6 +130,12 @@ def plain(t: torch.Tensor) -> torch.Tensor:
     return torch.nn.Parameter(data, t.requires_grad) if isinstance(t, torch.nn.Parameter) else data
 
 
+def isComplex(t: torch.Tensor) -> bool:
+    """Asked without fetching it."""
+    with torch._C.DisableTorchFunction():
+        return torch.Tensor.is_complex(t)
+
+
 def _tensors(model: torch.nn.Module) -> Iterator[torch.Tensor]:
     seen = set()
     for module in model.modules():

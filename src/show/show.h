@@ -93,7 +93,6 @@ typedef struct ts_confusion {
     int n;
 } ts_confusion;
 typedef void ts_draw_fn(ts_canvas *c, const void *plot);
-ts_draw_fn ts_draw_samples, ts_draw_confusion, ts_draw_curves, ts_draw_prediction,
-    ts_draw_pixels;
+ts_draw_fn ts_draw_samples, ts_draw_confusion, ts_draw_curves, ts_draw_prediction, ts_draw_pixels;
 
 #endif

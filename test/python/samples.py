@@ -119,6 +119,7 @@ class Call(torch.nn.Module):
         total = sum(w.sum() for w in self.weights)    # so that there is a gradient, be it of nothing else
         for y in out:
             if y.requires_grad and y.numel():
+                y = torch.view_as_real(y.resolve_conj()) if y.is_complex() else y
                 total = total + (y * torch.linspace(0.5, 1.5, y.numel(), dtype=y.dtype).view(y.shape)).sum()
         return poptorch.identity_loss(total, "none")
 
@@ -127,7 +128,7 @@ def other(t):
     """A tensor like it with other numbers, in the same range."""
     if t.is_floating_point() and not t.dim():
         return t + 1
-    if t.is_floating_point():
+    if t.is_floating_point() or t.is_complex():
         return (t * 0.9 + 0.01).to(t.dtype)
     return t.flatten().flip(0).view(t.shape) if t.numel() else t
 
@@ -182,6 +183,11 @@ def gradients(op, tree, tensors):
     return ours, [torch.zeros_like(w) if w.grad is None else w.grad for w in same]
 
 
+def real(t):
+    """Complex numbers as pairs."""
+    return torch.view_as_real(t.resolve_conj()) if t.is_complex() else t
+
+
 def close(a, b, dtype):
     tolerance = TOLERANCE.get(b.dtype if b.is_floating_point() else dtype, 1e-4)
     if b.dtype == torch.int64:    # comes back as int32
@@ -201,12 +207,15 @@ def differ(found, expected, dtype, exact=None):
     if len(found) != len(expected):
         return f"{len(found)} results instead of {len(expected)}"
     for i, (a, b) in enumerate(zip(found, expected)):
+        if a.is_complex() != b.is_complex():
+            return f"{a.dtype} instead of {b.dtype}"
+        a, b = real(a), real(b)
         if tuple(a.shape) != tuple(b.shape):
             return f"shape {tuple(a.shape)} instead of {tuple(b.shape)}"
         if not b.numel() or close(a, b, dtype):
             continue
         more = exact() if exact else None
-        if more is None or not close(a, more[i].to(b.dtype), dtype):
+        if more is None or not close(a, real(more[i]).to(b.dtype), dtype):
             return f"{a.flatten()[:4].tolist()} instead of {b.flatten()[:4].tolist()}"
     return ""
 
@@ -234,7 +243,7 @@ def one(info, op, sample, dtype, gradient):
     name, tensors = name_of(info), []
     args = (sample.input, *sample.args)
     tree = tensors_of((args, dict(sample.kwargs)), tensors)
-    if not tensors or any(t.is_complex() or t.layout != torch.strided for t in tensors):
+    if not tensors or any(t.dtype == torch.complex32 or t.layout != torch.strided for t in tensors):
         return None
     drawn = RANDOM.search(name) is not None or bool(sample.kwargs.get("dropout_p"))
     if name == "histc" and dtype == torch.bfloat16:    # torch rounds the edges
@@ -249,7 +258,7 @@ def one(info, op, sample, dtype, gradient):
             expected = results(op(*built(tree, copies)[0], **built(tree, copies)[1]))
     except Exception:
         return None
-    if not expected or any(not isinstance(t, torch.Tensor) or t.is_complex() or t.layout != torch.strided for t in expected):
+    if not expected or any(not isinstance(t, torch.Tensor) or t.dtype == torch.complex32 or t.layout != torch.strided for t in expected):
         return None
     tensors = [t.detach().clone() for t in tensors]
     try:

@@ -176,7 +176,7 @@ def test_what_was_written_is_not_known():
 
 
 def test_masks_have_the_size_of_the_first_batch():
-    functions = [lambda x, m: x[m].sum(0), lambda x, m: x[:, 1:][m != 0], lambda x, m: x.masked_select(m.unsqueeze(1)),
+    functions = [lambda x, m: x[m].flip(0).sum(0), lambda x, m: x[:, 1:][m != 0], lambda x, m: x.masked_select(m.unsqueeze(1)),
                  lambda x, m: m.nonzero() * 2, lambda x, m: x[m.nonzero(as_tuple=True)[0]] + 1]
     x = torch.randn(4, 3)
     first, second = torch.tensor([True, False, True, True]), torch.tensor([True, True, False, True])
