@@ -24,7 +24,7 @@
 #define TEST_MACHINE                                                                               \
     "cores=2 line=64 level1=32768 level2=1048576 level3=33554432 unit=32 units=2 latency=4 "       \
     "near=32 "                                                                                     \
-    "far=25 memory=8 meet=1024 move=256 hertz=3.5e9"
+    "far=25 memory=8 meet=1024 hertz=3.5e9"
 
 /* A small generator whose numbers are the same everywhere. */
 typedef struct test_random {

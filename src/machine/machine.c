@@ -109,7 +109,6 @@ static ts_machine_model system_model(void)
                               .far = 25,
                               .memory = 8,
                               .meet = 512,
-                              .move = 256,
                               .hertz = 3.5e9};
 }
 
@@ -163,10 +162,10 @@ static const struct {
     {                                                                                              \
 #name, kind, offsetof(ts_machine_model, name)                                              \
     }
-    FIELD('i', cores),  FIELD('i', line),  FIELD('l', level1), FIELD('l', level2),
-    FIELD('l', level3), FIELD('i', unit),  FIELD('i', units),  FIELD('i', latency),
-    FIELD('f', near),   FIELD('f', far),   FIELD('f', memory), FIELD('f', meet),
-    FIELD('f', move),   FIELD('f', hertz),
+    FIELD('i', cores),  FIELD('i', line), FIELD('l', level1), FIELD('l', level2),
+    FIELD('l', level3), FIELD('i', unit), FIELD('i', units),  FIELD('i', latency),
+    FIELD('f', near),   FIELD('f', far),  FIELD('f', memory), FIELD('f', meet),
+    FIELD('f', hertz),
 #undef FIELD
 };
 

@@ -36,7 +36,6 @@ typedef struct ts_machine_model {
     int latency;              /* cycles from a multiply-add to one that needs its result      */
     double near, far, memory; /* bytes a cycle from level 2, from level 3 and from memory     */
     double meet;              /* cycles until threads that wait for each other go on          */
-    double move;              /* cycles until a line that another core wrote is here          */
     double hertz;             /* cycles a second, about                                       */
 } ts_machine_model;
 

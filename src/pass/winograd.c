@@ -21,9 +21,16 @@
 #include "pass/pass.h"
 #include <stddef.h>
 
-/* of a convolution in the lanes: operations and products of each transformed weight at least, bytes
- * of the transformed pictures at most */
-static const double WORK = 12e6, COLUMNS = 128, ROOM = 5 << 20;
+/* Of a convolution in the lanes: operations and products of each transformed weight at least, bytes
+ * of the transformed pictures at most, and how many times fewer products there must be. From some 25
+ * layers on two cores of Zen 4, each alone. On one core of a Xeon, W2 of bench/ is 0.85 as fast with
+ * WORK = 100e6, 0.87 with COLUMNS = 512, 0.82 with ROOM = 1 << 20; half or a quarter of the first two,
+ * eight times the third and 1.25 or 2.1 for SAVES change no workload by more than the noise, 5 %. */
+static const double WORK = 12e6, COLUMNS = 128, ROOM = 5 << 20, SAVES = 1.75;
+
+/* Places of a picture with channels last, at least; an estimate. 256 changes no workload of bench/ by more
+ * than the noise. */
+enum { PLACES = 1024 };
 
 static const float BT[36] = {4, 0,  -5, 0, 1, 0, 0, -4, -4, 1,  1, 0, 0, 4, -4, -1, 1, 0,
                              0, -2, -1, 2, 1, 0, 0, 2,  -1, -2, 1, 0, 0, 4, 0,  -5, 0, 1};
@@ -250,7 +257,7 @@ static bool pays(const ts_value *x, const ts_type *w, int64_t places, int64_t ti
     double sums = n * direct(w, (double)places), all = n * (double)tiles;
 
     return lanes_of(x) && sums >= transformed_price(&fine, w, all) && 2 * sums >= WORK &&
-           9 * (double)places >= 1.75 * 16 * (double)tiles && all >= COLUMNS &&
+           9 * (double)places >= SAVES * 16 * (double)tiles && all >= COLUMNS &&
            64 * all * (o + c) <= ROOM;
 }
 
@@ -267,7 +274,7 @@ static bool is_large(const ts_value *x, const ts_type *w, const ts_type *y)
     double places = (double)(y->dim[2] * y->dim[3]);
 
     return ts_fills_lanes(w->dim[0]) && ts_fills_lanes(w->dim[1]) && !lanes_of(x) &&
-           y->dim[0] % 8 != 0 && places >= 1024 &&
+           y->dim[0] % 8 != 0 && places >= PLACES &&
            direct(w, places) >=
                2 * transformed_price(&large, w, places / (double)(large.m * large.m));
 }

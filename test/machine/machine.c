@@ -29,7 +29,7 @@ static void text_goes_there_and_back(void **state)
     assert_string_equal(
         ts_machine_text(a, &m),
         "cores=2 line=64 level1=32768 level2=1048576 level3=33554432 unit=32 units=2 "
-        "latency=4 near=32 far=25 memory=8 meet=1024 move=256 hertz=3500000000");
+        "latency=4 near=32 far=25 memory=8 meet=1024 hertz=3500000000");
     ts_arena_free(a);
 }
 

@@ -10,7 +10,7 @@
 
 #define SMALL                                                                                      \
     "cores=4 line=64 level1=4096 level2=16384 level3=65536 unit=32 units=2 latency=4 near=32 "     \
-    "far=25 memory=8 meet=64 move=64 hertz=3.5e9"
+    "far=25 memory=8 meet=64 hertz=3.5e9"
 
 enum { CALLS = 2 };
 
