@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifdef TS_HAVE_SQLITE3
+
 enum { BATCH = 16, CALLS = 4 };
 
 static char *cache; /* a program is compiled once: whether it is measured is no part of it */
@@ -325,3 +327,25 @@ int main(void)
     free(cache);
     return failed;
 }
+
+#else
+
+static void says_what_is_missing(void **state)
+{
+    ts_graph *g = ts_graph_new("none");
+    ts_options opt = {.profile = "profile"};
+
+    (void)state;
+    ts_output(ts_relu(ts_input(g, "x", TS_F32, 4)), "y");
+    assert_fails(ts_profile_plan(g, &opt), TS_ERR_UNSUPPORTED,
+                 "this build writes no profiles: it was made without SQLite");
+    ts_graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(says_what_is_missing)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#endif
