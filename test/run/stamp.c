@@ -290,6 +290,31 @@ static void a_full_disk_stops_no_run(void **state)
     assert_true(nth > 2);
 }
 
+static void no_memory_for_times(void **state)
+{
+    char *folder = test_folder();
+    int nth = 0, passed;
+    ts_status s;
+    made m;
+
+    (void)state;
+    make(&ways[2], folder, &m);
+    do {
+        ts_engine *e = NULL;
+        atomic_store(&m.x->profiled, 0); /* as if the first engine had not been measured */
+        ts_fault_arm("alloc", nth);
+        s = ts_engine_new(m.x, &(ts_run_options){.threads = 2}, &e);
+        passed = ts_fault_count();
+        ts_fault_arm(NULL, -1);
+        assert_int_equal(s, passed > nth ? TS_ERR_MEMORY : TS_OK);
+        ts_engine_free(e);
+    } while (passed > nth++);
+    assert_true(nth > 4);
+    drop(&m);
+    test_folder_remove(folder);
+    free(folder);
+}
+
 static void a_folder_that_goes_away(void **state)
 {
     char *folder = test_folder();
@@ -315,6 +340,7 @@ int main(void)
         cmocka_unit_test(what_the_host_does_is_there),
         cmocka_unit_test(one_engine_is_measured),
         cmocka_unit_test(a_full_disk_stops_no_run),
+        cmocka_unit_test(no_memory_for_times),
         cmocka_unit_test(a_folder_that_goes_away),
     };
 
