@@ -221,7 +221,7 @@ static void what_the_host_does_is_there(void **state)
 
     (void)state;
     make(&ways[3], folder, &m);
-    ts_engine_note(m.e, "loader", "a wait", ts_now(), ts_now());
+    ts_engine_note(m.e, "loader", "a wait", 0, ts_now()); /* since before there was a profile */
     call(&m);
     assert_int_equal(access(trace, R_OK), 0);
     ts_engine_note(m.e, "loader", "after the last", ts_now(), ts_now());
@@ -230,6 +230,7 @@ static void what_the_host_does_is_there(void **state)
     ts_engine_note(m.e, "loader", "too late", ts_now(), ts_now());
     assert_ok(ts_engine_profile(m.e));
     assert_true(ask(folder, "SELECT count(*) FROM host WHERE kind = 'loader'") == 2);
+    assert_true(ask(folder, "SELECT start FROM host WHERE name = 'a wait'") == 0);
     assert_true(ask(folder, "SELECT count(*) FROM host WHERE kind = 'call'") == 1);
     assert_true(ask(folder, "SELECT count(DISTINCT kind) FROM host WHERE kind IN ('compile', "
                             "'pass', 'plan', 'render', 'load', 'copy_out', 'send')") == 7);
