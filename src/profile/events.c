@@ -4,11 +4,13 @@
  */
 #include "profile/profile.h"
 
+/* What began before there was a profile, such as a program's own trace point around its first
+ * call, begins with it. */
 static void add_host(ts_db *d, const ts_profile *to, const ts_host_event *e, int n)
 {
     for (int i = 0; i < n; i++)
         ts_db_add(d, "host", "ittirr", TS_DB_NULL, e[i].kind, e[i].name, e[i].thread,
-                  e[i].start - to->zero, e[i].end - to->zero);
+                  TS_MAX(0.0, e[i].start - to->zero), TS_MAX(0.0, e[i].end - to->zero));
 }
 
 static ts_status open_in(const ts_profile *to, ts_text *path, ts_db **out)

@@ -12,6 +12,7 @@
 #include "profile/profile.h"
 #include "render/render.h"
 #include <time.h>
+#include <unistd.h>
 
 typedef struct layer {
     const char *name, *block, *file;
@@ -683,5 +684,6 @@ ts_status ts_profile_write(ts_arena *a, const ts_profile *to, const ts_profiled 
         (void)ts_db_close(t.d);
         return s;
     }
+    unlink(ts_arena_printf(a, "%s/trace.json", to->folder)); /* of another program, if any */
     return ts_db_save(t.d, ts_arena_printf(a, "%s/profile.db", to->folder));
 }

@@ -266,16 +266,14 @@ ts_status ts_engine_profile(ts_engine *e)
 
     if (!x)
         return e ? TS_OK : ts_fail(TS_ERR_ARG, "the engine is NULL");
-    if (!x->off) {
-        x->off = true;
+    if (!x->off && x->call) {
         for (int i = 0; i < x->threads; i++)
             x->rings[i].n = 0;
-        if (x->call) {
-            x->call--; /* what was noted since belongs to the last */
-            keep(x, write(x, e));
-            keep(x, ts_profile_trace(&e->exe->profile));
-        }
+        x->call--; /* what was noted since belongs to the last */
+        keep(x, write(x, e));
+        keep(x, ts_profile_trace(&e->exe->profile));
     }
+    x->off = true;
     if (x->status)
         ts_error_set(&x->error);
     return x->status;

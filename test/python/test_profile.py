@@ -25,6 +25,14 @@ NETS = {
 }
 
 
+@pytest.fixture(autouse=True, scope="module")
+def sqlite(build_dir, tmp_path_factory):
+    done = subprocess.run([build_dir / "tessera", "profile", "mlp", "--plan-only"], capture_output=True, text=True,
+                          cwd=tmp_path_factory.mktemp("sqlite"))
+    if "made without SQLite" in done.stderr:
+        pytest.skip("this build writes no profiles")
+
+
 @pytest.fixture
 def tool(build_dir, tmp_path):
     def run(*args, **set):
@@ -78,6 +86,9 @@ def check_plan(db):
                               ("value", "first", "kernel"), ("value", "last", "kernel")):
         assert one(f"SELECT count(*) FROM {table} WHERE {column} NOT IN (SELECT id FROM {of})") == 0, (table, column)
     assert one("SELECT count(*) FROM value WHERE first > last") == 0
+    # the text of a kernel is its own: its comment, and its function
+    for name, code in db.execute("SELECT name, code FROM kernel").fetchall():
+        assert code.startswith(("/*", "void ")) and code.endswith("}\n") and f"void {name}(const ctx *c" in code
     # whoever reads or writes a value does so while it lives
     assert one("SELECT count(*) FROM edge JOIN value v ON v.id = value WHERE kernel NOT BETWEEN first AND last") == 0
     # what is alive at the same time on the same device has memory of its own, and all of it is in the block
@@ -196,6 +207,24 @@ def test_training_is_timed(tool, tmp_path):
 # --- names and folders ---
 
 HOSTILE = ["a'); DROP TABLE kernel; --", 'quote " back\\slash', "</script><b>&amp;", "*/ int x; /*", "\u202eltr \U0001f600"]
+
+
+def test_waits_for_the_loader(tmp_path, monkeypatch):
+    import torch
+    poptorch = pytest.importorskip("poptorch")
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"autoReport.executionProfileProgramRunCount": "3"}')
+    options = poptorch.Options().deviceIterations(2).enableProfiling(str(tmp_path))
+    loader = poptorch.DataLoader(options, torch.utils.data.TensorDataset(torch.ones(16, 4)), batch_size=2)
+    channel = poptorch.profiling.Channel("mine")
+    model = poptorch.inferenceModel(torch.nn.Linear(4, 3), options)
+    for x, in loader:
+        with channel.tracepoint("a call"):
+            model(x)
+    check_trace(tmp_path / "inference" / "trace.json")
+    with poptorch.profiling.openReport(tmp_path / "inference") as report:
+        names = {(e.kind, e.name) for e in report.hosts}
+        assert {("loader", "__next__"), ("python", "mine: a call"), ("copy_in", "inputs"), ("copy_out", "results")} <= names
+        assert {e.call for e in report.events} == {0, 1, 2} and report.run["calls"] == "3"
 
 
 def test_names_in_databases_and_traces(tmp_path):

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifdef TS_HAVE_SQLITE3
+
 enum { BATCH = 16, CALLS = 4 };
 
 static char *cache; /* a program is compiled once: whether it is measured is no part of it */
@@ -219,7 +221,7 @@ static void what_the_host_does_is_there(void **state)
 
     (void)state;
     make(&ways[3], folder, &m);
-    ts_engine_note(m.e, "loader", "a wait", ts_now(), ts_now());
+    ts_engine_note(m.e, "loader", "a wait", 0, ts_now()); /* since before there was a profile */
     call(&m);
     assert_int_equal(access(trace, R_OK), 0);
     ts_engine_note(m.e, "loader", "after the last", ts_now(), ts_now());
@@ -228,6 +230,7 @@ static void what_the_host_does_is_there(void **state)
     ts_engine_note(m.e, "loader", "too late", ts_now(), ts_now());
     assert_ok(ts_engine_profile(m.e));
     assert_true(ask(folder, "SELECT count(*) FROM host WHERE kind = 'loader'") == 2);
+    assert_true(ask(folder, "SELECT start FROM host WHERE name = 'a wait'") == 0);
     assert_true(ask(folder, "SELECT count(*) FROM host WHERE kind = 'call'") == 1);
     assert_true(ask(folder, "SELECT count(DISTINCT kind) FROM host WHERE kind IN ('compile', "
                             "'pass', 'plan', 'render', 'load', 'copy_out', 'send')") == 7);
@@ -288,6 +291,31 @@ static void a_full_disk_stops_no_run(void **state)
     assert_true(nth > 2);
 }
 
+static void no_memory_for_times(void **state)
+{
+    char *folder = test_folder();
+    int nth = 0, passed;
+    ts_status s;
+    made m;
+
+    (void)state;
+    make(&ways[2], folder, &m);
+    do {
+        ts_engine *e = NULL;
+        atomic_store(&m.x->profiled, 0); /* as if the first engine had not been measured */
+        ts_fault_arm("alloc", nth);
+        s = ts_engine_new(m.x, &(ts_run_options){.threads = 2}, &e);
+        passed = ts_fault_count();
+        ts_fault_arm(NULL, -1);
+        assert_int_equal(s, passed > nth ? TS_ERR_MEMORY : TS_OK);
+        ts_engine_free(e);
+    } while (passed > nth++);
+    assert_true(nth > 4);
+    drop(&m);
+    test_folder_remove(folder);
+    free(folder);
+}
+
 static void a_folder_that_goes_away(void **state)
 {
     char *folder = test_folder();
@@ -313,6 +341,7 @@ int main(void)
         cmocka_unit_test(what_the_host_does_is_there),
         cmocka_unit_test(one_engine_is_measured),
         cmocka_unit_test(a_full_disk_stops_no_run),
+        cmocka_unit_test(no_memory_for_times),
         cmocka_unit_test(a_folder_that_goes_away),
     };
 
@@ -325,3 +354,25 @@ int main(void)
     free(cache);
     return failed;
 }
+
+#else
+
+static void says_what_is_missing(void **state)
+{
+    ts_graph *g = ts_graph_new("none");
+    ts_options opt = {.profile = "profile"};
+
+    (void)state;
+    ts_output(ts_relu(ts_input(g, "x", TS_F32, 4)), "y");
+    assert_fails(ts_profile_plan(g, &opt), TS_ERR_UNSUPPORTED,
+                 "this build writes no profiles: it was made without SQLite");
+    ts_graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(says_what_is_missing)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#endif
