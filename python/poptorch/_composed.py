@@ -54,12 +54,32 @@ def _groupedProduct(x: _T, weight: _T, offs: Any = None, bias: Any = None, out_d
     return mine if out_dtype is None else mine.to(out_dtype)
 
 
+def _pinv(a: _T, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> _T:
+    """By singular values, of which small ones count as 0. The gradient is that of the inverse itself: singular values that are equal
+    have none. d is 0, and has the gradient of a."""
+    still, d = a.detach(), a - a.detach()
+    if hermitian:    # the lower triangle says all
+        still = still.tril() + still.tril(-1).mT
+    u, s, vh = torch.linalg.svd(still, full_matrices=False)
+    exact = atol is not None and (isinstance(atol, _T) or atol > 0)
+    least = (0.0 if exact else max(a.shape[-2:]) * torch.finfo(a.dtype).eps) if rtol is None else rtol
+    least = (least.unsqueeze(-1) if isinstance(least, _T) else least) * s[..., :1]
+    if atol is not None:
+        least = torch.maximum(least, (atol if isinstance(atol, _T) else torch.tensor(atol)).to(s.dtype).unsqueeze(-1))
+    kept = s > least
+    p = (vh.mT * torch.where(kept, 1 / torch.where(kept, s, 1.0), 0.0).unsqueeze(-2)) @ u.mT
+    beside = d.mT - d.mT @ a.detach() @ p    # d' (1 - a p)
+    below = d.mT - p @ a.detach() @ d.mT
+    return p - p @ d @ p + p @ p.mT @ beside + below @ p.mT @ p
+
+
 #: Ops of libraries that have a gradient of their own, in Python or C++: they are taken before autograd sees them.
 FUNCTIONS: Dict[str, Callable] = {"transformers::grouped_mm_fallback": _groupedProduct, "torchvision::roi_align": _vision.roiAlign}
 
 COMPOSED: Dict[str, Callable] = {
     "aten::_linalg_check_errors": lambda info, name, is_matrix: None,
     "torchvision::nms": _vision.nms,
+    "aten::linalg_pinv.atol_rtol_tensor": _pinv, "aten::linalg_pinv.atol_rtol_float": _pinv,
     "aten::_neg_view": torch.neg,    # the imaginary part of a conjugate
     "aten::_grouped_mm": _groupedProduct, "aten::_pack_padded_sequence": _packed,
 }

@@ -79,7 +79,7 @@ _WITH_PRODUCTS = frozenset(f"aten::{n}" for n in "addmm addmv baddbmm addbmm".sp
 #: Ops along a dim. Of a tensor without dims they are what they are of one with one element.
 _ALONG_A_DIM = frozenset(f"aten::{n}" for n in (
     "argmax argmin var std var_mean std_mean logsumexp flip max min cummax cummin index_select index_add index_copy "
-    "index_fill index_reduce gather scatter scatter_add scatter_reduce mode kthvalue sort topk").split())
+    "index_fill index_reduce gather scatter scatter_add scatter_reduce mode kthvalue sort topk unfold").split())
 
 #: Writes that the schema does not tell: {op: ((argument, result), ...)}, done when argument 5 is true.
 _STATISTICS = {
@@ -158,7 +158,7 @@ class Tracer(Memories, TorchDispatchMode):
         args = self._autocast(name, args)
         with self:
             args = _dtypes.unified(name, args)
-            decomposed = COMPOSED.get(name) if not schema.overload_name else None    # not of out=
+            decomposed = COMPOSED.get(f"{name}.{schema.overload_name}" if schema.overload_name else name)    # not of out=
             decomposed = decomposed or _gradients.decomposition(func, _core.supported)
             if decomposed is not None:
                 return decomposed(*args, **kwargs)

@@ -334,11 +334,16 @@ ts_value *ts_word_max_pool(ts_call *c)
     return ts_reshape_n(x, c->rank, c->dims);
 }
 
-/* avg_poolNd(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override) */
-ts_value *ts_word_avg_pool(ts_call *c)
+/* The mean of whole numbers, of which PyTorch drops the fraction: a window has fewer than a million. */
+static ts_value *whole_mean(ts_call *c, ts_value *y)
+{
+    y = ts_add(y, ts_mul_scalar(ts_call_op1("sign", c, y), 1e-6));
+    return ts_cast(ts_call_op1("trunc", c, y), c->dtype);
+}
+
+static ts_value *avg_pool(ts_call *c, ts_value *x)
 {
     int n = ts_call_spatial(c);
-    ts_value *x = batched(ts_call_tensor(c, 0), n);
     int64_t kernel[3], stride[3], padding[3], none[TS_MAX_RANK];
     bool own_stride = ts_call_ints(c, 2, none) > 0;
 
@@ -362,6 +367,16 @@ ts_value *ts_word_avg_pool(ts_call *c)
                             ts_arg_int("ceil_mode", ts_call_flag(c, 4)),
                             ts_arg_int("exclude_pad", (ts_call_has(c, 5) && !ts_call_flag(c, 5)))});
     return ts_reshape_n(x, c->rank, c->dims);
+}
+
+/* avg_poolNd(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override) */
+ts_value *ts_word_avg_pool(ts_call *c)
+{
+    ts_value *x = batched(ts_call_tensor(c, 0), ts_call_spatial(c));
+    bool whole = x && !ts_dtype_is_float(ts_dtype_of(x)) && !ts_dtype_is_float(c->dtype);
+    ts_value *y = avg_pool(c, whole ? ts_cast(x, TS_F64) : x);
+
+    return whole && y ? whole_mean(c, y) : y;
 }
 
 ts_value *ts_word_adaptive_avg_pool(ts_call *c)

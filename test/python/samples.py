@@ -45,6 +45,9 @@ RANDOM = re.compile(r"bernoulli|cauchy|dropout|exponential|geometric|log_normal|
 #: Of equal elements any may be the one: the places are not compared.
 ORDERED = {"kthvalue", "mode", "topk", "sort", "msort", "median", "nanmedian", "max.reduction_with_dim", "cummax", "cummin"}
 
+#: Vectors of which the sign may be any: compared is what torch's own gradient checks make of them, which is the same for both.
+SIGNED = {"svd", "linalg.svd", "linalg.eigh", "symeig"}
+
 #: Torch's gradient has numbers for elements that do not count: the other triangle of a factor, and what was written
 #: over by another of the same place. Of ctc_loss it counts on log probabilities that add up to 1; of a determinant that
 #: is 0 ours is not there, and neither of an entropy of less than 0.
@@ -238,6 +241,10 @@ def in_more_bits(op, tree, tensors):
         return None
 
 
+def unsigned(op, sample):
+    return lambda *args, **kwargs: sample.output_process_fn_grad(op(*args, **kwargs))
+
+
 def one(info, op, sample, dtype, gradient):
     """"" right, None: nothing to compare with, "refused: ..", "wrong: .."."""
     name, tensors = name_of(info), []
@@ -245,6 +252,8 @@ def one(info, op, sample, dtype, gradient):
     tree = tensors_of((args, dict(sample.kwargs)), tensors)
     if not tensors or any(t.dtype == torch.complex32 or t.layout != torch.strided for t in tensors):
         return None
+    if info.name in SIGNED:
+        op = unsigned(op, sample)
     drawn = RANDOM.search(name) is not None or bool(sample.kwargs.get("dropout_p"))
     if name == "histc" and dtype == torch.bfloat16:    # torch rounds the edges
         return None
