@@ -36,8 +36,9 @@ static const option options[] = {
     {"batch", "N", KIND_INT, &args.batch, "samples that one call takes", .low = 1, .high = 1 << 16},
     {"force", NULL, KIND_FLAG, &args.force, .help = "replace files that are not ours"},
     {"quantize", "TYPE", KIND_WORD, &args.quantize,
-     "write large weights as bytes with a scale for each channel; how good the net is then is "
-     "measured where its data is at hand",
+     "write large weights as bytes with a scale for each channel; how large, fast and good the net "
+     "is "
+     "then is measured, the last where its data is at hand",
      .choice = "int8"},
     {"data", "NAME|PATH", KIND_TEXT, &args.data,
      "with --quantize: the data to measure on, when not what it was trained on",
@@ -249,19 +250,49 @@ static int write_files(const ts_c_files *c)
     return code;
 }
 
+/* Of f32 weights and of bytes: constants, and the seconds of a run; 0: there is no compiler. */
+static struct {
+    size_t bytes[2];
+    double seconds[2];
+} cost;
+
+static void report_json(const ts_c_files *c)
+{
+    printf("{");
+    json_text("folder", args.folder);
+    printf(", ");
+    json_text("name", c->name);
+    printf(", \"kernels\": %d, \"constant_bytes\": %zu, \"scratch_bytes\": %zu", c->kernels,
+           c->constant_bytes, c->scratch_bytes);
+    if (args.quantize)
+        printf(", \"f32_constant_bytes\": %zu", cost.bytes[0]);
+    if (cost.seconds[0] > 0 && cost.seconds[1] > 0)
+        printf(", \"seconds\": %.6g, \"f32_seconds\": %.6g", cost.seconds[1], cost.seconds[0]);
+    printf("}\n");
+}
+
+static void report_cost(void)
+{
+    char f32[32], int8[32];
+
+    printf("%s of constants with f32 weights, %s with int8",
+           bytes_text((int64_t)cost.bytes[0], f32, sizeof(f32)),
+           bytes_text((int64_t)cost.bytes[1], int8, sizeof(int8)));
+    if (cost.seconds[0] > 0 && cost.seconds[1] > 0)
+        printf("; %.3g ms a run and %.3g ms", 1e3 * cost.seconds[0], 1e3 * cost.seconds[1]);
+    printf("\n");
+}
+
 static void report(const ts_c_files *c)
 {
     char constants[32], scratch[32];
 
     if (args.json) {
-        printf("{");
-        json_text("folder", args.folder);
-        printf(", ");
-        json_text("name", c->name);
-        printf(", \"kernels\": %d, \"constant_bytes\": %zu, \"scratch_bytes\": %zu}\n", c->kernels,
-               c->constant_bytes, c->scratch_bytes);
+        report_json(c);
         return;
     }
+    if (args.quantize)
+        report_cost();
     printf("%s/%s.c: %d kernels, %s of constants, %s of scratch memory\n", args.folder, c->name,
            c->kernels, bytes_text((int64_t)c->constant_bytes, constants, sizeof(constants)),
            bytes_text((int64_t)c->scratch_bytes, scratch, sizeof(scratch)));
@@ -345,12 +376,11 @@ static void report_drop(weights *w)
 
 /* --- all --- */
 
-static ts_status make(const weights *w, ts_c_files *out)
+static ts_status make(const weights *w, bool int8, ts_c_files *out)
 {
     ts_model_options how = {
         .batch = args.batch, .rank = w->recipe.rank, .dims = w->recipe.dims, .classes = w->classes};
-    ts_export_options opt = {
-        .name = args.name, .weights = w->states, .int8 = args.quantize != NULL};
+    ts_export_options opt = {.name = args.name, .weights = w->states, .int8 = int8};
     ts_graph *g = NULL;
     sample s;
     ts_status status = ts_model_graph(w->model, &how, &g);
@@ -368,6 +398,20 @@ static ts_status make(const weights *w, ts_c_files *out)
     return status;
 }
 
+/* The same net with f32 weights, to compare with. */
+static void measure_cost(const weights *w, const ts_c_files *int8)
+{
+    ts_c_files f32;
+
+    if (make(w, false, &f32))
+        return;
+    cost.bytes[0] = f32.constant_bytes;
+    cost.bytes[1] = int8->constant_bytes;
+    if (!clock_c(&f32, &cost.seconds[0]) || !clock_c(int8, &cost.seconds[1]))
+        cost.seconds[0] = cost.seconds[1] = 0;
+    ts_c_files_free(&f32);
+}
+
 static int run(void)
 {
     weights w;
@@ -383,7 +427,9 @@ static int run(void)
         return code;
     weights_tidy_names(&w);
     recipe_settle(&w.recipe, w.data, TS_U8, true);
-    code = make(&w, &files) ? failed() : TOOL_OK;
+    code = make(&w, args.quantize != NULL, &files) ? failed() : TOOL_OK;
+    if (!code && args.quantize)
+        measure_cost(&w, &files);
     if (!code)
         report_drop(&w);
     weights_free(&w);

@@ -99,6 +99,8 @@ void help(const command *c); /* NULL: of the whole tool */
 int failed(void); /* the library's last error; TOOL_FAILED */
 int failure(const char *fmt, ...) PRINTF(1, 2);
 /* An error in four parts as the library's are; at, doing and hint may be NULL. */
+/* clock.c: seconds of a run of exported C, compiled here; false: there is no compiler */
+bool clock_c(const ts_c_files *c, double *seconds);
 int explain(ts_status code, const char *at, const char *doing, const char *hint, const char *fmt,
             ...) PRINTF(5, 6);
 /* The text with '?' for what a terminal would obey. */

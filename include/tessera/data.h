@@ -138,6 +138,26 @@ TS_API ts_status ts_dataset_pick(const ts_dataset *d, int64_t n, const int64_t *
  * labels, i32 [count] for classes, i32 [count, .., height, width] for classes of pixels, or f32
  * [count, n] for targets; NULL: none. */
 TS_API ts_status ts_dataset_from(const ts_array *samples, const ts_array *labels, ts_dataset **out);
+/* A dataset whose samples the program makes: `read` writes sample i, its class and its targets,
+ * and returns false to fail. The loader calls it on its threads, several at a time; the same i is
+ * the same sample. Nothing is kept: ts_dataset_sample gives one until its next call, all samples,
+ * labels and targets are NULL. */
+typedef bool ts_sample_fn(void *arg, int64_t i, void *sample, int32_t *label, float *targets);
+typedef struct ts_dataset_calls {
+    int64_t count;
+    ts_dtype dtype; /* of samples: u8, f32 or i32 */
+    int rank;       /* of one sample */
+    const int64_t *dims;
+    int classes,
+        targets; /* what is learned: one of so many classes, or so many numbers; or neither */
+    ts_sample_fn *read;
+    void *arg;
+} ts_dataset_calls;
+TS_API ts_status ts_dataset_call_sized(const ts_dataset_calls *from, size_t size, ts_dataset **out);
+static inline ts_status ts_dataset_call(const ts_dataset_calls *from, ts_dataset **out)
+{
+    return ts_dataset_call_sized(from, sizeof(*from), out);
+}
 TS_API const int32_t *ts_dataset_labels(const ts_dataset *d); /* count of them; all 0 for none */
 /* Labels of a sample: 1; of a text one for each token, of a picture perhaps one for each pixel. */
 TS_API int64_t ts_dataset_label_count(const ts_dataset *d);

@@ -3,6 +3,7 @@
  *   find.c download.c      a name       -> a folder of IDX files
  *   idx.c folder.c csv.c
  *   numpy.c hdf5.c text.c  a file       -> a dataset
+ *   calls.c                a function   -> the same, sample by sample
  *   apart.c                that, by a process of its own
  *   png.c jpeg.c           image bytes  -> pixels
  *   image.c resize.c       pixels       -> the pixels asked for
@@ -30,8 +31,10 @@ struct ts_dataset {
     int64_t label_dims[TS_MAX_RANK];
     int nclasses;
     const char **classes;
-    bool downsampled; /* as the options say, by who read it */
-    float *targets;   /* count x ntargets; NULL: none */
+    bool downsampled;   /* as the options say, by who read it */
+    ts_sample_fn *read; /* makes a sample; NULL: they are in memory. Else there is room for one */
+    void *read_arg;
+    float *targets; /* count x ntargets; NULL: none */
     int ntargets;
     const char **target_names;
     const char *tokens;  /* of a text: ts_tokens_text; NULL: it is none */
@@ -48,6 +51,9 @@ ts_status ts_dataset_label_pixels(ts_dataset *d, int rank, const int64_t *dims);
 /* What of d is no samples, labels or targets: names, and room for those; labels of such dims. */
 ts_status ts_dataset_like(const ts_dataset *d, int label_rank, const int64_t *label_dims,
                           ts_dataset *out);
+/* calls.c: a sample that the program makes; label and targets have room */
+ts_status ts_dataset_read(const ts_dataset *d, int64_t row, void *sample, int32_t *label,
+                          float *targets);
 /* text.c */
 ts_status ts_text_open(const ts_dataset_options *opt, ts_dataset **out);
 /* Room for n numbers to be learned of each sample. */

@@ -303,6 +303,8 @@ ts_status ts_dataset_sample(const ts_dataset *d, int64_t i, ts_array *out)
         return ts_fail(TS_ERR_ARG, "there is no sample %ld: the dataset has %ld", (long)i,
                        (long)d->count);
     *out = d->sample;
+    if (d->read)
+        return ts_dataset_read(d, i, d->sample.data, d->labels, d->targets);
     out->data = ts_dataset_at(d, i);
     return TS_OK;
 }
@@ -311,6 +313,8 @@ ts_array ts_dataset_samples(const ts_dataset *d)
 {
     ts_array all = d->sample;
 
+    if (d->read)
+        return (ts_array){.dtype = d->sample.dtype};
     all.rank++;
     all.dims[0] = d->count;
     for (int i = 1; i < all.rank; i++)
@@ -326,7 +330,7 @@ int ts_dataset_target_count(const ts_dataset *d)
 
 const float *ts_dataset_targets(const ts_dataset *d)
 {
-    return d->targets;
+    return d->read ? NULL : d->targets;
 }
 
 const char *ts_dataset_target_name(const ts_dataset *d, int i)
@@ -392,7 +396,10 @@ ts_status ts_dataset_pick(const ts_dataset *d, int64_t n, const int64_t *rows, t
                            (long)d->count);
     TS_TRY(ts_dataset_new(d->sample.dtype, n, d->sample.rank, d->sample.dims, out));
     s = ts_dataset_like(d, d->label_rank, d->label_dims, *out);
-    for (int64_t i = 0; !s && i < n; i++) {
+    for (int64_t i = 0; !s && i < n && d->read; i++)
+        s = ts_dataset_read(d, rows[i], ts_dataset_at(*out, i), (*out)->labels + i,
+                            targets ? (*out)->targets + i * d->ntargets : NULL);
+    for (int64_t i = 0; !s && i < n && !d->read; i++) {
         memcpy(ts_dataset_at(*out, i), ts_dataset_at(d, rows[i]), d->sample.bytes);
         memcpy((*out)->labels + i * d->nlabels, d->labels + rows[i] * d->nlabels,
                (size_t)d->nlabels * sizeof(int32_t));
@@ -472,5 +479,5 @@ ts_status ts_dataset_from(const ts_array *x, const ts_array *y, ts_dataset **out
 
 const int32_t *ts_dataset_labels(const ts_dataset *d)
 {
-    return d->labels;
+    return d->read ? NULL : d->labels;
 }

@@ -39,8 +39,11 @@ typedef struct slot {
     int32_t *labels;
     float *targets; /* NULL: none */
     float *scratch; /* two samples; NULL: images stay as they are */
-    int64_t *rows;  /* which samples */
-    int64_t count;  /* of them */
+    void *raw; /* a sample as the program makes it, and its targets; NULL: they are in memory */
+    float *raw_targets;
+    int32_t raw_label;
+    int64_t *rows; /* which samples */
+    int64_t count; /* of them */
     int64_t epoch;
     bool ready;
     ts_error error; /* code TS_OK: none */
@@ -111,12 +114,33 @@ static slot *begin(ts_loader *l)
     return s;
 }
 
-static ts_status augment(const ts_loader *l, const slot *s, int64_t row, float *sample)
+/* A sample as the dataset has it. */
+typedef struct original {
+    const void *sample;
+    const int32_t *labels;
+    const float *targets;
+} original;
+
+static ts_status take(const ts_loader *l, slot *s, int64_t row, original *out)
+{
+    const ts_dataset *d = l->d;
+
+    if (d->read) {
+        *out = (original){s->raw, &s->raw_label, s->raw_targets};
+        return ts_dataset_read(d, row, s->raw, &s->raw_label, s->raw_targets);
+    }
+    *out = (original){ts_dataset_at(d, row), d->labels + row * d->nlabels,
+                      d->ntargets ? d->targets + row * d->ntargets : NULL};
+    return TS_OK;
+}
+
+static ts_status augment(const ts_loader *l, const slot *s, int64_t row, int32_t label,
+                         float *sample)
 {
     uint64_t random =
         ts_random_bits(l->opt.seed, AUGMENT_STREAM, (uint64_t)s->epoch, (uint64_t)row);
 
-    if (l->opt.augment(l->opt.augment_arg, sample, l->d->labels[row], random))
+    if (l->opt.augment(l->opt.augment_arg, sample, label, random))
         return TS_OK;
     ts_fail(TS_ERR_ARG, "the augment function failed on sample %ld in epoch %ld", (long)row,
             (long)s->epoch);
@@ -131,20 +155,21 @@ static void ask_for(const ts_loader *l, int64_t row)
 {
     const char *sample = ts_dataset_at(l->d, row);
 
-    for (size_t at = 0; at < TS_MIN(l->d->sample.bytes, (size_t)ASK_BYTES); at += CACHE_LINE)
+    for (size_t at = 0; !l->d->read && at < TS_MIN(l->d->sample.bytes, (size_t)ASK_BYTES);
+         at += CACHE_LINE)
         __builtin_prefetch(sample + at);
 }
 
 /* Of classes that are mixed: 1 at the one it is. */
-static void fill_targets(const ts_loader *l, int64_t row, float *to)
+static void fill_targets(const ts_loader *l, const original *of, float *to)
 {
     const ts_normalize *how = &l->opt.targets;
     int n = l->d->ntargets;
-    const float *from = l->d->targets + row * n;
+    const float *from = of->targets;
 
     if (!n) {
         memset(to, 0, (size_t)l->ntargets * sizeof(float));
-        to[l->d->labels[row]] = 1;
+        to[of->labels[0]] = 1;
     }
     for (int i = 0; i < n; i++) {
         int k = how->n > 1 ? i : 0;
@@ -153,7 +178,7 @@ static void fill_targets(const ts_loader *l, int64_t row, float *to)
 }
 
 /* With another sample of the dataset, which is changed as it would be by itself. */
-static void mix(const ts_loader *l, slot *s, int64_t i, uint64_t random, float *sample)
+static ts_status mix(const ts_loader *l, slot *s, int64_t i, uint64_t random, float *sample)
 {
     const ts_augment *how = l->opt.images;
     uint64_t other =
@@ -162,47 +187,55 @@ static void mix(const ts_loader *l, slot *s, int64_t i, uint64_t random, float *
     float share = (float)ts_augment_share(how, random),
           *partner = s->scratch + TS_MAX(l->elements, l->ntargets);
     float *mine = s->targets + i * l->ntargets;
+    original of;
 
-    ts_scale_run(&l->scale, ts_dataset_at(l->d, row), partner);
+    TS_TRY(take(l, s, row, &of));
+    ts_scale_run(&l->scale, of.sample, partner);
     ts_augment_run(how, &l->d->sample, &l->opt.normalize, other, partner, s->scratch, NULL, 0);
     for (int64_t k = 0; k < l->elements; k++)
         sample[k] = share * sample[k] + (1 - share) * partner[k];
     if (!s->targets)
-        return;
-    fill_targets(l, row, s->scratch); /* it has room: a slot's scratch is large enough for both */
+        return TS_OK;
+    fill_targets(l, &of, s->scratch); /* it has room: a slot's scratch is large enough for both */
     for (int64_t k = 0; k < l->ntargets; k++)
         mine[k] = share * mine[k] + (1 - share) * s->scratch[k];
+    return TS_OK;
 }
 
-static void change_image(const ts_loader *l, slot *s, int64_t i, float *sample)
+static ts_status change_image(const ts_loader *l, slot *s, int64_t i, float *sample)
 {
     uint64_t random =
         ts_random_bits(l->opt.seed, IMAGE_STREAM, (uint64_t)s->epoch, (uint64_t)s->rows[i]);
 
     ts_augment_run(l->opt.images, &l->d->sample, &l->opt.normalize, random, sample, s->scratch,
                    s->labels + i * l->d->nlabels, l->d->label_rank ? l->d->nlabels : 0);
-    if (l->opt.images->mixup > 0)
-        mix(l, s, i, random, sample);
+    return l->opt.images->mixup > 0 ? mix(l, s, i, random, sample) : TS_OK;
+}
+
+static ts_status fill_row(const ts_loader *l, slot *s, int64_t i)
+{
+    int64_t labels = l->d->nlabels;
+    float *sample = s->samples + i * l->elements;
+    original of;
+
+    if (i + 1 < s->count)
+        ask_for(l, s->rows[i + 1]);
+    TS_TRY(take(l, s, s->rows[i], &of));
+    ts_scale_run(&l->scale, of.sample, sample);
+    memcpy(s->labels + i * labels, of.labels, (size_t)labels * sizeof(int32_t));
+    if (s->targets)
+        fill_targets(l, &of, s->targets + i * l->ntargets);
+    if (l->opt.images)
+        TS_TRY(change_image(l, s, i, sample));
+    return l->opt.augment ? augment(l, s, s->rows[i], s->labels[i * labels], sample) : TS_OK;
 }
 
 static ts_status fill(const ts_loader *l, slot *s)
 {
     int64_t targets = l->ntargets, labels = l->d->nlabels;
 
-    for (int64_t i = 0; i < s->count; i++) {
-        float *sample = s->samples + i * l->elements;
-        if (i + 1 < s->count)
-            ask_for(l, s->rows[i + 1]);
-        ts_scale_run(&l->scale, ts_dataset_at(l->d, s->rows[i]), sample);
-        memcpy(s->labels + i * labels, l->d->labels + s->rows[i] * labels,
-               (size_t)labels * sizeof(int32_t));
-        if (s->targets)
-            fill_targets(l, s->rows[i], s->targets + i * targets);
-        if (l->opt.images)
-            change_image(l, s, i, sample);
-        if (l->opt.augment)
-            TS_TRY(augment(l, s, s->rows[i], sample));
-    }
+    for (int64_t i = 0; i < s->count; i++)
+        TS_TRY(fill_row(l, s, i));
     memset(s->samples + s->count * l->elements, 0,
            (size_t)((l->opt.batch - s->count) * l->elements) * sizeof(float));
     memset(s->labels + s->count * labels, 0,
@@ -391,6 +424,11 @@ static ts_status allocate_slot(const ts_loader *l, slot *s)
     if (l->opt.images)
         TS_TRY(ts_alloc((size_t)(TS_MAX(l->elements, l->ntargets) + l->elements) * sizeof(float),
                         "a changed image", (void **)&s->scratch));
+    if (l->d->read)
+        TS_TRY(ts_alloc(l->d->sample.bytes, "a sample", &s->raw));
+    if (l->d->read && l->d->ntargets)
+        TS_TRY(
+            ts_alloc((size_t)l->d->ntargets * sizeof(float), "a sample", (void **)&s->raw_targets));
     return ts_alloc((size_t)TS_MIN(l->opt.batch, l->d->count) * sizeof(int64_t), "a batch",
                     (void **)&s->rows);
 }
@@ -486,6 +524,8 @@ void ts_loader_free(ts_loader *l)
         free(l->slots[i].labels);
         free(l->slots[i].targets);
         free(l->slots[i].scratch);
+        free(l->slots[i].raw);
+        free(l->slots[i].raw_targets);
         free(l->slots[i].rows);
     }
     pthread_cond_destroy(&l->done);

@@ -374,16 +374,19 @@ ts_value *ts_positions_layer(ts_value *x, const char *name)
     return ts_add(x, w);
 }
 
+/* nn.MultiheadAttention begins with Xavier's bound for the three together, and a linear layer's for
+ * what leaves. */
 ts_value *ts_projection_layer(ts_value *x, const char *name, const char *weight, const char *bias,
                               int64_t out)
 {
     int64_t in = ts_dim(x, -1);
+    double bound = out == in ? 1 / sqrt((double)in) : sqrt(6 / (double)(in + out));
     ts_value *args[3] = {x}, *y;
 
     if (!x)
         return NULL;
-    args[1] =
-        param(x->graph, name, weight, x->type.dtype, fan_in((double)in), 2, (int64_t[]){out, in});
+    args[1] = param(x->graph, name, weight, x->type.dtype,
+                    (ts_init){TS_INIT_UNIFORM, -bound, bound}, 2, (int64_t[]){out, in});
     args[2] = param(x->graph, name, bias, x->type.dtype, (ts_init){TS_INIT_FULL, 0, 0}, 1, &out);
     ts_scope_begin(x->graph, name);
     y = ts_node_out(ts_node_make(x->graph, TS_OP(linear), 3, args, 0, NULL));

@@ -180,6 +180,7 @@ static const struct {
     {"device_kind", {TRAINING}, {TRAINING, .device_kind = TS_DEVICE_MK1}, LIMIT},
     {"device_memory", {TRAINING}, {TRAINING, .device_memory = 1 << 20}, LIMIT},
     {"exceptions", {TRAINING}, {TRAINING, .exceptions = true}, TEXT},
+    {"inference", {0}, {.inference = true}, TEXT},
 };
 
 /* The generated C and the order of the devices; "" when there is no such program. */

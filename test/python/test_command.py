@@ -746,8 +746,10 @@ def test_export_with_bytes_for_weights(tessera, tmp_path):
     out = tessera("export", "mlp.pth", "--c", "int8", "--quantize", "int8")
     before, after = map(float, re.search(r"accuracy ([\d.]+) % with f32 weights, accuracy ([\d.]+) % with int8", out).groups())
     assert abs(before - after) < 2
-    int8 = json.loads(tessera("export", "mlp.pth", "--c", "int8", "--quantize", "int8", "--json"))["constant_bytes"]
-    assert int8 < 0.3 * f32
+    assert re.search(r"KiB of constants with f32 weights, .*KiB with int8; [\d.e-]+ ms a run and [\d.e-]+ ms", out)
+    int8 = json.loads(tessera("export", "mlp.pth", "--c", "int8", "--quantize", "int8", "--json"))
+    assert int8["constant_bytes"] < 0.3 * f32 and int8["f32_constant_bytes"] == f32
+    assert 0 < int8["seconds"] < 1 and 0 < int8["f32_seconds"] < 1
     subprocess.run("cc -std=c99 -O1 -Wall -Werror main.c mlp.c -lm -o run", shell=True, check=True, cwd=tmp_path / "int8")
     got = subprocess.run(tmp_path / "int8/run", capture_output=True, text=True, check=True).stdout.split()
     want = (tmp_path / "int8/expected.txt").read_text().split()

@@ -9,6 +9,7 @@ import json
 import struct
 import subprocess
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
@@ -338,6 +339,42 @@ def test_npz_both_ways(store, write):
     assert list(back) == list(arrays)
     assert all(back[n].dtype == a.dtype and back[n].tobytes() == a.tobytes() for n, a in arrays.items())
     assert zipfile.ZipFile(store.path("b.npz")).testzip() is None
+
+
+def npy(shape, values=b""):
+    d = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    d += b" " * (63 - (len(d) + 10) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(d)) + d + values
+
+
+def write_large_npz(path, entries):
+    """Stored entries of a name, first bytes, and zeros after them that take no room on the disk; zip64 all through."""
+    most, directory = 0xffffffff, b""
+    with open(path, "wb") as f:
+        for name, head, zeros in entries:
+            at, size, crc = f.tell(), len(head) + zeros, 0 if zeros else zlib.crc32(head)
+            f.write(struct.pack("<IHHHHHIIIHH", 0x04034b50, 45, 0, 0, 0, 33, crc, most, most, len(name), 20) + name +
+                    struct.pack("<HHQQ", 1, 16, size, size) + head)
+            f.seek(zeros, 1)
+            if not name.startswith(b"left out"):
+                directory += struct.pack("<IHHHHHHIIIHHHHHII", 0x02014b50, 45, 45, 0, 0, 0, 33, crc, most, most, len(name), 28, 0,
+                                         0, 0, 0, most) + name + struct.pack("<HHQQQ", 1, 24, size, size, at)
+        at, n = f.tell(), directory.count(b"PK\x01\x02")
+        f.write(directory + struct.pack("<IQHHIIQQQQ", 0x06064b50, 44, 45, 45, 0, 0, n, n, len(directory), at))
+        f.write(struct.pack("<IIQI", 0x07064b50, 0, at + len(directory), 1))
+        f.write(struct.pack("<IHHHHIIH", 0x06054b50, 0, 0, 0xffff, 0xffff, most, most, 0))
+
+
+def test_what_lies_behind_4_gib_is_read(store):
+    values = np.arange(6, dtype="f4")
+    write_large_npz(store.path("a.npz"), [(b"left out", b"", 5 << 30), (b"b.npy", npy("(2, 3)", values.tobytes()), 0)])
+    assert same(store.read(store.path("a.npz")), {"b": torch.from_numpy(values.reshape(2, 3))})
+
+
+def test_an_array_of_more_than_4_gib_has_its_size(store, build_dir):
+    write_large_npz(store.path("a.npz"), [(b"x.npy", npy("(335544320, 4)"), 5 << 30), (b"b.npy", npy("(1,)", b"abcd"), 0)])
+    done = subprocess.run([build_dir / "tessera", "inspect", store.path("a.npz")], capture_output=True, text=True, check=True)
+    assert "335544320x4           5.0 GiB" in done.stdout and "2 tensors of 1342177281 numbers, 5.0 GiB" in done.stdout
 
 
 def test_npz_of_nothing(store):
