@@ -83,16 +83,18 @@ typedef struct product {
     double rate, channels;
 } product;
 
+/* A convolution's columns are the channels of its result, its sums go over channels at every place of its
+ * second operand. For the gradient of the weights that operand is dy, and the batch is the channels. */
 static product product_of(const ts_ipu *ipu, const ts_node *n)
 {
     const ts_type *t = &n->out[0]->type;
-    bool conv = n->op->flags & TS_CONV, weights = conv && !strcmp(n->op->name, "conv_weight");
+    bool conv = n->op->flags & TS_CONV;
     double count = (double)TS_MAX(1, ts_type_count(t)), sums = TS_MAX(count, ts_node_sums(n));
-    int wide = conv ? (weights ? 0 : 1) : t->rank - 1;
+    int wide = conv ? 1 : t->rank - 1;
     product p = {.n = t->rank > wide && wide >= 0 ? (double)TS_MAX(1, t->dim[wide]) : 1, .taps = 1};
     const ts_type *w = &n->in[1]->type;
 
-    for (int i = 2; conv && !weights && i < w->rank; i++)
+    for (int i = 2; conv && i < w->rank; i++)
         p.taps *= (double)TS_MAX(1, w->dim[i]);
     p.m = count / p.n;
     p.k = sums / count;
@@ -112,7 +114,7 @@ typedef struct part {
 static part grid(const ts_ipu *ipu, const product *p, double pm, double pn, double pk)
 {
     double rows = ceil(p->m / pm), columns = up(ceil(p->n / pn), p->channels);
-    double sums = up(ceil(p->k / p->taps / pk), p->channels) * p->taps;
+    double sums = up(ceil(up(p->k / p->taps, p->channels) * p->taps / pk), p->channels);
     double in = 0;
 
     in += pn > 1 ? p->a / (pm * pk) : 0;
