@@ -183,6 +183,32 @@ static void print_moves(const ts_plan_info *x)
     }
 }
 
+/* The fullest tile of each device, and where the cycles of an iteration go. */
+static void print_ipu(const ts_plan_info *x)
+{
+    const ts_plan_ipu *m = x->ipu;
+    char peak[32], has[32], always[32], code[32], exchange[32], gaps[32];
+
+    if (!m)
+        return;
+    printf("\nmodel of %s: %d tiles of %s\n\n%-8s %6s %12s %12s %12s %12s %12s %6s\n", m->name,
+           m->tiles, bytes_text(m->tile_bytes, has, sizeof(has)), "device", "tile", "needs",
+           "always live", "code", "exchange", "gaps", "over");
+    for (int d = 0; d < x->ndevices; d++) {
+        const ts_plan_ipu_device *t = &m->devices[d];
+        printf("%-8d %6d %12s %12s %12s %12s %12s %6d\n", d, t->tile,
+               size(t->peak, peak, sizeof(peak)), size(t->always, always, sizeof(always)),
+               size(t->code, code, sizeof(code)), size(t->exchange, exchange, sizeof(exchange)),
+               size(t->gaps, gaps, sizeof(gaps)), t->over);
+    }
+    printf("\ncycles     %.0f a step, %.1f us: compute %.0f, exchange %.0f, sync %.0f, host %.0f\n"
+           "matrix     %.1f %% of the units while they work\n",
+           m->step, 1e6 * m->step / m->hertz, m->compute, m->exchange, m->sync, m->host,
+           100 * m->matrix_use);
+    if (x->ndevices > 1)
+        printf("balance    %.1f %%: the stages' mean beside the longest\n", 100 * m->balance);
+}
+
 static void print_schedule(const ts_plan_info *x)
 {
     if (x->ndevices < 2 && !x->phases)
@@ -268,6 +294,31 @@ static void json_layers(const ts_plan_info *x)
     }
 }
 
+static void json_ipu(const ts_plan_info *x)
+{
+    const ts_plan_ipu *m = x->ipu;
+
+    if (!m)
+        return;
+    printf(",\n  \"ipu\": {\"name\": ");
+    json_quote(m->name);
+    printf(", \"tiles\": %d, \"tile_bytes\": %" PRId64 ", \"step\": %.0f, \"call\": %.0f, "
+           "\"compute\": %.0f, \"exchange\": %.0f, \"sync\": %.0f, \"host\": %.0f, \"seconds\": ",
+           m->tiles, m->tile_bytes, m->step, m->call, m->compute, m->exchange, m->sync, m->host);
+    json_value(m->step / m->hertz);
+    printf(", \"matrix_use\": ");
+    json_value(m->matrix_use);
+    printf(", \"balance\": ");
+    json_value(m->balance);
+    printf(", \"devices\": [");
+    for (int d = 0; d < x->ndevices; d++)
+        printf("%s{\"tile\": %d, \"peak\": %" PRId64 ", \"always\": %" PRId64 ", \"code\": %" PRId64
+               ", \"exchange\": %" PRId64 ", \"gaps\": %" PRId64 ", \"over\": %d}",
+               d ? ", " : "", m->devices[d].tile, m->devices[d].peak, m->devices[d].always,
+               m->devices[d].code, m->devices[d].exchange, m->devices[d].gaps, m->devices[d].over);
+    printf("]}");
+}
+
 static void print_json(const plan *p)
 {
     const ts_plan_info *x = p->info;
@@ -284,7 +335,9 @@ static void print_json(const plan *p)
     json_devices(x);
     json_moves(x);
     json_layers(x);
-    printf("],\n  \"schedule\": ");
+    printf("]");
+    json_ipu(x);
+    printf(",\n  \"schedule\": ");
     json_quote(x->schedule);
     printf("\n}\n");
 }
@@ -308,13 +361,32 @@ static int does_not_fit(const plan *p, int device)
                    "device %d needs %s and has %s", device, need, has);
 }
 
+/* The block would fit, its tiles do not. */
+static int is_too_full(const plan *p, int device)
+{
+    const ts_plan_ipu *m = p->info->ipu;
+    const ts_plan_ipu_device *d = &m->devices[device];
+    char need[32], has[32];
+
+    return explain(TS_ERR_MEMORY, p->name, "planning the memory",
+                   "more stages, a smaller --batch-size, --recompute, --offload or "
+                   "--schedule phased need less",
+                   "device %d has %d of %d tiles that need more than their %s: tile %d needs %s",
+                   device, d->over, m->tiles, bytes_text(m->tile_bytes, has, sizeof(has)), d->tile,
+                   bytes_text(d->peak, need, sizeof(need)));
+}
+
 static int check_memory(const plan *p)
 {
+    const ts_plan_ipu *m = p->info->ipu;
+    bool whole = m && p->limit == m->tiles * m->tile_bytes;
     int code = TOOL_OK;
 
     for (int d = 0; p->limit && d < p->info->ndevices; d++)
         if (p->info->devices[d].peak > p->limit)
             code = does_not_fit(p, d);
+        else if (whole && m->devices[d].over)
+            code = is_too_full(p, d);
     return code;
 }
 
@@ -333,6 +405,7 @@ static int run(void)
         print_layers(p.info);
         print_sends(p.info);
         print_moves(p.info);
+        print_ipu(p.info);
         print_schedule(p.info);
     }
     fflush(stdout);

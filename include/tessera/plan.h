@@ -48,6 +48,25 @@ typedef struct ts_plan_layer {
     int64_t activations; /* bytes kept for the backward pass, of all micro-batches under way */
     double flops;        /* forward and backward, of a micro-batch */
 } ts_plan_layer;
+/* What a model of an IPU says (TS_DEVICE_MK2, TS_DEVICE_MK1). Cycles are of its clock; of kinds, those of an
+ * iteration on all devices. doc/ipu-model.md says how far off it may be. */
+typedef struct ts_plan_ipu_device {
+    int64_t always, peak, code, exchange,
+        gaps;       /* bytes of the fullest tile; the peak is all of it */
+    int tile, over; /* its number; tiles that need more than they have */
+    double cycles;  /* of a micro-batch */
+} ts_plan_ipu_device;
+typedef struct ts_plan_ipu {
+    const char *name;
+    int tiles; /* of each device */
+    int64_t tile_bytes;
+    double hertz;
+    double step, call; /* cycles of an iteration; of a call with all of them */
+    double compute, exchange, sync, host;
+    double matrix_use; /* of the matrix units while they work, of 1 */
+    double balance;    /* mean of the stages over the longest, of 1 */
+    const ts_plan_ipu_device *devices;
+} ts_plan_ipu;
 typedef struct ts_plan_info {
     int ndevices, nsections, nsends, nlayers, nmoves;
     const ts_plan_device *devices;
@@ -61,6 +80,7 @@ typedef struct ts_plan_info {
     int replicas, micro_batches; /* of an iteration */
     double bubble;               /* idle share of the devices' time, modelled */
     const char *schedule;        /* drawn: a row for each device, a column for each step */
+    const ts_plan_ipu *ipu;      /* NULL: the devices are no model of one */
 } ts_plan_info;
 TS_API ts_status ts_plan_new_sized(const ts_graph *g, const ts_options *opt, size_t size,
                                    size_t optimizer_size, ts_plan_info **out);

@@ -71,6 +71,7 @@ class Program:
         self.has_loss = False
         self.ipus = 1                                   # of a replica
         self.seconds = 0.0
+        self.cycles: Any = None                         # of a modelled IPU: (of a step, of a call)
 
     def engineShape(self, name: str, t: torch.Tensor, replicas: int) -> Tuple[int, ...]:
         """The shape in which the engine gives a weight or buffer that the host has as t."""
@@ -573,7 +574,7 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
     bar = _Bar(options.show_compilation_progress_bar and distributed.processId == 0)
     try:
         with _native.nativeErrors():
-            program.executable = _core.compile(tracer.graph, {
+            asked = {
                 "optimizer": None if description is None else _optimizer(description, program.optimized),
                 "device_iterations": batching.engine_iterations,
                 "gradient_accumulation": batching.engine_accumulation,
@@ -588,7 +589,10 @@ def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, 
                 "exceptions": bool(options._Popart.options.get("enableFloatingPointChecks")),
                 **_profile.compileOptions(options, description is not None),
                 **({} if description is None else _sharded(options, batching.engine_replicas)),
-                **_offloading(options)})
+                **_offloading(options)}
+            program.executable = _core.compile(tracer.graph, asked)
+            if options.uses_ipu_model and options._Popart.options.get("instrumentWithHardwareCycleCounter"):
+                program.cycles = _core.cycles(tracer.graph, asked)
     finally:
         bar.close()
     program.seconds = time.perf_counter() - started

@@ -13,6 +13,7 @@
 
 #include "core.h"
 #include "tessera/device.h"
+#include "tessera/plan.h"
 
 static PyObject *error_type; /* (status name, message, where, doing, hint) */
 
@@ -322,25 +323,51 @@ static bool options_field(void *record, const char *name, PyObject *value, bool 
     return true;
 }
 
-static PyObject *core_compile(PyObject *self, PyObject *args)
+/* (step, call) in cycles of the modelled IPU; None when the devices are none. */
+static PyObject *model_cycles(graph_object *graph, const ts_options *opt)
+{
+    ts_plan_info *p;
+    PyObject *result;
+
+    if (ts_plan_new(graph->g, opt, &p))
+        return core_fail();
+    result = p->ipu ? Py_BuildValue("dd", p->ipu->step, p->ipu->call) : Py_BuildValue("");
+    ts_plan_free(p);
+    return result;
+}
+
+/* What is made of a graph and a dictionary of ts_options. */
+static PyObject *with_options(PyObject *args,
+                              PyObject *(*make)(graph_object *graph, const ts_options *opt))
 {
     PyObject *graph, *options, *result = NULL;
     ts_optimizer o = {0};
     ts_options opt = {.optimizer = &o};
 
-    (void)self;
     if (!PyArg_ParseTuple(args, "O!O!", &core_graph_type, &graph, &PyDict_Type, &options))
         return NULL;
     if (record_of(options, TS_RECORD_OPTIONS, &opt, sizeof(opt), options_field)) {
         PyObject *optimizer = PyDict_GetItemString(options, "optimizer");
         if (!optimizer || optimizer == Py_None)
             opt.optimizer = NULL;
-        result = compile_graph((graph_object *)graph, &opt);
+        result = make((graph_object *)graph, &opt);
     }
     PyMem_Free((void *)opt.replica_groups);
     stages_free(&opt);
     groups_free((ts_group *)o.groups, o.groups ? o.ngroups : 0);
     return result;
+}
+
+static PyObject *core_compile(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return with_options(args, compile_graph);
+}
+
+static PyObject *core_cycles(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return with_options(args, model_cycles);
 }
 
 static void executable_free(executable_object *self)
@@ -818,6 +845,8 @@ static PyMethodDef functions[] = {
         "(doc/options.md). None leaves one as it is. optimizer: a dict too, whose hyper is\n"
         "one, and groups: [([names], hyper)]; stages: [(device, phase, [blocks])],\n"
         "replica_groups: [(name, type, size, read_all)], progress: called with a percentage"),
+    CORE_METHOD("cycles", core_cycles, METH_VARARGS,
+                "cycles(graph, options) -> (of a step, of a call) on the modelled IPU, or None"),
     CORE_METHOD("load", core_load, METH_O, "load(path) -> Executable"),
     CORE_METHOD("subscript", core_subscript, METH_VARARGS,
                 "subscript(type, function): x[i:j] of the type and those derived from it is\n"

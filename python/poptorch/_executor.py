@@ -854,16 +854,21 @@ class PoplarExecutor(_legacy.Names):
         return self._latency("input", "output_complete")
 
     def cycleCount(self) -> int:
-        """Cycles of the processor's counter that the last run took."""
+        """Cycles of the processor's counter that the last run took; with useIpuModel those of the modelled IPU in a call."""
         self._compiled()
         if not self._options._Popart.options.get("instrumentWithHardwareCycleCounter"):
             raise createPoptorchError("Cycles are not counted: use Options.logCycleCount(True)")
         if self._options.uses_ipu_model:
-            raise createPoptorchError("A simulated device (useIpuModel) does not count cycles")
+            return self._modelledCycles()
         cycles = self._timesAndCycles()[1]
         if not cycles:
             raise createPoptorchError("There are no cycles before the model has run")
         return cycles
+
+    def _modelledCycles(self) -> int:
+        if not self._program.cycles:
+            raise createPoptorchError("The cycles of a simulated device are known when the model is compiled, not when it is loaded")
+        return round(self._program.cycles[1])
 
 
 def _first(outs: List[torch.Tensor]) -> torch.Tensor:

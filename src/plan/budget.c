@@ -4,7 +4,11 @@
  *   out of memory: device 1 needs 12.4 MB and has 8 MB
  *     hint the largest are fc1.weight (4 MB), its exp_avg (4 MB), ...; offload the optimiser's
  *          state (-8 MB) or ...
+ *
+ * A model of an IPU has its memory on tiles, and no tile has more than its own: there the tiles that are
+ * too full are named.
  */
+#include "plan/ipu.h"
 #include "plan/plan.h"
 #include <unistd.h>
 
@@ -24,14 +28,9 @@ static int64_t machine_memory(void)
 
 int64_t ts_plan_kind_memory(ts_device_kind kind)
 {
-    switch (kind) {
-    case TS_DEVICE_MK2:
-        return INT64_C(1472) * 624 * 1024;
-    case TS_DEVICE_MK1:
-        return INT64_C(1216) * 256 * 1024;
-    default:
-        return machine_memory();
-    }
+    const ts_ipu *ipu = ts_ipu_of(kind);
+
+    return ipu ? ipu->tiles * ipu->tile_bytes : machine_memory();
 }
 
 /* --- what would help --- */
@@ -141,15 +140,15 @@ static void add_options(ts_arena *a, const ts_program *p, const ts_options *opt,
         else
             weights += s->bytes;
     }
-    if (opt->device_memory)
+    if (opt->device_memory && !(opt->offload & TS_OFFLOAD_OPTIMIZER))
         add_help(a, "offload the optimiser's state", moments, &n, out);
     if (opt->replicas > 1 && !opt->shard_optimizer)
         add_help(a, "split it over the replicas", moments - moments / (size_t)opt->replicas, &n,
                  out);
-    if (opt->device_memory) {
+    if (opt->device_memory && !(opt->offload & TS_OFFLOAD_ACCUMULATORS))
         add_help(a, "offload accumulators", sums, &n, out);
+    if (opt->device_memory && !(opt->offload & TS_OFFLOAD_WEIGHTS))
         add_help(a, "offload weights", weights, &n, out);
-    }
     add_help(a, "recompute", recomputed(a, p, opt, device), &n, out);
     ts_text_printf(out, "%suse more devices%s%s", n ? ", " : "; ",
                    is_half(p->g) ? "" : ", half precision",
@@ -171,6 +170,53 @@ static ts_status too_large(ts_arena *a, const ts_options *opt, const ts_program 
     ts_error_hint("%s", hint.s);
     ts_text_free(&hint);
     return TS_ERR_MEMORY;
+}
+
+/* --- tiles --- */
+
+static ts_status too_full(ts_arena *a, const ts_options *opt, const ts_program *p,
+                          const ts_ipu_model *m, int device, int over)
+{
+    const ts_ipu_tile *worst = m->tiles[device];
+    ts_text hint = {0};
+    tensor *t;
+    int n = list(a, p, device, &t);
+
+    for (int i = 1; i < m->ipu->tiles; i++)
+        worst = m->tiles[device][i].peak > worst->peak ? &m->tiles[device][i] : worst;
+    add_largest(a, t, n, &hint);
+    add_options(a, p, opt, device, &hint);
+    ts_fail(
+        TS_ERR_MEMORY,
+        "device %d has %d of %d tiles that need more than their %s: tile %d needs %s, %s of them "
+        "always, %s for code, %s for what other tiles send",
+        device, over, m->ipu->tiles, size_text(a, (size_t)m->ipu->tile_bytes),
+        (int)(worst - m->tiles[device]), size_text(a, (size_t)worst->peak),
+        size_text(a, (size_t)worst->always), size_text(a, (size_t)worst->code),
+        size_text(a, (size_t)worst->exchange));
+    ts_error_hint("%s", hint.s);
+    ts_text_free(&hint);
+    return TS_ERR_MEMORY;
+}
+
+/* A device with all of its memory has all of its tiles. Less of it, by ts_options.device_memory, is a number
+ * of bytes wherever they lie. */
+static ts_status check_tiles(ts_arena *a, const ts_options *opt, const ts_program *p)
+{
+    const ts_ipu *ipu = ts_ipu_of(opt->device_kind);
+    ts_ipu_model m;
+
+    if (!ipu || opt->device_memory != ipu->tiles * ipu->tile_bytes)
+        return TS_OK;
+    ts_ipu_price(a, ipu, p, opt, &m);
+    for (int d = 0; d < p->pipe.ndevices; d++) {
+        int over = 0;
+        for (int t = 0; t < ipu->tiles; t++)
+            over += m.tiles[d][t].peak > ipu->tile_bytes;
+        if (over)
+            return too_full(a, opt, p, &m, d, over);
+    }
+    return TS_OK;
 }
 
 /* --- all --- */
@@ -199,5 +245,5 @@ ts_status ts_plan_budget(ts_arena *a, const ts_options *opt, const ts_program *p
     for (int d = 0; d < p->pipe.ndevices; d++)
         if (p->bytes[d].peak > (size_t)opt->device_memory)
             return too_large(a, opt, p, d, opt->device_memory);
-    return TS_OK;
+    return check_tiles(a, opt, p);
 }

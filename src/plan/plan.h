@@ -12,6 +12,7 @@
  *   memory.c    an offset in a device's block for every stored value; where threads must wait
  *   gaps.c      which memory is taken when
  *   budget.c    whether the devices have that much
+ *   ipu.c       what a model of an IPU says of memory and time (ipu.h)
  */
 #ifndef TS_PLAN_H
 #define TS_PLAN_H

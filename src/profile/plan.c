@@ -9,6 +9,7 @@
  * own.
  */
 #include "plan/plan.h"
+#include "plan/ipu.h"
 #include "profile/profile.h"
 #include "render/render.h"
 #include <time.h>
@@ -500,19 +501,37 @@ static const char *option_text(const tables *t, const char *name)
     return "";
 }
 
-static int tiles_of(ts_device_kind kind)
-{
-    return kind == TS_DEVICE_MK2 ? 1472 : kind == TS_DEVICE_MK1 ? 1216 : 0;
-}
-
 static void write_devices(const tables *t)
 {
     const ts_options *opt = t->x->opt;
+    const ts_ipu *ipu = ts_ipu_of(opt->device_kind);
 
     for (int i = 0; i < t->p->pipe.ndevices; i++)
         ts_db_add(t->d, "device", "itlilll", i, option_text(t, "device_kind"), opt->device_memory,
-                  tiles_of(opt->device_kind), (int64_t)t->p->bytes[i].peak,
+                  ipu ? ipu->tiles : 0, (int64_t)t->p->bytes[i].peak,
                   (int64_t)t->p->bytes[i].states, remote_bytes(t, i));
+}
+
+/* What a model of an IPU says of every tile and kernel. */
+static void write_ipu(const tables *t)
+{
+    const ts_ipu *ipu = ts_ipu_of(t->x->opt->device_kind);
+    ts_ipu_model m;
+
+    if (!ipu)
+        return;
+    ts_ipu_price(t->a, ipu, t->p, t->x->opt, &m);
+    for (int d = 0; d < t->p->pipe.ndevices; d++)
+        for (int i = 0; i < ipu->tiles; i++) {
+            const ts_ipu_tile *x = &m.tiles[d][i];
+            ts_db_add(t->d, "tile", "iilllll", d, i, x->always, x->peak, x->code, x->exchange,
+                      x->gaps);
+        }
+    for (int k = 0; k < t->p->nkernels; k++) {
+        const ts_ipu_cycles *c = &m.kernels[k];
+        ts_db_add(t->d, "cycles", "irrrrr", k, c->compute, c->exchange, c->sync, c->host,
+                  c->matrix_use);
+    }
 }
 
 /* --- the run --- */
@@ -674,6 +693,7 @@ ts_status ts_profile_write(ts_arena *a, const ts_profile *to, const ts_profiled 
     find_lives(&t);
     write_run(&t);
     write_devices(&t);
+    write_ipu(&t);
     write_sections(&t);
     for (int i = 0; i < x->p->nkernels; i++)
         write_kernel(&t, i);

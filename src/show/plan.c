@@ -8,6 +8,7 @@
  * before.
  */
 #include "plan/plan.h"
+#include "plan/ipu.h"
 #include "tessera/plan.h"
 
 /* --- layers --- */
@@ -240,6 +241,64 @@ static void find_sends(ts_arena *a, const ts_program *p, ts_plan_info *out)
     out->nsends = p->pipe.nsends;
 }
 
+/* --- a model of an IPU --- */
+
+static ts_plan_ipu_device fullest(const ts_ipu_model *m, int device)
+{
+    ts_plan_ipu_device x = {.cycles = m->stage[device]};
+
+    for (int t = 0; t < m->ipu->tiles; t++) {
+        const ts_ipu_tile *tile = &m->tiles[device][t];
+        x.over += tile->peak > m->ipu->tile_bytes;
+        if (tile->peak > x.peak)
+            x = (ts_plan_ipu_device){tile->always, tile->peak, tile->code, tile->exchange,
+                                     tile->gaps,   t,          x.over,     x.cycles};
+    }
+    return x;
+}
+
+/* Phase 0 runs for every micro-batch. */
+static void add_cycles(const ts_program *p, const ts_ipu_model *m, int micros, ts_plan_ipu *out)
+{
+    double used = 0, could = 0;
+
+    for (int i = 0; i < p->nkernels; i++) {
+        const ts_ipu_cycles *c = &m->kernels[i];
+        double runs = p->kernels[i]->phase ? 1 : micros;
+        out->compute += runs * c->compute;
+        out->exchange += runs * c->exchange;
+        out->sync += runs * c->sync;
+        out->host += runs * c->host;
+        used += c->matrix_use > 0 ? c->matrix_use * c->compute : 0;
+        could += c->matrix_use > 0 ? c->compute : 0;
+    }
+    out->matrix_use = could > 0 ? used / could : 0;
+}
+
+static void find_ipu(ts_arena *a, const ts_program *p, const ts_options *opt, ts_plan_info *out)
+{
+    const ts_ipu *ipu = ts_ipu_of(opt->device_kind);
+    ts_plan_ipu *x = TS_NEW(a, ts_plan_ipu);
+    ts_plan_ipu_device *devices = TS_NEWS(a, ts_plan_ipu_device, p->pipe.ndevices);
+    ts_ipu_model m;
+
+    if (!ipu)
+        return;
+    ts_ipu_price(a, ipu, p, opt, &m);
+    for (int d = 0; d < p->pipe.ndevices; d++)
+        devices[d] = fullest(&m, d);
+    *x = (ts_plan_ipu){.name = ipu->name,
+                       .tiles = ipu->tiles,
+                       .tile_bytes = ipu->tile_bytes,
+                       .hertz = ipu->hertz,
+                       .step = m.step,
+                       .call = m.call,
+                       .balance = m.balance,
+                       .devices = devices};
+    add_cycles(p, &m, (int)TS_MAX(1, opt->gradient_accumulation), x);
+    out->ipu = x;
+}
+
 /* --- the drawing --- */
 
 enum { HEAD = 12, TAIL = 8, MARGIN = 11 }; /* steps drawn; the main part is all alike */
@@ -453,6 +512,7 @@ ts_status ts_plan_new_sized(const ts_graph *g, const ts_options *opt, size_t siz
     x = TS_NEW(a, planned);
     x->arena = a;
     describe(a, p, &unlimited, &x->info);
+    find_ipu(a, p, &unlimited, &x->info);
     *out = &x->info;
     return TS_OK;
 }

@@ -43,13 +43,15 @@ function lanesOf(e, hosts) {
 class Timeline {
   constructor(p, onpick) {
     const hosts = p.measured ? p.hosts : [];
+    for (const h of hosts) h.name = h.name || "";
     Object.assign(this, { p, onpick, chosen: -1, e: p.measured ? p.event : modelledEvents(p) });
     this.lanes = lanesOf(this.e, hosts);
     this.arrows = this.findSends();
     this.lo = Math.min(this.e.start ? this.e.start[0] : 0, ...hosts.map(h => h.start));
     this.hi = (this.e.end || []).reduce((a, b) => Math.max(a, b), Math.max(this.lo + 1e-9, ...hosts.map(h => h.end)));
     this.runs = p.spans.length ? p.spans : [{ start: this.lo, end: this.hi }];
-    [this.from, this.to] = [this.runs[0].start, this.runs[0].end];
+    const first = p.typical || this.runs[0];
+    [this.from, this.to] = [first.start, first.end];
     this.node = canvas(TOP + this.lanes.length * LANE + 6, "What ran when; arrows pan, plus and minus zoom", (pen, w, h) => this.draw(pen, w, h));
     this.listen();
   }
@@ -95,7 +97,7 @@ class Timeline {
       if (wide > (l.sections ? 20 : 44)) pen.words("card", fitted(pen, text(), wide - 5), x0 + 3, y + 15);
     };
     if (l.sections) this.shade(pen, w, y);
-    for (const h of l.hosts || []) if (h.end >= this.from && h.start <= this.to) box(h.start, h.end, "host", () => `${h.kind} ${h.name || ""}`);
+    for (const h of l.hosts || []) if (h.end >= this.from && h.start <= this.to) box(h.start, h.end, "host", () => h.name.startsWith(h.kind) ? h.name : `${h.kind} ${h.name}`);
     for (let n = this.firstAfter(l, this.from); n < l.events.length && this.e.start[l.events[n]] <= this.to; n++) {
       const i = l.events[n], { k, s } = this.of(i), is = k ? k.pass : s.kind;
       box(this.e.start[i], this.e.end[i], PASSES.includes(is) ? is : "both", () => k ? k.label : (s.label || "S")[0].toUpperCase() + this.e.micro[i], i === this.chosen);
@@ -186,7 +188,7 @@ views.push({
     const detail = el("section", { class: "card" }, note("Click a box to see what it is.")), busy = total(p.kernels, k => k.measured);
     const line = new Timeline(p, i => detail.replaceChildren(...line.detail(i))), calls = p.spans.map(s => [s.call, s.call]);
     root.append(card(p.measured ? "Execution" : "Execution, as modelled on one core", div("bar", legend(...PASSES, "both", "host"), grow(),
-      calls.length > 1 ? select("Call", calls, calls[0][0], c => { const s = p.spans.find(s => s.call === Number(c)); line.show(s.start, s.end); }) : null,
+      calls.length > 1 ? select("Call", calls, p.typical.call, c => { const s = p.spans.find(s => s.call === Number(c)); line.show(s.start, s.end); }) : null,
       button("−", () => line.zoom(1.6), { "aria-label": "Zoom out" }), button("+", () => line.zoom(0.6), { "aria-label": "Zoom in" }), button("All", () => line.show(line.lo, line.hi))), line.node,
     note(sum("events", p.events, plural(p.events, "event")), p.events > p.event.length ? `, the first ${whole(p.event.length)} drawn` : "", " measured, kernels ", sum("busy", busy, seconds(busy)), " a call. The wheel zooms, dragging pans; so do ",
       ...["←", "→", "+", "−", "0"].flatMap(k => [el("kbd", {}, k), " "]), "and ", el("kbd", {}, "["), " ", el("kbd", {}, "]"), " go from event to event.")), detail);

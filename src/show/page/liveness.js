@@ -28,17 +28,16 @@ function drawArea(pen, w, h, live, limit, at) {
 function drawMap(pen, w, h, live, size, at, chosen) {
   const x = across(live, w), y = b => h - 22 - b / size * (h - 30);
   pen.box("soft", EDGE, 8, w - EDGE - 8, h - 30);
-  for (const v of live.values) {
-    if (v.offset == null) continue;
-    const high = Math.max(0.5, v.size / size * (h - 30)), wide = Math.max(1, x(v.to + 1) - x(v.from)), top = y(v.offset + v.size);
+  for (const [v, from, to] of live.values.flatMap(v => v.offset == null ? [] : v.spans.map(s => [v, ...s]))) {
+    const high = Math.max(0.5, v.size / size * (h - 30)), wide = Math.max(1, x(to + 1) - x(from)), top = y(v.offset + v.size);
     pen.globalAlpha = chosen && chosen !== v ? 0.35 : 0.9;
-    pen.box(v.kind, x(v.from), top, wide, high);
+    pen.box(v.kind, x(from), top, wide, high);
     pen.globalAlpha = 1;
     if (high < 4) continue;
     pen.strokeStyle = pen.paint(chosen === v ? "ink" : "card");
     pen.lineWidth = chosen === v ? 2 : 0.6;
-    pen.strokeRect(x(v.from), top, wide, high);
-    if (high > 14 && wide > 40) pen.words("card", fitted(pen, v.name, wide - 8), x(v.from) + 4, top + high / 2 + 4);
+    pen.strokeRect(x(from), top, wide, high);
+    if (high > 14 && wide > 40) pen.words("card", fitted(pen, v.name, wide - 8), x(from) + 4, top + high / 2 + 4);
   }
   for (const b of ticks(0, size, 5, 1024)) pen.words("faint", bytes(b), EDGE - 8, y(b) + 4, "right");
   for (const s of ticks(0, live.n, 10)) if (s % 1 === 0 && s < live.n) pen.words("faint", whole(s), x(s + 0.5), h - 6, "center");
@@ -72,7 +71,7 @@ views.push({
     area.addEventListener("mousemove", e => { const s = stepAt(e); tip(e, `step ${s}: ${live.steps[s] ? live.steps[s].label : ""}\n${bytes(live.all[s])} live`); });
     map.addEventListener("mousemove", e => {
       const s = stepAt(e), offset = (map.clientHeight - 22 - e.offsetY) / (map.clientHeight - 30) * size;
-      const v = live.values.find(v => v.from <= s && s <= v.to && v.offset <= offset && offset < v.offset + v.size);
+      const v = live.at(s).find(v => v.offset <= offset && offset < v.offset + v.size);
       tip(e, v && `${v.name} ${v.type}\n${v.kind}, ${bytes(v.size)} at ${whole(v.offset)}\n${v.always ? "always live" : `kernels ${v.first} to ${v.last}`}`);
     });
     move(at);

@@ -24,7 +24,7 @@ const byId = rows => new Map(rows.map(r => [r.id, r]));
 
 function makeProfile({ words, tables }) {
   const p = { run: {} };
-  for (const name of ["device", "layer", "section", "kernel", "value", "send", "host", "tile", "cycles", "counter"])
+  for (const name of ["device", "layer", "section", "kernel", "value", "life", "send", "host", "tile", "cycles", "counter"])
     p[name.endsWith("s") ? name : name + "s"] = rowsOf(tables[name], words);
   for (const { key, value } of rowsOf(tables.run, words)) p.run[key] = value;
   p.event = columnsOf(tables.event, words);
@@ -36,7 +36,8 @@ function makeProfile({ words, tables }) {
   link(p);
   price(p, new Map(rowsOf(tables.time, words).map(t => [t.kernel, t])));
   p.spans = callSpans(p);
-  p.callSeconds = p.spans.length ? p.spans.reduce((s, c) => s + c.end - c.start, 0) / p.spans.length : null;
+  p.typical = [...p.spans].sort((a, b) => a.end - a.start - b.end + b.start)[p.spans.length >> 1];   // the first call is often slow
+  p.callSeconds = p.typical ? p.typical.end - p.typical.start : null;
   return p;
 }
 
@@ -53,7 +54,10 @@ function link(p) {
     k.cycles = cycles.get(k.id);
     k.label = k.layer.name ? `${short(k.layer.name, 80)} ${k.op || ""}` : k.op || k.name;
   }
+  const lives = new Map();
+  for (const l of p.lifes) lives.set(l.value, [...lives.get(l.value) || [], l]);
   for (const v of p.values) {
+    v.lives = lives.get(v.id) || [v];
     v.layer = layers.get(v.layer) || none;
     v.size = (v.bytes || 0) * Math.max(1, v.depth || 1);
     v.name = v.name || "";
@@ -117,14 +121,16 @@ function liveness(p, device) {
   const passing = new Float64Array(n + 1);
   for (const v of values) {
     [v.from, v.to] = v.always || v.first == null ? [0, n - 1] : [stepOf(steps, v.first), stepOf(steps, v.last)];
-    for (const line of [by[v.kind], all, v.always || v.offset == null ? null : passing].filter(x => x)) {
-      line[v.from] += v.size;
-      line[v.to + 1] -= v.size;
-    }
+    v.spans = v.always || v.first == null ? [[0, n - 1]] : v.lives.map(l => [stepOf(steps, l.first), stepOf(steps, l.last)]);
+    for (const line of [by[v.kind], all, v.always || v.offset == null ? null : passing].filter(x => x))
+      for (const [from, to] of v.spans) {
+        line[from] += v.size;
+        line[to + 1] -= v.size;
+      }
   }
   for (const line of [...Object.values(by), all, passing]) for (let i = 1; i <= n; i++) line[i] += line[i - 1];
   const peak = all.subarray(0, n).reduce((best, x, i) => x > all[best] ? i : best, 0);
-  const live = { steps, n, values, kinds, by, all, passing, peak, at: s => values.filter(v => v.from <= s && s <= v.to) };
+  const live = { steps, n, values, kinds, by, all, passing, peak, at: s => values.filter(v => v.spans.some(([from, to]) => from <= s && s <= to)) };
   p.live.set(device, live);
   return live;
 }

@@ -61,7 +61,7 @@ function figures(p) {
   return [
     tile("Memory", fits ? "Fits" : "Does not fit", limit ? `${percent(peak / limit, 0)} of ${bytes(limit)}` : "no limit was set", fits ? "good" : "bad"),
     tile("Peak", sum("peak", peak, bytes(peak)), p.devices.length > 1 ? `${bytes(most)} at most on one of ${p.devices.length}` : `${bytes(p.devices[0].always)} always live`),
-    call ? tile("Step", sum("step", call / steps, seconds(call / steps)), `mean of ${plural(p.spans.length, "call")} of ${plural(steps, "step")}`) : tile("Step", seconds(p.cost / steps), "modelled, on one core"),
+    call ? tile("Step", sum("step", call / steps, seconds(call / steps)), `median of ${plural(p.spans.length, "call")} of ${plural(steps, "step")}`) : tile("Step", seconds(p.cost / steps), "modelled, on one core"),
     call ? tile("Samples a second", whole(p.number("samples_per_call") / call), `${whole(p.number("samples_per_call"))} in a call`) : null,
     tile("Work", flops(work / steps) + "FLOP", "a step"),
     call && top ? tile("Of the peak", percent(work / call / top / 1e9), `${fixed(work / call / 1e9, 0)} of ${fixed(top, 0)} GFLOP/s`) : null,
