@@ -35,12 +35,14 @@ static bool write_text(const char *folder, const char *name, const char *suffix,
 {
     char path[PATH_ROOM + 100];
     FILE *f;
+    bool good;
 
     snprintf(path, sizeof(path), "%s/%s%s", folder, name, suffix);
     f = fopen(path, "w");
     if (!f)
         return false;
-    return (fputs(text, f) >= 0) & !fclose(f);
+    good = fputs(text, f) >= 0;
+    return !fclose(f) && good;
 }
 
 static bool write_timer(const char *folder, const char *name)
