@@ -123,6 +123,8 @@ def run(func: Any, args: Tuple, kwargs: Dict[str, Any], known: bool = False) -> 
         named["device"] = _META
     try:
         out: Optional[Any] = func(*map(_meta, args), **named)
+        if func._schema.name == "aten::native_batch_norm" and len(args) > 5 and not args[5]:    # a CPU's has no statistics then
+            out = (out[0], out[1].new_empty(0), out[2].new_empty(0))
     except (NotImplementedError, RuntimeError, IndexError, ValueError, TypeError, AssertionError):    # no such kernel, or wrong shapes
         out = _ran(func, args, kwargs)
         if kind == "plain":
