@@ -120,8 +120,7 @@ static void *feed(const ts_executable *x, int i, const workload *w)
         if (t->dtype == TS_F32)
             ((float *)data)[k] = (float)(state >> 40) * 0x1p-23f - 1;
         else
-            ((int32_t *)data)[k] =
-                (int32_t)((state >> 33) % (uint64_t)w->labels);
+            ((int32_t *)data)[k] = (int32_t)((state >> 33) % (uint64_t)w->labels);
     }
     return data;
 }

@@ -13,9 +13,9 @@
 #include "tessera/model.h"
 
 enum {
-    TS_LINE_ARGS = 8,        /* arguments of a layer   */
-    TS_LINE_REFS = 16,       /* results it reads by name */
-    TS_LINE_INPUTS = 16,     /* of a model */
+    TS_LINE_ARGS = 8,    /* arguments of a layer   */
+    TS_LINE_REFS = 16,   /* results it reads by name */
+    TS_LINE_INPUTS = 16, /* of a model */
     TS_LINE_LOSSES = 8,
     TS_LINE_SEVERAL = 256,   /* results of a line */
     TS_LINE_RESULT = -2,     /* as a reference: the result of the line before */
