@@ -147,7 +147,7 @@ static void phases(void **state)
     results want = {0}, got = {0};
 
     (void)state;
-    ts_output(ts_apply(g, "conv_transpose2d", 2, (ts_value *[]){x, w}, 1,
+    ts_output(ts_apply(g, "conv_transpose", 2, (ts_value *[]){x, w}, 1,
                        (ts_arg[]){ts_arg_ints("stride", 2, (int64_t[]){2, 2})}),
               "y");
     assert_ok(ts_compile(g, &opt, &ref));
