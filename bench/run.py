@@ -9,6 +9,7 @@
     W2   digits, 32 and 64 channels, dropout, batch 8, SGD
     W3   digits, 10 and 20 channels, batch 40, AdamW
     W4   residual block, 32 channels of 160 x 256, batch 1, SGD
+    W5   uresnet-a21, CosmicTagger's network, three planes of 320 x 512, batch 1, Adam
 
 Windows of about a second alternate between the two, and the best window of each counts: what else the
 machine does makes a window slower, never faster. The data is in memory on both sides. PyTorch runs
@@ -41,7 +42,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # Multiply-adds of a step's contractions done directly, times 2: what a plain program would have to do.
-FLOPS = {"W1": 23.0e6, "W2": 123e6, "W3": 120e6, "W4": 4.53e9}
+FLOPS = {"W1": 23.0e6, "W2": 123e6, "W3": 120e6, "W4": 4.53e9, "W5": 243e9}
 
 
 def arguments():
@@ -95,10 +96,13 @@ class Torch:
             "W2": (nets.Digits(dropout=True), lambda p: torch.optim.SGD(p, lr=0.03)),
             "W3": (nets.Pipeline(), lambda p: torch.optim.AdamW(p, lr=0.001)),
             "W4": (nets.Residual(), lambda p: torch.optim.SGD(p, lr=0.01)),
+            "W5": (nets.Cosmic(), lambda p: torch.optim.Adam(p, lr=0.0001)),
         }[workload]
         self.optimizer = make(self.model.parameters())
-        shape = {"W1": (16, 1, 28, 28), "W2": (8, 1, 28, 28), "W3": (40, 1, 28, 28), "W4": (1, 32, 160, 256)}[workload]
-        self.batches = [(torch.rand(shape) * 2 - 1, torch.randint(10, shape[:1])) for _ in range(16)]
+        shape = {"W1": (16, 1, 28, 28), "W2": (8, 1, 28, 28), "W3": (40, 1, 28, 28), "W4": (1, 32, 160, 256),
+                 "W5": (1, 3, 320, 512)}[workload]
+        labels = (3, shape) if workload == "W5" else (10, shape[:1])
+        self.batches = [(torch.rand(shape) * 2 - 1, torch.randint(*labels)) for _ in range(3 if workload == "W5" else 16)]
         for x, t in self.batches[:3]:
             self.step(x, t)
 

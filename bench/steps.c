@@ -13,6 +13,7 @@
  * it is the engine's own, threads' stacks for the most part, and the rounding to pages.
  */
 #include "../test/models/nets.h"
+#include "tessera/model.h"
 #include <malloc.h>
 #include <math.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@ typedef struct workload {
     ts_graph *(*make)(void);
     int iterations; /* weight updates in one call */
     ts_optimizer optimizer;
+    int labels; /* classes */
 } workload;
 
 static ts_graph *w1(void)
@@ -47,18 +49,32 @@ static ts_graph *w4(void)
     return net_residual(1, 32, 160, 256);
 }
 
+static void stop(const char *why)
+{
+    fprintf(stderr, "steps: %s\n", why);
+    exit(1);
+}
+
+/* CosmicTagger's network, as its description says it. */
+static ts_graph *w5(void)
+{
+    ts_model_options o = {
+        .batch = 1, .rank = 3, .dims = (int64_t[]){3, 320, 512}, .training = true};
+    ts_model *m;
+    ts_graph *g;
+
+    if (ts_model_load("uresnet-a21", &m) || ts_model_graph(m, &o, &g))
+        stop(ts_error_text());
+    ts_model_free(m);
+    return g;
+}
+
 static double now(void)
 {
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void stop(const char *why)
-{
-    fprintf(stderr, "steps: %s\n", why);
-    exit(1);
 }
 
 static ts_executable *compile(const workload *w, const char *cache_dir)
@@ -91,12 +107,11 @@ static double resident(void)
     return kilobytes * 1024;
 }
 
-/* One call's inputs, made up: images around 0, labels from 0 to 9. */
-static void *feed(const ts_executable *x, int i)
+/* One call's inputs, made up: images around 0, labels from 0. */
+static void *feed(const ts_executable *x, int i, const workload *w)
 {
     const ts_tensor_info *t = ts_executable_tensor(x, TS_ROLE_INPUT, i);
-    enum { MOST = 16 };
-    size_t n = t ? MOST * t->bytes / ts_dtype_size(t->dtype) : 0;
+    size_t n = t ? (size_t)w->iterations * t->bytes / ts_dtype_size(t->dtype) : 0;
     char *data = n ? malloc(n * ts_dtype_size(t->dtype)) : NULL;
     uint64_t state = 1;
 
@@ -105,7 +120,7 @@ static void *feed(const ts_executable *x, int i)
         if (t->dtype == TS_F32)
             ((float *)data)[k] = (float)(state >> 40) * 0x1p-23f - 1;
         else
-            ((int32_t *)data)[k] = (int32_t)((state >> 33) % 10);
+            ((int32_t *)data)[k] = (int32_t)((state >> 33) % (uint64_t)w->labels);
     }
     return data;
 }
@@ -145,10 +160,11 @@ static void report(const workload *w, const ts_executable *x, const char *cache_
 
 int main(int argc, char **argv)
 {
-    workload all[] = {{"W1", w1, 16, ts_sgd(0.001)},
-                      {"W2", w2, 16, ts_sgd(0.03)},
-                      {"W3", w3, 16, ts_adamw(0.001)},
-                      {"W4", w4, 1, ts_sgd(0.01)}},
+    workload all[] = {{"W1", w1, 16, ts_sgd(0.001), 10},
+                      {"W2", w2, 16, ts_sgd(0.03), 10},
+                      {"W3", w3, 16, ts_adamw(0.001), 10},
+                      {"W4", w4, 1, ts_sgd(0.01), 10},
+                      {"W5", w5, 1, ts_adam(0.0001), 3}},
              *w = NULL;
     ts_executable *x;
     ts_engine *e;
@@ -156,16 +172,16 @@ int main(int argc, char **argv)
     double rss, seconds;
 
     all[0].optimizer.hyper.momentum = 0.9;
-    for (int i = 0; argc == 4 && i < 4; i++)
+    for (int i = 0; argc == 4 && i < 5; i++)
         if (!strcmp(all[i].name, argv[1]))
             w = &all[i];
     if (!w)
-        stop("usage: steps W1|W2|W3|W4 THREADS CACHE-FOLDER");
+        stop("usage: steps W1|W2|W3|W4|W5 THREADS CACHE-FOLDER");
     mallopt(M_MMAP_THRESHOLD, 4096);
     mallopt(M_MMAP_MAX, 1 << 20);
     x = compile(w, "");
-    in[0] = feed(x, 0);
-    in[1] = feed(x, 1);
+    in[0] = feed(x, 0, w);
+    in[1] = feed(x, 1, w);
     rss = resident();
     setenv("OMP_NUM_THREADS", argv[2], 1); /* the engine finds out how many of them help */
     if (ts_engine_new(x, &(ts_run_options){.seed = 1}, &e))

@@ -26,7 +26,7 @@ static bool begins(const char *line, const char *word)
 
 static bool is_class_loss(const char *kind)
 {
-    return !strcmp(kind, "cross_entropy") || !strcmp(kind, "nll");
+    return !strcmp(kind, "cross_entropy") || !strcmp(kind, "nll") || !strcmp(kind, "focal");
 }
 
 /* "loss cross_entropy reduction=sum" -> the kind, and what follows it */
@@ -142,7 +142,7 @@ static int put_all(const run *r, const char *text, FILE *f)
 {
     bool drop = drops_softmax(r, text);
     const char *next, *softmax = NULL;
-    int code = TOOL_OK;
+    int code = TOOL_OK, losses = 0;
 
     for (const char *p = text; drop && p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
         if (begins(p, "log_softmax"))
@@ -150,7 +150,10 @@ static int put_all(const run *r, const char *text, FILE *f)
     for (const char *p = text; p && *p && !code; p = next) {
         size_t n = strcspn(p, "\n");
         next = p[n] ? p + n + 1 : NULL;
-        if (begins(p, "loss")) {
+        if (begins(p, "loss") && losses++) {
+            if (!asked.loss) /* which stands for all of them */
+                put_loss(r, f, p);
+        } else if (begins(p, "loss")) {
             put_frozen(f);
             if (strcmp(asked.precision, "f32") != 0)
                 fprintf(f, "precision %s\n", asked.precision);

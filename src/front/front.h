@@ -13,9 +13,10 @@
 #include "tessera/model.h"
 
 enum {
-    TS_LINE_ARGS = 8,        /* arguments of a layer   */
-    TS_LINE_REFS = 16,       /* results it reads by name */
-    TS_LINE_INPUTS = 16,     /* of a model */
+    TS_LINE_ARGS = 8,    /* arguments of a layer   */
+    TS_LINE_REFS = 16,   /* results it reads by name */
+    TS_LINE_INPUTS = 16, /* of a model */
+    TS_LINE_LOSSES = 8,
     TS_LINE_SEVERAL = 256,   /* results of a line */
     TS_LINE_RESULT = -2,     /* as a reference: the result of the line before */
     TS_LINE_TARGET = -3,     /* what a loss compares with: an input of its own */
@@ -115,7 +116,8 @@ struct ts_model {
     ts_line *lines;
     int nlines;
     bool has_loss;
-    ts_line loss;
+    ts_line losses[TS_LINE_LOSSES]; /* training minimises their sum */
+    int nlosses;
     const char **frozen; /* patterns of parameters that are not trained */
     int *frozen_lines, nfrozen, nfrozen_lines;
     double *class_weights;

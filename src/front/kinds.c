@@ -469,6 +469,23 @@ static ts_value *attention(const ts_line_build *b, const ts_line *l, ts_value *x
 
 /* --- words --- */
 
+/* What losses compare with comes from outside once, however many there are. */
+static ts_value *compared(const ts_line_build *b, const char *name, ts_dtype dtype, int rank,
+                          const int64_t *dims)
+{
+    for (int i = 0; i < b->g->ninputs; i++) {
+        ts_value *v = b->g->inputs[i];
+        if (strcmp(v->name, name) != 0)
+            continue;
+        if (v->type.dtype == dtype && v->type.rank == rank &&
+            !memcmp(v->type.dim, dims, sizeof(*dims) * (size_t)rank))
+            return v;
+        return ts_graph_refuse(b->g, TS_ERR_SHAPE, NULL, "the losses need %s of different shapes",
+                               name);
+    }
+    return ts_input_n(b->g, name, dtype, rank, dims);
+}
+
 /* Classes as integers: x without its dim 1. */
 static ts_value *labels(const ts_line_build *b, ts_value *x)
 {
@@ -477,7 +494,7 @@ static ts_value *labels(const ts_line_build *b, ts_value *x)
 
     for (int i = 2; i < rank; i++)
         dims[i - 1] = ts_dim(x, i);
-    return ts_input_n(b->g, "labels", TS_I32, rank > 1 ? rank - 1 : 1, dims);
+    return compared(b, "labels", TS_I32, rank > 1 ? rank - 1 : 1, dims);
 }
 
 /* Numbers like x's; where the loss counts classes, those as integers. */
@@ -489,8 +506,8 @@ static ts_value *targets(const ts_line_build *b, const char *loss, ts_value *x)
 
     if (!strcmp(loss, "multi_margin_loss"))
         return labels(b, x);
-    return ts_input_n(b->g, several ? "labels" : "targets", several ? TS_I32 : ts_dtype_of(x), rank,
-                      dims);
+    return compared(b, several ? "labels" : "targets", several ? TS_I32 : ts_dtype_of(x), rank,
+                    dims);
 }
 
 static ts_value *referred(const ts_line_build *b, const char *word, int64_t ref, ts_value *x)
@@ -574,9 +591,18 @@ const ts_line_kind ts_layer_kinds[] = {
 
 /* --- losses --- */
 
+/* Of every loss: how it is reduced, how much it counts, and of which result it is. */
 #define REDUCTION                                                                                  \
+    {"reduction", 'w', TS_ARG_NAMED, 0, 1, 0, "mean sum"},                                         \
+        {"factor", 'f', TS_ARG_NAMED, 0, REAL, 1, NULL},                                           \
     {                                                                                              \
-        "reduction", 'w', TS_ARG_NAMED, 0, 1, 0, "mean sum"                                        \
+        "of", 'x', TS_ARG_NAMED, 0, 0, TS_LINE_NONE, NULL                                          \
+    }
+/* Of classes: how much a place counts, by a result or by how rare its class is in the batch. */
+#define PLACES                                                                                     \
+    {"weights", 'x', TS_ARG_NAMED, 0, 0, TS_LINE_NONE, NULL},                                      \
+    {                                                                                              \
+        "balance", 'b', TS_ARG_NAMED, 0, 1, 0, NULL                                                \
     }
 #define IGNORE                                                                                     \
     {                                                                                              \
@@ -585,10 +611,13 @@ const ts_line_kind ts_layer_kinds[] = {
 #define NO_INDEX (-SIZE - 1)
 
 static const ts_line_arg loss_args[] = {REDUCTION, {0}};
-static const ts_line_arg nll_args[] = {REDUCTION, IGNORE, {0}};
+static const ts_line_arg nll_args[] = {REDUCTION, IGNORE, PLACES, {0}};
+static const ts_line_arg focal_args[] = {
+    REDUCTION, IGNORE, PLACES, {"gamma", 'f', TS_ARG_NAMED, 1, 16, 2, NULL}, {0}};
 static const ts_line_arg cross_entropy_args[] = {
     REDUCTION,
     IGNORE,
+    PLACES,
     {"label_smoothing", 'f', TS_ARG_NAMED, 0, 1, 0, NULL},
     {"soft", 'b', TS_ARG_NAMED, 0, 1, 0, NULL},
     {0},
@@ -607,12 +636,25 @@ static ts_loss_options loss_options(const ts_line *l)
                              .log_target = num(l, "log_target") != 0};
 }
 
+/* The scores, or an earlier result, which half precision may have made. */
+static ts_value *loss_input(const ts_line_build *b, const ts_line *l, ts_value *x)
+{
+    int of = whole(l, "of");
+
+    return of >= 0 ? ts_cast(behind(b, of), TS_F32) : x;
+}
+
+static ts_value *counted(const ts_line *l, ts_value *loss)
+{
+    return num(l, "factor") == 1 ? loss : ts_mul_scalar(loss, num(l, "factor"));
+}
+
 /* Targets like x: how probable each class is, as mixed samples have it. */
 static ts_value *soft_loss(const ts_line_build *b, const ts_loss_options *o, ts_value *x)
 {
     int64_t dims[TS_MAX_RANK], one = 1;
     int rank = ts_call_shape_of(x, dims);
-    ts_value *t = ts_input_n(b->g, "targets", ts_dtype_of(x), rank, dims), *y;
+    ts_value *t = compared(b, "targets", ts_dtype_of(x), rank, dims), *y;
 
     if (o->label_smoothing > 0)
         t = ts_add_scalar(ts_mul_scalar(t, 1 - o->label_smoothing),
@@ -633,19 +675,77 @@ static ts_value *class_weight(const ts_line_build *b, int64_t classes)
     return ts_const_n(b->g, TS_F32, w, 1, &classes);
 }
 
+/* One over how often each class is in the batch, so that all that there are count the same:
+ * their mean is the mean over classes of the mean over their places. */
+static ts_value *balanced(const ts_line_build *b, ts_value *labels, int64_t classes)
+{
+    ts_value **all = TS_NEWS(b->g->arena, ts_value *, classes);
+
+    for (int64_t c = 0; c < classes; c++) {
+        ts_value *is = ts_cast(ts_eq(labels, ts_scalar(b->g, TS_I32, (double)c)), TS_F32);
+        ts_value *n = ts_reshape_n(ts_sum(is, 0, NULL, false), 1, (int64_t[]){1});
+        all[c] = ts_div(
+            ts_scalar(b->g, TS_F32, 1),
+            ts_apply(b->g, "maximum", 2, (ts_value *[]){n, ts_scalar(b->g, TS_F32, 1)}, 0, NULL));
+    }
+    return classes > 1 ? ts_concat((int)classes, all, 0) : all[0];
+}
+
+/* (1 - p)^gamma: what is known already counts less (Lin et al., 2017). */
+static ts_value *focal(const ts_line_build *b, const ts_line *l, ts_value *x, ts_value *t,
+                       const ts_loss_options *o)
+{
+    ts_loss_options plain = {.reduction = TS_REDUCTION_NONE,
+                             .has_ignore = o->has_ignore,
+                             .ignore_index = o->ignore_index};
+    ts_value *p = ts_exp(ts_neg(ts_cross_entropy_o(x, t, &plain)));
+
+    return ts_apply(b->g, "pow", 2,
+                    (ts_value *[]){ts_sub(ts_scalar(b->g, TS_F32, 1), p),
+                                   ts_scalar(b->g, TS_F32, num(l, "gamma"))},
+                    0, NULL);
+}
+
+/* The loss of each place, times what it counts; the mean is over the places' weights, if any. */
+static ts_value *placed_loss(const ts_line_build *b, const ts_line *l, ts_value *x, ts_value *t,
+                             ts_loss_options o)
+{
+    bool sum = o.reduction == TS_REDUCTION_SUM, nll = !strcmp(l->kind->name, "nll");
+    int ref = whole(l, "weights");
+    ts_value *y, *w = ref >= 0 ? ts_cast(behind(b, ref), TS_F32) : NULL;
+
+    o.reduction = TS_REDUCTION_NONE;
+    y = (nll ? ts_nll_loss_o : ts_cross_entropy_o)(x, t, &o);
+    if (!strcmp(l->kind->name, "focal"))
+        y = ts_mul(y, focal(b, l, x, t, &o));
+    if (!w)
+        return sum ? ts_sum(y, 0, NULL, false) : ts_mean(y, 0, NULL, false);
+    y = ts_sum(ts_mul(y, w), 0, NULL, false);
+    return sum ? y : ts_div(y, ts_sum(w, 0, NULL, false));
+}
+
 static ts_value *class_loss(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
     ts_loss_options o = loss_options(l);
+    int64_t classes;
     ts_value *t;
 
-    if (x && b->class_weights)
-        o.weight = class_weight(b, ts_dim(x, ts_rank(x) > 1 ? 1 : 0));
-    if (x && num(l, "soft"))
-        return soft_loss(b, &o, x);
-    t = x ? labels(b, x) : NULL;
+    x = loss_input(b, l, x);
+    if (!x)
+        return NULL;
+    classes = ts_dim(x, ts_rank(x) > 1 ? 1 : 0);
+    o.weight = b->class_weights ? class_weight(b, classes) : NULL;
+    if (num(l, "soft"))
+        return counted(l, soft_loss(b, &o, x));
+    t = labels(b, x);
     o.has_ignore = num(l, "ignore_index") != NO_INDEX;
     o.ignore_index = o.has_ignore ? whole(l, "ignore_index") : 0;
-    return (strcmp(l->kind->name, "nll") ? ts_cross_entropy_o : ts_nll_loss_o)(x, t, &o);
+    if (t && num(l, "balance"))
+        o.weight = o.weight ? ts_mul(o.weight, balanced(b, t, classes)) : balanced(b, t, classes);
+    if (whole(l, "weights") >= 0 || !strcmp(l->kind->name, "focal"))
+        return counted(l, placed_loss(b, l, x, t, o));
+    return counted(l,
+                   (strcmp(l->kind->name, "nll") ? ts_cross_entropy_o : ts_nll_loss_o)(x, t, &o));
 }
 
 static ts_value *element_loss(const ts_line_build *b, const ts_line *l, ts_value *x)
@@ -653,22 +753,23 @@ static ts_value *element_loss(const ts_line_build *b, const ts_line *l, ts_value
     ts_loss_options o = loss_options(l);
     int64_t dims[TS_MAX_RANK];
 
+    x = loss_input(b, l, x);
     for (int i = 0; i < ts_rank(x); i++)
         dims[i] = ts_dim(x, i);
-    return x ? ts_loss_o(l->kind->op, x,
-                         ts_input_n(b->g, "targets", ts_dtype_of(x), ts_rank(x), dims), &o)
+    return x ? counted(l, ts_loss_o(l->kind->op, x,
+                                    compared(b, "targets", ts_dtype_of(x), ts_rank(x), dims), &o))
              : NULL;
 }
 
 static ts_value *identity_loss(const ts_line_build *b, const ts_line *l, ts_value *x)
 {
-    (void)b;
-    return ts_identity_loss(x, loss_options(l).reduction);
+    return counted(l, ts_identity_loss(loss_input(b, l, x), loss_options(l).reduction));
 }
 
 const ts_line_kind ts_loss_kinds[] = {
     {"cross_entropy", class_loss, .args = cross_entropy_args},
     {"nll", class_loss, .args = nll_args},
+    {"focal", class_loss, .args = focal_args},
     {"mse", element_loss, .args = loss_args, .op = "mse_loss"},
     {"l1", element_loss, .args = loss_args, .op = "l1_loss"},
     {"smooth_l1", element_loss, .args = smooth_l1_args, .op = "smooth_l1_loss"},

@@ -199,10 +199,23 @@ static ts_value *scores_of(const ts_line_build *b)
                            "the model ends with %d results, not one", b->before.n);
 }
 
+/* What training minimises: the sum of the losses. */
+static ts_value *sum_losses(const ts_model *m, ts_line_build *b, bool mark)
+{
+    ts_value *sum = NULL;
+
+    for (int i = 0; i < m->nlosses && !b->g->status; i++) {
+        ts_line_results loss;
+        make_line(b, &m->losses[i], mark ? m->nlines : m->losses[i].line, &loss);
+        if (!b->g->status)
+            sum = sum ? ts_add(sum, loss.v[0]) : loss.v[0];
+    }
+    return b->g->status ? NULL : sum;
+}
+
 static void make_lines(const ts_model *m, ts_line_build *b, bool mark)
 {
     const char *block = "";
-    ts_line_results loss;
     ts_graph *g = b->g;
     bool half = b->training && m->precision != TS_F32;
     ts_value *x;
@@ -218,15 +231,13 @@ static void make_lines(const ts_model *m, ts_line_build *b, bool mark)
         b->before = b->results[i];
     }
     if (m->has_loss)
-        change_block(g, &block, m->loss.block);
+        change_block(g, &block, m->losses[0].block);
     x = scores_of(b);
     x = half ? ts_cast(x, TS_F32) : x;
     ts_output(x, "scores");
     b->before = (ts_line_results){.v = &x, .n = 1};
-    if (b->training && !g->status) {
-        make_line(b, &m->loss, mark ? m->nlines : m->loss.line, &loss);
-        ts_loss(g->status ? NULL : loss.v[0]);
-    }
+    if (b->training && !g->status)
+        ts_loss(sum_losses(m, b, mark));
     change_block(g, &block, "");
     ts_here(NULL, 0);
 }

@@ -635,11 +635,11 @@ static ts_status block(reader *r)
 
 static ts_status loss(reader *r)
 {
-    ts_line *l = &r->m->loss;
+    ts_line *l = &r->m->losses[r->m->nlosses];
     const ts_line_kind *k;
 
-    if (r->m->has_loss)
-        return wrong(r, r->words[0].column, "there is a loss already");
+    if (r->m->nlosses == TS_LINE_LOSSES)
+        return wrong(r, r->words[0].column, "there are %d losses already", TS_LINE_LOSSES);
     *l =
         (ts_line){.name = "loss", .block = r->block, .line = r->line, .column = r->words[0].column};
     if (peek(r)->kind != 'w')
@@ -650,6 +650,7 @@ static ts_status loss(reader *r)
     r->at++;
     l->kind = k;
     r->m->has_loss = true;
+    r->m->nlosses++;
     l->given[1] = (ts_arg){.kind = k->word ? TS_ARG_TENSOR : TS_ARG_NONE, .as.i = TS_LINE_TARGET};
     TS_TRY(k->word ? word_arguments(r, l) : arguments(r, l));
     return no_more(r);

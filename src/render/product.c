@@ -705,13 +705,18 @@ static void write(product *p, ts_cut *cut)
     ts_emit e;
     writer w = {.p = p, .e = &e};
     int64_t rows, columns, sums, pieces = p->fixeds * p->turns * p->down * p->right;
-    int mark;
+    bool again = cut->count > 0; /* a nest after another, as the phases of a stride are */
+    int mark, scope = 0;
 
     panel_sizes(p, &rows, &columns, &sums);
     r->panel_bytes = TS_MAX(r->panel_bytes, 4 * (size_t)(rows + columns + sums));
     ts_render_emitter(r, &e);
     ts_emit_line(&e, "/* panels: tile %ld x %d vectors, piece %ld x %ld, sum %ld */", (long)p->tile,
                  p->vectors, (long)p->height, (long)p->width, (long)p->block);
+    if (again) {
+        ts_emit_line(&e, "{");
+        ts_emit_open(&e, &scope);
+    }
     ts_emit_line(&e,
                  "float *const pa = (float *)panels, *const pb = pa + %ld, *const pc = pb + %ld;",
                  (long)rows, (long)columns);
@@ -725,6 +730,8 @@ static void write(product *p, ts_cut *cut)
     find_piece(&w);
     sum_block(&w);
     ts_emit_close(&e, mark);
+    if (again)
+        ts_emit_close(&e, scope);
     cut->count += pieces;
     cut->cycles += p->cycles;
     cut->dim = cut_dim(p);

@@ -221,6 +221,7 @@ static void every_loss_compiles(void **state)
 {
     static const char *const options[] = {"label_smoothing=0.1 reduction=sum ignore_index=0",
                                           "ignore_index=-1",
+                                          "gamma=3 balance=yes factor=0.5",
                                           "",
                                           "reduction=sum",
                                           "beta=0.5",
@@ -680,7 +681,9 @@ static const struct {
     {IN "relu\nloss cros_entropy\n", "net.txt:3:6", "unknown loss 'cros_entropy'",
      "did you mean 'cross_entropy'?"},
     {IN "relu\nloss mse\nrelu\n", "net.txt:4:1", "nothing can follow the loss", ""},
-    {IN "relu\nloss mse\nloss l1\n", "net.txt:4:1", "there is a loss already", ""},
+    {IN "relu\nloss mse\nloss l1\nloss l1\nloss l1\nloss l1\nloss l1\nloss l1\nloss l1\nloss l1\n",
+     "net.txt:11:1", "there are 8 losses already", ""},
+    {IN "relu\nloss mse\nloss l1\nrelu\n", "net.txt:5:1", "nothing can follow the loss", ""},
     {IN "f: linear classes\n", "net.txt:2:1",
      "a layer has 'classes' outputs, and no line 'classes N' says how many", ""},
     {IN "classes 2\nclasses 2\n", "net.txt:3:1", "the number of classes is said already", ""},

@@ -1,6 +1,7 @@
 """The networks of test/models/nets.h as PyTorch modules, and batches to train them on."""
 
 import gzip
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,127 @@ class Residual(nn.Module):
     def forward(self, x, t=None):
         y = F.relu(self.norm1(self.conv1(x)))
         return F.relu(x + self.norm2(self.conv2(y))).square().mean()
+
+
+# --- CosmicTagger's network ---
+
+class Convolution(nn.Module):
+    def __init__(self, config, a, b, kernel=3, activation=True):
+        super().__init__()
+        self.conv = nn.Conv2d(a, b, kernel, padding=kernel // 2)
+        if config["norm"]:
+            self.norm = nn.BatchNorm2d(b)
+        self.after = F.leaky_relu if activation else lambda x: x
+
+    def forward(self, x):
+        x = self.conv(x)
+        return self.after(self.norm(x) if hasattr(self, "norm") else x)
+
+
+class ResidualConvolutions(nn.Module):
+    def __init__(self, config, n, kernel=3):
+        super().__init__()
+        self.convolution_1 = Convolution(config, n, n, kernel)
+        self.convolution_2 = Convolution(config, n, n, kernel, activation=False)
+
+    def forward(self, x):
+        return F.leaky_relu(self.convolution_2(self.convolution_1(x)) + x)
+
+
+def series(config, blocks, n, kernel=3):
+    return nn.Sequential(OrderedDict((f"block_{i}", ResidualConvolutions(config, n, kernel)) for i in range(blocks)))
+
+
+class Resampled(nn.Module):
+    """Half or twice the size, by a convolution, or by a pool or the nearest pixel and a convolution of one."""
+
+    def __init__(self, config, a, b, up):
+        super().__init__()
+        self.up = up
+        if config["convolution"]:
+            self.conv = (nn.ConvTranspose2d if up else nn.Conv2d)(a, b, 2, stride=2)
+            self.norm = nn.BatchNorm2d(b) if config["norm"] else nn.Identity()
+        else:
+            self.bottleneck = Convolution(config, a, b, 1)
+
+    def forward(self, x):
+        if hasattr(self, "conv"):
+            return F.leaky_relu(self.norm(self.conv(x)))
+        return self.bottleneck(F.interpolate(x, scale_factor=2, mode="nearest") if self.up else F.max_pool2d(x, 2))
+
+
+class Bottom(nn.Module):
+    """All planes together."""
+
+    def __init__(self, config, n):
+        super().__init__()
+        self.bottleneck = Convolution(config, 3 * n, 256, 1)
+        self.blocks = series(config, 5, 256, 5)
+        self.unbottleneck = Convolution(config, 256, 3 * n, 1)
+
+    def forward(self, planes):
+        return self.unbottleneck(self.blocks(self.bottleneck(torch.cat(planes, 1)))).chunk(3, 1)
+
+
+class Connection(nn.Module):
+    def __init__(self, config, n):
+        super().__init__()
+        if config["concat"]:
+            self.bottleneck = Convolution(config, 2 * n, n, 1)
+
+    def forward(self, x, skip):
+        return self.bottleneck(torch.cat([x, skip], 1)) if hasattr(self, "bottleneck") else x + skip
+
+
+class Level(nn.Module):
+    def __init__(self, config, depth, n):
+        super().__init__()
+        if not depth:
+            self.main_module = Bottom(config, n)
+            return
+        more = 2 * n if config["double"] else n + 16
+        self.down_blocks = series(config, 2, n)
+        self.downsample = Resampled(config, n, more, up=False)
+        self.main_module = Level(config, depth - 1, more)
+        self.upsample = Resampled(config, more, n, up=True)
+        self.connection = Connection(config, n)
+        self.up_blocks = series(config, 2, n)
+
+    def forward(self, planes):
+        if not hasattr(self, "upsample"):
+            return self.main_module(planes)
+        skips = [self.down_blocks(x) for x in planes]
+        planes = self.main_module([self.downsample(x) for x in skips])
+        return [self.up_blocks(self.connection(self.upsample(x), s)) for x, s in zip(planes, skips)]
+
+
+LARGE = {"norm": True, "convolution": True, "concat": False, "double": True}
+A21 = {"norm": False, "convolution": False, "concat": True, "double": False}
+
+
+class UResNet(nn.Module):
+    """CosmicTagger's network: three planes through the same layers, which meet at the bottom."""
+
+    def __init__(self, **config):
+        super().__init__()
+        self.initial_convolution = Convolution(config, 1, 16, 7)
+        self.net_core = Level(config, config.get("depth", 6), 16)
+        self.final_layer = series(config, 5, 16)
+        self.bottleneck = nn.Conv2d(16, 3, 1)
+
+    def forward(self, x):
+        planes = self.net_core([self.initial_convolution(p) for p in x.chunk(3, 1)])
+        return torch.stack([self.bottleneck(self.final_layer(p)) for p in planes], 2)
+
+
+class Cosmic(UResNet):
+    """With its loss: a class for each pixel of each plane."""
+
+    def __init__(self):
+        super().__init__(**A21)
+
+    def forward(self, x, t):
+        return F.cross_entropy(super().forward(x), t)
 
 
 def samples(folder, n, mean, deviation):

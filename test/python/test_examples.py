@@ -205,3 +205,53 @@ def test_labels_above_nine(folder, build_dir):
     path = folder / "t10k-labels-idx1-ubyte.gz"
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-1] + b"\n"))
     refused(build_dir, folder, "with labels from 0 to 9")
+
+
+# --- pixels ---
+
+PIXELS = """input 3 8 16
+classes 3
+a: conv2d 8 3 padding=1
+relu
+b: conv2d 9 1
+reshape 3 3 8 16
+loss cross_entropy
+"""
+
+
+@pytest.fixture
+def pixels(tmp_path):
+    np = pytest.importorskip("numpy")
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, (4, 3, 8, 16))
+    np.savez(tmp_path / "data.npz", x=(y * 3 + rng.normal(0, 0.3, y.shape)).astype(np.float32), y=y)
+    (tmp_path / "net.txt").write_text(PIXELS)
+    return tmp_path
+
+
+def test_cosmic(build_dir, pixels):
+    args = [pixels / "data.npz", "--model", pixels / "net.txt", "--steps", 200, "--lr", "0.02"]
+    done = run(build_dir, "cosmic", *args)
+    assert done.returncode == 0, done.stderr
+    assert all(float(v) > 0.9 for v in re.findall(r"IoU \w+: (\S+)", done.stdout)) and "step 200: loss" in done.stdout
+    several = run(build_dir, "cosmic", *args, "--devices", 2).stdout
+    assert re.findall(r"loss \S+|IoU .*", several) == re.findall(r"loss \S+|IoU .*", done.stdout)
+    half = run(build_dir, "cosmic", *args, "--precision", "half").stdout
+    assert all(float(v) > 0.9 for v in re.findall(r"IoU \w+: (\S+)", half))
+
+
+@pytest.mark.parametrize("args, code, words", [([], 2, "usage"), (["--steps", "0", "x.npz"], 2, "takes a number"),
+                                               (["nowhere.npz"], 1, "cannot open nowhere.npz")])
+def test_cosmic_says_what_is_wrong(build_dir, args, code, words):
+    done = run(build_dir, "cosmic", *args)
+    assert done.returncode == code and words in done.stderr
+
+
+def test_cosmic_in_python(build_dir, root, pixels):
+    pytest.importorskip("torch")
+    env = {**os.environ, "PYTHONPATH": str(build_dir / "python"), "TESSERA_CACHE_DIR": str(build_dir / "test-cache")}
+    args = ["--data", pixels / "data.npz", "--scale", 1, "--depth", 1, "--filters", 2, "--iterations", 6]
+    done = subprocess.run([sys.executable, root / "examples" / "cosmic.py", *map(str, args), "--half", "--devices", "2"],
+                          env=env, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert "Compiling + warm-up" in done.stdout and "iterations/s" in done.stdout and "IoU neutrino" in done.stdout

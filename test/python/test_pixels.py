@@ -51,7 +51,7 @@ def run(build_dir, tmp_path):
     return call
 
 
-TRAIN = ["train", "data.npz", "--model", "net.txt", "--lr", "0.02", "--epochs"]
+TRAIN = ["train", "data.npz", "--model", "net.txt", "--lr", "0.02", "--epochs"]    # the last of two --lr counts
 
 
 def scores(path, x):
@@ -125,6 +125,42 @@ def test_smaller_pictures(run, tmp_path):
 def test_what_cannot_be(run, args, words):
     run(*TRAIN, 1, *args, "--no-plots", code=FAILED)
     assert words in run.err
+
+
+def places(z, y, **how):
+    return torch.nn.functional.cross_entropy(z, y, reduction="none", **how)
+
+
+def share(y):
+    return 1 / torch.bincount(y.flatten(), minlength=CLASSES).clamp(min=1).float()
+
+
+def focal(z, y, gamma, weight=None):
+    return (1 - (-places(z, y)).exp()) ** gamma * places(z, y, weight=weight)
+
+
+#: Lines of losses, and what they are in PyTorch of scores z, labels y and samples x.
+LOSSES = {
+    "loss focal": lambda z, y, x: focal(z, y, 2).mean(),
+    "loss focal gamma=1.5 reduction=sum factor=0.001": lambda z, y, x: focal(z, y, 1.5).sum() / 1000,
+    "class_weights 1 2 5\nloss focal": lambda z, y, x: focal(z, y, 2, torch.tensor([1.0, 2, 5])).mean(),
+    "loss cross_entropy balance=yes": lambda z, y, x: torch.nn.functional.cross_entropy(z, y, share(y)),
+    "loss cross_entropy weights=seen": lambda z, y, x: (places(z, y) * x.abs()).sum() / x.abs().sum(),
+    "loss focal weights=seen reduction=sum": lambda z, y, x: (focal(z, y, 2) * x.abs()).sum(),
+    "loss cross_entropy factor=0.25\nloss focal factor=3\nloss cross_entropy of=early":
+        lambda z, y, x: torch.nn.functional.cross_entropy(z, y) / 4 + 3 * focal(z, y, 2).mean()
+        + torch.nn.functional.cross_entropy(2 * z, y),
+}
+
+
+@pytest.mark.parametrize("lines", LOSSES)
+def test_losses(run, tmp_path, lines):
+    x, y = map(torch.as_tensor, pictures())
+    net = NET.replace("a: conv2d", "abs -> seen\nfrom input\na: conv2d").replace("loss cross_entropy\n", "")
+    (tmp_path / "net.txt").write_text(net + "scale 2 -> early\nscale 0.5\n" + lines + "\n")
+    out = run(*TRAIN, 1, "--lr", 0, "--batch-size", COUNT, "--json", "--no-plots")
+    got = [json.loads(line) for line in out.splitlines() if '"epoch"' in line and '"loss"' in line][0]["loss"]
+    assert got == pytest.approx(float(LOSSES[lines](scores(tmp_path / "net.pth", x), y, x)), rel=2e-5)
 
 
 def test_events_that_are_not_there(run):

@@ -137,9 +137,36 @@ static void updates(void **state)
     ts_graph_free(g);
 }
 
+/* A transposed convolution with a stride has a nest for each phase of it, in one function. */
+static void phases(void **state)
+{
+    ts_options opt = {.cache_dir = "", .executor = TS_EXECUTOR_REFERENCE};
+    ts_graph *g = ts_graph_new("phases");
+    ts_value *x = ts_input(g, "x", TS_F16, 1, 4, 4, 8), *w = ts_input(g, "w", TS_F16, 4, 2, 2, 2);
+    ts_executable *ref, *exe;
+    results want = {0}, got = {0};
+
+    (void)state;
+    ts_output(ts_apply(g, "conv_transpose", 2, (ts_value *[]){x, w}, 1,
+                       (ts_arg[]){ts_arg_ints("stride", 2, (int64_t[]){2, 2})}),
+              "y");
+    assert_ok(ts_compile(g, &opt, &ref));
+    assert_ok(run_all(ref, &opt, 1, CALLS, 7, 0, &want));
+    opt.executor = TS_EXECUTOR_NATIVE;
+    assert_ok(ts_compile(g, &opt, &exe));
+    assert_ok(run_all(exe, &opt, 3, CALLS, 7, 0, &got));
+    same(&want, &got, 1e-5, 1e-2, "native");
+    results_free(&want);
+    results_free(&got);
+    ts_executable_free(ref);
+    ts_executable_free(exe);
+    ts_graph_free(g);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_way), cmocka_unit_test(updates)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_way), cmocka_unit_test(updates),
+                                       cmocka_unit_test(phases)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
