@@ -272,21 +272,54 @@ static ts_value *filled_like(ts_value *at, ts_value *v)
     return v && at && !ts_rank(v) ? ts_expand_n(v, rank, dims) : v;
 }
 
-/* amax, amin or prod of what is written to each place, x itself among it if `self` says so */
-static ts_value *folded(ts_call *c, const scatter *s, const char *op, double nothing, bool self)
+/* The product of what is written to each place, x itself among it if `self` says so */
+static ts_value *product(ts_call *c, const scatter *s, bool self)
 {
     int64_t over = s->dim + 1;
-    ts_value *all = ts_where(hits(c, s), opened(s->source, s->dim), ts_call_scalar(c, nothing));
+    ts_value *all = ts_where(hits(c, s), opened(s->source, s->dim), ts_call_scalar(c, 1));
 
     if (self)
         all = ts_concat(2, (ts_value *[]){all, opened(s->x, s->dim + 1)}, s->dim + 1);
-    return ts_call_fold(c, op, all, 1, &over, false);
+    return ts_call_fold(c, "prod", all, 1, &over, false);
+}
+
+/* What nothing is larger than; the largest of nothing. */
+static double least(ts_dtype t)
+{
+    return ts_dtype_is_float(t) ? -INFINITY
+           : t == TS_I64        ? (double)INT64_MIN
+           : t == TS_I32        ? INT32_MIN
+           : t == TS_I8         ? INT8_MIN
+                                : 0;
+}
+
+/* Of an i64 it is 1 too much, and what a cast makes the greatest of. */
+static double greatest(ts_dtype t)
+{
+    return ts_dtype_is_float(t) ? INFINITY
+           : t == TS_I64        ? 0x1p63
+           : t == TS_I32        ? INT32_MAX
+           : t == TS_I8         ? INT8_MAX
+           : t == TS_U8         ? UINT8_MAX
+                                : 1;
+}
+
+/* amax or amin of what is written to each place */
+static ts_value *picked(ts_call *c, const scatter *s, bool largest, bool self)
+{
+    double nothing = largest ? least(c->dtype) : greatest(c->dtype);
+    ts_value *first = s->x;
+
+    if (!self)
+        first = ts_cast(ts_full_n(c->g, TS_F64, nothing, s->rank, s->dims), c->dtype);
+    return ts_apply(c->g, largest ? "scatter_amax" : "scatter_amin", 3,
+                    (ts_value *[]){s->at, s->source, first}, 1,
+                    (ts_arg[]){ts_arg_int("dim", s->dim)});
 }
 
 static ts_value *scatter_reduced(ts_call *c, scatter *s, const char *how, bool self)
 {
     bool mean = !strcmp(how, "mean");
-    double huge = ts_dtype_is_float(c->dtype) ? INFINITY : INT32_MAX;
     ts_value *one = filled_like(s->at, ts_call_scalar(c, 1)), *count, *y, *any;
 
     s->source = filled_like(s->at, s->source);
@@ -300,9 +333,9 @@ static ts_value *scatter_reduced(ts_call *c, scatter *s, const char *how, bool s
         if (mean)
             y = ts_call_op2(ts_dtype_is_float(c->dtype) ? "div" : "floor_divide", c, y, count);
     } else if (!strcmp(how, "prod") || !strcmp(how, "multiply"))
-        y = folded(c, s, "prod", 1, self);
+        y = product(c, s, self);
     else if (!strcmp(how, "amax") || !strcmp(how, "amin"))
-        y = folded(c, s, how, how[2] == 'a' ? -huge : huge, self);
+        y = picked(c, s, how[2] == 'a', self);
     else
         return ts_call_refuse(c, "reduce='%s'", how);
     return self ? ts_cast(y, c->dtype) : ts_where(any, ts_cast(y, c->dtype), s->x);

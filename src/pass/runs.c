@@ -8,7 +8,7 @@
  *
  * index_add reads the whole index for every element of its result, scatter_add a row of it
  * (op/index.c). In the sorted index the terms of an element lie side by side. The sort is stable,
- * so each sum has its terms in the same order, and the same bits. What is broadcast to
+ * so each sum has its terms in the same order, and the same bits. The largest and smallest are found in the same way. What is broadcast to
  * scatter_add's index is sorted before that.
  *
  * needs   no composite op; gradients are made
@@ -83,11 +83,17 @@ static void index_of_scatter(add *x)
         x->t.dim[d] = d < off ? 1 : x->index->type.dim[d - off];
 }
 
+static bool by_scatter(const ts_node *n)
+{
+    return n->op == TS_OP(scatter_add) || n->op == TS_OP(scatter_amax) ||
+           n->op == TS_OP(scatter_amin);
+}
+
 static bool is_add(const ts_node *n, add *x)
 {
     const ts_type *y;
 
-    if (n->op != TS_OP(index_add) && n->op != TS_OP(scatter_add))
+    if (n->op != TS_OP(index_add) && !by_scatter(n))
         return false;
     y = &n->out[0]->type;
     x->dim = ts_norm_dim(n, ts_attr_int(n, "dim", 0), y->rank);
@@ -139,12 +145,18 @@ static ts_value *by_runs(runs *r, const ts_node *n, const add *x)
 {
     const sorted *s = sort(r, n, x);
     ts_type t = beside(&n->in[1]->type, x->dim, x->joined);
-    ts_value *in[] = {s->starts, ts_reshape_n(r->map[n->in[1]->id], t.rank, t.dim), s->places};
+    ts_value *in[] = {s->starts, ts_reshape_n(r->map[n->in[1]->id], t.rank, t.dim), s->places,
+                      NULL};
+    const ts_op *op = n->op == TS_OP(scatter_amax)   ? TS_OP(run_amax)
+                      : n->op == TS_OP(scatter_amin) ? TS_OP(run_amin)
+                                                     : TS_OP(run_add);
 
     if (!in[0] || !in[1] || !in[2])
         return NULL;
-    return ts_node_out(ts_node_make(in[0]->graph, TS_OP(run_add), 3, in, 1,
-                                    (ts_attr[]){ts_attr_i("dim", x->dim)}));
+    if (op != TS_OP(run_add))
+        in[3] = r->map[n->in[2]->id];
+    return ts_node_out(
+        ts_node_make(in[0]->graph, op, op->nin, in, 1, (ts_attr[]){ts_attr_i("dim", x->dim)}));
 }
 
 ts_status ts_pass_runs(ts_arena *a, const ts_graph *in, const ts_options *opt, const ts_graph **out)

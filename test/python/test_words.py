@@ -165,6 +165,12 @@ CASES = {
     "run_starts": [(STARTS, (0, 4), lambda x: torch.tensor([0, 2, 3, 3]))],
     "run_add": [(torch.tensor([0, 2, 3, 3, 6]), (X[0], torch.arange(6), 0),
                  lambda x: torch.zeros(4).index_add(0, STARTS, X[0]))],
+    "run_amax": [(torch.tensor([0, 2, 3, 3, 6]), (X[0], torch.arange(6), Y[0, :4], 0),
+                  lambda x: Y[0, :4].scatter_reduce(0, STARTS, X[0], "amax"))],
+    "run_amin": [(torch.tensor([0, 2, 3, 3, 6]), (X[0], torch.arange(6), Y[0, :4], 0),
+                  lambda x: Y[0, :4].scatter_reduce(0, STARTS, X[0], "amin"))],
+    "scatter_amax": [(STARTS, (X[0], Y[0, :4], 0), lambda x: Y[0, :4].scatter_reduce(0, x, X[0], "amax"))],
+    "scatter_amin": [(STARTS, (X[0], Y[0, :4], 0), lambda x: Y[0, :4].scatter_reduce(0, x, X[0], "amin"))],
     "safe_softmax": [(X, (1,), lambda x: x.softmax(1))],
     "scaled_dot_product_attention": [
         (IMAGE, (IMAGE, IMAGE), _attention),
