@@ -135,7 +135,10 @@ ts_value *ts_word_gather(ts_call *c)
 
 /* --- writing: every place looks for what is written to it --- */
 
-enum { FEW = 32, SORT = 128 }; /* more indices than FEW, for more places than SORT, are sorted */
+enum {
+    FEW = 32,
+    SORT = 128
+}; /* more indices than FEW, for more places than SORT, are not searched */
 
 /* `at` and `source` with x's sizes in all dims but `dim`: where there is no index there is -1. */
 typedef struct scatter {
@@ -192,22 +195,18 @@ static ts_value *hits(ts_call *c, const scatter *s)
     return ts_eq(opened(s->at, s->dim), ts_reshape_n(place, s->rank + 1, dims));
 }
 
-/* The same of the sorted indices: those that are place k lie side by side, in their order. */
-static ts_value *last_of_run(ts_call *c, const scatter *s)
+/* The same for many: each index writes its number where it says. */
+static ts_value *last_written(ts_call *c, const scatter *s)
 {
-    int64_t dim = s->dim, size = s->dims[dim];
-    ts_value *order = ts_apply(c->g, "argsort", 1, &s->at, 1, (ts_arg[]){ts_arg_int("dim", dim)});
-    ts_value *row = ts_gather(s->at, s->dim, order), *starts, *end, *last;
+    int64_t dims[TS_MAX_RANK], one[TS_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
+    int rank = ts_call_shape_of(s->at, dims);
+    ts_value *j = ts_call_counted(c->g, dims[s->dim], 0, 1);
 
-    starts = row ? ts_apply(c->g, "run_starts", 1, &row, 2,
-                            (ts_arg[]){ts_arg_int("dim", dim), ts_arg_int("size", size + 1)})
-                 : NULL;
-    if (!starts)
-        return NULL;
-    end = ts_slice(starts, s->dim, 1, size + 1, 1);
-    last = ts_call_op2("maximum", c, ts_add_scalar(end, -1), ts_scalar(c->g, TS_I64, 0));
-    return ts_where(ts_gt(end, ts_slice(starts, s->dim, 0, size, 1)),
-                    ts_gather(order, s->dim, last), ts_scalar(c->g, TS_I64, -1));
+    one[s->dim] = dims[s->dim];
+    j = ts_expand_n(ts_reshape_n(j, rank, one), rank, dims);
+    return ts_apply(c->g, "row_scatter", 3,
+                    (ts_value *[]){s->at, j, ts_full_n(c->g, TS_I64, -1, s->rank, s->dims)}, 2,
+                    (ts_arg[]){ts_arg_int("dim", s->dim), ts_arg_text("how", "put")});
 }
 
 /* [.., k, ..]: the last index that is place k, -1 where there is none. */
@@ -217,7 +216,7 @@ static ts_value *last_hit(ts_call *c, const scatter *s)
     ts_value *j;
 
     if (n > FEW && s->dims[s->dim] > SORT)
-        return last_of_run(c, s);
+        return last_written(c, s);
     j = ts_call_counted(c->g, n, 0, 1);
     for (int i = 0; i <= s->rank; i++)
         dims[i] = i == over ? n : 1;

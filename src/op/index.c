@@ -187,6 +187,18 @@ ts_status ts_infer_scatter_pick(ts_node *n)
     return ts_node_set_out1(n, *x);
 }
 
+/* The same, a row at a time: how="add", "put" (the last of several), "amax" or "amin" */
+ts_status ts_infer_row_scatter(ts_node *n)
+{
+    const char *how = ts_attr_str(n, "how", "");
+
+    if (strcmp(how, "add") && strcmp(how, "put") && strcmp(how, "amax") && strcmp(how, "amin"))
+        return ts_fail_at(n, TS_ERR_ARG, "row_scatter with how='%.20s'", how);
+    if (ts_dtype_is_half(n->in[1]->type.dtype))
+        return ts_fail_at(n, TS_ERR_TYPE, "row_scatter of halves, whose sums would be rounded");
+    return ts_infer_scatter_pick(n);
+}
+
 /* run_amax(starts, source, places, x) */
 ts_status ts_infer_run_pick(ts_node *n)
 {
@@ -202,12 +214,14 @@ ts_status ts_infer_run_pick(ts_node *n)
 
 static bool is_largest(const ts_node *n)
 {
-    return n->op == TS_OP(scatter_amax) || n->op == TS_OP(run_amax);
+    return n->op == TS_OP(scatter_amax) || n->op == TS_OP(run_amax) ||
+           (n->op == TS_OP(row_scatter) && !strcmp(ts_attr_str(n, "how", ""), "amax"));
 }
 
 static bool is_pick(const ts_node *n)
 {
-    return is_largest(n) || n->op == TS_OP(scatter_amin) || n->op == TS_OP(run_amin);
+    return is_largest(n) || n->op == TS_OP(scatter_amin) || n->op == TS_OP(run_amin) ||
+           (n->op == TS_OP(row_scatter) && !strcmp(ts_attr_str(n, "how", ""), "amin"));
 }
 
 /* --- reference --- */
@@ -293,6 +307,42 @@ ts_status ts_eval_scatter_pick(const ts_node *n, const ts_eval_ctx *c, const ts_
         memcpy(at, it.at, sizeof(at));
         at[dim] = i;
         pick_into(n, out, ts_flat(&out->type, at), &in[1], it.flat);
+    }
+    return TS_OK;
+}
+
+/* Element i of `from` joins what is at `at`. */
+static void join_into(const ts_node *n, ts_tensor *out, int64_t at, const ts_tensor *from,
+                      int64_t i)
+{
+    size_t size = ts_dtype_size(out->type.dtype);
+    ts_dtype t = out->type.dtype;
+
+    if (is_pick(n))
+        pick_into(n, out, at, from, i);
+    else if (!strcmp(ts_attr_str(n, "how", ""), "put"))
+        memcpy((char *)out->data + (size_t)at * size, (const char *)from->data + (size_t)i * size,
+               size);
+    else
+        ts_dtype_set(t, out->data, at,
+                     ts_dtype_get(t, out->data, at) + ts_dtype_get(t, from->data, i));
+}
+
+ts_status ts_eval_row_scatter(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                              ts_tensor *out)
+{
+    int dim = dim_of(n, out->type.rank);
+    int64_t at[TS_MAX_RANK];
+
+    (void)c;
+    memcpy(out->data, in[2].data, ts_type_bytes(&out->type));
+    for (ts_each it = ts_each_of(&in[1].type); it.more; ts_each_next(&it)) {
+        int64_t i = index_at(&in[0], it.flat);
+        if (i < 0 || i >= out->type.dim[dim])
+            continue;
+        memcpy(at, it.at, sizeof(at));
+        at[dim] = i;
+        join_into(n, out, ts_flat(&out->type, at), &in[1], it.flat);
     }
     return TS_OK;
 }
@@ -642,6 +692,43 @@ const char *ts_emit_run_starts(ts_emit *e, const ts_node *n, int out, const ts_i
     ts_emit_close(e, inner);
     x[dim] = variable(e, k->name, y->type.dim[dim]);
     ts_emit_store(e, y, x, j);
+    ts_emit_close(e, mark);
+    return NULL;
+}
+
+/* for (k) y[k] = x[k]; for (j) y[index[j]] += source[j]: writes a row */
+const char *ts_emit_row_scatter(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    const ts_value *index = n->in[0], *src = n->in[1], *x = n->in[2], *y = n->out[out];
+    int dim = dim_of(n, y->type.rank), mark, inner;
+    const ts_atom *k = ts_emit_loop(e, "k", 0, y->type.dim[dim]), *j;
+    const char *p, *to, *acc, *v;
+    bool put = !strcmp(ts_attr_str(n, "how", ""), "put");
+    const ts_ix *i[TS_MAX_RANK];
+
+    for (int d = 0; d < y->type.rank; d++)
+        i[d] = at[d];
+    ts_emit_open(e, &mark);
+    i[dim] = variable(e, k->name, y->type.dim[dim]);
+    ts_emit_store(e, y, i, ts_emit_at(e, x, i));
+    ts_emit_close(e, mark);
+    j = ts_emit_loop(e, "j", 0, src->type.dim[dim]);
+    ts_emit_open(e, &mark);
+    i[dim] = variable(e, j->name, src->type.dim[dim]);
+    p = ts_emit_name(e, "p");
+    ts_emit_line(e, "const int64_t %s = %s;", p, ts_emit_at(e, index, i));
+    ts_emit_line(e, "if (%s >= 0 && %s < %ld) {", p, p, (long)y->type.dim[dim]);
+    ts_emit_open(e, &inner);
+    v = ts_emit_at(e, src, i);
+    i[dim] = variable(e, p, y->type.dim[dim]);
+    to = ts_arena_printf(e->a, "%s[%s]", e->pointer(e->where, y),
+                         ts_ix_text(e->a, ts_emit_address(e->a, y, i)));
+    acc = ts_emit_name(e, "s");
+    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, y->type.dtype), acc, put ? v : to);
+    if (!put)
+        combine(e, n, acc, v);
+    ts_emit_line(e, "%s = %s;", to, acc);
+    ts_emit_close(e, inner);
     ts_emit_close(e, mark);
     return NULL;
 }

@@ -131,6 +131,8 @@ OP( index_add,      2, 1, TS_INDEX | TS_ADDS,      index_add,     index_add,    
 OP( scatter_amax,   3, 1, TS_INDEX | TS_ADDS | TS_EXACT, scatter_pick, scatter_pick, scatter_pick, scatter_pick, none )
 OP( scatter_amin,   3, 1, TS_INDEX | TS_ADDS | TS_EXACT, scatter_pick, scatter_pick, scatter_pick, scatter_pick, none )
 
+OP( row_scatter,    3, 1, TS_WINDOW | TS_ROWS,      row_scatter,   none,          row_scatter,   row_scatter,   none )
+
 OP( run_starts,     1, 1, TS_WINDOW | TS_ROWS | TS_NODIFF | TS_EXACT, run_starts,    none,          run_starts,    run_starts,    none )
 OP( run_add,        3, 1, TS_INDEX | TS_ADDS,      run_add,       none,          run_add,       run_add,       none )
 OP( run_amax,       4, 1, TS_INDEX | TS_ADDS | TS_EXACT, run_pick, none, run_pick, run_pick, none )
@@ -236,6 +238,7 @@ ATTRS( gather,                           "dim:i" )
 ATTRS( scatter_add,                      "dim:i shape:l" )
 ATTRS( scatter_amax,                     "dim:i" )
 ATTRS( scatter_amin,                     "dim:i" )
+ATTRS( row_scatter,                      "dim:i how:s" )
 ATTRS( index_select,                     "dim:i" )
 ATTRS( index_add,                        "dim:i size:i" )
 ATTRS( run_starts,                       "dim:i size:i" )

@@ -9,7 +9,8 @@
  * index_add reads the whole index for every element of its result, scatter_add a row of it
  * (op/index.c). In the sorted index the terms of an element lie side by side. The sort is stable,
  * so each sum has its terms in the same order, and the same bits. The largest and smallest are found in the same way. What is broadcast to
- * scatter_add's index is sorted before that.
+ * scatter_add's index is sorted before that. Where elements have an index each, nothing is sorted: row_scatter goes
+ * through a row's indices in their order, and writes where they say.
  *
  * needs   no composite op; gradients are made
  */
@@ -110,13 +111,38 @@ static bool is_add(const ts_node *n, add *x)
     return true;
 }
 
+/* Elements that share an index. */
+static int64_t shared(const ts_node *n, const add *x)
+{
+    int64_t rows = ts_type_count(&x->t) / x->t.dim[x->dim];
+
+    return ts_type_count(&n->out[0]->type) / x->size / rows;
+}
+
 /* Is there more to search than to sort? What shares an index is searched a vector at a time. */
 static bool pays(const ts_node *n, const add *x)
 {
-    int64_t indices = x->t.dim[x->dim], rows = ts_type_count(&x->t) / indices;
-    int64_t shared = ts_type_count(&n->out[0]->type) / x->size / rows;
+    return x->t.dim[x->dim] > FEW && x->size * ((shared(n, x) + VECTOR - 1) / VECTOR) > SORT;
+}
 
-    return indices > FEW && x->size * ((shared + VECTOR - 1) / VECTOR) > SORT;
+/* Has each element an index of its own? Then a row is written where its indices say, one after the other. */
+static bool one_by_one(const ts_node *n, const add *x)
+{
+    return by_scatter(n) && shared(n, x) < VECTOR && !ts_dtype_is_half(n->out[0]->type.dtype);
+}
+
+static ts_value *by_rows(ts_graph *g, const ts_node *n, ts_value *const *map, const add *x)
+{
+    const ts_type *t = &n->out[0]->type;
+    bool adds = n->op == TS_OP(scatter_add);
+    ts_value *in[] = {map[n->in[0]->id], map[n->in[1]->id],
+                      adds ? ts_full_n(g, t->dtype, 0, t->rank, t->dim) : map[n->in[2]->id]};
+    const char *how = adds ? "add" : n->op == TS_OP(scatter_amax) ? "amax" : "amin";
+
+    if (!in[2])
+        return NULL;
+    return ts_node_out(ts_node_make(g, TS_OP(row_scatter), 3, in, 2,
+                                    (ts_attr[]){ts_attr_i("dim", x->dim), ts_attr_s("how", how)}));
 }
 
 static const sorted *sort(runs *r, const ts_node *n, const add *x)
@@ -170,7 +196,8 @@ ts_status ts_pass_runs(ts_arena *a, const ts_graph *in, const ts_options *opt, c
         add x;
         if (is_add(n, &x) && pays(n, &x)) {
             g->like = n;
-            r.map[n->out[0]->id] = by_runs(&r, n, &x);
+            r.map[n->out[0]->id] =
+                one_by_one(n, &x) ? by_rows(g, n, r.map, &x) : by_runs(&r, n, &x);
             g->like = NULL;
         } else
             ts_graph_copy_node(g, n, r.map);

@@ -194,6 +194,8 @@ static const struct {
     {TS_ERR_SHAPE, "scatter_amax i64[3] f32[4] f32[5]", "same shape"},
     {TS_ERR_SHAPE, "scatter_amin i64[3,4] f32[3,4] f32[5,5]", "size 4 into size 5"},
     {TS_ERR_TYPE, "scatter_amin i64[3] f32[3] i32[5]", "f32 into i32"},
+    {TS_ERR_ARG, "row_scatter i64[3] f32[3] f32[5] how=none", "how='none'"},
+    {TS_ERR_TYPE, "row_scatter i64[3] f16[3] f16[5] how=add", "halves"},
     {TS_ERR_SHAPE, "run_amax i64[4] f32[6] i64[6] f32[4]", "another type"},
     {TS_ERR_TYPE, "one_hot f32[3] classes=2", "f32"},
     {TS_ERR_ARG, "one_hot i64[3]", "0 classes"},

@@ -228,6 +228,18 @@ def scatter_pick(how):
     return call
 
 
+def row_scatter(index, src, x, how, dim=0):
+    if how in ("amax", "amin"):
+        return scatter_pick(how)(index, src, x, dim)
+    out = x.clone()
+    for at in itertools.product(*map(range, src.shape)):    # in this order: the last one stays
+        k = int(index[at])
+        to = (*at[:dim], k, *at[dim + 1:])
+        if 0 <= k < x.shape[dim]:
+            out[to] = src[at] + (out[to] if how == "add" else 0)
+    return out
+
+
 def run_pick(how):
     def call(starts, s, places, x, dim=0):
         starts, s, places, x = (t.movedim(dim, -1) for t in (starts, s, places, x))
@@ -375,7 +387,7 @@ TORCH = {
     "gather": lambda x, i, dim=0: x.gather(dim, i.long()),
     "scatter_add": lambda i, s, shape, dim=0: torch.zeros(shape, dtype=s.dtype).scatter_add(dim, i.long(), s),
     "index_select": index_select, "index_add": index_add,
-    "run_starts": run_starts, "run_add": run_add, "scatter_amax": scatter_pick("amax"), "scatter_amin": scatter_pick("amin"),
+    "run_starts": run_starts, "run_add": run_add, "row_scatter": row_scatter, "scatter_amax": scatter_pick("amax"), "scatter_amin": scatter_pick("amin"),
     "run_amax": run_pick(torch.maximum), "run_amin": run_pick(torch.minimum), "recur": recur, "recur_grad": recur_grad,
     "sort": sort, "argsort": lambda x, **a: sort(x, **a)[1],
     "one_hot": lambda i, classes, dtype="i64": F.one_hot(i.long(), classes).to(DTYPE[dtype]),

@@ -858,7 +858,7 @@ INTERNAL = {
     "conv_weight": "conv's gradient", "max_pool_grad": "max_pool's gradient", "sum_pool_grad": "sum_pool's gradient",
     "windows": "fast convolutions", "untile": "fast convolutions", "mix": "fast convolutions", "argsort": "the places of sort",
     "recur_grad": "recur's gradient",
-    "run_amax": "large scatter_amax", "run_amin": "large scatter_amin",
+    "row_scatter": "large scatter_add", "run_amax": "large scatter_amax", "run_amin": "large scatter_amin",
     "run_starts": "large index_add", "run_add": "large index_add",
     "round_random": "Precision.enableStochasticRounding",
     "iota": "positions are constants while a model is traced", "kl_div": "PyTorch makes it of xlogy or exp and mul",

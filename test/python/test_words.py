@@ -165,6 +165,8 @@ CASES = {
     "run_starts": [(STARTS, (0, 4), lambda x: torch.tensor([0, 2, 3, 3]))],
     "run_add": [(torch.tensor([0, 2, 3, 3, 6]), (X[0], torch.arange(6), 0),
                  lambda x: torch.zeros(4).index_add(0, STARTS, X[0]))],
+    "row_scatter": [(STARTS, (X[0], Y[0, :4], 0, "add"), lambda x: Y[0, :4].scatter_add(0, x, X[0])),
+                    (STARTS[2:5], (X[0, :3], Y[0, :4], 0, "put"), lambda x: torch.stack([Y[0, 0], X[0, 0], Y[0, 2], X[0, 2]]))],
     "run_amax": [(torch.tensor([0, 2, 3, 3, 6]), (X[0], torch.arange(6), Y[0, :4], 0),
                   lambda x: Y[0, :4].scatter_reduce(0, STARTS, X[0], "amax"))],
     "run_amin": [(torch.tensor([0, 2, 3, 3, 6]), (X[0], torch.arange(6), Y[0, :4], 0),
