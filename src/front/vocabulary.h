@@ -538,8 +538,13 @@ OURS( sum_pool_grad, w, engine,    "sum_pool_grad", x, any, "dy kernel:l stride:
 OURS( windows,     w, engine,      "windows",     x, any,  "x kernel:l stride:l padding:l count:l", "overlapping tiles of [N, C, H, W], 0 outside; no gradient" )
 OURS( untile,      w, engine,      "untile",      x, any,  "x shape:l2", "tiles [a, b, N, i, j, C] that do not overlap, back as a picture; no gradient" )
 OURS( mix,         w, engine,      "mix",         x, any,  "x m dim:i=0", "m times x along dim" )
+OURS( scatter_amax, w, engine,     "scatter_amax", x, any, "index src x dim:i=0", "the largest of x and of what index sends there" )
+OURS( scatter_amin, w, engine,     "scatter_amin", x, any, "index src x dim:i=0", "the smallest of x and of what index sends there" )
+OURS( row_scatter, w, engine,      "row_scatter", x, any,  "index src x dim:i=0 how:s", "x, to whose rows along dim src is added (how=add), written (put), or amax or amin of both; no gradient" )
 OURS( run_starts,  w, engine,      "run_starts",  x, any,  "index dim:i=0 size:i", "where 0 .. size - 1 would begin in a sorted index" )
 OURS( run_add,     w, engine,      "run_add",     x, any,  "starts src places dim:i=0", "index_add of an index whose places are sorted" )
+OURS( run_amax,    w, engine,      "run_amax",    x, any,  "starts src places x dim:i=0", "scatter_amax of an index whose places are sorted" )
+OURS( run_amin,    w, engine,      "run_amin",    x, any,  "starts src places x dim:i=0", "scatter_amin of an index whose places are sorted" )
 /* Ops whose C function is a layer's, or takes what a row cannot say. */
 MADE( cast,              "ts_cast" )
 MADE( full,              "ts_full_n" )

@@ -135,7 +135,10 @@ ts_value *ts_word_gather(ts_call *c)
 
 /* --- writing: every place looks for what is written to it --- */
 
-enum { FEW = 32, SORT = 128 }; /* more indices than FEW, for more places than SORT, are sorted */
+enum {
+    FEW = 32,
+    SORT = 128
+}; /* more indices than FEW, for more places than SORT, are not searched */
 
 /* `at` and `source` with x's sizes in all dims but `dim`: where there is no index there is -1. */
 typedef struct scatter {
@@ -192,22 +195,18 @@ static ts_value *hits(ts_call *c, const scatter *s)
     return ts_eq(opened(s->at, s->dim), ts_reshape_n(place, s->rank + 1, dims));
 }
 
-/* The same of the sorted indices: those that are place k lie side by side, in their order. */
-static ts_value *last_of_run(ts_call *c, const scatter *s)
+/* The same for many: each index writes its number where it says. */
+static ts_value *last_written(ts_call *c, const scatter *s)
 {
-    int64_t dim = s->dim, size = s->dims[dim];
-    ts_value *order = ts_apply(c->g, "argsort", 1, &s->at, 1, (ts_arg[]){ts_arg_int("dim", dim)});
-    ts_value *row = ts_gather(s->at, s->dim, order), *starts, *end, *last;
+    int64_t dims[TS_MAX_RANK], one[TS_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
+    int rank = ts_call_shape_of(s->at, dims);
+    ts_value *j = ts_call_counted(c->g, dims[s->dim], 0, 1);
 
-    starts = row ? ts_apply(c->g, "run_starts", 1, &row, 2,
-                            (ts_arg[]){ts_arg_int("dim", dim), ts_arg_int("size", size + 1)})
-                 : NULL;
-    if (!starts)
-        return NULL;
-    end = ts_slice(starts, s->dim, 1, size + 1, 1);
-    last = ts_call_op2("maximum", c, ts_add_scalar(end, -1), ts_scalar(c->g, TS_I64, 0));
-    return ts_where(ts_gt(end, ts_slice(starts, s->dim, 0, size, 1)),
-                    ts_gather(order, s->dim, last), ts_scalar(c->g, TS_I64, -1));
+    one[s->dim] = dims[s->dim];
+    j = ts_expand_n(ts_reshape_n(j, rank, one), rank, dims);
+    return ts_apply(c->g, "row_scatter", 3,
+                    (ts_value *[]){s->at, j, ts_full_n(c->g, TS_I64, -1, s->rank, s->dims)}, 2,
+                    (ts_arg[]){ts_arg_int("dim", s->dim), ts_arg_text("how", "put")});
 }
 
 /* [.., k, ..]: the last index that is place k, -1 where there is none. */
@@ -217,7 +216,7 @@ static ts_value *last_hit(ts_call *c, const scatter *s)
     ts_value *j;
 
     if (n > FEW && s->dims[s->dim] > SORT)
-        return last_of_run(c, s);
+        return last_written(c, s);
     j = ts_call_counted(c->g, n, 0, 1);
     for (int i = 0; i <= s->rank; i++)
         dims[i] = i == over ? n : 1;
@@ -272,21 +271,54 @@ static ts_value *filled_like(ts_value *at, ts_value *v)
     return v && at && !ts_rank(v) ? ts_expand_n(v, rank, dims) : v;
 }
 
-/* amax, amin or prod of what is written to each place, x itself among it if `self` says so */
-static ts_value *folded(ts_call *c, const scatter *s, const char *op, double nothing, bool self)
+/* The product of what is written to each place, x itself among it if `self` says so */
+static ts_value *product(ts_call *c, const scatter *s, bool self)
 {
     int64_t over = s->dim + 1;
-    ts_value *all = ts_where(hits(c, s), opened(s->source, s->dim), ts_call_scalar(c, nothing));
+    ts_value *all = ts_where(hits(c, s), opened(s->source, s->dim), ts_call_scalar(c, 1));
 
     if (self)
         all = ts_concat(2, (ts_value *[]){all, opened(s->x, s->dim + 1)}, s->dim + 1);
-    return ts_call_fold(c, op, all, 1, &over, false);
+    return ts_call_fold(c, "prod", all, 1, &over, false);
+}
+
+/* What nothing is larger than; the largest of nothing. */
+static double least(ts_dtype t)
+{
+    return ts_dtype_is_float(t) ? -INFINITY
+           : t == TS_I64        ? (double)INT64_MIN
+           : t == TS_I32        ? INT32_MIN
+           : t == TS_I8         ? INT8_MIN
+                                : 0;
+}
+
+/* Of an i64 it is 1 too much, and what a cast makes the greatest of. */
+static double greatest(ts_dtype t)
+{
+    return ts_dtype_is_float(t) ? INFINITY
+           : t == TS_I64        ? 0x1p63
+           : t == TS_I32        ? INT32_MAX
+           : t == TS_I8         ? INT8_MAX
+           : t == TS_U8         ? UINT8_MAX
+                                : 1;
+}
+
+/* amax or amin of what is written to each place */
+static ts_value *picked(ts_call *c, const scatter *s, bool largest, bool self)
+{
+    double nothing = largest ? least(c->dtype) : greatest(c->dtype);
+    ts_value *first = s->x;
+
+    if (!self)
+        first = ts_cast(ts_full_n(c->g, TS_F64, nothing, s->rank, s->dims), c->dtype);
+    return ts_apply(c->g, largest ? "scatter_amax" : "scatter_amin", 3,
+                    (ts_value *[]){s->at, s->source, first}, 1,
+                    (ts_arg[]){ts_arg_int("dim", s->dim)});
 }
 
 static ts_value *scatter_reduced(ts_call *c, scatter *s, const char *how, bool self)
 {
     bool mean = !strcmp(how, "mean");
-    double huge = ts_dtype_is_float(c->dtype) ? INFINITY : INT32_MAX;
     ts_value *one = filled_like(s->at, ts_call_scalar(c, 1)), *count, *y, *any;
 
     s->source = filled_like(s->at, s->source);
@@ -300,9 +332,9 @@ static ts_value *scatter_reduced(ts_call *c, scatter *s, const char *how, bool s
         if (mean)
             y = ts_call_op2(ts_dtype_is_float(c->dtype) ? "div" : "floor_divide", c, y, count);
     } else if (!strcmp(how, "prod") || !strcmp(how, "multiply"))
-        y = folded(c, s, "prod", 1, self);
+        y = product(c, s, self);
     else if (!strcmp(how, "amax") || !strcmp(how, "amin"))
-        y = folded(c, s, how, how[2] == 'a' ? -huge : huge, self);
+        y = picked(c, s, how[2] == 'a', self);
     else
         return ts_call_refuse(c, "reduce='%s'", how);
     return self ? ts_cast(y, c->dtype) : ts_where(any, ts_cast(y, c->dtype), s->x);

@@ -562,7 +562,9 @@ const char *ts_emit_number(ts_emit *e, ts_dtype t, double x)
     if (ts_dtype_is_float(t) && t != TS_F64)
         x = (float)x;          /* which may be infinite */
     if (!ts_dtype_is_float(t)) /* C has no literal of the lowest number */
-        s = x == -0x1p63 ? "INT64_MIN" : ts_arena_printf(e->a, "%" PRId64, (int64_t)x);
+        s = x <= -0x1p63  ? "INT64_MIN"
+            : x >= 0x1p63 ? "INT64_MAX" /* which is no double */
+                          : ts_arena_printf(e->a, "%" PRId64, (int64_t)x);
     else if (isnan(x))
         s = e->plain ? "NAN" : "__builtin_nanf(\"\")";
     else if (isinf(x))

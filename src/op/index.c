@@ -156,15 +156,82 @@ ts_status ts_infer_run_add(ts_node *n)
     if (dim < 0)
         return TS_ERR_ARG;
     if (starts->dtype != TS_I64 || places->dtype != TS_I64)
-        return ts_fail_at(n, TS_ERR_TYPE, "run_add needs starts and places in i64");
+        return ts_fail_at(n, TS_ERR_TYPE, "%s needs starts and places in i64", n->op->name);
     if (!beside(starts, &t, dim) || !beside(places, &t, dim) || starts->dim[dim] < 2)
         return ts_fail_at(n, TS_ERR_SHAPE,
-                          "run_add needs starts and places that are broadcast to its source");
+                          "%s needs starts and places that are broadcast to its source",
+                          n->op->name);
     t.dim[dim] = starts->dim[dim] - 1;
     return ts_node_set_out1(n, t);
 }
 
+/* Of the first value, which is there where nothing is written: scatter_amax(index, source, x). */
+ts_status ts_infer_scatter_pick(ts_node *n)
+{
+    const ts_type *i = &n->in[0]->type, *s = &n->in[1]->type, *x = &n->in[2]->type;
+    int dim = dim_of(n, x->rank);
+
+    TS_TRY(check_index(n, n->in[0]));
+    if (dim < 0)
+        return TS_ERR_ARG;
+    if (s->dtype != x->dtype)
+        return ts_fail_at(n, TS_ERR_TYPE, "%s of %s into %s", n->op->name, ts_dtype_name(s->dtype),
+                          ts_dtype_name(x->dtype));
+    if (!ts_type_same_shape(i, s) || s->rank != x->rank)
+        return ts_fail_at(n, TS_ERR_SHAPE, "%s needs an index and a source of the same shape",
+                          n->op->name);
+    for (int d = 0; d < x->rank; d++)
+        if (d != dim && s->dim[d] != x->dim[d])
+            return ts_fail_at(n, TS_ERR_SHAPE, "%s: size %ld into size %ld in dim %d", n->op->name,
+                              (long)s->dim[d], (long)x->dim[d], d);
+    return ts_node_set_out1(n, *x);
+}
+
+/* The same, a row at a time: how="add", "put" (the last of several), "amax" or "amin" */
+ts_status ts_infer_row_scatter(ts_node *n)
+{
+    const char *how = ts_attr_str(n, "how", "");
+
+    if (strcmp(how, "add") && strcmp(how, "put") && strcmp(how, "amax") && strcmp(how, "amin"))
+        return ts_fail_at(n, TS_ERR_ARG, "row_scatter with how='%.20s'", how);
+    if (ts_dtype_is_half(n->in[1]->type.dtype))
+        return ts_fail_at(n, TS_ERR_TYPE, "row_scatter of halves, whose sums would be rounded");
+    return ts_infer_scatter_pick(n);
+}
+
+/* run_amax(starts, source, places, x) */
+ts_status ts_infer_run_pick(ts_node *n)
+{
+    ts_type t;
+
+    TS_TRY(ts_infer_run_add(n));
+    t = n->out[0]->type;
+    if (!ts_type_same(&t, &n->in[3]->type))
+        return ts_fail_at(n, TS_ERR_SHAPE, "%s into a tensor of another type than its result",
+                          n->op->name);
+    return TS_OK;
+}
+
+static bool is_largest(const ts_node *n)
+{
+    return n->op == TS_OP(scatter_amax) || n->op == TS_OP(run_amax) ||
+           (n->op == TS_OP(row_scatter) && !strcmp(ts_attr_str(n, "how", ""), "amax"));
+}
+
+static bool is_pick(const ts_node *n)
+{
+    return is_largest(n) || n->op == TS_OP(scatter_amin) || n->op == TS_OP(run_amin) ||
+           (n->op == TS_OP(row_scatter) && !strcmp(ts_attr_str(n, "how", ""), "amin"));
+}
+
 /* --- reference --- */
+
+static double pick(const ts_node *n, double x, double y)
+{
+    if (x != x || y != y)
+        return NAN;
+    return is_largest(n) ? TS_MAX(x, y) : TS_MIN(x, y);
+}
 
 static int64_t index_at(const ts_tensor *t, int64_t flat)
 {
@@ -208,6 +275,75 @@ ts_status ts_eval_scatter_add(const ts_node *n, const ts_eval_ctx *c, const ts_t
         sums[ts_flat(&out->type, at)] += ts_dtype_get(in[1].type.dtype, in[1].data, it.flat);
     }
     ts_sums_store(sums, out);
+    return TS_OK;
+}
+
+/* In the tensors themselves: an i64 need not be a double. */
+static void pick_into(const ts_node *n, ts_tensor *out, int64_t at, const ts_tensor *from,
+                      int64_t i)
+{
+    ts_dtype t = out->type.dtype;
+
+    if (t == TS_I64) {
+        int64_t *x = (int64_t *)out->data + at, y = ((const int64_t *)from->data)[i];
+        *x = is_largest(n) ? TS_MAX(*x, y) : TS_MIN(*x, y);
+    } else
+        ts_dtype_set(t, out->data, at,
+                     pick(n, ts_dtype_get(t, out->data, at), ts_dtype_get(t, from->data, i)));
+}
+
+ts_status ts_eval_scatter_pick(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                               ts_tensor *out)
+{
+    int dim = dim_of(n, out->type.rank);
+    int64_t at[TS_MAX_RANK];
+
+    (void)c;
+    memcpy(out->data, in[2].data, ts_type_bytes(&out->type));
+    for (ts_each it = ts_each_of(&in[1].type); it.more; ts_each_next(&it)) {
+        int64_t i = index_at(&in[0], it.flat);
+        if (i < 0 || i >= out->type.dim[dim])
+            continue;
+        memcpy(at, it.at, sizeof(at));
+        at[dim] = i;
+        pick_into(n, out, ts_flat(&out->type, at), &in[1], it.flat);
+    }
+    return TS_OK;
+}
+
+/* Element i of `from` joins what is at `at`. */
+static void join_into(const ts_node *n, ts_tensor *out, int64_t at, const ts_tensor *from,
+                      int64_t i)
+{
+    size_t size = ts_dtype_size(out->type.dtype);
+    ts_dtype t = out->type.dtype;
+
+    if (is_pick(n))
+        pick_into(n, out, at, from, i);
+    else if (!strcmp(ts_attr_str(n, "how", ""), "put"))
+        memcpy((char *)out->data + (size_t)at * size, (const char *)from->data + (size_t)i * size,
+               size);
+    else
+        ts_dtype_set(t, out->data, at,
+                     ts_dtype_get(t, out->data, at) + ts_dtype_get(t, from->data, i));
+}
+
+ts_status ts_eval_row_scatter(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                              ts_tensor *out)
+{
+    int dim = dim_of(n, out->type.rank);
+    int64_t at[TS_MAX_RANK];
+
+    (void)c;
+    memcpy(out->data, in[2].data, ts_type_bytes(&out->type));
+    for (ts_each it = ts_each_of(&in[1].type); it.more; ts_each_next(&it)) {
+        int64_t i = index_at(&in[0], it.flat);
+        if (i < 0 || i >= out->type.dim[dim])
+            continue;
+        memcpy(at, it.at, sizeof(at));
+        at[dim] = i;
+        join_into(n, out, ts_flat(&out->type, at), &in[1], it.flat);
+    }
     return TS_OK;
 }
 
@@ -308,6 +444,27 @@ ts_status ts_eval_run_add(const ts_node *n, const ts_eval_ctx *c, const ts_tenso
     return TS_OK;
 }
 
+ts_status ts_eval_run_pick(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                           ts_tensor *out)
+{
+    int dim = dim_of(n, out->type.rank);
+    int64_t at[TS_MAX_RANK], count = in[2].type.dim[dim], size = in[1].type.dim[dim];
+
+    (void)c;
+    memcpy(out->data, in[3].data, ts_type_bytes(&out->type));
+    for (ts_each it = ts_each_of(&out->type); it.more; ts_each_next(&it)) {
+        int64_t from = TS_MAX(index_beside(&in[0], it.at, dim, it.at[dim]), 0),
+                to = TS_MIN(index_beside(&in[0], it.at, dim, it.at[dim] + 1), count);
+        memcpy(at, it.at, sizeof(at));
+        for (int64_t j = from; j < to; j++) {
+            at[dim] = index_beside(&in[2], it.at, dim, j);
+            if (at[dim] >= 0 && at[dim] < size)
+                pick_into(n, out, it.flat, &in[1], ts_flat(&in[1].type, at));
+        }
+    }
+    return TS_OK;
+}
+
 /* --- generated code --- */
 
 typedef struct read_arg {
@@ -398,20 +555,42 @@ const char *ts_emit_index_select(ts_emit *e, const ts_node *n, int out, const ts
     return v;
 }
 
+/* What a sum or a choice begins with. */
+static const char *begin(ts_emit *e, const ts_node *n, const ts_ix *const *at)
+{
+    const char *acc = ts_emit_name(e, "s"), *first;
+    ts_dtype t = n->out[0]->type.dtype;
+
+    first = is_pick(n) ? ts_emit_at(e, n->in[n->nin - 1], at) : ts_emit_literal(e, t, 0);
+    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), acc, first);
+    return acc;
+}
+
+static void combine(ts_emit *e, const ts_node *n, const char *acc, const char *x)
+{
+    const char *op = is_largest(n) ? "maximum" : "minimum",
+               *suffix = ts_emit_suffix(e, n->out[0]->type.dtype);
+
+    if (!is_pick(n)) {
+        ts_emit_line(e, "%s += %s;", acc, x);
+        return;
+    }
+    e->need(e->where, ts_arena_printf(e->a, "op %s %s", op, suffix));
+    ts_emit_line(e, "%s = %s%s_%s(%s, %s);", acc, e->prefix, op, suffix, acc, x);
+}
+
 /* s = 0; for (j in index) if (index[j] == k) s += source[j]; */
 static const char *add_body(ts_emit *e, void *arg)
 {
     const read_arg *r = arg;
     const ts_value *index = r->n->in[0], *src = r->n->in[1];
-    bool scatter = r->n->op == TS_OP(scatter_add);
+    bool scatter = r->n->op != TS_OP(index_add);
     int dim = dim_of(r->n, r->n->out[0]->type.rank), irank = index->type.rank, marks[TS_MAX_RANK],
         depth = 0, mark;
     const ts_ix *i[TS_MAX_RANK], *s[TS_MAX_RANK];
-    const char *acc = ts_emit_name(e, "s"), *cond = "", *at;
+    const char *acc = begin(e, r->n, r->at), *cond = "", *at;
     int lanes = e->lanes;
 
-    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, src->type.dtype), acc,
-                 ts_emit_literal(e, src->type.dtype, 0));
     for (int d = 0; d < irank; d++) {
         if (scatter && d != dim) {
             i[d] = r->at[d];
@@ -438,7 +617,7 @@ static const char *add_body(ts_emit *e, void *arg)
         e->lanes = lanes;
         int inner;
         ts_emit_open(e, &inner);
-        ts_emit_line(e, "%s += %s;", acc, ts_emit_at(e, src, s));
+        combine(e, r->n, acc, ts_emit_at(e, src, s));
         ts_emit_close(e, inner);
         if (cond[0])
             ts_emit_close(e, mark);
@@ -460,6 +639,11 @@ const char *ts_emit_scatter_add(ts_emit *e, const ts_node *n, int out, const ts_
 {
     (void)out;
     return emit_add(e, n, at, true);
+}
+
+const char *ts_emit_scatter_pick(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    return ts_emit_scatter_add(e, n, out, at);
 }
 
 const char *ts_emit_index_add(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
@@ -512,19 +696,54 @@ const char *ts_emit_run_starts(ts_emit *e, const ts_node *n, int out, const ts_i
     return NULL;
 }
 
+/* for (k) y[k] = x[k]; for (j) y[index[j]] += source[j]: writes a row */
+const char *ts_emit_row_scatter(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    const ts_value *index = n->in[0], *src = n->in[1], *x = n->in[2], *y = n->out[out];
+    int dim = dim_of(n, y->type.rank), mark, inner;
+    const ts_atom *k = ts_emit_loop(e, "k", 0, y->type.dim[dim]), *j;
+    const char *p, *to, *acc, *v;
+    bool put = !strcmp(ts_attr_str(n, "how", ""), "put");
+    const ts_ix *i[TS_MAX_RANK];
+
+    for (int d = 0; d < y->type.rank; d++)
+        i[d] = at[d];
+    ts_emit_open(e, &mark);
+    i[dim] = variable(e, k->name, y->type.dim[dim]);
+    ts_emit_store(e, y, i, ts_emit_at(e, x, i));
+    ts_emit_close(e, mark);
+    j = ts_emit_loop(e, "j", 0, src->type.dim[dim]);
+    ts_emit_open(e, &mark);
+    i[dim] = variable(e, j->name, src->type.dim[dim]);
+    p = ts_emit_name(e, "p");
+    ts_emit_line(e, "const int64_t %s = %s;", p, ts_emit_at(e, index, i));
+    ts_emit_line(e, "if (%s >= 0 && %s < %ld) {", p, p, (long)y->type.dim[dim]);
+    ts_emit_open(e, &inner);
+    v = ts_emit_at(e, src, i);
+    i[dim] = variable(e, p, y->type.dim[dim]);
+    to = ts_arena_printf(e->a, "%s[%s]", e->pointer(e->where, y),
+                         ts_ix_text(e->a, ts_emit_address(e->a, y, i)));
+    acc = ts_emit_name(e, "s");
+    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, y->type.dtype), acc, put ? v : to);
+    if (!put)
+        combine(e, n, acc, v);
+    ts_emit_line(e, "%s = %s;", to, acc);
+    ts_emit_close(e, inner);
+    ts_emit_close(e, mark);
+    return NULL;
+}
+
 /* s = 0; for (j = starts[k]; j < starts[k + 1]; j++) s += source[places[j]]; */
 static const char *run_body(ts_emit *e, void *arg)
 {
     const read_arg *r = arg;
     const ts_value *starts = r->n->in[0], *src = r->n->in[1], *places = r->n->in[2];
     int rank = src->type.rank, dim = dim_of(r->n, rank), lanes = e->lanes, mark, inner;
-    const char *acc = ts_emit_name(e, "s"), *j = ts_emit_name(e, "j"), *p = ts_emit_name(e, "p");
+    const char *acc = begin(e, r->n, r->at), *j = ts_emit_name(e, "j"), *p = ts_emit_name(e, "p");
     int64_t size = src->type.dim[dim], count = places->type.dim[dim];
     const char *from, *to, *place;
     const ts_ix *s[TS_MAX_RANK];
 
-    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, src->type.dtype), acc,
-                 ts_emit_literal(e, src->type.dtype, 0));
     e->lanes = 0;
     from = emit_beside(e, starts, r->at, dim, r->at[dim]);
     to = emit_beside(e, starts, r->at, dim, ts_ix_addc(e->a, r->at[dim], 1));
@@ -538,7 +757,7 @@ static const char *run_body(ts_emit *e, void *arg)
     e->lanes = lanes;
     for (int d = 0; d < rank; d++)
         s[d] = d == dim ? variable(e, p, size) : r->at[d];
-    ts_emit_line(e, "%s += %s;", acc, ts_emit_at(e, src, s));
+    combine(e, r->n, acc, ts_emit_at(e, src, s));
     ts_emit_close(e, inner);
     ts_emit_close(e, mark);
     return acc;
@@ -565,6 +784,11 @@ const char *ts_emit_run_add(ts_emit *e, const ts_node *n, int out, const ts_ix *
                                   : run_body(e, &r);
 }
 
+const char *ts_emit_run_pick(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
+{
+    return ts_emit_run_add(e, n, out, at);
+}
+
 /* --- gradients --- */
 
 ts_status ts_grad_gather(ts_node *n, ts_value *const *dy, ts_value **dx)
@@ -580,6 +804,22 @@ ts_status ts_grad_gather(ts_node *n, ts_value *const *dy, ts_value **dx)
 ts_status ts_grad_scatter_add(ts_node *n, ts_value *const *dy, ts_value **dx)
 {
     dx[1] = ts_gather(dy[0], (int)ts_attr_int(n, "dim", 0), n->in[0]);
+    return TS_OK;
+}
+
+/* To all that are the result, in equal parts, the first value among them. */
+ts_status ts_grad_scatter_pick(ts_node *n, ts_value *const *dy, ts_value **dx)
+{
+    ts_value *index = n->in[0], *src = n->in[1], *x = n->in[2], *y = n->out[0];
+    ts_value *zero = ts_full_like(x, 0), *hit, *own = ts_eq(x, y), *count, *part;
+    int dim = (int)ts_attr_int(n, "dim", 0);
+    ts_attr attr[] = {ts_attr_i("dim", dim), ts_attr_l("shape", x->type.rank, x->type.dim)};
+
+    hit = ts_eq(src, ts_gather(y, dim, index));
+    count = ts_make2(TS_OP(scatter_add), index, ts_cast(hit, x->type.dtype), 2, attr);
+    part = ts_div(dy[0], ts_add(count, ts_cast(own, x->type.dtype)));
+    dx[1] = ts_where(hit, ts_gather(part, dim, index), zero);
+    dx[2] = ts_where(own, part, zero);
     return TS_OK;
 }
 

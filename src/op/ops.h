@@ -128,8 +128,15 @@ OP( scatter_add,    2, 1, TS_INDEX | TS_ADDS,      scatter_add,   scatter_add,  
 OP( index_select,   2, 1, TS_INDEX | TS_EXACT | TS_PICK, index_select,  index_select,  index_select,  index_select,  none )
 OP( index_add,      2, 1, TS_INDEX | TS_ADDS,      index_add,     index_add,     index_add,     index_add,     none )
 
+OP( scatter_amax,   3, 1, TS_INDEX | TS_ADDS | TS_EXACT, scatter_pick, scatter_pick, scatter_pick, scatter_pick, none )
+OP( scatter_amin,   3, 1, TS_INDEX | TS_ADDS | TS_EXACT, scatter_pick, scatter_pick, scatter_pick, scatter_pick, none )
+
+OP( row_scatter,    3, 1, TS_WINDOW | TS_ROWS,      row_scatter,   none,          row_scatter,   row_scatter,   none )
+
 OP( run_starts,     1, 1, TS_WINDOW | TS_ROWS | TS_NODIFF | TS_EXACT, run_starts,    none,          run_starts,    run_starts,    none )
 OP( run_add,        3, 1, TS_INDEX | TS_ADDS,      run_add,       none,          run_add,       run_add,       none )
+OP( run_amax,       4, 1, TS_INDEX | TS_ADDS | TS_EXACT, run_pick, none, run_pick, run_pick, none )
+OP( run_amin,       4, 1, TS_INDEX | TS_ADDS | TS_EXACT, run_pick, none, run_pick, run_pick, none )
 
 OP( host_call,     -1, 0, TS_HOST,                 host_call,     host_call,     host_call,     host_call,     none )
 OP( recur,         -4, 0, TS_WINDOW | TS_STEPS,     recur,         recur,         recur,         recur,         none )
@@ -229,12 +236,17 @@ ATTRS( upsample_bilinear,                "size:l align_corners:i" )
 
 ATTRS( gather,                           "dim:i" )
 ATTRS( scatter_add,                      "dim:i shape:l" )
+ATTRS( scatter_amax,                     "dim:i" )
+ATTRS( scatter_amin,                     "dim:i" )
+ATTRS( row_scatter,                      "dim:i how:s" )
 ATTRS( index_select,                     "dim:i" )
 ATTRS( index_add,                        "dim:i size:i" )
 ATTRS( run_starts,                       "dim:i size:i" )
 ATTRS( run_add,                          "dim:i" )
 ATTRS( recur,                            "cell:s reverse:i strips:i" )
 ATTRS( recur_grad,                       "cell:s reverse:i strips:i" )
+ATTRS( run_amax,                         "dim:i" )
+ATTRS( run_amin,                         "dim:i" )
 ATTRS( host_call,                        "id:i gradient:i types:s checks:s" )
 ATTRS( argsort,                          "dim:i count:i descending:i" )
 ATTRS( sort,                             "dim:i count:i descending:i" )

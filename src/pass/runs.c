@@ -8,8 +8,9 @@
  *
  * index_add reads the whole index for every element of its result, scatter_add a row of it
  * (op/index.c). In the sorted index the terms of an element lie side by side. The sort is stable,
- * so each sum has its terms in the same order, and the same bits. What is broadcast to
- * scatter_add's index is sorted before that.
+ * so each sum has its terms in the same order, and the same bits. The largest and smallest are found in the same way. What is broadcast to
+ * scatter_add's index is sorted before that. Where elements have an index each, nothing is sorted: row_scatter goes
+ * through a row's indices in their order, and writes where they say.
  *
  * needs   no composite op; gradients are made
  */
@@ -83,11 +84,17 @@ static void index_of_scatter(add *x)
         x->t.dim[d] = d < off ? 1 : x->index->type.dim[d - off];
 }
 
+static bool by_scatter(const ts_node *n)
+{
+    return n->op == TS_OP(scatter_add) || n->op == TS_OP(scatter_amax) ||
+           n->op == TS_OP(scatter_amin);
+}
+
 static bool is_add(const ts_node *n, add *x)
 {
     const ts_type *y;
 
-    if (n->op != TS_OP(index_add) && n->op != TS_OP(scatter_add))
+    if (n->op != TS_OP(index_add) && !by_scatter(n))
         return false;
     y = &n->out[0]->type;
     x->dim = ts_norm_dim(n, ts_attr_int(n, "dim", 0), y->rank);
@@ -104,13 +111,38 @@ static bool is_add(const ts_node *n, add *x)
     return true;
 }
 
+/* Elements that share an index. */
+static int64_t shared(const ts_node *n, const add *x)
+{
+    int64_t rows = ts_type_count(&x->t) / x->t.dim[x->dim];
+
+    return ts_type_count(&n->out[0]->type) / x->size / rows;
+}
+
 /* Is there more to search than to sort? What shares an index is searched a vector at a time. */
 static bool pays(const ts_node *n, const add *x)
 {
-    int64_t indices = x->t.dim[x->dim], rows = ts_type_count(&x->t) / indices;
-    int64_t shared = ts_type_count(&n->out[0]->type) / x->size / rows;
+    return x->t.dim[x->dim] > FEW && x->size * ((shared(n, x) + VECTOR - 1) / VECTOR) > SORT;
+}
 
-    return indices > FEW && x->size * ((shared + VECTOR - 1) / VECTOR) > SORT;
+/* Has each element an index of its own? Then a row is written where its indices say, one after the other. */
+static bool one_by_one(const ts_node *n, const add *x)
+{
+    return by_scatter(n) && shared(n, x) < VECTOR && !ts_dtype_is_half(n->out[0]->type.dtype);
+}
+
+static ts_value *by_rows(ts_graph *g, const ts_node *n, ts_value *const *map, const add *x)
+{
+    const ts_type *t = &n->out[0]->type;
+    bool adds = n->op == TS_OP(scatter_add);
+    ts_value *in[] = {map[n->in[0]->id], map[n->in[1]->id],
+                      adds ? ts_full_n(g, t->dtype, 0, t->rank, t->dim) : map[n->in[2]->id]};
+    const char *how = adds ? "add" : n->op == TS_OP(scatter_amax) ? "amax" : "amin";
+
+    if (!in[2])
+        return NULL;
+    return ts_node_out(ts_node_make(g, TS_OP(row_scatter), 3, in, 2,
+                                    (ts_attr[]){ts_attr_i("dim", x->dim), ts_attr_s("how", how)}));
 }
 
 static const sorted *sort(runs *r, const ts_node *n, const add *x)
@@ -139,12 +171,18 @@ static ts_value *by_runs(runs *r, const ts_node *n, const add *x)
 {
     const sorted *s = sort(r, n, x);
     ts_type t = beside(&n->in[1]->type, x->dim, x->joined);
-    ts_value *in[] = {s->starts, ts_reshape_n(r->map[n->in[1]->id], t.rank, t.dim), s->places};
+    ts_value *in[] = {s->starts, ts_reshape_n(r->map[n->in[1]->id], t.rank, t.dim), s->places,
+                      NULL};
+    const ts_op *op = n->op == TS_OP(scatter_amax)   ? TS_OP(run_amax)
+                      : n->op == TS_OP(scatter_amin) ? TS_OP(run_amin)
+                                                     : TS_OP(run_add);
 
     if (!in[0] || !in[1] || !in[2])
         return NULL;
-    return ts_node_out(ts_node_make(in[0]->graph, TS_OP(run_add), 3, in, 1,
-                                    (ts_attr[]){ts_attr_i("dim", x->dim)}));
+    if (op != TS_OP(run_add))
+        in[3] = r->map[n->in[2]->id];
+    return ts_node_out(
+        ts_node_make(in[0]->graph, op, op->nin, in, 1, (ts_attr[]){ts_attr_i("dim", x->dim)}));
 }
 
 ts_status ts_pass_runs(ts_arena *a, const ts_graph *in, const ts_options *opt, const ts_graph **out)
@@ -158,7 +196,8 @@ ts_status ts_pass_runs(ts_arena *a, const ts_graph *in, const ts_options *opt, c
         add x;
         if (is_add(n, &x) && pays(n, &x)) {
             g->like = n;
-            r.map[n->out[0]->id] = by_runs(&r, n, &x);
+            r.map[n->out[0]->id] =
+                one_by_one(n, &x) ? by_rows(g, n, r.map, &x) : by_runs(&r, n, &x);
             g->like = NULL;
         } else
             ts_graph_copy_node(g, n, r.map);

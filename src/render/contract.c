@@ -13,6 +13,7 @@
  *     store
  */
 #include "render/product.h"
+#include <math.h>
 
 /* One part of the lane axis: `blocks` vectors of `width` from `from`; width 1 is plain numbers. */
 typedef struct part {
@@ -765,10 +766,29 @@ static bool write_phases(ts_render *r, const ts_kernel *k, const ts_spec *s, int
     return true;
 }
 
+/* Doubles have no vectors here; products of them are made from panels, whatever their size. */
+static bool doubles(ts_render *r, const ts_kernel *k, ts_cut *cut)
+{
+    ts_spec s;
+
+    if (!k->anchor || !(k->anchor->op->flags & TS_CONTRACT) || k->nroots > 64 ||
+        k->anchor->out[0]->type.dtype != TS_F64)
+        return false;
+    k->anchor->op->spec(r->a, k->anchor, &s);
+    cut->count = 0;
+    cut->cycles = 0;
+    if (!ts_render_product(r, k, &s, INFINITY, cut))
+        return false;
+    cut->grain = ts_machine_grain(&r->m, cut->count, cut->cycles);
+    return true;
+}
+
 bool ts_render_contract(ts_render *r, const ts_kernel *k, ts_cut *cut)
 {
     ts_spec s;
 
+    if (doubles(r, k, cut))
+        return true;
     if (!takes(k))
         return false;
     k->anchor->op->spec(r->a, k->anchor, &s);

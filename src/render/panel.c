@@ -19,8 +19,9 @@ const char *ts_panel_pack(ts_render *r, ts_panel p, ts_dtype from, int64_t width
 {
     const char *name = panel_name(p, from);
 
-    ts_render_need(r, ts_arena_printf(r->a, "swap %d", r->m.isa.width));
-    if (from != TS_F32)
+    if (p != TS_PANEL_F64)
+        ts_render_need(r, ts_arena_printf(r->a, "swap %d", r->m.isa.width));
+    if (from == TS_F16 || from == TS_BF16)
         ts_render_need(r, "half");
     ts_render_need(r, ts_arena_printf(r->a, "pack %s %ld", name, (long)width));
     return ts_arena_printf(r->a, "pack_%s_%ld", name, (long)width);
@@ -28,7 +29,7 @@ const char *ts_panel_pack(ts_render *r, ts_panel p, ts_dtype from, int64_t width
 
 const char *ts_panel_multiply(ts_render *r, ts_panel p, int64_t rows, int vectors, int of)
 {
-    const char *name = p == TS_PANEL_PAIRS ? "pairs" : "f32";
+    const char *name = panel_name(p, p == TS_PANEL_F64 ? TS_F64 : TS_F32);
 
     ts_render_need(r,
                    ts_arena_printf(r->a, "multiply %s %ld %d %d", name, (long)rows, vectors, of));
@@ -38,12 +39,17 @@ const char *ts_panel_multiply(ts_render *r, ts_panel p, int64_t rows, int vector
 /* --- packing --- */
 
 #define PACK                                                                                       \
-    "void pack_%s_%d(float *to, int64_t strip, const %s *from, int64_t count, int64_t step, "      \
+    "void pack_%s_%d(%s *to, int64_t strip, const %s *from, int64_t count, int64_t step, "         \
     "int64_t kstep, int64_t n)"
 
 static const char *memory_type(const char *name)
 {
-    return strcmp(name, "f32") ? "uint16_t" : "float";
+    return !strcmp(name, "f32") ? "float" : !strcmp(name, "f64") ? "double" : "uint16_t";
+}
+
+static const char *panel_type(const char *name)
+{
+    return !strcmp(name, "f64") ? "double" : "float";
 }
 
 /* One vector of row j of the square, at step k of the sum. */
@@ -84,7 +90,7 @@ static void turn(ts_render *r, ts_text *t, const char *name, int w, int width)
 /* One element, as the panel has it. */
 static const char *element(ts_render *r, const char *name, const char *at)
 {
-    if (!strcmp(name, "f32"))
+    if (!strcmp(name, "f32") || !strcmp(name, "f64"))
         return ts_arena_printf(r->a, "from[%s]", at);
     return ts_arena_printf(r->a, "%s_to_f32(from[%s])", name, at);
 }
@@ -124,11 +130,14 @@ static void copy(ts_render *r, ts_text *t, const char *name, int width)
 static void pack_plain(ts_render *r, ts_text *t, const char *name, int width)
 {
     int w = r->m.isa.width;
+    bool f64 = !strcmp(name, "f64");
 
-    ts_text_printf(t, "    if (kstep == 1 && n >= %d) {\n", w);
-    turn(r, t, name, w, width);
-    ts_text_printf(t, "        return;\n    }\n");
-    if (!strcmp(name, "f32") || width % w == 0)
+    if (!f64) {
+        ts_text_printf(t, "    if (kstep == 1 && n >= %d) {\n", w);
+        turn(r, t, name, w, width);
+        ts_text_printf(t, "        return;\n    }\n");
+    }
+    if (!f64 && (!strcmp(name, "f32") || width % w == 0))
         copy(r, t, name, width);
     ts_text_printf(t,
                    "    for (int64_t k = 0; k < n; k++)\n"
@@ -186,7 +195,7 @@ static void pack_pairs(ts_render *r, ts_text *t, int width)
 
 static void pack(ts_render *r, ts_text *t, const char *name, int width)
 {
-    ts_text_printf(t, PACK "\n{\n", name, width, memory_type(name));
+    ts_text_printf(t, PACK "\n{\n", name, width, panel_type(name), memory_type(name));
     if (!strcmp(name, "pairs"))
         pack_pairs(r, t, width);
     else
@@ -197,13 +206,15 @@ static void pack(ts_render *r, ts_text *t, const char *name, int width)
 /* --- multiplying --- */
 
 #define MULTIPLY                                                                                   \
-    "void multiply_%s_%d_%d_%d(int64_t n, const float *a, const float *b, float *c, int64_t "      \
-    "step, int again)"
+    "void multiply_%s_%d_%d_%d(int64_t n, const %s *a, const %s *b, %s *c, int64_t step, int "     \
+    "again)"
 
 /* A dot product of pairs is one instruction, of which C has no name that all compilers know. */
-static void add_product(ts_text *t, int width, int i, int j, bool pairs)
+static void add_product(ts_text *t, const char *name, int width, int i, int j)
 {
-    if (pairs)
+    if (!strcmp(name, "f64"))
+        ts_text_printf(t, "        ADD(c%d_%d, x, b%d);\n", i, j, j);
+    else if (!strcmp(name, "pairs"))
         ts_text_printf(t,
                        "        __asm__(\"vdpbf16ps %%2, %%1, %%0\" : \"+v\"(c%d_%d) : "
                        "\"v\"(b%d), \"v\"(x));\n",
@@ -214,32 +225,50 @@ static void add_product(ts_text *t, int width, int i, int j, bool pairs)
 
 static void multiply(ts_render *r, ts_text *t, const char *name, int rows, int vectors, int of)
 {
-    int w = r->m.isa.width;
-    bool pairs = !strcmp(name, "pairs");
+    bool f64 = !strcmp(name, "f64");
+    int w = f64 ? r->m.isa.width / 2 : r->m.isa.width;
+    const char *type = panel_type(name), *kind = f64 ? "f64" : "f32";
 
-    ts_text_printf(t, MULTIPLY "\n{\n", name, rows, vectors, of);
+    ts_text_printf(t, MULTIPLY "\n{\n", name, rows, vectors, of, type, type, type);
+    if (f64) /* rounded once where the processor can, as the emitter's sums are */
+        ts_text_printf(
+            t,
+            "#undef ADD\n"
+            "#if defined(__FMA__)\n"
+            "#define ADD(c, x, b) \\\n"
+            "    __asm__(\"vfmadd231pd %%2, %%1, %%0\" : \"+v\"(c) : \"v\"(b), \"v\"(x))\n"
+            "#else\n"
+            "#define ADD(c, x, b) c += x * b\n"
+            "#endif\n"
+            "    typedef double f64x%d __attribute__((vector_size(%d)));\n"
+            "    typedef f64x%d f64x%du __attribute__((aligned(8), may_alias));\n",
+            w, 8 * w, w, w);
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++)
-            ts_text_printf(t, "    f32x%d c%d_%d = {0};\n", w, i, j);
-    ts_text_printf(t, "\n    if (again) {\n        const float *s = c;\n");
+            ts_text_printf(t, "    %sx%d c%d_%d = {0};\n", kind, w, i, j);
+    ts_text_printf(t, "\n    if (again) {\n        const %s *s = c;\n", type);
     for (int i = 0; i < rows; i++, ts_text_printf(t, "        s += step;\n"))
         for (int j = 0; j < vectors; j++)
-            ts_text_printf(t, "        c%d_%d = *(const f32x%du *)(s + %d);\n", i, j, w, j * w);
-    ts_text_printf(t, "    }\n    for (; n > 0; n--, a += %d, b += %d) {\n        f32x%d x;\n",
-                   rows, of * w, w);
+            ts_text_printf(t, "        c%d_%d = *(const %sx%du *)(s + %d);\n", i, j, kind, w,
+                           j * w);
+    ts_text_printf(t, "    }\n    for (; n > 0; n--, a += %d, b += %d) {\n        %sx%d x;\n", rows,
+                   of * w, kind, w);
     for (int j = 0; j < vectors; j++)
-        ts_text_printf(t, "        const f32x%d b%d = *(const f32x%du *)(b + %d);\n", w, j, w,
-                       j * w);
+        ts_text_printf(t, "        const %sx%d b%d = *(const %sx%du *)(b + %d);\n", kind, w, j,
+                       kind, w, j * w);
     for (int i = 0; i < rows; i++) {
-        ts_text_printf(t, "        x = SPLAT(f32x%d, a[%d]);\n", w, i);
+        if (f64)
+            ts_text_printf(t, "        x = a[%d] - (f64x%d){0};\n", i, w);
+        else
+            ts_text_printf(t, "        x = SPLAT(f32x%d, a[%d]);\n", w, i);
         for (int j = 0; j < vectors; j++)
-            add_product(t, w, i, j, pairs);
+            add_product(t, name, w, i, j);
     }
     /* else the compiler keeps the addresses of all rows, and there is no room for them */
     ts_text_printf(t, "    }\n    __asm__(\"\" : \"+r\"(step));\n");
     for (int i = 0; i < rows; i++, ts_text_printf(t, "    c += step;\n"))
         for (int j = 0; j < vectors; j++)
-            ts_text_printf(t, "    *(f32x%du *)(c + %d) = c%d_%d;\n", w, j * w, i, j);
+            ts_text_printf(t, "    *(%sx%du *)(c + %d) = c%d_%d;\n", kind, w, j * w, i, j);
     ts_text_printf(t, "}\n");
 }
 
@@ -254,9 +283,11 @@ void ts_panel_declare(ts_render *r, ts_text *out)
 
     for (int i = 0; i < r->nneeds; i++) {
         if (sscanf(r->needs[i], "pack %15s %d", name, &width) == 2)
-            ts_text_printf(out, "%s" PACK ";\n", any ? "" : "\n", name, width, memory_type(name));
+            ts_text_printf(out, "%s" PACK ";\n", any ? "" : "\n", name, width, panel_type(name),
+                           memory_type(name));
         else if (sscanf(r->needs[i], "multiply %15s %d %d %d", name, &width, &vectors, &of) == 4)
-            ts_text_printf(out, "%s" MULTIPLY ";\n", any ? "" : "\n", name, width, vectors, of);
+            ts_text_printf(out, "%s" MULTIPLY ";\n", any ? "" : "\n", name, width, vectors, of,
+                           panel_type(name), panel_type(name), panel_type(name));
         else
             continue;
         any = true;

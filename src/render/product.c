@@ -37,7 +37,9 @@ typedef struct group {
 typedef struct product {
     ts_nest x;
     ts_panel panel;
-    int wide;                /* the operand whose elements fill the lanes: 1, or 0 */
+    int wide; /* the operand whose elements fill the lanes: 1, or 0 */
+    ts_machine_model
+        m; /* as it is for the elements: of doubles half as many in a vector and a cache */
     const ts_value *from[2]; /* what the operands are views of */
     group rows, lanes, sum;
     int outer[TS_AXES], nouter; /* pieces of their own; those from `fixed` on do not move the */
@@ -70,7 +72,24 @@ static const ts_value *source(const ts_render *r, const ts_value *v)
             return NULL;
         v = v->node->in[0];
     }
-    return v->type.dtype == TS_F32 || ts_dtype_is_half(v->type.dtype) ? v : NULL;
+    return ts_dtype_is_float(v->type.dtype) ? v : NULL;
+}
+
+static bool is_double(const product *p)
+{
+    return p->panel == TS_PANEL_F64;
+}
+
+static const char *element_type(const product *p)
+{
+    return is_double(p) ? "double" : "float";
+}
+
+static void halve(ts_machine_model *m)
+{
+    m->isa.width /= 2;
+    m->level1 /= 2;
+    m->level2 /= 2;
 }
 
 static bool find_sources(product *p)
@@ -80,10 +99,12 @@ static bool find_sources(product *p)
         if (!p->from[o])
             return false;
     }
-    p->panel = p->x.r->m.isa.pairs && p->from[0]->type.dtype == TS_BF16 &&
-                       p->from[1]->type.dtype == TS_BF16
-                   ? TS_PANEL_PAIRS
-                   : TS_PANEL_F32;
+    if (is_double(p))
+        return p->from[0]->type.dtype == TS_F64 && p->from[1]->type.dtype == TS_F64;
+    p->panel =
+        p->m.isa.pairs && p->from[0]->type.dtype == TS_BF16 && p->from[1]->type.dtype == TS_BF16
+            ? TS_PANEL_PAIRS
+            : TS_PANEL_F32;
     return true;
 }
 
@@ -184,7 +205,7 @@ static bool find_groups(product *p)
         else
             p->outer[p->nouter++] = i;
     }
-    if (p->lanes.extent % x->r->m.isa.width == 0)
+    if (p->lanes.extent % p->m.isa.width == 0)
         p->lanes = grow(x, p->lanes.axis[0], columns, nc);
     for (int i = 0; i < nc; i++)
         if (!has(&p->lanes, columns[i]))
@@ -219,7 +240,7 @@ static int64_t all_steps(const product *p)
 /* Cycles of one step of the innermost loop: as in tile.c. */
 static double step_cost(const product *p, int64_t rows, int vectors)
 {
-    const ts_machine_model *m = &p->x.r->m;
+    const ts_machine_model *m = &p->m;
     double each = 1 / ts_machine_rate(m, m->isa.width),
            loads = vectors * each + (double)rows / m->units;
 
@@ -229,7 +250,7 @@ static double step_cost(const product *p, int64_t rows, int vectors)
 /* Of one batch, without packing. */
 static double multiply_cost(const product *p, int64_t rows, int vectors)
 {
-    const ts_machine_model *m = &p->x.r->m;
+    const ts_machine_model *m = &p->m;
     int64_t all = (p->lanes.extent + m->isa.width - 1) / m->isa.width, left = all % vectors;
     double strips = (double)((p->rows.extent + rows - 1) / rows), k = (double)all_steps(p);
     double one = k * step_cost(p, rows, vectors) + (double)(rows * vectors) * 6 / m->units + 24;
@@ -240,7 +261,7 @@ static double multiply_cost(const product *p, int64_t rows, int vectors)
 
 static void choose_tile(product *p)
 {
-    const ts_machine_model *m = &p->x.r->m;
+    const ts_machine_model *m = &p->m;
     int room = ts_machine_accumulators(m);
     double best = -1;
 
@@ -259,7 +280,7 @@ static void choose_tile(product *p)
  * copied or one by one. */
 static double pack_price(const product *p, int o, const group *g, int64_t width)
 {
-    const ts_machine_model *m = &p->x.r->m;
+    const ts_machine_model *m = &p->m;
     double vector = 1 / (ts_machine_rate(m, m->isa.width) * m->isa.width);
     double size = (double)ts_dtype_size(p->from[o]->type.dtype);
     double bytes = size * (double)(g->extent * p->sum.extent * p->fars);
@@ -277,7 +298,7 @@ static double pack_price(const product *p, int o, const group *g, int64_t width)
 static void make_blocks(product *p, int share)
 {
     int64_t all = p->nfar ? p->fars : p->sum.extent, one = p->nfar ? steps(p, p->sum.extent) : 1;
-    int64_t most = TS_MAX(1, p->x.r->m.level1 * share / 4 / (4 * p->tile * one));
+    int64_t most = TS_MAX(1, p->m.level1 * share / 4 / (4 * p->tile * one));
 
     if (p->panel == TS_PANEL_PAIRS && !p->nfar)
         most *= 2;
@@ -298,13 +319,13 @@ static int64_t block_steps(const product *p)
 /* Floats from one strip of rows to the next: the last vector of one reaches beyond it. */
 static int64_t strip_size(const product *p)
 {
-    return TS_ROUND_UP(block_steps(p) * p->tile + p->x.r->m.isa.width, 16);
+    return TS_ROUND_UP(block_steps(p) * p->tile + p->m.isa.width, 16);
 }
 
 /* Floats of the panels: strips of rows, the columns, the sums. */
 static void panel_sizes(const product *p, int64_t *rows, int64_t *columns, int64_t *sums)
 {
-    int64_t lanes = p->vectors * (int64_t)p->x.r->m.isa.width;
+    int64_t lanes = p->vectors * (int64_t)p->m.isa.width;
 
     *rows = p->strips * strip_size(p);
     *columns = block_steps(p) * p->width;
@@ -314,7 +335,7 @@ static void panel_sizes(const product *p, int64_t *rows, int64_t *columns, int64
 /* From one row of them to the next. */
 static int64_t sums_stride(const product *p)
 {
-    return p->blocks > 1 ? p->width : p->vectors * (int64_t)p->x.r->m.isa.width;
+    return p->blocks > 1 ? p->width : p->vectors * (int64_t)p->m.isa.width;
 }
 
 static bool fits(const product *p)
@@ -322,9 +343,8 @@ static bool fits(const product *p)
     int64_t rows, columns, sums;
 
     panel_sizes(p, &rows, &columns, &sums);
-    return (4 * columns <= p->x.r->m.level2 / 2 || p->width <= p->vectors * p->x.r->m.isa.width) &&
-           4 * sums <= TS_MAX(p->x.r->m.level2, 1 << 16) &&
-           4 * (rows + columns + sums) <= MOST_PANEL;
+    return (4 * columns <= p->m.level2 / 2 || p->width <= p->vectors * p->m.isa.width) &&
+           4 * sums <= TS_MAX(p->m.level2, 1 << 16) && 4 * (rows + columns + sums) <= MOST_PANEL;
 }
 
 /* Cycles of all, the pieces being down x right of each batch. Columns that are one block of the sum
@@ -334,9 +354,9 @@ static double whole_cost(const product *p, double multiply)
     double batches = (double)(p->fixeds * p->turns), k = (double)(p->fars * p->sum.extent);
     double rows = (double)p->rows.extent * k * pack_price(p, !p->wide, &p->rows, p->tile);
     double columns = (double)p->lanes.extent * k * pack_price(p, p->wide, &p->lanes, p->width);
-    double packs = (double)(p->fixeds * p->right) + p->x.r->m.cores - 1;
+    double packs = (double)(p->fixeds * p->right) + p->m.cores - 1;
     double sums = batches * (double)(p->rows.extent * p->lanes.extent * (p->blocks - 1)) * 8 /
-                  p->x.r->m.near; /* there and back */
+                  p->m.near; /* there and back */
 
     if (p->blocks > 1)
         packs = (double)(p->fixeds * p->turns * p->down * p->right);
@@ -363,7 +383,7 @@ static double done_before(const product *p, int64_t i)
 static double longest_share(const product *p)
 {
     int64_t pieces = p->fixeds * p->turns * p->down * p->right;
-    int64_t cores = TS_MIN(p->x.r->m.cores, pieces);
+    int64_t cores = TS_MIN(p->m.cores, pieces);
     double most = 0;
 
     for (int64_t c = 0; c < cores; c++)
@@ -375,7 +395,7 @@ static double longest_share(const product *p)
 /* The best pieces for these blocks of the sum, if better than `best`. */
 static void try_pieces(product *p, product *best)
 {
-    const ts_machine_model *m = &p->x.r->m;
+    const ts_machine_model *m = &p->m;
     int64_t lanes = p->vectors * (int64_t)m->isa.width;
     int64_t down = (p->rows.extent + p->tile - 1) / p->tile,
             right = (p->lanes.extent + lanes - 1) / lanes;
@@ -496,7 +516,7 @@ static void store(writer *w, const char *sum)
     const ts_ix *at[TS_MAX_RANK];
     const char *names[64];
 
-    sum = ts_emit_temp(e, TS_F32, "%s", sum);
+    sum = ts_emit_temp(e, is_double(w->p) ? TS_F64 : TS_F32, "%s", sum);
     if (ts_dtype_is_half(t)) {
         ts_render_need(x->r, "half");
         sum = ts_emit_temp(e, t, "round_%s_%s(%s)", ts_dtype_name(t), ts_emit_suffix(e, t), sum);
@@ -542,7 +562,7 @@ static void store_lanes(writer *w, int lanes, const char *from)
 static void epilogue(writer *w)
 {
     ts_emit *e = w->e;
-    int lanes = w->p->x.r->m.isa.width;
+    int lanes = w->p->m.isa.width;
     int64_t n = w->p->lanes.extent;
     const ts_ix *m;
     int mark;
@@ -551,6 +571,11 @@ static void epilogue(writer *w)
     ts_emit_open(e, &mark);
     m = variable(w, "m", w->p->rows.extent, "m + y");
     spread(w, &w->p->rows, m);
+    if (is_double(w->p)) { /* which the emitter has no vectors of */
+        store_lanes(w, 1, "0");
+        ts_emit_close(e, mark);
+        return;
+    }
     e->lane = ts_atom_var(e->a, "l", 0, lanes - 1);
     if (n >= lanes)
         store_lanes(w, lanes, "0");
@@ -569,18 +594,19 @@ static void multiply(writer *w)
 {
     product *p = w->p;
     ts_emit *e = w->e;
-    int64_t width = p->x.r->m.isa.width, lanes = p->vectors * width;
+    int64_t width = p->m.isa.width, lanes = p->vectors * width;
     int64_t left = (p->lanes.extent % lanes + width - 1) / width;
     const char *f = ts_panel_multiply(p->x.r, p->panel, p->tile, p->vectors, p->vectors);
     int mark;
 
     ts_emit_line(e, "const int64_t columns = min(%ld, right - n);", (long)lanes);
-    ts_emit_line(e, "const float *const ma = pa + (m - first) / %ld * %ld;", (long)p->tile,
-                 (long)strip_size(p));
+    ts_emit_line(e, "const %s *const ma = pa + (m - first) / %ld * %ld;", element_type(p),
+                 (long)p->tile, (long)strip_size(p));
     if (p->blocks > 1)
-        ts_emit_line(e, "float *const at = pc + (m - top) * %ld + (n - left);", (long)p->width);
+        ts_emit_line(e, "%s *const at = pc + (m - top) * %ld + (n - left);", element_type(p),
+                     (long)p->width);
     else
-        ts_emit_line(e, "float *const at = pc;");
+        ts_emit_line(e, "%s *const at = pc;", element_type(p));
     if (left) {
         const char *last = ts_panel_multiply(p->x.r, p->panel, p->tile, (int)left, p->vectors);
         f = p->lanes.extent < lanes
@@ -602,7 +628,7 @@ static void pack_columns(writer *w)
 {
     product *p = w->p;
     ts_emit *e = w->e;
-    long lanes = (long)p->vectors * p->x.r->m.isa.width;
+    long lanes = (long)p->vectors * p->m.isa.width;
     int mark;
 
     ts_emit_line(e, p->blocks > 1 ? "{" : "if (packed != block) {");
@@ -628,7 +654,7 @@ static void strips(writer *w)
     ts_emit_open(e, &mark);
     ts_emit_line(e, "const int64_t rows = min(%ld, last - m);", (long)p->tile);
     ts_emit_line(e, "for (int64_t n = left; n < right; n += %ld) {",
-                 (long)p->vectors * p->x.r->m.isa.width);
+                 (long)p->vectors * p->m.isa.width);
     ts_emit_open(e, &mark2);
     multiply(w);
     ts_emit_close(e, mark2);
@@ -709,7 +735,8 @@ static void write(product *p, ts_cut *cut)
     int mark, scope = 0;
 
     panel_sizes(p, &rows, &columns, &sums);
-    r->panel_bytes = TS_MAX(r->panel_bytes, 4 * (size_t)(rows + columns + sums));
+    r->panel_bytes =
+        TS_MAX(r->panel_bytes, (is_double(p) ? 8 : 4) * (size_t)(rows + columns + sums));
     ts_render_emitter(r, &e);
     ts_emit_line(&e, "/* panels: tile %ld x %d vectors, piece %ld x %ld, sum %ld */", (long)p->tile,
                  p->vectors, (long)p->height, (long)p->width, (long)p->block);
@@ -717,9 +744,8 @@ static void write(product *p, ts_cut *cut)
         ts_emit_line(&e, "{");
         ts_emit_open(&e, &scope);
     }
-    ts_emit_line(&e,
-                 "float *const pa = (float *)panels, *const pb = pa + %ld, *const pc = pb + %ld;",
-                 (long)rows, (long)columns);
+    ts_emit_line(&e, "%s *const pa = (%s *)panels, *const pb = pa + %ld, *const pc = pb + %ld;",
+                 element_type(p), element_type(p), (long)rows, (long)columns);
     if (p->blocks == 1)
         ts_emit_line(&e, "int64_t packed = -1;");
     for (int i = 0; i < p->x.s.naxes; i++)
@@ -742,6 +768,11 @@ bool ts_render_product(ts_render *r, const ts_kernel *k, const ts_spec *s, doubl
 {
     product p = {.x = {.r = r, .k = k, .n = k->anchor, .s = *s, .lane = -1, .tile = {-1, -1}}};
 
+    p.m = r->m;
+    if (k->anchor->out[0]->type.dtype == TS_F64) {
+        p.panel = TS_PANEL_F64;
+        halve(&p.m);
+    }
     if (!ts_nest_linear(&p.x) || p.x.nbounds || !find_sources(&p) || !find_groups(&p))
         return false;
     choose_tile(&p);

@@ -5,8 +5,8 @@
 
 #include "render/contract.h"
 
-/* What panels hold: f32, or pairs of bf16 that follow each other along the sum. */
-typedef enum ts_panel { TS_PANEL_F32, TS_PANEL_PAIRS } ts_panel;
+/* What panels hold: f32, pairs of bf16 that follow each other along the sum, or f64. */
+typedef enum ts_panel { TS_PANEL_F32, TS_PANEL_PAIRS, TS_PANEL_F64 } ts_panel;
 
 /* panel.c: names of the functions, which are written once a program */
 /* void f(float *to, int64_t strip, const T *from, int64_t count, int64_t step, int64_t kstep, int64_t n):
@@ -15,7 +15,7 @@ typedef enum ts_panel { TS_PANEL_F32, TS_PANEL_PAIRS } ts_panel;
 const char *ts_panel_pack(ts_render *r, ts_panel p, ts_dtype from, int64_t width);
 /* void f(int64_t n, const float *a, const float *b, float *c, int64_t step, int again): c[rows][vectors of
  * lanes], rows `step` apart, of n steps of panels a and b; `again` adds to what is there. b's rows are
- * `of` vectors. */
+ * `of` vectors. Of f64 all floats here are doubles, and a vector has half as many. */
 const char *ts_panel_multiply(ts_render *r, ts_panel p, int64_t rows, int vectors, int of);
 void ts_panel_declare(ts_render *r, ts_text *out); /* for the head */
 void ts_panel_functions(ts_render *r);             /* to the body, each a unit */

@@ -87,6 +87,11 @@ static const struct {
     {"recur_grad",
      "%0 : f32[4,4] = expand(%v) shape=[4,4]\n%1, %2 : f32[3,4] = recur_grad(%q, %0, %q) "
      "cell=\"relu\""},
+    {"scatter_amax", "%0 : f32[3,4] = scatter_amax(%i, %m, %m) dim=1"},
+    {"scatter_amin", "%0 : f32[3,4] = scatter_amin(%i, %m, %m)"},
+    {"row_scatter", "%0 : f32[3,4] = row_scatter(%i, %m, %m) dim=1 how=\"put\""},
+    {"run_amax", "%0 = iota() shape=[4,1] dtype=\"i64\"\n%1 : f32[3,4] = run_amax(%0, %m, %0, %m)"},
+    {"run_amin", "%0 = iota() shape=[4,1] dtype=\"i64\"\n%1 : f32[3,4] = run_amin(%0, %m, %0, %m)"},
     {"sort", "%0, %1 : i64[3,2] = sort(%m) dim=1 count=2 descending=1"},
     {"index_select", "%0 : f32[2,4] = index_select(%m, %j) dim=0"},
     {"index_add", "%0 : f32[7,4] = index_add(%c, %m) dim=0 size=7"},

@@ -218,6 +218,42 @@ def run_add(starts, s, places, dim=0):
     return out.movedim(-1, dim)
 
 
+def scatter_pick(how):
+    def call(index, src, x, dim=0):
+        index = index.long()
+        inside = (index >= 0) & (index < x.shape[dim])    # others send their elements to a place that is cut off
+        more = torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim)
+        index = torch.where(inside, index, x.shape[dim])
+        return more.scatter_reduce(dim, index, src, how).narrow(dim, 0, x.shape[dim])
+    return call
+
+
+def row_scatter(index, src, x, how, dim=0):
+    if how in ("amax", "amin"):
+        return scatter_pick(how)(index, src, x, dim)
+    out = x.clone()
+    for at in itertools.product(*map(range, src.shape)):    # in this order: the last one stays
+        k = int(index[at])
+        to = (*at[:dim], k, *at[dim + 1:])
+        if 0 <= k < x.shape[dim]:
+            out[to] = src[at] + (out[to] if how == "add" else 0)
+    return out
+
+
+def run_pick(how):
+    def call(starts, s, places, x, dim=0):
+        starts, s, places, x = (t.movedim(dim, -1) for t in (starts, s, places, x))
+        starts, places = (t.expand([*s.shape[:-1], -1]) for t in (starts, places))
+        out = x.clone()
+        for at in itertools.product(*map(range, out.shape)):
+            row, k = at[:-1], at[-1]
+            for j in range(max(int(starts[row][k]), 0), min(int(starts[row][k + 1]), places.shape[-1])):
+                p = int(places[row][j])
+                out[at] = how(out[at], s[row][p]) if 0 <= p < s.shape[-1] else out[at]
+        return out.movedim(-1, dim)
+    return call
+
+
 def recur(x, w, b, h, c=None, cell="", reverse=0):
     """As PyTorch's cells have it, step by step; and what its gradient needs."""
     out, saved = [None] * len(x), [None] * len(x)
@@ -351,7 +387,8 @@ TORCH = {
     "gather": lambda x, i, dim=0: x.gather(dim, i.long()),
     "scatter_add": lambda i, s, shape, dim=0: torch.zeros(shape, dtype=s.dtype).scatter_add(dim, i.long(), s),
     "index_select": index_select, "index_add": index_add,
-    "run_starts": run_starts, "run_add": run_add, "recur": recur, "recur_grad": recur_grad,
+    "run_starts": run_starts, "run_add": run_add, "row_scatter": row_scatter, "scatter_amax": scatter_pick("amax"), "scatter_amin": scatter_pick("amin"),
+    "run_amax": run_pick(torch.maximum), "run_amin": run_pick(torch.minimum), "recur": recur, "recur_grad": recur_grad,
     "sort": sort, "argsort": lambda x, **a: sort(x, **a)[1],
     "one_hot": lambda i, classes, dtype="i64": F.one_hot(i.long(), classes).to(DTYPE[dtype]),
     "embedding": lambda i, w: F.embedding(i.long(), w),

@@ -848,6 +848,8 @@ REACHED_BY = {
     "binary_cross_entropy_with_logits": lambda x, i, m: F.binary_cross_entropy_with_logits(x, x),
     "identity_loss": lambda x, i, m: poptorch.identity_loss(x, "mean"),
     "recur": lambda x, i, m: GRU(m[:, 0])[0],
+    "scatter_amax": lambda x, i, m: x.scatter_reduce(1, INDEX.view(-1, 1), x, "amax"),
+    "scatter_amin": lambda x, i, m: x.scatter_reduce(1, INDEX.view(-1, 1), x, "amin"),
 }
 
 #: Ops that no call makes by itself, and why.
@@ -856,6 +858,7 @@ INTERNAL = {
     "conv_weight": "conv's gradient", "max_pool_grad": "max_pool's gradient", "sum_pool_grad": "sum_pool's gradient",
     "windows": "fast convolutions", "untile": "fast convolutions", "mix": "fast convolutions", "argsort": "the places of sort",
     "recur_grad": "recur's gradient",
+    "row_scatter": "large scatter_add", "run_amax": "large scatter_amax", "run_amin": "large scatter_amin",
     "run_starts": "large index_add", "run_add": "large index_add",
     "round_random": "Precision.enableStochasticRounding",
     "iota": "positions are constants while a model is traced", "kl_div": "PyTorch makes it of xlogy or exp and mul",

@@ -45,6 +45,9 @@ static ts_graph *products(int64_t m, int64_t n, int64_t k)
               "deep");
     ts_output(ts_matmul(ts_cast(a, TS_BF16), turned(ts_cast(bt, TS_BF16))), "bf16");
     ts_output(ts_matmul(turned(ts_cast(at, TS_F16)), ts_cast(b, TS_F16)), "f16");
+    ts_output(ts_add(ts_matmul(turned(ts_cast(at, TS_F64)), turned(ts_cast(bt, TS_F64))),
+                     ts_cast(bias, TS_F64)),
+              "f64");
     return g;
 }
 
