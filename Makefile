@@ -40,6 +40,7 @@ bench:
 	@$(PYTHON) bench/run.py
 	@$(PYTHON) bench/zoo.py
 	@$(PYTHON) bench/zoo.py --products
+	@$(PYTHON) bench/zoo.py --compile
 
 # On a machine with a GPU. With build-gpu/ there (tools/gpu-bundle) nothing is built; python3 is the one that has PyTorch.
 test-gpu:

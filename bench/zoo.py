@@ -3,6 +3,7 @@
 
     bench/zoo.py                          all nets of bench/zoo_nets.py, two threads
     bench/zoo.py --nets mlp,gpt --threads 1
+    bench/zoo.py --compile                what compiling takes, and the memory of the process; build/compile.json
     bench/zoo.py --products               matrix products of all sizes: their share of the multiply-add peak
     TS_TORCH2=/path/python bench/zoo.py   also against the torch of that interpreter, eager and compiled
 
@@ -10,6 +11,10 @@ Ours is measured against the torch of the interpreter that runs this, and of TS_
 is a process of its own that waits to be asked for a window, and windows alternate: what else the machine does meets
 all of them, and the best window of each counts. A ratio is of milliseconds a step: above 1 ours is faster.
 "cpu" is the same of processor time.
+
+--compile measures processor seconds besides, with those of the C compiler, since nothing else on the machine changes
+them much: on n idle cores a compile takes little more than their nth part. Its "peak" is the most memory of a process that
+finds the executable, beyond what it had before the first call, and "plan" what was planned.
 
 "cold" is the time of the first call with an empty cache, tracing and the C compiler included, "warm" that of the
 first call of a second process that finds the executable. "peak" is the most memory the process had.
@@ -39,6 +44,8 @@ def arguments():
     parser.add_argument("--build", type=Path, default=ROOT / "build")
     parser.add_argument("--out", type=Path, help="the JSON file, usually zoo.json in the build folder")
     parser.add_argument("--sides", default="", help="of ours, eager, eager2, compiled2")
+    parser.add_argument("--compile", action="store_true", help="what compiling takes, instead of speed")
+    parser.add_argument("--first", metavar="NET", help=argparse.SUPPRESS)
     parser.add_argument("--products", action="store_true", help="matrix products instead of nets")
     parser.add_argument("--side", nargs=2, metavar=("SIDE", "NET"), help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -46,14 +53,17 @@ def arguments():
 
 # --- one side of one net, in a process of its own ---
 
-def ours(module, inputs, training):
+def wrapped(module, training):
     import poptorch
     options = poptorch.Options().showCompilationProgressBar(False)
     options.enableExecutableCaching(os.environ["TS_ZOO_CACHE"])
     if not training:
-        model = poptorch.inferenceModel(module, options)
-        return lambda: model(*inputs)
-    model = poptorch.trainingModel(module, options, poptorch.optim.SGD(module.parameters(), lr=LR, momentum=0.9))
+        return poptorch.inferenceModel(module, options)
+    return poptorch.trainingModel(module, options, poptorch.optim.SGD(module.parameters(), lr=LR, momentum=0.9))
+
+
+def ours(module, inputs, training):
+    model = wrapped(module, training)
     return lambda: model(*inputs)
 
 
@@ -110,6 +120,31 @@ def serve(side, name, threads):
         spent = time.perf_counter() - wall, time.process_time() - cpu
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(json.dumps([1e3 * spent[0] / steps, 1e3 * spent[1] / steps, peak]), flush=True)
+
+
+def spent(who):
+    used = resource.getrusage(who)
+    return used.ru_utime + used.ru_stime
+
+
+def first(name):
+    """The first call of a net of zoo_nets.COMPILED: what it took."""
+    import torch
+    import zoo_nets
+    torch.manual_seed(1)
+    module, inputs, training = zoo_nets.COMPILED[name]()
+    model = wrapped(with_loss(torch, module) if training else module, training)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    wall, own, compiler = time.perf_counter(), spent(resource.RUSAGE_SELF), spent(resource.RUSAGE_CHILDREN)
+    model.compile(*inputs)
+    found = {"s": time.perf_counter() - wall, "own_cpu_s": spent(resource.RUSAGE_SELF) - own,
+             "compiler_cpu_s": spent(resource.RUSAGE_CHILDREN) - compiler}
+    stats = model._program.executable.stats()
+    model(*inputs)
+    found["first_s"] = time.perf_counter() - wall
+    found["peak_mb"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    found["plan_mb"], found["kernels"] = stats["peak_bytes"] / (1 << 20), stats["kernels"]
+    print(json.dumps(found), flush=True)
 
 
 class Side:
@@ -216,6 +251,34 @@ def zoo(args):
     print(f"\n{os.path.relpath(out)}")
 
 
+def start(args, name, cache):
+    """What the first call of a process took, or None."""
+    env = {**os.environ, "TS_ZOO_CACHE": cache, "PYTHONPATH": str(args.build / "python")}
+    done = subprocess.run([sys.executable, __file__, "--first", name], capture_output=True, text=True, env=env)
+    return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
+
+
+def compiles(args):
+    """What compiling takes, in seconds; build/compile.json."""
+    sys.path.insert(0, str(ROOT / "bench"))
+    import zoo_nets
+    results = []
+    print(f"\ncompile: seconds of the first call and of that of a second process; load {os.getloadavg()[0]:.1f}\n")
+    print(f"{'':24} {'kernels':>8} {'cold':>7} {'cpu':>7} {'of cc':>7} {'warm':>7} {'peak MB':>9} {'plan MB':>9} {'ratio':>6}")
+    for name in args.nets.split(",") if args.nets else zoo_nets.COMPILED:
+        with tempfile.TemporaryDirectory(prefix="tessera-zoo-") as cache:
+            cold = start(args, name, cache)
+            warm = start(args, name, cache) if cold else None
+        if not warm:
+            print(f"{name:24} not measured", flush=True)
+            continue
+        results.append({"net": name, "cold": cold, "warm": warm})
+        cpu = cold["own_cpu_s"] + cold["compiler_cpu_s"]
+        print(f"{name:24} {cold['kernels']:8} {cold['s']:7.2f} {cpu:7.2f} {cold['compiler_cpu_s']:7.2f} {warm['s']:7.2f} "
+              f"{warm['peak_mb']:9.0f} {warm['plan_mb']:9.0f} {warm['peak_mb'] / warm['plan_mb']:6.2f}", flush=True)
+    (args.build / "compile.json").write_text(json.dumps(results, indent=2) + "\n")
+
+
 def products(args):
     """The share of the f32 multiply-add peak of matrix products, in percent; build/products.json."""
     done = subprocess.run([args.build / "bench" / "products"], capture_output=True, text=True)
@@ -235,6 +298,11 @@ def main():
     args = arguments()
     if args.products:
         products(args)
+    elif args.compile:
+        compiles(args)
+    elif args.first:
+        sys.path.insert(0, str(ROOT / "bench"))
+        first(args.first)
     elif args.side:
         sys.path.insert(0, str(ROOT / "bench"))
         serve(*args.side, args.threads)

@@ -317,7 +317,7 @@ COMPILED = {
     "encoder of 12": lambda: (Trained(encoder(12)), [torch.randn(8, 128, 256)], True),
     "unet": ZOO["unet"],
     "lstm of 64": lambda: (Trained(Recurrent(nn.LSTM)), [torch.randn(32, 64, 32), torch.randint(10, (32,))], True),
-    "conv1d of 400": lambda: (Trained(nn.Conv1d(1, 16, 400, 160)), [torch.randn(4, 1, 16000)], True),
+    "conv1d of 400": lambda: (Trained(nn.Conv1d(16, 16, 400, padding=200)), [torch.randn(4, 16, 4000)], True),
     "uresnet small": lambda: (UResNet([8, 16, 24, 32, 40, 48, 56], 2, 5, 32), planes(), True),
     "uresnet": lambda: (UResNet([16 << i for i in range(7)], 2, 5, 256), planes(), True),
     "uresnet small half": lambda: (UResNet([8, 16, 24, 32, 40, 48, 56], 2, 5, 32).half(),

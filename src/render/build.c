@@ -7,9 +7,9 @@
  * depends on where the plan put the operands), so a step's bits would depend on the plan. Where one
  * rounding is wanted the text says fma_f32x8(a, b, c).
  *
- * A long source is cut into units, compiled side by side: each is the prelude and some kernels. On
- * one core that costs 8 % more; the number of units follows from the source alone, so that every
- * machine makes the same object.
+ * A long source is cut into units, compiled side by side: each is the prelude and some kernels, light
+ * ones (render.h) or others. On one core that costs 8 % more; the number of units follows from the
+ * source alone, so that every machine makes the same object.
  */
 #include "render/render.h"
 #include <errno.h>
@@ -29,6 +29,7 @@ enum { UNIT_BYTES = 100 * 1024, MAX_UNITS = 64 };
 #define COMMON   "-std=gnu11 -O2 -ffp-contract=off -fno-math-errno -fno-trapping-math"
 #define GCC_ONLY "-fno-ipa-pure-const -fno-ipa-modref"
 
+#define LIGHT     "-O1" /* behind the others, of which it takes the place */
 #define SHARED    "-shared"
 #define LIBRARIES "-lm"
 
@@ -233,40 +234,90 @@ typedef struct job {
     const ts_options *opt;
     const char *folder, *log_path;
     ts_text units[MAX_UNITS];
+    bool light[MAX_UNITS];
     int nunits;
     bool keep; /* the folder: there is something to look at */
 } job;
 
 static const char *next_mark(const char *p)
 {
-    const char *mark = strstr(p, "\n" TS_UNIT);
+    static const char begin[] = "\n/* unit"; /* of either */
 
-    return mark ? mark + 1 : NULL;
+    for (; (p = strstr(p, begin)); p++)
+        if (!strncmp(p + 1, TS_UNIT, strlen(TS_UNIT)) ||
+            !strncmp(p + 1, TS_UNIT_LIGHT, strlen(TS_UNIT_LIGHT)))
+            return p + 1;
+    return NULL;
+}
+
+static bool is_light(const char *mark)
+{
+    return !strncmp(mark, TS_UNIT_LIGHT, strlen(TS_UNIT_LIGHT));
+}
+
+/* What is of one kind, in so many units from `first` on, each of about the same length. */
+typedef struct share {
+    size_t bytes, done;
+    int first, n;
+} share;
+
+/* Bytes of both kinds, and units for them. */
+static void divide(const char *first, const char *end, share kinds[2])
+{
+    for (const char *p = first, *next; p; p = next) {
+        next = next_mark(p);
+        kinds[is_light(p)].bytes += (size_t)((next ? next : end) - p);
+    }
+    for (int k = 0; k < 2; k++)
+        if (kinds[k].bytes)
+            kinds[k].n = (int)TS_MIN(kinds[k].bytes / UNIT_BYTES + 1,
+                                     (size_t)MAX_UNITS / (kinds[!k].bytes ? 2 : 1));
+    kinds[1].first = kinds[0].n;
+}
+
+/* A kernel longer than a unit leaves the next one empty. */
+static void drop_empty(job *j)
+{
+    int n = 0;
+
+    for (int u = 0; u < j->nunits; u++) {
+        if (!j->units[u].len)
+            continue;
+        j->units[n] = j->units[u];
+        j->light[n++] = j->light[u];
+        if (n <= u)
+            j->units[u] = (ts_text){0};
+    }
+    j->nunits = n;
 }
 
 /* head | mark kernel | mark kernel | ... | mark table: each unit is the head and a run of kernels
- * of about the same length; the last one has the table. */
+ * of one kind. */
 static void cut(job *j)
 {
     const char *text = j->src->text, *first = next_mark(text), *end = text + j->src->len;
-    size_t head = first ? (size_t)(first - text) : 0, rest = j->src->len - head;
-    int n = (int)TS_MIN(rest / UNIT_BYTES + 1, (size_t)MAX_UNITS);
+    size_t head = first ? (size_t)(first - text) : 0;
+    share kinds[2] = {0};
 
-    if (!first || head > rest) /* a head of large constants is not worth repeating */
-        n = 1;
-    j->nunits = n;
-    if (n == 1) {
+    if (first && head <= j->src->len - head) /* a head of large constants is not worth repeating */
+        divide(first, end, kinds);
+    j->nunits = kinds[0].n + kinds[1].n;
+    if (j->nunits < 2) {
+        j->nunits = 1;
         ts_text_add(&j->units[0], text, j->src->len);
         return;
     }
     for (const char *p = first, *next; p; p = next) {
-        size_t u = (size_t)(p - first) * (size_t)n / rest;
+        share *k = &kinds[is_light(p)];
+        int u = k->first + (int)(k->done * (size_t)k->n / k->bytes);
         next = next_mark(p);
-        u = next ? u : (size_t)n - 1;
+        k->done += (size_t)((next ? next : end) - p);
+        j->light[u] = is_light(p);
         if (!j->units[u].len)
             ts_text_add(&j->units[u], text, head);
         ts_text_add(&j->units[u], p, (size_t)((next ? next : end) - p));
     }
+    drop_empty(j);
 }
 
 static const char *unit_path(job *j, int u, const char *suffix)
@@ -326,8 +377,8 @@ static pid_t start_unit(crew *c, int u)
 {
     const char *c_path = unit_path(c->j, u, "c");
 
-    return start(command(c->j, "-c", c->objects[u], &c_path, 1), environment(c->j->a, c->j->folder),
-                 c->j->log_path, -1, &c->ends[u]);
+    return start(command(c->j, c->j->light[u] ? LIGHT " -c" : "-c", c->objects[u], &c_path, 1),
+                 environment(c->j->a, c->j->folder), c->j->log_path, -1, &c->ends[u]);
 }
 
 /* What each member does: the next unit, until there is none or one has failed. The lock is held

@@ -19,6 +19,7 @@ typedef struct ts_nest {
     int64_t period[TS_AXES]; /* of an axis that is not linear: by what to split it */
     ts_bound bounds[2 * TS_MAX_RANK];
     int nbounds;
+    bool edged[TS_AXES]; /* no tile goes along it: its edges are long */
     /* the choice */
     int lane;    /* axis, -1: scalars */
     bool across; /* the lane axis is summed */

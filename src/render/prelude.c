@@ -22,12 +22,17 @@ static const char types[] =
     "    void (*host)(void *engine, int id, const void *const *in, void *const *out);\n"
     "    void *engine;\n"
     "} ctx;\n"
-    "typedef void kernel_fn(const ctx *c, int64_t lo, int64_t hi);\n"
+    "typedef struct place {\n"
+    "    uint64_t offset, share, stride;\n"
+    "    int32_t depth, input;\n"
+    "} place;\n"
+    "typedef void kernel_fn(const ctx *c, int64_t lo, int64_t hi, const place *p);\n"
     "typedef struct kernel {\n"
     "    kernel_fn *run;\n"
     "    const char *name;\n"
     "    int64_t count, grain;\n"
     "    int32_t phase, wait;\n"
+    "    const place *places;\n"
     "} kernel;\n"
     "typedef struct module {\n"
     "    int32_t abi, nkernels;\n"
@@ -43,7 +48,15 @@ static const char types[] =
     "extern double tanh(double), erf(double), pow(double, double), atan2(double, double);\n"
     "extern double fmod(double, double), floor(double), ceil(double), rint(double), "
     "trunc(double);\n"
-    "extern double sqrt(double), fabs(double);\n";
+    "extern double sqrt(double), fabs(double);\n"
+    "\n"
+    "static inline void *at(const ctx *c, const place *p)\n"
+    "{\n"
+    "    if (p->input)\n"
+    "        return (void *)c->in[p->input - 1];\n"
+    "    return c->m + p->offset + c->replica * p->share +\n"
+    "           (p->depth > 1 ? c->mb % (uint64_t)p->depth * p->stride : 0);\n"
+    "}\n";
 
 static const char random_text[] =
     "\n"
@@ -390,18 +403,13 @@ static const char vector_text[] =
     "*/\n"
     "typedef int32_t i32x@u __attribute__((vector_size(4 * @), aligned(4), may_alias));\n";
 
-/* a b + c, rounded once where the processor can. */
+/* a b + c, rounded once where the processor can. Macros where that is one instruction: a net says it
+ * thousands of times, and a function would be inlined as often. */
 static const char fma_text[] =
     "\n"
     "#if defined(__FMA__)\n"
-    "static inline f32x4 fma_f32x4(f32x4 a, f32x4 b, f32x4 c)\n"
-    "{\n"
-    "    return __builtin_ia32_vfmaddps(a, b, c);\n"
-    "}\n"
-    "static inline f32x8 fma_f32x8(f32x8 a, f32x8 b, f32x8 c)\n"
-    "{\n"
-    "    return __builtin_ia32_vfmaddps256(a, b, c);\n"
-    "}\n"
+    "#define fma_f32x4(a, b, c) __builtin_ia32_vfmaddps(a, b, c)\n"
+    "#define fma_f32x8(a, b, c) __builtin_ia32_vfmaddps256(a, b, c)\n"
     "#elif defined(__ARM_FEATURE_FMA) && defined(__ARM_NEON)\n"
     "#include <arm_neon.h>\n"
     "static inline f32x4 fma_f32x4(f32x4 a, f32x4 b, f32x4 c)\n"
@@ -429,10 +437,7 @@ static const char fma_text[] =
     "IN_HALVES(8, 4)\n"
     "#endif\n"
     "#ifdef __AVX512F__\n"
-    "static inline f32x16 fma_f32x16(f32x16 a, f32x16 b, f32x16 c)\n"
-    "{\n"
-    "    return __builtin_ia32_vfmaddps512_mask(a, b, c, (unsigned short)-1, 4);\n"
-    "}\n"
+    "#define fma_f32x16(a, b, c) __builtin_ia32_vfmaddps512_mask(a, b, c, (unsigned short)-1, 4)\n"
     "#else\n"
     "IN_HALVES(16, 8)\n"
     "#endif\n"

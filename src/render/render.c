@@ -105,6 +105,14 @@ static const char *address(ts_render *r, const ts_value *v, int device)
                            ts_ring_stride(s->bytes));
 }
 
+static const char *place_row(ts_render *r, const ts_value *v, int device)
+{
+    const ts_spot *s = ts_place_spot(r->p, v, device);
+
+    return ts_arena_printf(r->a, "{%zu, %zu, %zu, %d, 0}", s->offset, s->shares ? s->bytes : 0,
+                           s->depth > 1 ? ts_ring_stride(s->bytes) : 0, s->depth);
+}
+
 static void add_pointer(ts_render *r, const ts_kernel *k, ts_written *w, const ts_value *v,
                         bool written)
 {
@@ -115,9 +123,11 @@ static void add_pointer(ts_render *r, const ts_kernel *k, ts_written *w, const t
     if (p->home == TS_HOME_INPUT) {
         q.type = ts_arena_printf(r->a, "const %s", t);
         q.place = ts_arena_printf(r->a, "c->in[%d]", v->index);
+        q.row = ts_arena_printf(r->a, "{0, 0, 0, 0, %d}", v->index + 1);
     } else if (p->home == TS_HOME_BLOCK) {
         q.type = ts_arena_printf(r->a, "%s%s", written ? "" : "const ", t);
         q.place = ts_arena_printf(r->a, "(%s *)(c->m + %s)", q.type, address(r, v, k->device));
+        q.row = place_row(r, v, k->device);
     } else
         return;
     TS_PUSH(r->a, w->pointers, w->npointers, q);
@@ -231,17 +241,18 @@ static void constants(ts_render *r, ts_text *out)
 }
 
 /* One line of the table: what the engine needs to know of kernel i. */
-static void table_row(ts_render *r, int i, const ts_cut *cut)
+static void table_row(ts_render *r, int i, const ts_cut *cut, const ts_written *written)
 {
     const ts_kernel *k = r->p->kernels[i];
     const ts_node *n = subject(k);
+    int first = k->again ? k->again->index : i;
+    const ts_written *w = &written[first];
 
-    ts_text_printf(&r->body, "    {%s, \"%s%s%s%s%s\", %ld, %ld, %d, %d},\n",
-                   ts_render_kernel(r, k->again ? k->again->index : i),
-                   n && n->layer ? ts_c_text(r->a, n->layer) : "",
-                   n && n->layer && n->layer[0] ? " " : "", deed(k),
-                   n && n->backward ? " backward" : "", k->again ? " again" : "", (long)cut->count,
-                   (long)cut->grain, k->phase, k->wait);
+    ts_text_printf(
+        &r->body, "    {%s, \"%s%s%s%s%s\", %ld, %ld, %d, %d, %s},\n", w->run,
+        n && n->layer ? ts_c_text(r->a, n->layer) : "", n && n->layer && n->layer[0] ? " " : "",
+        deed(k), n && n->backward ? " backward" : "", k->again ? " again" : "", (long)cut->count,
+        (long)cut->grain, k->phase, k->wait, w->told ? ts_arena_printf(r->a, "p%d", first) : "0");
 }
 
 /* A tensor between the block and the host's memory, in pieces of a page. */
@@ -309,18 +320,15 @@ static bool host_call(ts_render *r, const ts_kernel *k)
 /* Where each kernel's text is, for those who show it. */
 static void find_texts(ts_render *r, const ts_written *written, const ts_cut *cuts)
 {
-    static const char mark[] = "\n" TS_UNIT;
-
     r->texts = TS_NEWS(r->a, ts_kernel_text, r->p->nkernels);
     for (int i = 0; i < r->p->nkernels; i++) {
         const ts_kernel *k = r->p->kernels[i];
         int of = k->again ? k->again->index : i;
-        size_t at = written[of].start + strlen(mark);
-        r->texts[i] = (ts_kernel_text){.name = ts_render_kernel(r, of),
+        r->texts[i] = (ts_kernel_text){.name = written[of].run,
                                        .pieces = TS_MAX(1, cuts[i].count / cuts[i].grain),
                                        .cycles = cuts[i].cycles,
-                                       .at = at,
-                                       .len = written[of].end - at};
+                                       .at = written[of].start,
+                                       .len = written[of].end - written[of].start};
     }
 }
 
@@ -329,7 +337,8 @@ static ts_status kernels(ts_render *r)
     int n = r->p->nkernels;
     ts_written *written = TS_NEWS(r->a, ts_written, n);
     ts_cut *cuts = TS_NEWS(r->a, ts_cut, n);
-    bool *alone = TS_NEWS(r->a, bool, n);
+    bool *alone = TS_NEWS(r->a, bool, n), light;
+    ts_text places = {0};
 
     r->cut_dim = TS_NEWS(r->a, int, r->p->g->nvalues);
     for (int i = 0; i < r->p->g->nvalues; i++)
@@ -340,6 +349,7 @@ static ts_status kernels(ts_render *r)
         cuts[i] = (ts_cut){1, 1, -1, 0};
         if (k->again || k->load || k->store) {
             written[i].start = written[i].code = written[i].end = r->body.len;
+            written[i].comment = written[i].start + strlen("\n" TS_UNIT);
             if (k->again)
                 cuts[i] = cuts[k->again->index];
             else
@@ -362,18 +372,19 @@ static ts_status kernels(ts_render *r)
             r->cut_dim[k->roots[j]->id] = alone[i] ? -1 : cuts[i].dim;
     }
     ts_plan_waits(r->p, alone);
-    ts_render_share(r, written, n);
+    light = ts_render_share(r, written, cuts, n, &places);
     find_texts(r, written, cuts);
     ts_panel_functions(r);
-    ts_text_printf(&r->body, "\n" TS_UNIT);
+    ts_text_printf(&r->body, "\n%s", light ? TS_UNIT_LIGHT : TS_UNIT);
     for (int i = 0; i < n; i++)
-        if (!r->p->kernels[i]->again)
-            ts_text_printf(&r->body, "void %s(const ctx *c, int64_t lo, int64_t hi);\n",
-                           ts_render_kernel(r, i));
+        if (!r->p->kernels[i]->again && !written[i].repeats)
+            ts_text_printf(&r->body, "kernel_fn %s;\n", written[i].run);
+    ts_text_add(&r->body, places.s, places.len);
+    ts_text_free(&places);
     ts_text_printf(&r->body, "\nstatic const kernel table[] = {\n");
     for (int i = 0; i < n; i++) {
         r->cycles += cuts[i].cycles;
-        table_row(r, i, &cuts[i]);
+        table_row(r, i, &cuts[i], written);
     }
     ts_text_printf(&r->body, "    {0},\n};\n");
     ts_text_printf(

@@ -21,8 +21,9 @@
 #include "render/module.h"
 
 /* A line before each kernel and before the table: where build.c may cut a long source
- * into units. */
-#define TS_UNIT "/* unit */\n"
+ * into units. What is light takes little of a step, and less of the compiler's time is spent on it. */
+#define TS_UNIT       "/* unit */\n"
+#define TS_UNIT_LIGHT "/* unit, light */\n"
 /* What became of a kernel of the program. */
 typedef struct ts_kernel_text {
     const char *name; /* of its function */
@@ -55,11 +56,12 @@ typedef struct ts_render {
     ts_kernel_text *texts; /* of the kernels, their places counted in the body */
 } ts_render;
 
-#define TS_KERNEL "void %s(const ctx *c, int64_t lo, int64_t hi)\n"
+#define TS_KERNEL "void %s(const ctx *c, int64_t lo, int64_t hi, const place *p)\n"
 
 /* A tensor of a kernel: const float *const v7 = (const float *)(c->m + 64); */
 typedef struct ts_pointer {
     const char *type, *name, *place;
+    const char *row; /* the same as a place of module.h: {64, 0, 0, 1, 0} */
 } ts_pointer;
 
 /* A kernel's text, offsets in the body: the mark, its comment, its function from the name on, and
@@ -68,6 +70,9 @@ typedef struct ts_written {
     ts_pointer *pointers;
     int npointers;
     size_t start, comment, function, code, end;
+    const char *run; /* what share.c made of it: the function, */
+    bool told;       /* whether that is told the places, */
+    bool repeats;    /* and was there before */
 } ts_written;
 
 ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt,
@@ -101,7 +106,9 @@ bool ts_render_contract(ts_render *r, const ts_kernel *k,
                         ts_cut *cut); /* false: not for the template */
 bool ts_render_recur(ts_render *r, const ts_kernel *k, ts_cut *cut);     /* the same */
 bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut); /* the same */
-void ts_render_share(ts_render *r, ts_written *w, int n); /* rewrites the body: new starts, ends */
+/* Rewrites the body, with new starts and ends of what is behind the marks; the kernels' places go to
+ * `places`. Returns whether some of it is light. */
+bool ts_render_share(ts_render *r, ts_written *w, const ts_cut *cuts, int n, ts_text *places);
 void ts_prelude(ts_render *r, ts_text *out);
 void ts_special_functions(ts_render *r, ts_text *out); /* special.c: those that formulas call */
 

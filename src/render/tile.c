@@ -461,9 +461,39 @@ static void try_tile(ts_nest *x, ts_nest *best)
         }
 }
 
+/* Places of summed axis u at which bound q is touched, whatever the other axes are. */
+static int64_t edges(const ts_nest *x, const ts_bound *q, int u)
+{
+    int64_t lo = q->f->c, hi = q->f->c, k = q->f->k[u], inside = 0;
+
+    for (int i = 0; i < x->s.naxes; i++) {
+        int64_t far = i == u ? 0 : q->f->k[i] * (x->s.extent[i] - 1);
+        lo += TS_MIN(far, 0);
+        hi += TS_MAX(far, 0);
+    }
+    for (int64_t v = 0; v < x->s.extent[u]; v++)
+        inside += lo + k * v >= 0 && hi + k * v < q->size;
+    return x->s.extent[u] - inside;
+}
+
+/* Would a tile along axis i have long edges? They are written out place by place: the padding of a
+ * convolution of 400 taps was megabytes of text. Without a tile there, loops are clipped to it. */
+static bool long_edges(const ts_nest *x, int i)
+{
+    enum { MOST_EDGES = 32 };
+
+    for (int b = 0; b < x->nbounds; b++)
+        for (int u = x->s.nout; u < x->s.naxes && x->bounds[b].f->k[i]; u++)
+            if (x->bounds[b].f->k[u] && x->s.extent[u] > MOST_EDGES &&
+                edges(x, &x->bounds[b], u) > MOST_EDGES)
+                return true;
+    return false;
+}
+
 static bool tileable(const ts_nest *x, int i)
 {
-    return i < x->s.nout && (i == x->lane ? lane_blocks(x) > 1 : x->s.extent[i] > 1);
+    return i < x->s.nout && (i == x->lane ? lane_blocks(x) > 1 : x->s.extent[i] > 1) &&
+           !x->edged[i];
 }
 
 /* Of equal choices the later axes: a tile along a row of a picture leaves the rows to the
@@ -503,6 +533,8 @@ static bool choose(ts_nest *x)
     ts_nest best = *x;
     static const int widths[] = {16, 8, 4};
 
+    for (int i = 0; i < x->s.nout; i++)
+        x->edged[i] = long_edges(x, i);
     best.cost = -1;
     for (int i = 0; i < x->s.naxes; i++) {
         if (x->s.extent[i] < 4 || !lane_ok(x, i))

@@ -23,7 +23,7 @@ bool ts_run_kernel(const ts_module_kernel *k, const ts_run_ctx *c, int member, i
     lo = k->count * member / pieces;
     hi = k->count * (member + 1) / pieces;
     if (lo < hi)
-        k->run(c, lo, hi);
+        k->run(c, lo, hi, k->places);
     return lo < hi;
 }
 

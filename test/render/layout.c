@@ -93,7 +93,7 @@ static void run_module(const ts_module *m, const rig *r, char *block, int pieces
             int64_t lo = m->kernels[i].count * k / pieces,
                     hi = m->kernels[i].count * (k + 1) / pieces;
             if (lo < hi)
-                m->kernels[i].run(&c, lo, hi);
+                m->kernels[i].run(&c, lo, hi, m->kernels[i].places);
         }
 }
 

@@ -20,7 +20,7 @@ static int count(const char *text, const char *what)
     return n;
 }
 
-/* How many kernels call a function of another name. Frees g. */
+/* How many kernels run a function that is told the places. Frees g. */
 static int shared(ts_graph *g, ts_options opt)
 {
     ts_executable *ref = NULL, *exe = NULL;
@@ -40,7 +40,7 @@ static int shared(ts_graph *g, ts_options opt)
         if (d > 1e-5)
             fail_msg("%s, element %ld: off by %g", want.info[i].name, (long)at, d);
     }
-    n = count(ts_executable_source(exe), "_at(c, lo, hi");
+    n = count(ts_executable_source(exe), "_at, \"");
     results_free(&want);
     results_free(&got);
     ts_executable_free(ref);
