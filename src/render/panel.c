@@ -69,7 +69,7 @@ static void turn(ts_render *r, ts_text *t, const char *name, int w, int width)
 {
     int rows = TS_MIN(w, width);
 
-    ts_text_printf(t, "        for (int64_t p = 0; p < count; p += %d) {\n", rows);
+    ts_text_printf(t, "        for (int64_t p = 0; p < count;) {\n");
     ts_text_printf(t, "            float *const at = to + p / %d * strip + p %% %d;\n", width,
                    width);
     ts_text_printf(t, "            for (int64_t k = 0;; k = min(k + %d, n - %d)) {\n", w, w);
@@ -84,7 +84,13 @@ static void turn(ts_render *r, ts_text *t, const char *name, int w, int width)
         ts_text_printf(t, "                *(f32x%du *)(at + (k + %d) * %d) = t%d;\n", w, j, width,
                        j);
     ts_text_printf(t, "                if (k == n - %d)\n                    break;\n", w);
-    ts_text_printf(t, "            }\n        }\n");
+    ts_text_printf(t, "            }\n");
+    if (width % rows)
+        ts_text_printf(t, "            p += p %% %d == %d ? %d : min(%d, %d - p %% %d);\n", width,
+                       width - rows, rows, rows, width - rows, width);
+    else
+        ts_text_printf(t, "            p += %d;\n", rows);
+    ts_text_printf(t, "        }\n");
 }
 
 /* One element, as the panel has it. */

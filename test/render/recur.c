@@ -110,8 +110,8 @@ static void trains(void **state)
         assert_ok(ts_compile(g, &opt, &ref));
         assert_ok(run_all(ref, &opt, 1, CALLS, 7, 0, &want));
         check(g, NULL, NULL, &want);
-        if (!i)
-            check(g, "x86-64-v3", NULL, &want);
+        if (!i) /* tiles that are one vector, or not a whole number of them */
+            check(g, "x86-64-v3", NULL, &want), check(g, "portable", NULL, &want);
         if (i == 1)
             check(g, "portable", "strips", &want);
         results_free(&want);

@@ -645,10 +645,11 @@ static void memory_of_each_kind(void **state)
 {
     static const struct {
         ts_device_kind kind;
-        int64_t fits, large, limit; /* MB that fit and that do not; what is set */
+        int64_t fits, large,
+            limit; /* MB that fit, with code and what is sent on every tile of a model, and that do not; what is set */
         const char *has;
     } cases[] = {{TS_DEVICE_MK2, 900, 950, 0, "and has 940.6 MB"},
-                 {TS_DEVICE_MK1, 300, 330, 0, "and has 318.8 MB"},
+                 {TS_DEVICE_MK1, 280, 330, 0, "and has 318.8 MB"},
                  {TS_DEVICE_MK1, 900, 1100, 1000000000, "and has 1000.0 MB"},
                  {TS_DEVICE_CPU, 900, 100000000, 0, "and has "}};
     ts_stats s;

@@ -348,7 +348,7 @@ static void made_up_manifests(void **state)
         {"{\"name\"", "\"name\"", TS_ERR_CORRUPT, "is not JSON"},
         {"{\"name\":\"net\"", "{\"name\":7", TS_ERR_CORRUPT, "its top"},
         {"\"tessera\"", "\"tesserae\"", TS_ERR_CORRUPT, "tessera"},
-        {"\"abi\":3", "\"abi\":77", TS_ERR_CORRUPT, "interface 77"},
+        {"\"abi\":4", "\"abi\":77", TS_ERR_CORRUPT, "interface 77"},
         {"\"device_iterations\":1", "\"device_iterations\":0", TS_ERR_CORRUPT, "impossible"},
         {"\"device_iterations\":1", "\"device_iterations\":2147483647", TS_ERR_CORRUPT,
          "impossible"},
