@@ -16,7 +16,8 @@ static void room(ts_text *t, size_t more)
 void ts_text_add(ts_text *t, const char *s, size_t len)
 {
     room(t, len);
-    memcpy(t->s + t->len, s, len);
+    if (len) /* nothing may have no place */
+        memcpy(t->s + t->len, s, len);
     t->len += len;
     t->s[t->len] = 0;
 }
