@@ -8,6 +8,7 @@
  * direction of each layer. Halves are computed in f32, and rounded where they come out of a layer.
  */
 #include "front/words.h"
+#include <limits.h>
 
 enum { MOST_PARAMS = 1024 };
 
@@ -73,11 +74,12 @@ static ts_value *rounded(const recurrent *r, ts_value *v)
 static bool check_lists(recurrent *r, int layers)
 {
     ts_call *c = r->c;
-    int n = ts_call_tensors(c, 2, MOST_PARAMS, r->params), all = layers * r->directions;
+    int n = ts_call_tensors(c, 2, MOST_PARAMS, r->params), all;
     ts_value *states[2] = {0};
 
     r->each = ts_call_flag(c, 3) ? 4 : 2;
-    if (layers < 1 || n != all * r->each) {
+    all = layers < 1 || layers > MOST_PARAMS ? 0 : layers * r->directions;
+    if (!all || n != all * r->each) {
         ts_call_refuse(c, "%d weights and biases for %d layers and directions", n, all);
         return false;
     }
@@ -121,7 +123,7 @@ static ts_value *layer(const recurrent *r, ts_value *x, int i, ts_value **h, ts_
 ts_value *ts_word_recurrent(ts_call *c)
 {
     recurrent r = {.c = c, .directions = ts_call_flag(c, 7) ? 2 : 1};
-    int layers = (int)ts_call_int(c, 4, 1);
+    int layers = (int)TS_MIN(ts_call_int(c, 4, 1), INT_MAX);
     bool first = ts_call_flag(c, 8);
     ts_value *y = ts_call_tensor(c, 0), *h[MOST_PARAMS] = {0}, *cells[MOST_PARAMS] = {0};
 
