@@ -29,7 +29,7 @@ static int64_t work(int depth, const ts_options *opt, int *kernels)
     ts_arena *a = ts_arena_new();
     ts_graph *g = deep(depth);
     const ts_graph *lowered;
-    const ts_program *p;
+    const ts_program *p = NULL;
     int64_t n;
 
     if (ts_plan_passes(a, g, opt, &lowered) || ts_plan(a, lowered, opt, &p))
