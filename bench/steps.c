@@ -61,7 +61,7 @@ static ts_graph *w5(void)
     ts_model_options o = {
         .batch = 1, .rank = 3, .dims = (int64_t[]){3, 320, 512}, .training = true};
     ts_model *m;
-    ts_graph *g;
+    ts_graph *g = NULL;
 
     if (ts_model_load("uresnet-a21", &m) || ts_model_graph(m, &o, &g))
         stop(ts_error_text());
