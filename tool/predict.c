@@ -74,6 +74,19 @@ static bool is_pixels(const prediction *p)
     return p->w.recipe.task == TASK_PIXELS;
 }
 
+/* Scores of many places of a sample are of pixels or of a text; a file that says neither has no classes. */
+static int check_places(const prediction *p)
+{
+    if (p->n.places == 1 || is_pixels(p) || p->w.recipe.task == TASK_TEXT)
+        return TOOL_OK;
+    return explain(
+        TS_ERR_UNSUPPORTED, args.file, "preparing for a prediction",
+        "a classifier ends with one score for each class of each sample",
+        "the model '%s' gives scores of %lld classes at %lld places of a sample, which are no "
+        "scores of classes",
+        p->n.name, (long long)p->n.classes, (long long)p->n.places);
+}
+
 static int check_net(const prediction *p)
 {
     const int64_t *d = p->n.dims;
@@ -684,6 +697,8 @@ static int run(void)
     if (!code && p.nevents && !is_pixels(&p))
         code = usage_error("predict", "'event' is for nets that classify pixels");
     weights_tidy_names(&p.w);
+    if (!code)
+        code = check_places(&p);
     if (!code && any_image())
         code = check_net(&p);
     if (!code)

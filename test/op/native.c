@@ -272,6 +272,7 @@ static void what_is_ours_alone(void **state)
         "cast f64[18] dtype=i64" FAR,
         "cast f16[18] dtype=i8" FAR,
         "cast bf16[18] dtype=i32" FAR,
+        "full shape=[3] value=0x1p63 dtype=i64",
         "max_pool i32[1,1,4,4] kernel=[2,2] padding=[1,1] @range -9 -5",
         "max_pool i64[1,1,4,4] kernel=[2,2] padding=[1,1] @range -9 -5",
         "max_pool i8[1,1,4,40] kernel=[2,2] padding=[1,1] @range -9 -5",

@@ -491,7 +491,8 @@ def test_predict_with_nets_for_other_things(tool, tmp_path):
     expect(tool("predict", "net.pth", "boot.jpg", "--model", "net.txt"), FAILED, "takes samples of 6, which are no images")
     (tmp_path / "net.txt").write_text("input 1 28 28\nc: conv2d 3 kernel=3\n")
     torch.save({"c.weight": torch.zeros(3, 1, 3, 3), "c.bias": torch.zeros(3)}, tmp_path / "net.pth")
-    expect(tool("predict", "net.pth", "boot.jpg", "--model", "net.txt"), FAILED, "1x3x26x26", "no scores of classes")
+    expect(tool("predict", "net.pth", "boot.jpg", "--model", "net.txt"), FAILED,
+           "3 classes at 676 places", "no scores of classes")
     torch.save(module("classifier").state_dict(), tmp_path / "net.pth")
     expect(tool("predict", "net.pth", "boot.jpg", "--model", "classifier-dim0", "--no-plots"), OK,
            "log_softmax is not over the classes")
