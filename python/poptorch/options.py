@@ -70,6 +70,7 @@ _ENGINE_OPTIONS = "POPLAR_ENGINE_OPTIONS"
 
 #: Simulated devices by version: the kind in tessera.h.
 _MODELS = {2: 1, 21: 1, 1: 2}
+_GPUS = {"gpu": 3, "opencl": 4}    # ts_device_kind
 
 
 class _Freezable:
@@ -488,7 +489,7 @@ class Options(_Settings):
         self._add(show_compilation_progress_bar=True, relax_optimizer_checks=False,
                   module_namescope_enabled=True, updatable_named_buffers=[],
                   source_location_excludes=list(SOURCE_EXCLUDES))
-        self._addUnset(random_seed=int, use_model=bool, ipu_id=int, ipu_version=int, model_name=str)
+        self._addUnset(random_seed=int, use_model=bool, ipu_id=int, ipu_version=int, model_name=str, gpu=str)
         self._popart_options = _PopartOptions()
         self._distributed = _DistributedOptions()
         self._jit = _JitOptions()
@@ -657,6 +658,15 @@ class Options(_Settings):
         _Popart.set("deviceMemory", bytes) sets another size, for all kinds of devices.
         """
         self._set(use_model=use_model)
+        return self
+
+    def useGpu(self, kind: str = "gpu") -> "Options":
+        """Run on an NVIDIA GPU, or with "opencl" on an OpenCL device. Wins over TESSERA_DEVICE, which does the same for
+        programs that are left as they are; PopTorch does not have it.
+        """
+        if kind not in _GPUS:
+            raise createPoptorchError(f"useGpu takes {' or '.join(map(repr, _GPUS))}, got {kind!r}")
+        self._set(gpu=kind)
         return self
 
     def useIpuId(self, ipu_id: int) -> "Options":
@@ -903,6 +913,8 @@ class Options(_Settings):
         memory = self._popart_options.options.get("deviceMemory", 0)
         if not isinstance(memory, int) or memory < 0:
             raise createPoptorchError(f"deviceMemory is a number of bytes, got {memory!r}")
+        if self.exists("gpu"):
+            return _GPUS[self.gpu], memory
         if not self.uses_ipu_model and not self.exists("ipu_version"):
             return 0, memory
         kind = _MODELS[self.ipu_version if self.exists("ipu_version") else _modelVersion()]

@@ -723,3 +723,18 @@ def test_options_go_by_name():
     with pytest.raises(TypeError):
         _core.compile(graph, {"stages": 3})
     assert _core.compile(graph, {"cache_dir": "", "device_iterations": 2, "isa": None}).tensors(1)
+
+
+def test_on_a_gpu_by_option():
+    torch.manual_seed(0)
+    net, x = torch.nn.Linear(5, 3), torch.randn(4, 5)
+    model = poptorch.inferenceModel(net, poptorch.Options().useGpu("opencl").showCompilationProgressBar(False))
+    try:
+        got = model(x)
+    except poptorch.Error as e:
+        if "there is no OpenCL here" not in str(e) and "finds no device" not in str(e):
+            raise
+        pytest.skip(str(e).splitlines()[0])
+    torch.testing.assert_close(got, net(x).detach(), rtol=1e-5, atol=1e-6)
+    with pytest.raises(poptorch.Error, match="useGpu takes 'gpu' or 'opencl', got 'cuda'"):
+        poptorch.Options().useGpu("cuda")
