@@ -625,3 +625,17 @@ ts_dtype ts_dtype_of(const ts_value *v)
 {
     return v ? v->type.dtype : TS_F32;
 }
+
+void ts_graph_mark_needed(const ts_graph *g, bool *need)
+{
+    for (int i = g->nnodes - 1; i >= 0; i--) {
+        const ts_node *n = g->nodes[i];
+        bool any = false;
+        for (int k = 0; k < n->nout; k++)
+            any = any || need[n->out[k]->id];
+        for (int k = 0; k < n->nin && any; k++)
+            need[n->in[k]->id] = true;
+        for (int k = 0; k < n->nout; k++)
+            need[n->out[k]->id] = any;
+    }
+}

@@ -159,6 +159,8 @@ ts_value *ts_graph_add_input(ts_graph *g, const char *name, ts_type t);
 ts_value *ts_graph_add_state(ts_graph *g, const char *name, ts_type t, ts_init init, bool trained);
 void ts_graph_add_update(ts_graph *g, ts_value *state, ts_value *next, int phase);
 void ts_graph_add_output(ts_graph *g, ts_value *v, const char *name);
+/* From the values that are marked on to all that they are made of, by value id; what nobody needs is unmarked. */
+void ts_graph_mark_needed(const ts_graph *g, bool *need);
 ts_value *ts_graph_find_state(const ts_graph *g, const char *name);
 /* A copy in `out` of a layer's options, NULL: zeros, whose first field is their size; 0 means that they
  * end at `first`, as they did when they were new. NULL: they ask for what we do not know. */

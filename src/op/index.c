@@ -292,13 +292,15 @@ static void pick_into(const ts_node *n, ts_tensor *out, int64_t at, const ts_ten
                      pick(n, ts_dtype_get(t, out->data, at), ts_dtype_get(t, from->data, i)));
 }
 
-ts_status ts_eval_scatter_pick(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
-                               ts_tensor *out)
+typedef void into_fn(const ts_node *n, ts_tensor *out, int64_t at, const ts_tensor *from,
+                     int64_t i);
+
+/* Every element of in[1] into the place that in[0] says, of a copy of in[2]. */
+static ts_status scatter_each(const ts_node *n, const ts_tensor *in, ts_tensor *out, into_fn *into)
 {
     int dim = dim_of(n, out->type.rank);
     int64_t at[TS_MAX_RANK];
 
-    (void)c;
     memcpy(out->data, in[2].data, ts_type_bytes(&out->type));
     for (ts_each it = ts_each_of(&in[1].type); it.more; ts_each_next(&it)) {
         int64_t i = index_at(&in[0], it.flat);
@@ -306,9 +308,16 @@ ts_status ts_eval_scatter_pick(const ts_node *n, const ts_eval_ctx *c, const ts_
             continue;
         memcpy(at, it.at, sizeof(at));
         at[dim] = i;
-        pick_into(n, out, ts_flat(&out->type, at), &in[1], it.flat);
+        into(n, out, ts_flat(&out->type, at), &in[1], it.flat);
     }
     return TS_OK;
+}
+
+ts_status ts_eval_scatter_pick(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
+                               ts_tensor *out)
+{
+    (void)c;
+    return scatter_each(n, in, out, pick_into);
 }
 
 /* Element i of `from` joins what is at `at`. */
@@ -331,20 +340,8 @@ static void join_into(const ts_node *n, ts_tensor *out, int64_t at, const ts_ten
 ts_status ts_eval_row_scatter(const ts_node *n, const ts_eval_ctx *c, const ts_tensor *in,
                               ts_tensor *out)
 {
-    int dim = dim_of(n, out->type.rank);
-    int64_t at[TS_MAX_RANK];
-
     (void)c;
-    memcpy(out->data, in[2].data, ts_type_bytes(&out->type));
-    for (ts_each it = ts_each_of(&in[1].type); it.more; ts_each_next(&it)) {
-        int64_t i = index_at(&in[0], it.flat);
-        if (i < 0 || i >= out->type.dim[dim])
-            continue;
-        memcpy(at, it.at, sizeof(at));
-        at[dim] = i;
-        join_into(n, out, ts_flat(&out->type, at), &in[1], it.flat);
-    }
-    return TS_OK;
+    return scatter_each(n, in, out, join_into);
 }
 
 /* (a, J, b) of the long side to (a, k, b) of the short one */

@@ -21,16 +21,7 @@ static bool *needed(ts_arena *a, const ts_graph *g)
 
     for (int i = 0; i < g->noutputs; i++)
         need[g->outputs[i]->id] = g->outputs[i] != g->loss;
-    for (int i = g->nnodes - 1; i >= 0; i--) {
-        const ts_node *n = g->nodes[i];
-        bool any = false;
-        for (int k = 0; k < n->nout; k++)
-            any = any || need[n->out[k]->id];
-        for (int k = 0; k < n->nin && any; k++)
-            need[n->in[k]->id] = true;
-        for (int k = 0; k < n->nout; k++)
-            need[n->out[k]->id] = any;
-    }
+    ts_graph_mark_needed(g, need);
     return need;
 }
 
