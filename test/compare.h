@@ -188,4 +188,32 @@ static inline double distance(const results *p, const results *q, int i, bool ha
     return worst;
 }
 
+/* The executable of a graph that gives the reference's numbers, within `most`; NULL, and why. */
+static inline ts_executable *native_as_reference(const ts_graph *g, ts_options opt, double most,
+                                                 char *why, size_t size)
+{
+    ts_executable *ref = NULL, *exe = NULL;
+    results want = {0}, got = {0};
+    bool ok;
+
+    opt.cache_dir = "";
+    opt.executor = TS_EXECUTOR_REFERENCE;
+    ok = !ts_compile(g, &opt, &ref) && !run_all(ref, &opt, 1, 2, 7, 0, &want);
+    opt.executor = TS_EXECUTOR_NATIVE;
+    ok = ok && !ts_compile(g, &opt, &exe) && !run_all(exe, &opt, 2, 2, 7, 0, &got);
+    snprintf(why, size, "%s", ok ? "" : ts_error_text());
+    for (int i = 0; i < want.n && ok; i++) {
+        int64_t at;
+        double d = distance(&want, &got, i, false, &at);
+        ok = d <= most;
+        snprintf(why, size, "%s, element %ld: off by %g", want.info[i].name, (long)at, d);
+    }
+    results_free(&want);
+    results_free(&got);
+    ts_executable_free(ref);
+    if (!ok)
+        ts_executable_free(exe);
+    return ok ? exe : NULL;
+}
+
 #endif

@@ -82,6 +82,11 @@ float *test_states(const ts_executable *x, const ts_engine *e, size_t *count)
     return all;
 }
 
+bool test_soaks(void)
+{
+    return getenv("TS_ROUND") != NULL;
+}
+
 bool test_brief(void)
 {
     return getenv("TS_BRIEF") != NULL;

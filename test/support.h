@@ -45,6 +45,9 @@ float *test_states(const ts_executable *x, const ts_engine *e, size_t *count);
  * code again may be shorter. */
 bool test_brief(void);
 
+/* `make soak` has time for what `make test` proves by fewer cases. */
+bool test_soaks(void);
+
 /* The GPU that TESSERA_DEVICE chooses for everything, or NULL. Exits as a skipped test, and says why,
  * when there is none. */
 const char *test_device(void);

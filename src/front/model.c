@@ -57,6 +57,41 @@ static ts_value *make_input(const ts_model *m, const ts_model_options *o, int i,
     return x;
 }
 
+static int64_t numbers_of(const ts_model_source *in)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < in->rank; i++)
+        n *= in->dims[i];
+    return n;
+}
+
+/* Are samples asked for that are the numbers of all inputs in a row? */
+static bool is_joined(const ts_model *m, const ts_model_options *o)
+{
+    int64_t all = 0;
+
+    for (int i = 0; i < m->ninputs; i++)
+        all += numbers_of(&m->inputs[i]);
+    return m->ninputs > 1 && o->rank == 1 && o->dims[0] == all;
+}
+
+/* One input, and what the description calls inputs are parts of it. */
+static void split_input(const ts_model *m, const ts_model_options *o, ts_line_build *b)
+{
+    int64_t batch = o->batch ? o->batch : 1, at = 0;
+    ts_value *all = ts_input_n(b->g, "inputs", TS_F32, 2, (int64_t[]){batch, o->dims[0]}), *x;
+
+    for (int i = 0; i < m->ninputs && all; i++) {
+        const ts_model_source *in = &m->inputs[i];
+        int64_t dims[TS_MAX_RANK] = {batch}, n = numbers_of(in);
+        memcpy(dims + 1, in->dims, sizeof(*dims) * (size_t)in->rank);
+        x = ts_reshape_n(ts_slice(all, 1, at, at + n, 1), in->rank + 1, dims);
+        b->inputs[i] = in->dtype == TS_F32 ? x : ts_cast(x, in->dtype);
+        at += n;
+    }
+}
+
 /* Weights of classes are as many as there are classes. */
 static ts_status check_weights(const ts_model *m, const ts_line_build *b)
 {
@@ -252,7 +287,9 @@ ts_status ts_model_build(const ts_model *m, const ts_model_options *o, bool mark
     b->g = ts_graph_new(m->name);
     b->file = ts_arena_strdup(b->g->arena, m->file); /* the nodes keep it */
     b->m = m;
-    for (int i = 0; i < m->ninputs; i++)
+    if (is_joined(m, o))
+        split_input(m, o, b);
+    for (int i = 0; i < m->ninputs && !is_joined(m, o); i++)
         b->inputs[i] = make_input(m, o, i, b->g);
     b->results = TS_NEWS(b->g->arena, ts_line_results, m->nlines);
     b->classes = o->classes ? o->classes : m->classes;
@@ -417,6 +454,15 @@ int ts_model_input(const ts_model *m, int64_t dims[TS_MAX_RANK])
 ts_dtype ts_model_input_type(const ts_model *m)
 {
     return m->inputs[0].dtype;
+}
+
+int ts_model_input_at(const ts_model *m, int i, int64_t dims[TS_MAX_RANK], ts_dtype *dtype)
+{
+    if (!m || i < 0 || i >= m->ninputs)
+        return -1;
+    memcpy(dims, m->inputs[i].dims, sizeof(*dims) * (size_t)m->inputs[i].rank);
+    *dtype = m->inputs[i].dtype;
+    return m->inputs[i].rank;
 }
 
 const char *ts_model_input_name(const ts_model *m, int i)

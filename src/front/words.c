@@ -91,7 +91,7 @@ static const ts_arg *argument(const ts_call *c, int i)
 {
     static const ts_arg none;
 
-    return i < c->nargs ? &c->args[i] : &none;
+    return i >= 0 && i < c->nargs ? &c->args[i] : &none;
 }
 
 bool ts_call_has(const ts_call *c, int i)

@@ -139,7 +139,11 @@ static ts_value *distances(ts_call *c, ts_value *x, ts_value *y, double p)
     b[other - 2] = 1;
     last = (rank > other ? rank : other);
     x = ts_sub(ts_reshape_n(x, rank + 1, a), ts_reshape_n(y, other + 1, b));
-    return ts_call_p_norm(c, x, p, 1, &last, false);
+    if (isfinite(p) || !x)
+        return ts_call_p_norm(c, x, p, 1, &last, false);
+    x = ts_abs(x);
+    return ts_apply(c->g, "amax", 1, &x, 2,
+                    (ts_arg[]){ts_arg_ints("dims", 1, &last), ts_arg_text("ties", "each")});
 }
 
 /* _cdist_forward(x, y, p, mode) */

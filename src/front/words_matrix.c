@@ -477,40 +477,53 @@ ts_value *ts_word_cholesky_inverse(ts_call *c)
 
 /* --- reflections and series ------------------------------------------------------------------- */
 
-/* The reflection that clears column k of a below the diagonal, as a unit vector; signs as LAPACK's. */
+/* The reflection that clears column k of a below the diagonal, as a unit vector; signs as LAPACK's. Where there is nothing
+ * to clear it is 0, which reflects nothing. */
 static ts_value *mirror(ts_value *a, int64_t k)
 {
     ts_graph *g = graph_of(a);
-    ts_value *i = down(g, rows_of(a)), *at = whole(g, k), *zero = number(a, 0), *x, *size, *v;
+    ts_value *i = down(g, rows_of(a)), *at = whole(g, k), *zero = number(a, 0), *x, *size, *v,
+             *clear;
     int64_t dims[] = {ts_rank(a) - 2};
 
     x = ts_where(ts_ge(i, at), column(a, k), zero);
-    size = ts_sqrt(ts_sum(ts_square(x), 1, dims, true));
+    size = ts_sum(ts_square(ts_where(ts_gt(i, at), x, zero)), 1, dims, true);
+    clear = ts_eq(size, zero);
+    size = ts_sqrt(ts_where(clear, number(a, 1), ts_sum(ts_square(x), 1, dims, true)));
     size = ts_where(ts_lt(x, zero), ts_neg(size), size);
     v = ts_add(x, ts_where(ts_eq(i, at), size, zero));
-    return ts_mul(v, ts_rsqrt(ts_sum(ts_square(v), 1, dims, true)));
+    size = ts_where(clear, number(a, 1), ts_sum(ts_square(v), 1, dims, true));
+    return ts_where(clear, zero, ts_mul(v, ts_rsqrt(size)));
+}
+
+/* Reflects *a until nothing is below its diagonal; what undoes that, an orthonormal basis. */
+static ts_value *reflected(ts_value **a)
+{
+    int64_t m = rows_of(*a), n = columns_of(*a);
+    ts_value *q = spread_both(identity(*a, m), *a, *a), *v, *turn;
+
+    for (int64_t k = 0; k < TS_MIN(n, m - 1); k++) {
+        v = mirror(*a, k);
+        turn = ts_mul_scalar(turned(v), 2);
+        *a = ts_sub(*a, ts_mul(v, ts_matmul(turn, *a)));
+        q = ts_sub(q, ts_mul(ts_matmul(q, v), turn));
+    }
+    return q;
 }
 
 /* linalg_qr(a, mode): q, r */
 ts_value *ts_word_qr(ts_call *c)
 {
-    ts_value *a = ts_call_tensor(c, 0), *q, *v, *turn;
+    ts_value *a = ts_call_tensor(c, 0), *q;
     const char *mode = ts_call_text(c, 1, "reduced");
-    int64_t m, n, k;
+    int64_t n;
 
     if (!fits(c, a, false))
         return NULL;
-    m = rows_of(a);
     n = columns_of(a);
-    q = spread_both(identity(a, m), a, a);
-    for (k = 0; k < TS_MIN(n, m - 1); k++) {
-        v = mirror(a, k);
-        turn = ts_mul_scalar(turned(v), 2);
-        a = ts_sub(a, ts_mul(v, ts_matmul(turn, a)));
-        q = ts_sub(q, ts_mul(ts_matmul(q, v), turn));
-    }
+    q = reflected(&a);
     a = ts_triu(a, 0);
-    if (strcmp(mode, "complete") && m > n) {
+    if (strcmp(mode, "complete") && rows_of(a) > n) {
         a = ts_slice(a, ts_rank(a) - 2, 0, n, 1);
         q = ts_slice(q, ts_rank(q) - 1, 0, n, 1);
     }
@@ -675,6 +688,34 @@ ts_value *ts_word_eigh(ts_call *c)
     return ts_cast(values, c->dtype);
 }
 
+/* Columns of u that do not count, the last ones, are replaced by what completes the basis, to `all` columns. */
+static ts_value *completed(ts_value *u, ts_value *counts, int64_t all)
+{
+    int64_t k = columns_of(u);
+    int last = ts_rank(u) - 1;
+    ts_value *some = ts_where(counts, ts_detach(u), number(u, 0)), *q = reflected(&some);
+
+    u = ts_where(counts, u, ts_slice(q, last, 0, k, 1));
+    return all > k ? ts_concat(2, (ts_value *[]){u, ts_slice(q, last, k, all, 1)}, last) : u;
+}
+
+/* Of singular values that are 0 the eigenvectors are any mixture of (u, 0), (0, v) and those of other zeros: there any
+ * orthonormal vectors will do, and the value's gradient is u v'. */
+static ts_value *complete(ts_value *a, ts_value *values, ts_value **u, ts_value **v, bool full)
+{
+    int rank = ts_rank(a);
+    int64_t last[] = {rank - 2}, k = columns_of(*u);
+    ts_value *most = ts_mul_scalar(ts_amax(ts_detach(values), 1, last, true), SAME);
+    ts_value *counts = ts_gt(values, most), *none, *rows = ts_unsqueeze(counts, rank - 2);
+
+    *u = completed(*u, rows, full ? rows_of(*u) : k);
+    *v = completed(*v, rows, full ? rows_of(*v) : k);
+    none = ts_matmul(turned(ts_detach(*u)), ts_matmul(a, ts_detach(*v)));
+    none = ts_diagonal(none, 0, -2, -1);
+    none = ts_add(ts_maximum(ts_detach(values), number(a, 0)), ts_sub(none, ts_detach(none)));
+    return ts_where(counts, values, none);
+}
+
 /* _linalg_svd(a, full_matrices): u, s, vh. Of a [m, n] matrix, k = min(m, n): the k largest
  * eigenvalues of [0 a; a' 0], whose eigenvectors are (u, v) / sqrt(2). */
 ts_value *ts_word_svd(ts_call *c)
@@ -691,8 +732,6 @@ ts_value *ts_word_svd(ts_call *c)
     rank = ts_rank(a);
     if (!turns_fit(c, TS_MAX(m, n)))
         return NULL;
-    if (ts_call_int(c, 1, 1) && m != n)
-        return ts_call_refuse(c, "svd with full_matrices=True of a matrix that is not square");
     a = ts_cast(a, TS_F64);
     lo[rank - 1] = m;
     hi[rank - 2] = n;
@@ -704,7 +743,9 @@ ts_value *ts_word_svd(ts_call *c)
     last[0] = rank - 2;
     values = ts_flip(ts_slice(values, rank - 2, m + n - k, m + n, 1), 1, last);
     top = ts_slice(v, rank - 2, 0, m, 1);
+    v = ts_slice(v, rank - 2, m, m + n, 1);
+    values = complete(a, values, &top, &v, ts_call_int(c, 1, 1));
     also(c, 1, ts_cast(values, c->dtype));
-    also(c, 2, ts_cast(turned(ts_slice(v, rank - 2, m, m + n, 1)), c->dtype));
+    also(c, 2, ts_cast(turned(v), c->dtype));
     return ts_cast(top, c->dtype);
 }

@@ -140,13 +140,29 @@ static ts_value *kth(ts_value *sorted, int dim, ts_value *k, const ts_call *c)
     return ts_reshape_n(ts_gather(sorted, dim, ts_expand_n(k, rank, dims)), c->rank, c->dims);
 }
 
+/* The median y of a whole x: all elements that are equal to it share its gradient, as PyTorch has it. */
+static ts_value *shared(ts_call *c, ts_value *x, ts_value *y)
+{
+    ts_value *hit, *count, *none;
+
+    if (!x || !y || !ts_dtype_is_float(c->dtype))
+        return y;
+    y = ts_detach(y);
+    hit = ts_eq(x, ts_reshape_n(y, 1, (int64_t[]){1}));
+    hit = ts_call_op2("logical_and", c, hit, ts_lt(ts_abs(x), ts_call_scalar(c, INFINITY)));
+    count = ts_call_fold(c, "sum", ts_cast(hit, c->dtype), 0, NULL, false);
+    count = ts_call_op2("maximum", c, count, ts_call_scalar(c, 1));
+    none = ts_where(hit, ts_sub(x, ts_detach(x)), ts_call_scalar(c, 0)); /* 0, with x's gradient */
+    return ts_add(y, ts_div(ts_call_fold(c, "sum", none, 0, NULL, false), count));
+}
+
 /* median(x), median(x, dim, keepdim), nanmedian; kthvalue(x, k, dim, keepdim). NaN sorts last, and
  * for a median is the answer if there is one. */
 ts_value *ts_word_median(ts_call *c)
 {
     const char *op = c->row->op;
     bool kthvalue = !strcmp(op, "kthvalue"), nan = ts_dtype_is_float(c->dtype);
-    ts_value *x = ts_call_tensor(c, 0), *places, *k, *numbers;
+    ts_value *x = ts_call_tensor(c, 0), *places, *k, *numbers, *all;
     bool whole = !kthvalue && !ts_call_has(c, 1);
     int64_t size, over;
     int dim;
@@ -167,11 +183,14 @@ ts_value *ts_word_median(ts_call *c)
         k = ts_call_op2("maximum", c, k, ts_scalar(c->g, TS_I64, 0));
     } else if (numbers && !kthvalue)
         k = ts_where(ts_lt(numbers, ts_scalar(c->g, TS_I64, (double)size)), numbers, k);
+    all = x;
     x = sorted(c, x, dim, kthvalue ? ts_call_int(c, 1, 1) : 0, false, &places);
     if (!x)
         return NULL;
-    c->out[1] = whole ? NULL : kth(places, dim, k, c);
-    c->nout = whole ? 1 : 2;
+    if (whole)
+        return shared(c, all, kth(x, dim, k, c));
+    c->out[1] = kth(places, dim, k, c);
+    c->nout = 2;
     return kth(x, dim, k, c);
 }
 

@@ -111,13 +111,15 @@ ts_value *ts_word_pow(ts_call *c)
     return ts_call_op2("pow", c, x_of(c), ts_call_as(c, 1, c->dtype));
 }
 
-/* x * log(y) or log1p(y), and 0 where x is 0 */
+/* x * log(y) or log1p(y), and 0 where x is 0. There the slope by x is log(y), unless that is no number. */
 ts_value *ts_word_xlogy(ts_call *c)
 {
-    ts_value *x = x_of(c), *zero = ts_call_scalar(c, 0);
-    ts_value *y = ts_call_op1(c->row->op, c, ts_call_as(c, 1, c->dtype));
+    ts_value *x = x_of(c), *zero = ts_call_scalar(c, 0), *inf = ts_call_scalar(c, INFINITY);
+    ts_value *y = ts_call_op1(c->row->op, c, ts_call_as(c, 1, c->dtype)), *finite;
 
-    return ts_where(ts_eq(x, zero), zero, ts_mul(x, y));
+    finite = ts_lt(ts_abs(y), inf);
+    finite = ts_call_op2("logical_or", c, finite, ts_ne(x, zero));
+    return ts_mul(x, ts_where(finite, y, zero));
 }
 
 /* A tensor, or a number that keeps a float tensor's dtype and makes floats of integers if it must.
@@ -205,22 +207,53 @@ ts_value *ts_word_lerp(ts_call *c)
     return ts_add(x, ts_mul(ts_call_as(c, 2, c->dtype), ts_sub(y, x)));
 }
 
-ts_value *ts_word_clamp(ts_call *c)
+/* x, or argument `low` where x is below it and `high` where it is above; -1: none */
+static ts_value *clamped(ts_call *c, ts_value *x, int low, int high, bool open)
 {
-    ts_value *x = x_of(c);
+    ts_arg args[3] = {ts_arg_int("open", open)};
+    int n = 1;
 
-    if (!ts_call_tensor(c, 1) && !ts_call_tensor(c, 2) && ts_call_has(c, 1) && ts_call_has(c, 2))
-        return ts_clamp(x, ts_call_number(c, 1, 0), ts_call_number(c, 2, 0));
-    if (ts_call_has(c, 1))
-        x = ts_call_op2("maximum", c, x, ts_call_as(c, 1, c->dtype));
-    if (ts_call_has(c, 2))
-        x = ts_call_op2("minimum", c, x, ts_call_as(c, 2, c->dtype));
-    return x;
+    if (ts_call_has(c, low))
+        args[n++] = ts_arg_number("min", ts_call_number(c, low, 0));
+    if (ts_call_has(c, high))
+        args[n++] = ts_arg_number("max", ts_call_number(c, high, 0));
+    return x ? ts_apply(c->g, "clamp", 1, &x, n, args) : NULL;
 }
 
+/* The same of tensors: x has the slope at a bound. Where open ones are the convention, an only one shares it. A bound that is
+ * NaN is the answer. */
+static ts_value *clamped_by(ts_call *c, ts_value *x, int i, bool low, bool share)
+{
+    ts_value *end = ts_call_as(c, i, c->dtype), *beyond;
+
+    if (!x || !end || !ts_call_has(c, i))
+        return x;
+    if (share)
+        return ts_call_op2(low ? "maximum" : "minimum", c, x, end);
+    beyond = low ? ts_lt(x, end) : ts_gt(x, end);
+    if (ts_dtype_is_float(c->dtype))
+        beyond = ts_call_op2("logical_or", c, beyond, ts_call_op1("isnan", c, end));
+    return ts_where(beyond, end, x);
+}
+
+/* clamp(x, min, max, open) */
+ts_value *ts_word_clamp(ts_call *c)
+{
+    bool open = ts_call_flag(c, 3), share = open && ts_call_has(c, 1) != ts_call_has(c, 2);
+
+    if (!ts_call_tensor(c, 1) && !ts_call_tensor(c, 2))
+        return clamped(c, x_of(c), 1, 2, open);
+    return clamped_by(c, clamped_by(c, x_of(c), 1, true, share), 2, false, share);
+}
+
+/* clamp_min(x, min, open), clamp_max */
 ts_value *ts_word_clamp_one(ts_call *c)
 {
-    return ts_call_op2(c->row->op, c, x_of(c), ts_call_as(c, 1, c->dtype));
+    bool low = !strcmp(c->row->op, "min"), open = ts_call_flag(c, 2);
+
+    if (ts_call_tensor(c, 1))
+        return clamped_by(c, x_of(c), 1, low, open);
+    return clamped(c, x_of(c), low ? 1 : -1, low ? -1 : 1, open);
 }
 
 /* A copy, perhaps of another dtype, perhaps broadcast: copy_, clone, to. */
@@ -246,31 +279,40 @@ ts_value *ts_word_fill(ts_call *c)
 
 /* --- activations ------------------------------------------------------------------------------ */
 
+/* x between the ends, where the slope is 0 already */
+static ts_value *between(const ts_call *c, ts_value *x, double low, double high)
+{
+    return x ? ts_apply(c->g, "clamp", 1, &x, 3,
+                        (ts_arg[]){ts_arg_int("open", 1), ts_arg_number("min", low),
+                                   ts_arg_number("max", high)})
+             : NULL;
+}
+
 ts_value *ts_word_hardtanh(ts_call *c)
 {
-    return ts_clamp(x_of(c), ts_call_number(c, 1, -1), ts_call_number(c, 2, 1));
+    return between(c, x_of(c), ts_call_number(c, 1, -1), ts_call_number(c, 2, 1));
 }
 
 ts_value *ts_word_relu6(ts_call *c)
 {
-    return ts_clamp(x_of(c), 0, 6);
+    return between(c, x_of(c), 0, 6);
 }
 
-static ts_value *hard_sigmoid(ts_value *x)
-{
-    return ts_mul_scalar(ts_clamp(ts_add_scalar(x, 3), 0, 6), 1.0 / 6);
-}
-
+/* By ends of x, not of x + 3: rounding must not move them. */
 ts_value *ts_word_hardsigmoid(ts_call *c)
 {
-    return hard_sigmoid(x_of(c));
+    return ts_mul_scalar(ts_add_scalar(between(c, x_of(c), -3, 3), 3), 1.0 / 6);
 }
 
+/* hardswish(x, open): x, and x (x + 3) / 6 below 3, and 0 below -3, or if it is open from there on */
 ts_value *ts_word_hardswish(ts_call *c)
 {
-    ts_value *x = x_of(c);
+    ts_value *x = x_of(c), *lo = ts_call_scalar(c, -3), *hi = ts_call_scalar(c, 3), *t;
 
-    return ts_mul(x, hard_sigmoid(x));
+    t = ts_where(ts_call_flag(c, 1) ? ts_le(x, lo) : ts_lt(x, lo), lo, x);
+    t = ts_where(ts_ge(x, hi), hi, t);
+    t = ts_mul(t, ts_mul_scalar(ts_add_scalar(t, 3), 1.0 / 6));
+    return ts_where(ts_ge(x, hi), x, t);
 }
 
 ts_value *ts_word_mish(ts_call *c)
@@ -423,15 +465,9 @@ ts_value *ts_word_arc(ts_call *c)
 
     if (!strcmp(f, "atan"))
         return ts_call_op2("atan2", c, x, one);
-    if (!strcmp(f, "asin") || !strcmp(f, "acos")) {
-        s = ts_sqrt(ts_mul(ts_sub(one, x), ts_add(one, x)));
-        return f[1] == 's' ? ts_call_op2("atan2", c, x, s) : ts_call_op2("atan2", c, s, x);
-    }
     if (!strcmp(f, "atanh"))
         return ts_mul_scalar(ts_sub(ts_call_op1("log1p", c, x), ts_call_op1("log1p", c, ts_neg(x))),
                              0.5);
-    if (!strcmp(f, "acosh"))
-        return ts_log(ts_add(x, ts_sqrt(ts_mul(ts_sub(x, one), ts_add(x, one)))));
     a = ts_abs(x); /* asinh: sign(x) log1p(a + a^2 / (1 + sqrt(1 + a^2))) */
     s = ts_div(ts_square(a), ts_add_scalar(ts_sqrt(ts_add_scalar(ts_square(a), 1)), 1));
     a = ts_call_op1("log1p", c, ts_add(a, s));
@@ -509,25 +545,36 @@ ts_value *ts_word_sinc(ts_call *c)
     return ts_where(none, one, ts_div(ts_call_op1("sin", c, x), x));
 }
 
-/* log(x / (1 - x)), x kept eps from the ends */
+static ts_value *outside(ts_call *c, ts_value *x)
+{
+    return ts_call_op2("logical_or", c, ts_lt(x, ts_call_scalar(c, 0)),
+                       ts_gt(x, ts_call_scalar(c, 1)));
+}
+
+/* log(x / (1 - x)), x kept eps from the ends; its slope, too, is infinite at 0 and 1 and no number outside */
 ts_value *ts_word_logit(ts_call *c)
 {
-    ts_value *x = x_of(c);
+    ts_value *x = x_of(c), *valid;
     double eps = ts_call_number(c, 1, -1);
 
     if (eps >= 0) /* below comes first, also of bounds that have changed places */
         x = ts_where(ts_lt(x, ts_call_scalar(c, eps)), ts_call_scalar(c, eps),
                      ts_call_op2("minimum", c, x, ts_call_scalar(c, 1 - eps)));
-    return ts_log(ts_div(x, ts_sub(ts_call_scalar(c, 1), x)));
+    valid = ts_where(outside(c, x), ts_call_scalar(c, NAN), ts_call_scalar(c, 1));
+    return ts_mul(valid, ts_sub(ts_log(x), ts_call_op1("log1p", c, ts_neg(x))));
 }
 
-/* fmax, fmin: a NaN only where both are */
+/* fmax(x, y, share), fmin: a NaN only where both are. Of equal ones x has the gradient, or they share it. */
 ts_value *ts_word_fmax(ts_call *c)
 {
-    ts_value *x = x_of(c), *y = ts_call_as(c, 1, c->dtype);
-    ts_value *first = !strcmp(c->row->op, "fmax") ? ts_ge(x, y) : ts_le(x, y);
+    bool max = !strcmp(c->row->op, "fmax");
+    ts_value *x = x_of(c), *y = ts_call_as(c, 1, c->dtype),
+             *first = max ? ts_ge(x, y) : ts_le(x, y), *z;
 
-    return ts_where(ts_call_op2("logical_or", c, first, ts_call_op1("isnan", c, y)), x, y);
+    z = ts_where(ts_call_op2("logical_or", c, first, ts_call_op1("isnan", c, y)), x, y);
+    if (!ts_call_flag(c, 2))
+        return z;
+    return ts_where(ts_eq(x, y), ts_call_op2(max ? "maximum" : "minimum", c, x, y), z);
 }
 
 /* Of both divided by the larger one: the squares of large numbers are not finite, least in f16. With

@@ -830,11 +830,13 @@ ts_value *ts_word_extreme(ts_call *c)
     if (ts_call_tensor(c, 1))
         return ts_call_op2(max ? "maximum" : "minimum", c, ts_call_as(c, 0, c->dtype),
                            ts_call_as(c, 1, c->dtype));
-    if (x && n && ts_rank(x)) {
-        c->out[1] = ts_apply(
-            c->g, max ? "argmax" : "argmin", 1, &x, 2,
-            (ts_arg[]){ts_arg_ints("dims", n, dims), ts_arg_int("keepdim", ts_call_flag(c, 2))});
+    if (x && n && ts_rank(x)) { /* the gradient goes to the place */
+        ts_arg along[] = {ts_arg_ints("dims", n, dims), ts_arg_int("keepdim", ts_call_flag(c, 2)),
+                          ts_arg_text("ties", "first")};
+
+        c->out[1] = ts_apply(c->g, max ? "argmax" : "argmin", 1, &x, 2, along);
         c->nout = 2;
+        return ts_apply(c->g, max ? "amax" : "amin", 1, &x, 3, along);
     }
     return ts_call_fold(c, max ? "amax" : "amin", x, n, dims, n > 0 && ts_call_flag(c, 2));
 }
@@ -856,6 +858,14 @@ ts_value *ts_word_any(ts_call *c)
     return ts_cast(ts_call_fold(c, c->row->op, x, n, dims, n > 0 && ts_call_flag(c, 2)), TS_BOOL);
 }
 
+/* The square root whose slope at 0 is 0: PyTorch has it so for norms and deviations. */
+static ts_value *root(ts_call *c, ts_value *x)
+{
+    ts_value *zero = ts_call_scalar(c, 0), *none = ts_eq(x, zero);
+
+    return ts_where(none, zero, ts_sqrt(ts_where(none, ts_call_scalar(c, 1), x)));
+}
+
 /* var(x, dims, correction, keepdim): the mean of squares around the mean, in two passes */
 ts_value *ts_word_variance(ts_call *c)
 {
@@ -875,15 +885,16 @@ ts_value *ts_word_variance(ts_call *c)
     v = ts_mul_scalar(v, 1 / ((double)count - correction));
     c->out[1] = v ? as_before(v, mean) : NULL;
     c->nout = 2;
-    return !strcmp(c->row->op, "std") ? ts_sqrt(v) : v;
+    return !strcmp(c->row->op, "std") ? root(c, v) : v;
 }
 
-/* The square root whose slope at 0 is 0: PyTorch has it so for norms. */
-static ts_value *root(ts_call *c, ts_value *x)
+static ts_value *farthest(ts_call *c, const char *op, ts_value *x, int n, const int64_t *dims,
+                          bool keep)
 {
-    ts_value *zero = ts_call_scalar(c, 0), *none = ts_eq(x, zero);
+    ts_arg args[] = {ts_arg_text("ties", "norm"), ts_arg_int("keepdim", keep),
+                     ts_arg_ints("dims", n, dims)};
 
-    return ts_where(none, zero, ts_sqrt(ts_where(none, ts_call_scalar(c, 1), x)));
+    return x && ts_rank(x) ? ts_apply(c->g, op, 1, &x, n ? 3 : 2, args) : x;
 }
 
 static ts_value *p_norm(ts_call *c, ts_value *x, double p, int n, const int64_t *dims, bool keep)
@@ -898,7 +909,7 @@ static ts_value *p_norm(ts_call *c, ts_value *x, double p, int n, const int64_t 
         return ts_call_fold(c, "sum", ts_cast(ts_ne(x, ts_call_scalar(c, 0)), c->dtype), n, dims,
                             keep);
     if (isinf(p))
-        return ts_call_fold(c, p > 0 ? "amax" : "amin", ts_abs(x), n, dims, keep);
+        return farthest(c, p > 0 ? "amax" : "amin", ts_abs(x), n, dims, keep);
     none =
         ts_eq(x, ts_call_scalar(c, 0)); /* where the slope of a power is not finite, or of a root */
     x = ts_pow(ts_where(none, ts_call_scalar(c, 1), ts_abs(x)), ts_call_scalar(c, p));
@@ -1004,8 +1015,10 @@ ts_value *ts_word_aminmax(ts_call *c)
     int64_t dims[TS_MAX_RANK];
     int n = ts_call_ints(c, 1, dims);
 
-    c->out[1] = ts_call_fold(c, "amax", x, n, dims, ts_call_flag(c, 2));
     c->nout = 2;
+    if (x && !ts_rank(x)) /* 1.13 has a dim more with keepdim */
+        return c->out[1] = ts_reshape_n(x, c->rank, c->dims);
+    c->out[1] = ts_call_fold(c, "amax", x, n, dims, ts_call_flag(c, 2));
     return ts_call_fold(c, "amin", x, n, dims, ts_call_flag(c, 2));
 }
 

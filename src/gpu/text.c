@@ -439,31 +439,51 @@ static bool list_bundle(texts *t, bundle *b)
     return all > MOST_ARGS;
 }
 
-/* What comes before body i: a barrier, or the choice of groups. */
-static void write_between(texts *t, const bundle *b, int i, int64_t *groups)
+static double work_of_group(const texts *t, const bundle *b, int i)
 {
+    return t->r.p->kernels[b->first + i]->flops / (double)TS_MAX(1, b->each[i].groups);
+}
+
+/* Groups start in their order: those with the most to do come first, and the others fill what is left. */
+static int64_t first_group(const texts *t, const bundle *b, int i)
+{
+    double own = work_of_group(t, b, i);
+    int64_t first = 0;
+
+    for (int k = 0; k < b->count; k++) {
+        double other = work_of_group(t, b, k);
+        if (other > own || (other == own && k < i))
+            first += b->each[k].groups;
+    }
+    return first;
+}
+
+/* What comes before body i: a barrier, or the choice of groups. */
+static void write_between(texts *t, const bundle *b, int i)
+{
+    int64_t first;
+
     if (!b->beside) {
         ts_text_printf(&t->r.body, i ? "    }\n    BARRIER();\n    {\n" : "    {\n");
         return;
     }
+    first = first_group(t, b, i);
     ts_text_printf(&t->r.body, "    %sif (group >= %ld && group < %ld) {\n", i ? "} else " : "",
-                   (long)*groups, (long)(*groups + b->each[i].groups));
+                   (long)first, (long)(first + b->each[i].groups));
     ts_text_printf(&t->r.body, "    const int64_t all_groups = group;\n    {\n");
     ts_text_printf(&t->r.body, "    const int64_t group = all_groups - %ld, groups = %ld;\n",
-                   (long)*groups, (long)b->each[i].groups);
-    *groups += b->each[i].groups;
+                   (long)first, (long)b->each[i].groups);
 }
 
 static ts_status write_bodies(texts *t, bundle *b, ts_gpu_row *row, ts_text *shared, bool literal)
 {
     ts_status s = TS_OK;
-    int64_t groups = 0;
 
     row->threads = b->count > 1 ? TOGETHER : 0;
     for (int i = 0, at = 0; i < b->count && !s; at += b->n[i++]) {
         ts_gpu_row own = {0};
         if (b->count > 1)
-            write_between(t, b, i, &groups);
+            write_between(t, b, i);
         write_pointers(t, b->x[i], b->n[i], at, literal);
         s = write_one(t, t->r.p->kernels[b->first + i], b->x[i], b->n[i], at,
                       b->beside ? &own : row, shared);
@@ -475,9 +495,10 @@ static ts_status write_bodies(texts *t, bundle *b, ts_gpu_row *row, ts_text *sha
         row->groups = 1;
     if (!b->beside)
         return s;
-    row->groups = groups;
+    row->groups = 0;
     row->threads = b->each[0].threads;
     for (int i = 0; i < b->count; i++) {
+        row->groups += b->each[i].groups;
         row->shared = TS_MAX(row->shared, b->each[i].shared);
         if (b->each[i].resident && (!row->resident || b->each[i].resident < row->resident))
             row->resident = b->each[i].resident; /* more of them would have too few registers */

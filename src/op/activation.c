@@ -14,7 +14,9 @@
 MACRO_RULE(leaky_relu, ts_value *above = ts_gt(x, S(0));
            ts_value *below = ts_mul_scalar(x, ts_attr_float(n, "negative_slope", 0.01));
            out[0] = ts_where(above, x, below))
-MACRO_RULE(silu, out[0] = ts_mul(x, ts_sigmoid(x)))
+/* Halves in f32, rounded once, as PyTorch does it. */
+MACRO_RULE(silu, ts_value *w = ts_wide(x);
+           out[0] = ts_cast(ts_mul(w, ts_sigmoid(w)), x->type.dtype))
 /* e^ of the negative part only, so that it never overflows */
 MACRO_RULE(elu, double alpha = ts_attr_float(n, "alpha", 1); ts_value *above = ts_gt(x, S(0));
            ts_value *below = ts_point1("expm1", ts_where(above, S(0), x));
@@ -29,7 +31,7 @@ MACRO_RULE(softplus, double beta = ts_attr_float(n, "beta", 1); ts_value *z = ts
 
 ts_status ts_expand_gelu(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
-    ts_value *x = in[0], *t;
+    ts_value *x = ts_wide(in[0]), *t; /* halves in f32, rounded once, as PyTorch does it */
     const char *approximate = ts_attr_str(n, "approximate", "none");
 
     TS_TRY(ts_check_float(n, x));
@@ -41,22 +43,23 @@ ts_status ts_expand_gelu(ts_graph *g, const ts_node *n, ts_value *const *in, ts_
     } else
         t = ts_erf(ts_mul(x, S(0.7071067811865476)));
     t = ts_add_scalar(t, 1);
-    out[0] = ts_mul(ts_mul_scalar(x, 0.5), t);
+    out[0] = ts_cast(ts_mul(ts_mul_scalar(x, 0.5), t), in[0]->type.dtype);
     return g->status;
 }
 
-/* Both ends optional, max wins; the gradient passes where lo <= x <= hi. */
+/* Both ends optional, max wins; the gradient passes where lo <= x <= hi, and with open=1 between them only. */
 ts_status ts_expand_clamp(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out)
 {
     ts_value *x = in[0], *y = x, *end;
+    bool open = ts_attr_int(n, "open", 0);
 
     if (ts_attr_find(n, "min")) {
         end = S(ts_attr_float(n, "min", 0));
-        y = ts_where(ts_lt(y, end), end, y);
+        y = ts_where(open ? ts_le(y, end) : ts_lt(y, end), end, y);
     }
     if (ts_attr_find(n, "max")) {
         end = S(ts_attr_float(n, "max", 0));
-        y = ts_where(ts_gt(y, end), end, y);
+        y = ts_where(open ? ts_ge(y, end) : ts_gt(y, end), end, y);
     }
     out[0] = y == x ? ts_point1("nop", x) : y;
     return g->status;

@@ -307,8 +307,9 @@ static double contract_flops(const ts_node *n)
 
 double ts_node_flops(const ts_node *n)
 {
-    if (n->op->flags & TS_CONTRACT)
-        return contract_flops(n);
+    if (n->op->flags & TS_CONTRACT) /* by Winograd's method 36 products for 16 results of 9 taps */
+        return contract_flops(n) /
+               (n->op->flags & TS_CONV && ts_attr_int(n, "winograd", 0) ? 4 : 1);
     if (n->op->flags & (TS_VIEW | TS_SOURCE))
         return 0;
     if (n->op->flags & TS_REDUCE)

@@ -205,6 +205,10 @@ RULE(log2, dx[0] = ts_div(d, ts_mul(x, S(0.6931471805599453))))
 RULE(log10, dx[0] = ts_div(d, ts_mul(x, S(2.302585092994046))))
 RULE(sin, dx[0] = ts_mul(d, ts_point1("cos", x)))
 RULE(cos, dx[0] = ts_neg(ts_mul(d, ts_point1("sin", x))))
+/* From x: of their values at the ends, where the slope is infinite, nothing is left of it. */
+RULE(asin, ts_value *one = S(1); dx[0] = ts_mul(d, ts_rsqrt(ts_sub(one, ts_mul(x, x)))))
+RULE(acos, ts_value *one = S(1); dx[0] = ts_neg(ts_mul(d, ts_rsqrt(ts_sub(one, ts_mul(x, x))))))
+RULE(acosh, ts_value *one = S(1); dx[0] = ts_mul(d, ts_rsqrt(ts_sub(ts_mul(x, x), one))))
 RULE(tanh, ts_value *one = S(1); dx[0] = ts_mul(d, ts_sub(one, ts_mul(o, o))))
 /* 2/sqrt(pi) exp(-x^2) */
 RULE(erf, ts_value *bell = ts_exp(ts_neg(ts_mul(x, x)));
@@ -229,7 +233,9 @@ RULE(div, dx[0] = ts_div(d, y); dx[1] = ts_neg(ts_div(ts_mul(d, o), y)))
 /* x - y*floor(x/y), x - y*trunc(x/y); the latter's quotient is (x - o)/y up to rounding */
 RULE(remainder, dx[0] = d; dx[1] = ts_neg(ts_mul(d, ts_point2("floor_divide", x, y))))
 RULE(fmod, dx[0] = d; dx[1] = ts_neg(ts_mul(d, ts_point1("round", ts_div(ts_sub(x, o), y)))))
+/* At the origin 0, as PyTorch 2 has it. */
 RULE(atan2, ts_value *s = ts_mul(x, x); s = ts_add(s, ts_mul(y, y));
+     ts_value *none = ts_eq(s, ts_full_like(s, 0)); s = ts_where(none, ts_full_like(s, 1), s);
      dx[0] = ts_mul(d, ts_div(y, s)); dx[1] = ts_neg(ts_mul(d, ts_div(x, s))))
 /* As PyTorch: y == 0 gives 0 for x; x == 0 with y >= 0 gives 0 for y. */
 RULE(pow, ts_value *zero = S(0); ts_value *flat = ts_eq(y, zero);
@@ -243,5 +249,36 @@ RULE(maximum, ts_value *half = ts_mul(d, S(0.5)), *zero = S(0), *tie = ts_eq(x, 
 RULE(minimum, ts_value *half = ts_mul(d, S(0.5)), *zero = S(0), *tie = ts_eq(x, y);
      dx[0] = ts_where(tie, half, ts_where(ts_gt(x, y), zero, d));
      dx[1] = ts_where(tie, half, ts_where(ts_lt(x, y), zero, d)))
-RULE(where, ts_value *zero = ts_full_like(d, 0); dx[1] = ts_where(x, d, zero);
-     dx[2] = ts_where(x, zero, d))
+
+/* Every element of v, or 0 where they are not one number. */
+static double number(const ts_value *v)
+{
+    return v->kind == TS_VALUE_NODE && v->node->op == TS_OP(full)
+               ? ts_attr_float(v->node, "value", 0)
+               : 0;
+}
+
+static bool is_zero(const ts_value *v)
+{
+    return v->kind == TS_VALUE_NODE && v->node->op == TS_OP(full) && number(v) == 0;
+}
+
+static const ts_node *made_by(const ts_value *v, const ts_op *op)
+{
+    return v->kind == TS_VALUE_NODE && v->node->op == op ? v->node : NULL;
+}
+
+/* Is n leaky_relu, `x > 0 ? x : s x` with s > 0? Then its result has the sign of x, and the next layer keeps
+ * the result in memory anyway; x would be kept for this alone. */
+static bool keeps_sign(const ts_node *n)
+{
+    const ts_node *above = made_by(n->in[0], TS_OP(gt)), *below = made_by(n->in[2], TS_OP(mul));
+
+    return above && below && above->in[0] == n->in[1] && is_zero(above->in[1]) &&
+           below->in[0] == n->in[1] && number(below->in[1]) > 0 &&
+           ts_type_same(&n->in[1]->type, &n->out[0]->type);
+}
+
+RULE(where, ts_value *zero = ts_full_like(d, 0);
+     ts_value *c = keeps_sign(n) ? ts_gt(o, ts_full_like(o, 0)) : x; dx[1] = ts_where(c, d, zero);
+     dx[2] = ts_where(c, zero, d))

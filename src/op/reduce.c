@@ -422,14 +422,46 @@ ts_status ts_grad_sum(ts_node *n, ts_value *const *dy, ts_value **dx)
     return TS_OK;
 }
 
-/* Equal extremes share the gradient, as PyTorch's amax does. */
+/* The same reduction by another op, which does not ask who has the gradient of equal ones. */
+static ts_value *reduced_by(const ts_op *op, const ts_node *n, ts_value *x)
+{
+    ts_attr attr[2];
+    int k = 0;
+
+    for (int i = 0; i < n->nattr && k < 2; i++)
+        if (strcmp(n->attr[i].name, "ties"))
+            attr[k++] = n->attr[i];
+    return ts_make1(op, x, k, attr);
+}
+
+/* Where along its dim x has its first extreme. */
+static ts_value *first_hit(const ts_node *n, ts_value *x)
+{
+    ts_value *at = reduced_by(n->op == TS_OP(amax) ? TS_OP(argmax) : TS_OP(argmin), n, x), *places;
+    ts_attr attr[] = {ts_attr_s("dtype", ts_dtype_name(TS_I64)),
+                      ts_attr_l("shape", x->type.rank, x->type.dim), ts_attr_i("dim", 0)};
+
+    for (int d = 0; d < x->type.rank; d++)
+        if (reduced(n, d))
+            attr[2] = ts_attr_i("dim", d);
+    places = ts_node_out(ts_node_make(x->graph, TS_OP(iota), 0, NULL, 3, attr));
+    return ts_eq(places, unreduce(n, at));
+}
+
+/* Equal extremes share the gradient, as PyTorch's amax does, where one that is NaN makes NaN of it; with ties="norm" that
+ * has none, as in norms. With "first" the first has all of it, as in max() along a dim; with "each" each has, as in distances. */
 ts_status ts_grad_amax(ts_node *n, ts_value *const *dy, ts_value **dx)
 {
-    ts_value *x = n->in[0];
-    ts_value *hit = ts_cast(ts_eq(x, unreduce(n, n->out[0])), x->type.dtype);
-    ts_value *count = ts_make1(TS_OP(sum), hit, n->nattr, n->attr);
+    const char *ties = ts_attr_str(n, "ties", "share");
+    bool share = !strcmp(ties, "share");
+    ts_value *x = n->in[0], *d = dy[0], *hit, *one;
 
-    dx[0] = ts_mul(hit, unreduce(n, ts_div(dy[0], count)));
+    hit = !strcmp(ties, "first") ? first_hit(n, x) : ts_eq(x, unreduce(n, n->out[0]));
+    one = ts_cast(hit, x->type.dtype);
+    if (share || !strcmp(ties, "norm"))
+        d = ts_div(d, reduced_by(TS_OP(sum), n, one));
+    d = unreduce(n, d);
+    dx[0] = share ? ts_mul(one, d) : ts_where(hit, d, ts_full_like(x, 0));
     return TS_OK;
 }
 

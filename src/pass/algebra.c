@@ -14,6 +14,8 @@
  *   where(1, x, y), (c, x, x)    x
  *   cast to its own dtype, back from a wider one
  *   f(expand x)                  expand f(x), or f(x) when f broadcasts it as well
+ *   matmul(x * c, y)             matmul(x, y) * c   f32; views may be between. An operand is in
+ *                                                   memory, so x * c would be a copy of x
  *
  * Not here, since floats differ: x * 0 (NaN, infinity), x - x, (x + c) + d, exp(log x). Integers
  * only have the identities: they wrap where floats round.
@@ -280,10 +282,46 @@ static ts_value *push_expand(const ts_node *n)
     return instead(n, ts_node_out(ts_node_make(graph(n), n->op, n->nin, in, n->nattr, n->attr)));
 }
 
+/* x, if v is a view of x * c, with the view of it; NULL: it is not. */
+static ts_value *unscaled(const ts_value *v, int phase, double *c)
+{
+    const ts_node *n = v->kind == TS_VALUE_NODE ? v->node : NULL;
+    ts_value *x;
+
+    if (!n || n->phase != phase)
+        return NULL;
+    if (n->op == TS_OP(mul) && ts_full_value(n->in[1], c) && isfinite(*c) &&
+        ts_type_same(&n->in[0]->type, &v->type))
+        return n->in[0];
+    if (n->op != TS_OP(permute) && n->op != TS_OP(reshape))
+        return NULL;
+    x = unscaled(n->in[0], phase, c);
+    return x ? ts_make1(n->op, x, n->nattr, n->attr) : NULL;
+}
+
+static ts_value *matmul_scaled(const ts_node *n)
+{
+    ts_value *in[2];
+    double c, all = 1;
+
+    if (n->out[0]->type.dtype != TS_F32)
+        return NULL;
+    for (int i = 0; i < 2; i++) {
+        in[i] = unscaled(n->in[i], n->phase, &c);
+        all *= in[i] ? c : 1;
+        in[i] = in[i] ? in[i] : n->in[i];
+    }
+    if (in[0] == n->in[0] && in[1] == n->in[1])
+        return NULL;
+    return make(n, "mul", ts_make2(n->op, in[0], in[1], n->nattr, n->attr), scalar(n, all));
+}
+
 ts_value *ts_rule_point(const ts_node *n)
 {
     ts_value *v;
 
+    if (n->op == TS_OP(matmul))
+        return matmul_scaled(n);
     if (!(n->op->flags & TS_POINT))
         return NULL;
     v = ts_rule_first(rules, TS_COUNT(rules), n);

@@ -71,6 +71,26 @@ static ts_status expand(ts_graph *out, const ts_options *opt, const ts_node *n, 
     return TS_OK;
 }
 
+/* An expansion may hand an operand through (sort of a single number): what a run gives back or keeps is a copy then,
+ * because an input's memory is the caller's and a state's changes. */
+static void own_memory(const ts_value *v, ts_value **map)
+{
+    ts_value **m = &map[v->id];
+
+    if ((*m)->kind != TS_VALUE_NODE || (*m)->node->op == TS_OP(const))
+        *m = ts_point1("nop", *m);
+}
+
+static void own_results(const ts_graph *in, ts_value **map)
+{
+    for (int i = 0; i < in->noutputs; i++)
+        own_memory(in->outputs[i], map);
+    for (int i = 0; i < in->nupdates; i++)
+        own_memory(in->updates[i].next, map);
+    if (in->loss)
+        own_memory(in->loss, map);
+}
+
 ts_status ts_pass_decompose(ts_arena *a, const ts_graph *in, const ts_options *opt,
                             const ts_graph **out)
 {
@@ -79,6 +99,7 @@ ts_status ts_pass_decompose(ts_arena *a, const ts_graph *in, const ts_options *o
 
     for (int i = 0; i < in->nnodes; i++)
         TS_TRY(expand(g, opt, in->nodes[i], map));
+    own_results(in, map);
     ts_graph_finish_copy(g, in, map);
     *out = g;
     return TS_OK;

@@ -87,6 +87,10 @@ static int node_batch(const layouts *l, const ts_node *n)
 {
     int b = n->nin ? l->batch[n->in[0]->id] : -1, rank = n->nout ? n->out[0]->type.rank : 0;
 
+    /* What a convolution counts in dim 0 are samples, whatever made them of the inputs' dims: the planes of
+     * an event, the windows of a picture. */
+    if (n->op->flags & TS_CONV)
+        return n->op == TS_OP(conv_weight) ? -1 : 0;
     if (n->op->flags & TS_POINT) {
         for (int i = 0; i < n->nin; i++)
             if (l->batch[n->in[i]->id] >= 0)
@@ -101,8 +105,6 @@ static int node_batch(const layouts *l, const ts_node *n)
         return reduce_batch(n, b);
     if (n->op == TS_OP(matmul))
         return b == n->in[0]->type.rank - 1 ? -1 : b;
-    if (n->op == TS_OP(conv_weight))
-        return -1;
     return b == 0 ? 0 : -1;
 }
 
@@ -170,7 +172,7 @@ static ts_status choose(layouts *l, const ts_options *opt)
     l->width = m.isa.width;
     for (int i = 0; i < l->in->nnodes; i++) {
         const ts_node *c = l->in->nodes[i];
-        if (c->op != TS_OP(conv) || l->batch[c->in[0]->id] != 0)
+        if (c->op != TS_OP(conv))
             continue;
         n = TS_MAX(n, c->in[0]->type.dim[0]);
         all += ts_node_flops(c);

@@ -15,6 +15,7 @@ static const struct {
     {"autodiff", ts_pass_autodiff},   /* the backward graph; inherits place and line         */
     {"optimizer", ts_pass_optimizer}, /* accumulation, scaling, clipping, the weight update  */
     {"simplify", ts_pass_simplify},   /* fold, algebra, common subexpressions, dead code     */
+    {"slope", ts_pass_slope},         /* derivatives as one factor, made forward             */
     {"rounding", ts_pass_rounding},   /* products of halves in f32, rounded once             */
     {"runs", ts_pass_runs},           /* adds by index by way of the sorted index            */
     {"rows", ts_pass_rows},           /* products in the shape that is read                  */
@@ -49,19 +50,21 @@ static bool same_name(const char *name, const char *p, size_t len)
     return strlen(name) == len && !memcmp(p, name, len);
 }
 
-/* Every name in "fuse,layout" is a pass, or one of the plan's two choices. */
+/* Every name in "fuse,layout" is a pass, or one of the plan's choices. */
 static ts_status check_skip(const char *skip)
 {
     for (const char *p = skip; p && *(p += strspn(p, ", ")); p += strcspn(p, ", ")) {
         size_t len = strcspn(p, ", ");
-        bool known = same_name("fuse", p, len) || same_name("spread", p, len);
+        bool known =
+            same_name("fuse", p, len) || same_name("attend", p, len) || same_name("spread", p, len);
         for (int i = 0; ts_pass_name(i); i++)
             known = known || same_name(ts_pass_name(i), p, len);
         if (known)
             continue;
         ts_fail(TS_ERR_ARG, "there is no pass '%.*s' to skip", (int)TS_MIN(len, 100), p);
         ts_error_hint(
-            "architecture.md in the documentation lists the passes; the plan has fuse and spread");
+            "architecture.md in the documentation lists the passes; the plan has fuse, attend and "
+            "spread");
         return TS_ERR_ARG;
     }
     return TS_OK;
@@ -82,10 +85,26 @@ static ts_status check_results(const ts_graph *g, const ts_options *opt)
     return TS_ERR_ARG;
 }
 
+/* What a run gives back is made by a node: an input's memory is the caller's, a state's changes. ts_output copies
+ * what is none; a text may say anything. */
+static ts_status check_outputs(const ts_graph *g)
+{
+    for (int i = 0; i < g->noutputs; i++) {
+        const ts_value *v = g->outputs[i];
+        if (v->kind == TS_VALUE_NODE && v->node->op != TS_OP(const))
+            continue;
+        ts_fail(TS_ERR_ARG, "no op computes output %s", g->output_names[i]);
+        ts_error_hint("make it a copy: %%y = nop(%%x), output %s = %%y", g->output_names[i]);
+        return TS_ERR_ARG;
+    }
+    return TS_OK;
+}
+
 ts_status ts_pass_check(const ts_graph *g, const ts_options *opt)
 {
     TS_TRY(check_skip(opt->skip));
     TS_TRY(check_results(g, opt));
+    TS_TRY(check_outputs(g));
     if (opt->optimizer)
         TS_TRY(ts_optimizer_check(opt));
     return ts_replica_groups_check(g, opt);

@@ -37,6 +37,9 @@ enum { FEW = 512, ROWS = 8 };
 /* The results of a sum that keep a GPU busy, and a sum that is worth another kernel. */
 enum { RESULTS = 8192, LONG_SUM = 128 << 10 };
 
+/* The fewest rows of a result that a GPU computes by tiles. */
+enum { SIDE = 8 };
+
 /* A sum must be worth a meeting of the threads; for each result there must be enough to add up that
  * the second step is little beside the first. */
 static bool splits(const ts_machine_model *m, const ts_node *n)
@@ -241,7 +244,7 @@ static ts_value *split_for_gpu(const ts_node *n, ts_value *const *map)
         return parts > 1 ? split_product(map[n->in[0]->id], map[n->in[1]->id], parts) : NULL;
     }
     if (n->op != TS_OP(conv_weight) || y->dtype != TS_F32 || ts_attr_int(n, "parts", 1) > 1 ||
-        y->rank < 4 || y->dim[0] < 24 || ts_attr_int(n, "groups", 1) > 1)
+        y->rank < 4 || y->dim[0] < SIDE || ts_attr_int(n, "groups", 1) > 1)
         return NULL;
     x = &n->in[1]->type; /* dy: [n, o, places] */
     parts = gpu_parts(y->dim[0], ts_type_count(y) / y->dim[0], ts_type_count(x) / x->dim[1],

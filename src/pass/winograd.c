@@ -1,11 +1,14 @@
 /* winograd.c - 3x3 convolutions over many channels with fewer products: F(4x4, 3x3) has 36 for 16
  * outputs instead of 144, F(2x2, 3x3) 16 for 4 instead of 36.
  *
- *   before                          after
- *     %3 = conv %x, %w                %4 = mix(mix(windows %x))     B^T d B     [6,6,tiles,C]
- *                                     %5 = mix(mix %w)              G g G^T     [6,6,C,O]
- *                                     %6 = matmul %4, %5                        [36,tiles,O]
- *                                     %3 = mix(mix %6)              A^T m A     [4,4,tiles,O]
+ *   before                          after, channels last
+ *     %3 = conv %x, %w                %3 = conv %x, %w   winograd=4     render/winograd.c does the rest
+ *
+ *                                   after, the batch in the lanes
+ *                                     %4 = mix(mix(windows %x))     B^T d B     [4,4,tiles,C]
+ *                                     %5 = mix(mix %w)              G g G^T     [4,4,C,O]
+ *                                     %6 = matmul %4, %5                        [16,tiles,O]
+ *                                     %3 = mix(mix %6)              A^T m A     [2,2,tiles,O]
  *                                          laid back as an image
  *
  * The gradient of the input is the same with the kernel turned and transposed. The gradient of the
@@ -13,11 +16,11 @@
  *
  * needs   no composite op; gradients and layouts already there
  *
- * It is for stride 1, no dilation, one group and at least 32 channels on both sides. On large maps
- * with channels last F(4x4, 3x3), whose error is about 2e-5 instead of 7e-6; with the batch in the
- * lanes, where it saves enough, F(2x2, 3x3), which is about as exact as the direct sum. Not with
- * no_winograd.
+ * It is for stride 1, no dilation, one group and channels that fill the lanes on both sides. With
+ * channels last and large maps F(4x4, 3x3), whose error is about 2e-5 instead of 7e-6; with the batch in the
+ * lanes, where it saves enough, F(2x2, 3x3), which is about as exact as the direct sum. Not with no_winograd.
  */
+#include "machine/machine.h"
 #include "pass/pass.h"
 #include <stddef.h>
 
@@ -28,17 +31,16 @@
  * eight times the third and 1.25 or 2.1 for SAVES change no workload by more than the noise, 5 %. */
 static const double WORK = 12e6, COLUMNS = 128, ROOM = 5 << 20, SAVES = 1.75;
 
-/* Places of a picture with channels last, at least; an estimate. 256 changes no workload of bench/ by more
- * than the noise. */
+/* With channels last: how many times faster it must be, and channels at most, whose transformed weights fit
+ * a thread's panels. */
+static const double GAIN = 1.4;
+enum { MOST = 1024 };
+
+/* Places of a map at least. What it rounds decides now and then which side of 0 an element is on; in small maps
+ * one of them is seen: with maps of 16 x 16 and less the losses of resnet18 are 1e-3 from PyTorch's after two
+ * steps, and those layers are less than 1.2 times faster. */
 enum { PLACES = 1024 };
 
-static const float BT[36] = {4, 0,  -5, 0, 1, 0, 0, -4, -4, 1,  1, 0, 0, 4, -4, -1, 1, 0,
-                             0, -2, -1, 2, 1, 0, 0, 2,  -1, -2, 1, 0, 0, 4, 0,  -5, 0, 1};
-static const float G[18] = {1 / 4.f,  0,         0,        -1 / 6.f, -1 / 6.f, -1 / 6.f,
-                            -1 / 6.f, 1 / 6.f,   -1 / 6.f, 1 / 24.f, 1 / 12.f, 1 / 6.f,
-                            1 / 24.f, -1 / 12.f, 1 / 6.f,  0,        0,        1};
-static const float AT[24] = {1, 1, 1, 1, 1, 0, 0, 1, -1, 2, -2, 0,
-                             0, 1, 1, 4, 4, 0, 0, 1, -1, 8, -8, 1};
 static const float BT2[16] = {1, 0, -1, 0, 0, 1, 1, 0, 0, -1, 1, 0, 0, 1, 0, -1};
 static const float G2[12] = {1, 0, 0, 0.5f, 0.5f, 0.5f, 0.5f, -0.5f, 0.5f, 0, 0, 1};
 static const float AT2[8] = {1, 1, 1, 0, 0, 1, -1, -1};
@@ -49,7 +51,7 @@ typedef struct form {
     const float *bt, *g, *at;
 } form;
 
-static const form large = {4, BT, G, AT}, fine = {2, BT2, G2, AT2};
+static const form fine = {2, BT2, G2, AT2};
 
 static ts_value *mix2(ts_value *x, const float *m, int64_t rows, int64_t cols, bool transposed)
 {
@@ -102,6 +104,7 @@ typedef struct shared {
 
 typedef struct winograd {
     ts_arena *a;
+    ts_machine_model m;
     shared *made;
     int nmade;
 } winograd;
@@ -123,35 +126,6 @@ static ts_value *transformed(winograd *p, ts_value *x, const form *f, int64_t pa
 static ts_value *picture(ts_value *m, const ts_type *y)
 {
     return m ? ts_make1(TS_OP(untile), m, 1, (ts_attr[]){ts_attr_l("shape", 2, y->dim + 2)}) : NULL;
-}
-
-/* y[n,o,h,w] from x[n,c,..] and w[o,c,3,3] */
-static ts_value *convolve(winograd *p, ts_value *x, ts_value *w, int64_t pad_h, int64_t pad_w,
-                          const ts_type *y)
-{
-    const form *f = &large;
-    int64_t n = y->dim[0], o = y->dim[1], c = x->type.dim[1], t = f->m + 2;
-    int64_t th = tiles(f, y->dim[2]), tw = tiles(f, y->dim[3]);
-    ts_value *v = flat(transformed(p, x, f, pad_h, pad_w, th, tw), n * th * tw, c);
-    ts_value *u = flat(mix2(ts_permute(w, 2, 3, 1, 0), f->g, t, 3, false), c, o);
-    ts_value *m = ts_reshape(ts_matmul(v, u), t, t, n, th, tw, o);
-
-    return picture(mix2(m, f->at, f->m, t, false), y);
-}
-
-/* dw[o,c,3,3] from x and dy */
-static ts_value *weight_grad(winograd *p, ts_value *x, ts_value *dy, int64_t pad_h, int64_t pad_w)
-{
-    const form *f = &large;
-    const ts_type *y = &dy->type;
-    int64_t n = y->dim[0], o = y->dim[1], c = x->type.dim[1], t = f->m + 2;
-    int64_t th = tiles(f, y->dim[2]), tw = tiles(f, y->dim[3]);
-    ts_value *v = flat(transformed(p, x, f, pad_h, pad_w, th, tw), n * th * tw, c);
-    ts_value *d =
-        flat(mix2(windows(dy, f, f->m, 0, 0, th, tw), f->at, f->m, t, true), n * th * tw, o);
-    ts_value *u = ts_reshape(ts_matmul(ts_transpose(v, 1, 2), d), t, t, c, o);
-
-    return ts_permute(mix2(u, f->g, t, 3, true), 3, 2, 0, 1);
 }
 
 /* --- with the batch in the lanes ---
@@ -238,14 +212,13 @@ static double direct(const ts_type *w, double places)
     return 9 * places * (double)w->dim[0] * (double)w->dim[1];
 }
 
-/* And in so many tiles, the transforms of the pictures' channels with them: those are mostly memory, in the
- * time of 200 multiply-adds a tile and channel (32 channels: 210 of 512 tiles in the lanes, 184 of 100
- * large ones). */
-static double transformed_price(const form *f, const ts_type *w, double tiles)
+/* And in so many tiles of the batch in the lanes, the transforms of the pictures' channels with them: those
+ * are mostly memory, in the time of 200 multiply-adds a tile and channel (32 channels: 210 of 512 tiles). */
+static double transformed_price(const ts_type *w, double tiles)
 {
-    double o = (double)w->dim[0], c = (double)w->dim[1], t = (double)((f->m + 2) * (f->m + 2));
+    double o = (double)w->dim[0], c = (double)w->dim[1];
 
-    return tiles * (t * o * c + 200 * (o + c));
+    return tiles * (16 * o * c + 200 * (o + c));
 }
 
 /* With the batch in the lanes, which rounds as the direct sum does: is it quicker, and are the transforms
@@ -256,7 +229,7 @@ static bool pays(const ts_value *x, const ts_type *w, int64_t places, int64_t ti
     double n = (double)x->type.dim[0], o = (double)w->dim[0], c = (double)w->dim[1];
     double sums = n * direct(w, (double)places), all = n * (double)tiles;
 
-    return lanes_of(x) && sums >= transformed_price(&fine, w, all) && 2 * sums >= WORK &&
+    return lanes_of(x) && sums >= transformed_price(w, all) && 2 * sums >= WORK &&
            9 * (double)places >= SAVES * 16 * (double)tiles && all >= COLUMNS &&
            64 * all * (o + c) <= ROOM;
 }
@@ -268,15 +241,68 @@ static bool fits(const ts_node *n, const ts_type *x, const ts_type *w)
            ones(n, "stride") && ones(n, "dilation") && ts_attr_int(n, "groups", 1) == 1;
 }
 
-/* Channels last, a large map, and twice as fast: it rounds more. */
-static bool is_large(const ts_value *x, const ts_type *w, const ts_type *y)
-{
-    double places = (double)(y->dim[2] * y->dim[3]);
+/* --- channels last --- */
 
-    return ts_fills_lanes(w->dim[0]) && ts_fills_lanes(w->dim[1]) && !lanes_of(x) &&
-           y->dim[0] % 8 != 0 && places >= PLACES &&
-           direct(w, places) >=
-               2 * transformed_price(&large, w, places / (double)(large.m * large.m));
+static int64_t tiles_of_four(int64_t size)
+{
+    return (size + 3) / 4;
+}
+
+/* As render/winograd.c does it, in multiply-adds: the products, the transforms of tiles, each channel of x and
+ * of y, and those of the weights, for each core. */
+static double price_of_four(const ts_machine_model *m, const ts_type *w, const ts_type *y)
+{
+    double o = (double)w->dim[0], c = (double)w->dim[1];
+    double tiles = (double)(y->dim[0] * tiles_of_four(y->dim[2]) * tiles_of_four(y->dim[3]));
+
+    return tiles * (48 * o * c + 336 * (o + c)) + 128 * m->cores * o * c;
+}
+
+static bool channels_last(const ts_value *v)
+{
+    return v->layout.set && v->layout.lanes <= 1 && v->type.rank == 4 && v->layout.order[3] == 1;
+}
+
+/* A large map, channels that fill the lanes, and enough faster, for it rounds more. */
+static bool is_large(const ts_machine_model *m, const ts_value *x, const ts_type *w,
+                     const ts_type *y)
+{
+    int64_t lanes = m->isa.width;
+
+    return channels_last(x) && y->dim[2] * y->dim[3] >= PLACES && w->dim[0] >= lanes &&
+           w->dim[1] >= lanes && TS_MAX(w->dim[0], w->dim[1]) <= MOST &&
+           direct(w, (double)(y->dim[0] * y->dim[2] * y->dim[3])) >= GAIN * price_of_four(m, w, y);
+}
+
+/* The gradient of a weight of few channels is summed in parts of the rows, which the cores share: the smallest
+ * number that divides them and gives each core two. */
+static int64_t weight_parts(const ts_machine_model *m, const ts_type *w, const ts_type *dy)
+{
+    int64_t blocks = ((w->dim[0] + 63) / 64) * ((w->dim[1] + 63) / 64);
+    int64_t want = (2 * m->cores + blocks - 1) / blocks, parts = want;
+
+    while (want > 1 && parts < 4 * want && (dy->dim[2] % parts || dy->dim[2] / parts < 4))
+        parts++;
+    return want > 1 && parts < 4 * want ? parts : 1;
+}
+
+/* The node again, to be done in tiles of 4 x 4. */
+static ts_value *in_tiles(const ts_machine_model *m, const ts_node *n, ts_value *const *in)
+{
+    ts_attr attr[TS_MAX_ATTR + 2];
+    int count = ts_attrs_but(n, "parts", attr);
+    int64_t parts =
+        n->op == TS_OP(conv_weight) ? weight_parts(m, &n->out[0]->type, &n->in[1]->type) : 1;
+    ts_value *y;
+
+    attr[count++] = ts_attr_i("winograd", 4);
+    if (parts > 1)
+        attr[count++] = ts_attr_i("parts", parts);
+    y = ts_make2(n->op, in[0], in[1], count, attr);
+    if (!y || parts == 1)
+        return y;
+    y->layout = (ts_layout){.set = true, .order = {0, 3, 4, 2, 1}};
+    return ts_sum(y, 1, (const int64_t[]){0}, false);
 }
 
 static ts_value *rewrite(winograd *p, const ts_node *n, ts_value *const *in)
@@ -290,7 +316,6 @@ static ts_value *rewrite(winograd *p, const ts_node *n, ts_value *const *in)
                   *made = input ? o : dy;
     int64_t ph = 0, pw = 0;
     const int64_t *padding;
-    bool lanes;
 
     if (!fits(n, a, w))
         return NULL;
@@ -298,18 +323,21 @@ static ts_value *rewrite(winograd *p, const ts_node *n, ts_value *const *in)
         ph = padding[0];
         pw = padding[1];
     }
-    lanes = pays(n->in[0], w, dy->dim[2] * dy->dim[3],
-                 tiles(&fine, made->dim[2]) * tiles(&fine, made->dim[3]));
-    if (ph > 2 || pw > 2 || (!lanes && !is_large(n->in[0], w, dy)))
+    if (ph > 2 || pw > 2)
+        return NULL;
+    if (is_large(&p->m, n->in[0], w, dy))
+        return in_tiles(&p->m, n, in);
+    if (!pays(n->in[0], w, dy->dim[2] * dy->dim[3],
+              tiles(&fine, made->dim[2]) * tiles(&fine, made->dim[3])))
         return NULL;
     if (forward)
-        return (lanes ? lane_convolve : convolve)(p, in[0], in[1], ph, pw, o);
+        return lane_convolve(p, in[0], in[1], ph, pw, o);
     if (input) {
         ts_value *t = ts_permute(in[1], 1, 0, 2, 3);
         t = ts_make1(TS_OP(flip), t, 1, (ts_attr[]){ts_attr_l("dims", 2, (int64_t[]){2, 3})});
-        return (lanes ? lane_convolve : convolve)(p, in[0], t, 2 - ph, 2 - pw, o);
+        return lane_convolve(p, in[0], t, 2 - ph, 2 - pw, o);
     }
-    return (lanes ? lane_weight_grad : weight_grad)(p, in[0], in[1], ph, pw);
+    return lane_weight_grad(p, in[0], in[1], ph, pw);
 }
 
 ts_status ts_pass_winograd(ts_arena *a, const ts_graph *in, const ts_options *opt,
@@ -323,6 +351,7 @@ ts_status ts_pass_winograd(ts_arena *a, const ts_graph *in, const ts_options *op
     *out = in;
     if (opt->no_winograd || ts_pass_for_gpu(opt))
         return TS_OK;
+    TS_TRY(ts_machine_find(opt->isa, &p.m));
     g = ts_graph_begin_copy(a, in, &map);
     for (int i = 0; i < in->nnodes; i++) {
         const ts_node *n = in->nodes[i];

@@ -37,6 +37,7 @@ typedef struct fuse {
     bool *
         keep; /* value must be stored: somebody reads it again and again, or it leaves the kernel */
     bool *result; /* an output or a state's next value: stored even if nobody reads it */
+    bool *later;  /* of the forward pass, and read by the backward pass only */
     int *weight;  /* inlined pointwise nodes behind a value */
     int *leaves;  /* big stored values behind it */
     int *seen;    /* by the walk of this number */
@@ -148,10 +149,17 @@ static bool small(const ts_value *v, const ts_value *result)
            ts_type_count(&v->type) * 64 <= ts_type_count(&result->type);
 }
 
+/* To f32 or from it: part of a load or a store. */
+static bool changes_width(const ts_node *n)
+{
+    return n->op == TS_OP(cast) &&
+           (ts_dtype_is_half(n->in[0]->type.dtype) || ts_dtype_is_half(n->out[0]->type.dtype));
+}
+
 /* What is behind an inlined value: how many pointwise nodes, how many stored tensors. */
 static void weigh(fuse *f, const ts_node *n)
 {
-    int w = n->op->flags & TS_POINT ? 1 : 0, l = 0;
+    int w = n->op->flags & TS_POINT && !changes_width(n), l = 0;
 
     for (int i = 0; i < n->nin; i++) {
         const ts_value *v = n->in[i];
@@ -171,6 +179,34 @@ static void weigh(fuse *f, const ts_node *n)
     }
 }
 
+/* The product that v is the end of: nobody else reads it, nothing else that v needs is made after it. Then v can be
+ * stored in its place, as its epilogue, and who reads v reads one tensor instead of several. At most so many nodes are between. */
+static const ts_node *product_behind(const fuse *f, const ts_value *v, const ts_type *type,
+                                     int most)
+{
+    const ts_node *found = NULL;
+
+    if (v->kind != TS_VALUE_NODE || !ts_type_same(&v->type, type) || !most)
+        return NULL;
+    if (v->node->op == TS_OP(matmul))
+        return v->node;
+    if (!(v->node->op->flags & TS_POINT) || v->node->op->flags & TS_RANDOM)
+        return NULL;
+    for (int i = 0; i < v->node->nin; i++) {
+        const ts_value *in = v->node->in[i];
+        const ts_node *one = f->uses[in->id] == 1 ? product_behind(f, in, type, most - 1) : NULL;
+        if (one && (!found || one->id > found->id))
+            found = one;
+    }
+    for (int i = 0; i < v->node->nin && found; i++) {
+        const ts_value *in = v->node->in[i];
+        if (in->kind == TS_VALUE_NODE && in->node != found && in->node->id > found->id &&
+            (f->uses[in->id] > 1 || product_behind(f, in, type, most - 1) != found))
+            return NULL;
+    }
+    return found;
+}
+
 static bool must_store(fuse *f, const ts_node *n, int k)
 {
     const ts_value *v = n->out[k];
@@ -184,8 +220,10 @@ static bool must_store(fuse *f, const ts_node *n, int k)
     if (n->op->flags & TS_WINDOW)
         return true;
     if (f->uses[v->id] > 1)
-        return f->weight[v->id] > CHEAP || f->leaves[v->id] > 2;
-    return false;
+        return f->weight[v->id] > CHEAP || f->leaves[v->id] > 2 ||
+               product_behind(f, v, &v->type, CHEAP + 1);
+    /* pass/slope.c made it, so that what is behind it need not be kept */
+    return f->later[v->id] && f->weight[v->id] > CHEAP;
 }
 
 /* Is v what n makes, or a view of it? */
@@ -221,13 +259,21 @@ static bool widened_in_memory(const ts_node *cast, const ts_node *user)
     return user->op->flags & TS_CONTRACT && count <= other && ts_node_flops(user) >= OFTEN * count;
 }
 
+static bool widens(const ts_node *n)
+{
+    return n->op == TS_OP(cast) && ts_dtype_is_half(n->in[0]->type.dtype) &&
+           n->out[0]->type.dtype == TS_F32;
+}
+
 /* Does n only say where elements are, or what type they have? */
 static bool passes_on(const fuse *f, const ts_node *n, const ts_node *user)
 {
-    if (n->op == TS_OP(cast) && ts_dtype_is_half(n->in[0]->type.dtype) &&
-        n->out[0]->type.dtype == TS_F32)
+    if (widens(n))
         return f->gpu ||
                !widened_in_memory(n, user); /* a GPU's tiles and tensor cores take halves */
+    if (n->op == TS_OP(cast) && ts_dtype_size(n->in[0]->type.dtype) == 1 &&
+        n->out[0]->type.dtype == TS_I32)
+        return true; /* bytes, for a product of integers */
     return only_places(n);
 }
 
@@ -278,13 +324,18 @@ static bool *find_mixed(fuse *f)
     return mixed;
 }
 
-/* On a GPU a contraction whose only user makes it a half stores the half. */
+/* What is stored as f32 and only read to be made a half is stored as the half instead, or, behind views,
+ * kept as it. */
 static bool narrows(const fuse *f, const ts_node *n)
 {
     const ts_value *v = n->nin ? n->in[0] : NULL;
 
-    return f->gpu && n->op == TS_OP(cast) && ts_dtype_is_half(n->out[0]->type.dtype) &&
-           v->kind == TS_VALUE_NODE && v->node->op->flags & TS_CONTRACT && f->uses[v->id] == 1;
+    if (n->op != TS_OP(cast) || !ts_dtype_is_half(n->out[0]->type.dtype))
+        return false;
+    while (v->kind == TS_VALUE_NODE && only_places(v->node) && f->uses[v->id] == 1)
+        v = v->node->in[0];
+    return v->kind == TS_VALUE_NODE && f->uses[v->id] == 1 &&
+           (v->node->op->flags & TS_CONTRACT || v->node->op == TS_OP(mix));
 }
 
 static bool has_backward(const ts_graph *g)
@@ -309,8 +360,13 @@ static void find_kept(fuse *f)
     for (int i = 0; i < g->nvalues && training; i++)
         if (g->values[i]->checkpoint)
             f->keep[i] = f->result[i] = true;
+    for (int i = 0; i < g->nnodes; i++)
+        for (int k = 0; k < g->nodes[i]->nout; k++)
+            f->later[g->nodes[i]->out[k]->id] = training && !g->nodes[i]->backward;
     for (int i = 0; i < g->nnodes; i++) {
         const ts_node *n = g->nodes[i];
+        for (int k = 0; k < n->nin; k++)
+            f->later[n->in[k]->id] = f->later[n->in[k]->id] && n->backward;
         if (narrows(f, n))
             f->keep[n->out[0]->id] = true;
         for (int k = 0; k < n->nin; k++) {
@@ -429,6 +485,36 @@ static int pointwise_path(fuse *f, const ts_value *v, const ts_kernel *goal, con
     return found;
 }
 
+/* Does it read inputs and states only? */
+static bool begins(const fuse *f, const ts_kernel *k)
+{
+    for (int i = 0; i < k->nreads; i++)
+        if (f->p->place[k->reads[i]->id].kernel >= 0)
+            return false;
+    return true;
+}
+
+/* Would what the kernel of t reads have to be kept for long if k joined it? What the backward pass widens
+ * again is to be made there. And a contraction of few results from large operands, the gradient of a
+ * weight, is not to wait for those of the weight's other uses, to which it is added. */
+static bool keeps_more(const fuse *f, const ts_kernel *k, int t)
+{
+    const ts_kernel *into = f->p->kernels[t];
+    const ts_node *n = k->roots[0]->node;
+
+    if (widens(n) && n->backward != into->roots[0]->node->backward)
+        return true;
+    if (!into->anchor || !small(into->roots[0], into->anchor->in[0]))
+        return false;
+    for (int i = 0; i < k->nreads; i++) {
+        int made = f->p->place[k->reads[i]->id].kernel;
+        if (made >= 0 && made != t && !small(k->reads[i], into->anchor->out[0]) &&
+            !begins(f, f->p->kernels[made]))
+            return true;
+    }
+    return false;
+}
+
 /* May kernel k, whose producers are known, be computed in the loops of kernel t? */
 static bool joins(fuse *f, const ts_kernel *k, int t)
 {
@@ -443,6 +529,8 @@ static bool joins(fuse *f, const ts_kernel *k, int t)
     for (int i = 0; i < k->nreads; i++)
         if (f->p->place[k->reads[i]->id].kernel > t)
             return false;
+    if (keeps_more(f, k, t))
+        return false;
     for (int r = 0; r < k->nroots; r++) {
         const ts_node *n = k->roots[r]->node;
         if (!(n->op->flags & TS_POINT))
@@ -466,6 +554,26 @@ static void join(fuse *f, int from, int t)
     }
     k->nroots = 0;
     collect_kernel(f, into);
+}
+
+/* The kernels that need no other go first, so that a weight that is widened or rounded for an epilogue
+ * does not come between that and its contraction. */
+static void begin_first(fuse *f)
+{
+    ts_kernel **all = TS_NEWS(f->a, ts_kernel *, f->p->nkernels);
+    bool *first = TS_NEWS(f->a, bool, f->p->nkernels);
+    int n = 0;
+
+    for (int i = 0; i < f->p->nkernels; i++)
+        first[i] = begins(f, f->p->kernels[i]);
+    for (int pass = 1; pass >= 0; pass--)
+        for (int i = 0; i < f->p->nkernels; i++)
+            if (first[i] == pass)
+                all[n++] = f->p->kernels[i];
+    for (int i = 0; i < n; i++)
+        for (int r = 0; r < all[i]->nroots; r++)
+            f->p->place[all[i]->roots[r]->id].kernel = i;
+    f->p->kernels = all;
 }
 
 /* A root that only its own kernel reads, and that nobody must have, needs no memory. */
@@ -508,6 +616,7 @@ ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts
               .uses = ts_graph_uses(a, g),
               .keep = TS_NEWS(a, bool, g->nvalues),
               .result = TS_NEWS(a, bool, g->nvalues),
+              .later = TS_NEWS(a, bool, g->nvalues),
               .weight = TS_NEWS(a, int, g->nvalues),
               .leaves = TS_NEWS(a, int, g->nvalues),
               .seen = TS_NEWS(a, int, g->nvalues),
@@ -537,6 +646,7 @@ ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts
         if (any)
             collect_kernel(&f, new_kernel(&f, n));
     }
+    begin_first(&f);
     for (int i = 0; i < p->nkernels && fusing; i++) {
         int last = -1;
         ts_kernel *k = p->kernels[i];
@@ -548,5 +658,7 @@ ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts
             join(&f, i, last);
     }
     drop_private_roots(&f);
+    if (fusing)
+        ts_plan_attend(a, opt, p);
     return TS_OK;
 }

@@ -115,13 +115,13 @@ static part grid(const ts_ipu *ipu, const product *p, double pm, double pn, doub
 {
     double rows = ceil(p->m / pm), columns = up(ceil(p->n / pn), p->channels);
     double sums = up(ceil(up(p->k / p->taps, p->channels) * p->taps / pk), p->channels);
-    double in = 0;
+    double a = pn > 1 ? p->a / (pm * pk) : 0, b = pm > 1 ? p->b / (pn * pk) : 0;
+    double c = pk > 1 ? p->c / (pm * pn) : 0; /* each of pk tiles adds its share of pk parts */
+    double out = a / pn + b / pm + c;         /* what many receive is sent once */
 
-    in += pn > 1 ? p->a / (pm * pk) : 0;
-    in += pm > 1 ? p->b / (pn * pk) : 0;
-    in += pk > 1 ? p->c / (pm * pn) : 0; /* each of pk tiles adds its share of pk parts */
-    return (part){
-        .compute = rows * columns * sums / (p->rate * MATRIX), .exchange = in / ipu->in, .in = in};
+    return (part){.compute = rows * columns * sums / (p->rate * MATRIX),
+                  .exchange = TS_MAX((a + b + c) / ipu->in, out / ipu->out),
+                  .in = a + b + c};
 }
 
 static part best_grid(const ts_ipu *ipu, const product *p)

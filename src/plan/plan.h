@@ -2,6 +2,7 @@
  * order and where.
  *
  *   fuse.c      stored values and kernels: a kernel writes its roots and inlines the rest
+ *   attend.c    kernels that hand each other large matrices, as one that goes from rows to rows
  *   cut.c       the stages of a net that has none, by trial of a plan
  *   schedule.c  the kernels' order, and which updates are made in place
  *   readers.c   the kernels that read each value
@@ -22,6 +23,18 @@
 #include "pass/pass.h"
 #include "plan/pipeline.h"
 
+/* Kernels that are done together (attend.c): for each batch, for some rows of their matrices after the
+ * other. What is their own is in a thread's memory: matrices, or a number for each row. */
+typedef struct ts_bands {
+    int64_t batch, rows, columns;
+    struct ts_kernel **parts;
+    int nparts;
+    ts_value **own;
+    int nown;
+    ts_value **matrices; /* that the parts read, in whatever memory; some more than once */
+    int nmatrices;
+} ts_bands;
+
 typedef struct ts_kernel {
     const ts_node *anchor; /* the contraction or reduction it is built around, or NULL: pointwise */
     ts_value **roots;      /* stored by it; same shape and layout */
@@ -31,6 +44,7 @@ typedef struct ts_kernel {
     ts_value *copy; /* a kernel of its own: roots[0] is a state, this its next value */
     const ts_value *load, *store;  /* a kernel of its own: from the host's memory, or to it */
     const struct ts_kernel *again; /* the same kernel, which has run before */
+    const ts_bands *bands;         /* it is several, or NULL */
     int phase, device, section;
     int step;     /* phased execution: the number of its phase */
     int index;    /* in the program */
@@ -102,6 +116,13 @@ ts_status ts_plan_fuse(ts_arena *a, const ts_graph *g, const ts_options *opt, ts
  * Of each dim of v, rows[] tells how many neighbours are rows of the matrix for the same column. */
 const ts_value *ts_mix_behind(const ts_value *v, int64_t *rows);
 bool ts_same_layout(const ts_value *x, const ts_value *y);
+/* attend.c */
+void ts_plan_attend(ts_arena *a, const ts_options *opt, ts_program *p);
+bool ts_bands_own(const ts_bands *b, const ts_value *v); /* NULL has none */
+/* What is in memory, or of b, behind a product's operand, if that is a view of it that keeps rows and
+ * columns or changes them for each other; else NULL. */
+const ts_value *ts_bands_matrix(const ts_program *p, const ts_bands *b, const ts_value *v,
+                                bool *turned);
 /* schedule.c */
 ts_status ts_plan_schedule(ts_arena *a, ts_program *p);
 /* readers.c */

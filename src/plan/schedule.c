@@ -11,7 +11,9 @@
  * phase.
  *
  * Among the kernels that could run next, the one that frees most memory goes first, the earlier one
- * on a tie.
+ * on a tie. Then those that make more than they free go back to just before what is made is read:
+ * what the backward pass pads or widens of the forward pass's results would else be made when they
+ * are, and kept.
  */
 #include "plan/plan.h"
 
@@ -225,11 +227,123 @@ static void release(order *o, int k, int *waits, int *left)
     o->p->work += x->nreads + o->after[k].n;
 }
 
+/* --- as late as it may be --- */
+
+/* The order as a list that kernels can be moved in. */
+typedef struct line {
+    int *next, *before; /* by kernel; the number of kernels is both ends */
+    int64_t *at;        /* grows along the list */
+    int *last;          /* by value: the last kernel that reads it, or -1 */
+} line;
+
+enum { APART = 1 << 20 }; /* of two neighbours, so that others fit between them */
+
+static void link(line *l, int before, int k, int next)
+{
+    l->next[before] = l->before[next] = k;
+    l->next[k] = next;
+    l->before[k] = before;
+}
+
+static void number(line *l, int n)
+{
+    int64_t at = 0;
+
+    for (int k = l->next[n]; k != n; k = l->next[k])
+        l->at[k] = at += APART;
+    l->at[n] = 0;
+}
+
+static line line_up(order *o, const int *sorted)
+{
+    line l = {.next = TS_NEWS(o->a, int, o->n + 1),
+              .before = TS_NEWS(o->a, int, o->n + 1),
+              .at = TS_NEWS(o->a, int64_t, o->n + 1),
+              .last = TS_NEWS(o->a, int, o->p->g->nvalues)};
+
+    l.next[o->n] = l.before[o->n] = o->n;
+    for (int i = 0; i < o->n; i++) {
+        const ts_kernel *k = o->p->kernels[sorted[i]];
+        link(&l, l.before[o->n], sorted[i], o->n);
+        for (int r = 0; r < k->nreads; r++)
+            l.last[k->reads[r]->id] = sorted[i];
+    }
+    number(&l, o->n);
+    return l;
+}
+
+/* The first kernel that must come after k, if it is of the same phase; or -1. */
+static int first_after(const order *o, const line *l, int k)
+{
+    int first = -1;
+
+    for (int i = 0; i < o->after[k].n; i++) {
+        int j = o->after[k].list[i];
+        if (first < 0 || l->at[j] < l->at[first])
+            first = j;
+    }
+    o->p->work += o->after[k].n;
+    return first < 0 || o->p->kernels[first]->phase != o->p->kernels[k]->phase ? -1 : first;
+}
+
+/* Is less to be kept if k runs just before kernel j? By what a core's cache holds, at least: less is not
+ * worth another order. */
+static bool saves(const order *o, const line *l, int k, int j)
+{
+    const ts_kernel *x = o->p->kernels[k];
+    double bytes = 0;
+
+    for (int r = 0; r < x->nroots; r++)
+        bytes += (double)ts_type_bytes(&x->roots[r]->type);
+    for (int r = 0; r < x->nreads; r++) {
+        const ts_value *v = x->reads[r];
+        int last = l->last[v->id];
+        if (v->kind == TS_VALUE_NODE && (last == k || l->at[last] < l->at[j]))
+            bytes -= (double)ts_type_bytes(&v->type);
+    }
+    o->p->work += x->nreads;
+    return bytes > (double)o->p->machine.level2;
+}
+
+static void move_before(const order *o, line *l, int k, int j)
+{
+    const ts_kernel *x = o->p->kernels[k];
+
+    l->next[l->before[k]] = l->next[k];
+    l->before[l->next[k]] = l->before[k];
+    link(l, l->before[j], k, j);
+    l->at[k] = l->at[l->before[k]] + (l->at[j] - l->at[l->before[k]]) / 2;
+    if (l->at[k] == l->at[l->before[k]])
+        number(l, o->n);
+    for (int r = 0; r < x->nreads; r++) {
+        int *last = &l->last[x->reads[r]->id];
+        *last = l->at[*last] < l->at[k] ? k : *last;
+    }
+}
+
+/* From the last kernel to the first, since what reads a result may have moved. */
+static void delay(order *o, int *sorted)
+{
+    line l = line_up(o, sorted);
+    int at = 0;
+
+    for (int i = o->n - 1; i >= 0; i--) {
+        int k = sorted[i], j = first_after(o, &l, k);
+        if (j >= 0 && l.next[k] != j && saves(o, &l, k, j))
+            move_before(o, &l, k, j);
+    }
+    for (int k = l.next[o->n]; k != o->n; k = l.next[k])
+        sorted[at++] = k;
+}
+
+/* --- all of it --- */
+
 static ts_status sort(order *o)
 {
-    int *waits = count_waits(o), *place = TS_NEWS(o->a, int, o->n);
+    int *waits = count_waits(o), *sorted = TS_NEWS(o->a, int, o->n);
     int *left = TS_NEWS(o->a, int, o->p->g->nvalues), phase = 0, at = 0;
-    ts_kernel **sorted = TS_NEWS(o->a, ts_kernel *, o->n);
+    ts_kernel **kernels = TS_NEWS(o->a, ts_kernel *, o->n);
+    int *place = TS_NEWS(o->a, int, o->n);
 
     for (int i = 0; i < o->p->g->nvalues; i++)
         left[i] = o->readers.at[i + 1] - o->readers.at[i];
@@ -245,13 +359,17 @@ static ts_status sort(order *o)
         if (best.phase < phase)
             break;
         phase = best.phase;
-        place[best.kernel] = at;
-        sorted[at++] = o->p->kernels[best.kernel];
+        sorted[at++] = best.kernel;
         release(o, best.kernel, waits, left);
     }
     if (at < o->n)
         return ts_fail(TS_ERR_INTERNAL, "the kernels wait for each other in a circle");
-    o->p->kernels = sorted;
+    delay(o, sorted);
+    for (int i = 0; i < o->n; i++) {
+        kernels[i] = o->p->kernels[sorted[i]];
+        place[sorted[i]] = i;
+    }
+    o->p->kernels = kernels;
     for (int i = 0; i < o->p->g->nvalues; i++)
         if (o->p->place[i].kernel >= 0)
             o->p->place[i].kernel = place[o->p->place[i].kernel];

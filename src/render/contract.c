@@ -15,6 +15,8 @@
 #include "render/product.h"
 #include <math.h>
 
+enum { LONG_SUM = 256 }; /* multiply-adds */
+
 /* One part of the lane axis: `blocks` vectors of `width` from `from`; width 1 is plain numbers. */
 typedef struct part {
     int64_t from, blocks;
@@ -311,43 +313,96 @@ static void sum_loops(writer *w, int from)
     ts_emit_close(e, mark);
 }
 
-/* Bias, activation, update: the roots at every element of the tile, with the sums as the
- * contraction's value. */
-static void epilogue(writer *w)
+/* Bias, activation, update: the roots where the tile's axes are, with the sums as the contraction's value. */
+static void finish(writer *w, const char *acc)
 {
     ts_nest *x = w->x;
     ts_emit *e = w->e;
     ts_dtype t = x->n->out[0]->type.dtype;
+    const ts_ix *at[TS_MAX_RANK];
+    const char *names[64];
     int lanes = e->lanes;
 
+    if (x->across) {
+        ts_render_need(x->r, ts_arena_printf(e->a, "add up %d", x->width));
+        e->lanes = 0;
+        acc = ts_emit_temp(e, TS_F32, "add_up_f32x%d(%s)", x->width, acc);
+    }
+    if (t == TS_F16 || t == TS_BF16) {
+        ts_render_need(x->r, "half");
+        acc = ts_emit_temp(e, t, "round_%s_%s(%s)", ts_dtype_name(t), ts_emit_suffix(e, t), acc);
+    }
+    ts_nest_at(x, x->s.out, x->n->out[0]->type.rank, w->axes, at);
+    ts_emit_bind(e, x->n->out[0], at, acc);
+    for (int r = 0; r < x->k->nroots; r++) {
+        const ts_value *v = x->k->roots[r];
+        names[r] = ts_emit_recall(e, v, at);
+        if (!names[r]) {
+            names[r] = ts_emit_node(e, v, at);
+            ts_emit_bind(e, v, at, names[r]);
+        }
+    }
+    for (int r = 0; r < x->k->nroots; r++)
+        ts_emit_store(e, x->k->roots[r], at, names[r]);
+    e->lanes = lanes;
+}
+
+/* Are the sums so long that going through memory behind them costs nothing? Then what follows is a loop over
+ * the tile and not written out for each of its elements, which is most of the text of a tile. */
+static bool loops_over_tile(const writer *w)
+{
+    const ts_nest *x = w->x;
+    int64_t sums = 1;
+
+    for (int i = x->s.nout; i < x->s.naxes; i++)
+        sums *= x->s.extent[i];
+    return sums >= LONG_SUM && !x->across && !x->empty && w->part.width > 1 &&
+           w->size[0] * w->size[1] >= 4;
+}
+
+/* A loop over the tile's axis t, if it has more than one element. */
+static const char *tile_loop(writer *w, int t, int *mark)
+{
+    const char *name = ts_emit_name(w->e, t ? "j" : "i");
+
+    ts_emit_line(w->e, "for (int64_t %s = 0; %s < %ld; %s++) {", name, name, (long)w->size[t],
+                 name);
+    ts_emit_open(w->e, mark);
+    if (w->x->tile[t] >= 0) {
+        int ax = w->x->tile[t];
+        const ts_ix *c = ts_ix_var(w->e->a, ts_atom_var(w->e->a, name, 0, w->size[t] - 1));
+        c = ts_ix_add(w->e->a, w->base[t], c);
+        w->axes[ax] = ax == w->x->lane ? lane_ix(w, c) : c;
+    }
+    return name;
+}
+
+static void epilogue_loop(writer *w)
+{
+    ts_emit *e = w->e;
+    const char *sums = ts_emit_name(e, "sums"), *i, *j;
+    int outer, inner;
+
+    ts_emit_line(e, "f32x%d %s[%ld];", w->part.width, sums, (long)(w->size[0] * w->size[1]));
+    for (int64_t k = 0; k < w->size[0] * w->size[1]; k++)
+        ts_emit_line(e, "%s[%ld] = %s;", sums, (long)k, w->acc[k / w->size[1]][k % w->size[1]]);
+    i = tile_loop(w, 0, &outer);
+    j = tile_loop(w, 1, &inner);
+    finish(w, ts_emit_temp(e, TS_F32, "%s[%s * %ld + %s]", sums, i, (long)w->size[1], j));
+    ts_emit_close(e, inner);
+    ts_emit_close(e, outer);
+}
+
+static void epilogue(writer *w)
+{
+    if (loops_over_tile(w)) {
+        epilogue_loop(w);
+        return;
+    }
     for (int64_t i = 0; i < w->size[0]; i++)
         for (int64_t j = 0; j < w->size[1]; j++) {
-            const ts_ix *at[TS_MAX_RANK];
-            const char *acc = w->acc[i][j], *names[64];
             at_tile(w, i, j);
-            if (x->across) {
-                ts_render_need(x->r, ts_arena_printf(e->a, "add up %d", x->width));
-                e->lanes = 0;
-                acc = ts_emit_temp(e, TS_F32, "add_up_f32x%d(%s)", x->width, acc);
-            }
-            if (t == TS_F16 || t == TS_BF16) {
-                ts_render_need(x->r, "half");
-                acc = ts_emit_temp(e, t, "round_%s_%s(%s)", ts_dtype_name(t), ts_emit_suffix(e, t),
-                                   acc);
-            }
-            ts_nest_at(x, x->s.out, x->n->out[0]->type.rank, w->axes, at);
-            ts_emit_bind(e, x->n->out[0], at, acc);
-            for (int r = 0; r < x->k->nroots; r++) {
-                const ts_value *v = x->k->roots[r];
-                names[r] = ts_emit_recall(e, v, at);
-                if (!names[r]) {
-                    names[r] = ts_emit_node(e, v, at);
-                    ts_emit_bind(e, v, at, names[r]);
-                }
-            }
-            for (int r = 0; r < x->k->nroots; r++)
-                ts_emit_store(e, x->k->roots[r], at, names[r]);
-            e->lanes = lanes;
+            finish(w, w->acc[i][j]);
         }
 }
 
@@ -791,6 +846,8 @@ bool ts_render_contract(ts_render *r, const ts_kernel *k, ts_cut *cut)
         return true;
     if (!takes(k))
         return false;
+    if (ts_render_winograd(r, k, cut))
+        return true;
     k->anchor->op->spec(r->a, k->anchor, &s);
     for (int d = 0; d < TS_MAX_RANK; d++)
         if (s.b[d].div > 1)

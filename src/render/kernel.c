@@ -363,9 +363,11 @@ static void lanes_body(ts_render *r, ts_emit *e, const ts_kernel *k, const loops
 }
 
 /* The values that were written lane by lane since the last time: a load and an insertion for each
- * element. */
-static void charge(ts_emit *e, ts_cut *cut, double elements)
+ * element, of which neighbours that are done together are written together. */
+static void charge(ts_emit *e, ts_cut *cut, const loops *l, double elements)
 {
+    for (int i = 0; i < l->rank; i++)
+        elements /= (double)l->step[i];
     cut->cycles += 2 * e->singles * elements;
     e->singles = 0;
 }
@@ -433,7 +435,7 @@ static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
         e->lanes = 0;
         ts_emit_close(e, mark2);
     }
-    charge(e, cut, (double)(ts_type_count(&k->roots[0]->type) / size * main_part));
+    charge(e, cut, l, (double)(ts_type_count(&k->roots[0]->type) / size * main_part));
     if (main_part < size && !updates(r, k)) {
         while (width > 4 && width / 2 >= size - main_part)
             width /= 2;
@@ -445,7 +447,7 @@ static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
         steps_body(r, e, k, l, 0, inner, phys, NULL);
         e->lanes = 0;
         ts_emit_close(e, mark2);
-        charge(e, cut, (double)(ts_type_count(&k->roots[0]->type) / size * width));
+        charge(e, cut, l, (double)(ts_type_count(&k->roots[0]->type) / size * width));
     } else if (main_part < size) {
         const ts_atom *x = ts_atom_var(r->a, "x", main_part, size - 1);
         loop_line(e, "x", ts_arena_printf(r->a, "%ld", (long)main_part),
@@ -497,7 +499,7 @@ ts_status ts_render_loops(ts_render *r, const ts_kernel *k, ts_cut *cut)
         flat_kernel(r, &e, k, &l, cut);
     else
         nest_kernel(r, &e, k, &l, cut);
-    charge(&e, cut, (double)ts_type_count(&k->roots[0]->type));
+    charge(&e, cut, &l, (double)ts_type_count(&k->roots[0]->type));
     while (l.outer + 1 < l.rank && l.size[l.outer] == 1)
         l.outer++;
     cut->dim = l.rank ? l.dim[l.outer] : -1;

@@ -285,7 +285,7 @@ void ts_panel_declare(ts_render *r, ts_text *out)
 {
     char name[16];
     int width, vectors, of;
-    bool any = false;
+    bool any = ts_winograd_declare(r, out);
 
     for (int i = 0; i < r->nneeds; i++) {
         if (sscanf(r->needs[i], "pack %15s %d", name, &width) == 2)
@@ -317,6 +317,7 @@ void ts_panel_functions(ts_render *r)
             multiply(r, &r->body, name, width, vectors, of);
         }
     }
+    ts_winograd_functions(r);
     if (r->panel_bytes)
         ts_text_printf(
             &r->body, "\n" TS_UNIT "_Thread_local __attribute__((aligned(64))) char panels[%zu];\n",

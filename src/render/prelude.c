@@ -190,18 +190,18 @@ static const char half_vector_text[] =
     "{\n"
     "    return (f32x@)(__builtin_convertvector(*(const u16x@ *)p, u32x@) << 16);\n"
     "}\n"
-    "static inline u32x@ bf16_of_f32x@(f32x@ v)\n"
+    "static inline u32x@ bf16_above_f32x@(f32x@ v) /* and what it cuts off below */\n"
     "{\n"
-    "    u32x@ u = (u32x@)v, r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;\n"
-    "    return pick_u32x@((u & 0x7fffffff) > 0x7f800000, (u >> 16) | 0x40, r);\n"
+    "    u32x@ u = (u32x@)v;\n"
+    "    return pick_u32x@(v != v, u | 0x400000, u + 0x7fff + ((u >> 16) & 1));\n"
     "}\n"
     "static inline void store_bf16x@(uint16_t *p, f32x@ v)\n"
     "{\n"
-    "    *(u16x@ *)p = __builtin_convertvector(bf16_of_f32x@(v), u16x@);\n"
+    "    *(u16x@ *)p = __builtin_convertvector(bf16_above_f32x@(v) >> 16, u16x@);\n"
     "}\n"
     "static inline f32x@ round_bf16_f32x@(f32x@ v)\n"
     "{\n"
-    "    return (f32x@)(bf16_of_f32x@(v) << 16);\n"
+    "    return (f32x@)(bf16_above_f32x@(v) & 0xffff0000);\n"
     "}\n";
 
 static const char f16_vector_text[] =

@@ -64,8 +64,7 @@ static bool only_moves(const ts_node *n)
     return n->op->flags & TS_VIEW && !(n->op->flags & (TS_PATCH | TS_TILED));
 }
 
-/* What is in memory behind an operand, or NULL if it is computed on the way. */
-static const ts_value *source(const ts_render *r, const ts_value *v)
+const ts_value *ts_product_source(const ts_render *r, const ts_value *v)
 {
     while (r->p->place[v->id].home == TS_HOME_NONE) {
         if (v->kind != TS_VALUE_NODE || !only_moves(v->node))
@@ -95,7 +94,7 @@ static void halve(ts_machine_model *m)
 static bool find_sources(product *p)
 {
     for (int o = 0; o < 2; o++) {
-        p->from[o] = source(p->x.r, p->x.n->in[o]);
+        p->from[o] = ts_product_source(p->x.r, p->x.n->in[o]);
         if (!p->from[o])
             return false;
     }

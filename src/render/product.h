@@ -20,8 +20,16 @@ const char *ts_panel_multiply(ts_render *r, ts_panel p, int64_t rows, int vector
 void ts_panel_declare(ts_render *r, ts_text *out); /* for the head */
 void ts_panel_functions(ts_render *r);             /* to the body, each a unit */
 
+/* product.c: the floats in memory behind an operand, or NULL if it is computed on the way. */
+const ts_value *ts_product_source(const ts_render *r, const ts_value *v);
 /* product.c: writes the contraction from packed panels if that is cheaper than `other` cycles. */
 bool ts_render_product(ts_render *r, const ts_kernel *k, const ts_spec *s, double other,
                        ts_cut *cut);
+
+/* winograd.c: writes a convolution that the pass chose for it; false: its operands do not lie so. */
+bool ts_render_winograd(ts_render *r, const ts_kernel *k, ts_cut *cut);
+bool ts_winograd_declare(ts_render *r,
+                         ts_text *out); /* as those of panel.c; whether there are any */
+void ts_winograd_functions(ts_render *r);
 
 #endif

@@ -359,8 +359,9 @@ static ts_status kernels(ts_render *r)
             continue;
         }
         kernel_head(r, i, &written[i]);
-        if (!host_call(r, k) && !ts_render_recur(r, k, &cuts[i]) &&
-            !ts_render_transpose(r, k, &cuts[i]) && !ts_render_contract(r, k, &cuts[i])) {
+        if (!host_call(r, k) && !ts_render_attend(r, k, &cuts[i]) &&
+            !ts_render_recur(r, k, &cuts[i]) && !ts_render_transpose(r, k, &cuts[i]) &&
+            !ts_render_contract(r, k, &cuts[i])) {
             r->body.len = written[i].code;
             r->body.s[r->body.len] = 0;
             TS_TRY(ts_render_loops(r, k, &cuts[i]));

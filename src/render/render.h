@@ -6,6 +6,7 @@
  *   contract.c  one register-blocked contraction
  *   product.c   one large product, from packed panels; panel.c what it calls
  *   recur.c     the steps of one recurrent layer
+ *   attend.c    several kernels as one that goes from rows to rows
  *   transpose.c one change between rows and batch in the lanes, or of where the channels are
  *   share.c     equal kernels as one function
  *   prelude.c   types, formulas and mathematics the kernels use; special.c functions C has not
@@ -105,6 +106,7 @@ const ts_ix *ts_render_largest(ts_render *r, const ts_value *v, const ts_ix *con
 bool ts_render_contract(ts_render *r, const ts_kernel *k,
                         ts_cut *cut); /* false: not for the template */
 bool ts_render_recur(ts_render *r, const ts_kernel *k, ts_cut *cut);     /* the same */
+bool ts_render_attend(ts_render *r, const ts_kernel *k, ts_cut *cut);    /* the same */
 bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut); /* the same */
 /* Rewrites the body, with new starts and ends of what is behind the marks; the kernels' places go to
  * `places`. Returns whether some of it is light. */

@@ -13,10 +13,9 @@
  */
 #include "render/contract.h"
 
-enum {
-    MAX_UNROLL = 11,
-    MAX_BODY = 160
-}; /* steps of one axis, and multiply-adds, that are written out */
+/* Steps of one axis, and multiply-adds, that are written out. On one core of a Xeon W1 of bench/ is 0.95 as fast
+ * with MAX_UNROLL = 5; twice that, half or twice MAX_BODY change W1 to W4 by no more than the noise, 7 %. */
+enum { MAX_UNROLL = 11, MAX_BODY = 160 };
 
 /* --- where operands lie --- */
 

@@ -3,6 +3,7 @@
  *
  *   rows   [n][f]            lanes   [n/L][f][L]
  *   rows   [n][c][h w]       last    [n][h w][c]      L channels at a time
+ *   weights [kh kw][c][o]    turned  [kh kw][o][c]    for the gradient of the input
  *
  *   for each group of L rows and block of L features
  *     L vectors in, log2(L) rounds of shuffles, L vectors out
@@ -109,6 +110,27 @@ static bool takes_view(ts_render *r, const ts_value *y, turn *t)
     return address && t->lanes >= 4 && t->features >= t->lanes;
 }
 
+/* Does y lie as x does, but for the last two dims, which have changed places? */
+static bool takes_turned(ts_render *r, const ts_value *y, turn *t)
+{
+    const ts_value *x = y->node->in[0];
+    const ts_layout *p = &x->layout, *q = &y->layout;
+    int rank = y->type.rank, row = rank - 2, feature = rank - 1;
+
+    if (r->p->place[x->id].home == TS_HOME_NONE || x->type.dtype != TS_F32 || !p->set || !q->set ||
+        p->lanes > 1 || q->lanes > 1 || memcmp(p->order, q->order, (size_t)row) ||
+        p->order[row] != q->order[feature] || p->order[feature] != q->order[row])
+        return false;
+    *t = (turn){.from = x,
+                .to = y,
+                .rows = x->type.dim[p->order[row]],
+                .features = x->type.dim[p->order[feature]],
+                .to_lanes = true};
+    t->lanes = lanes_of(r, t->rows);
+    t->matrices = ts_type_count(&y->type) / TS_MAX(t->rows * t->features, 1);
+    return t->lanes >= 4 && t->features >= t->lanes;
+}
+
 static bool takes(ts_render *r, const ts_kernel *k, turn *t)
 {
     const ts_value *y = k->roots[0], *x, *laid;
@@ -116,7 +138,7 @@ static bool takes(ts_render *r, const ts_kernel *k, turn *t)
     if (k->nroots != 1 || k->copy || k->anchor || y->type.dtype != TS_F32 || y->type.rank < 2 ||
         y->node->op != TS_OP(nop))
         return false;
-    if (takes_view(r, y, t))
+    if (takes_view(r, y, t) || takes_turned(r, y, t))
         return true;
     x = behind(r, y->node->in[0]);
     if (!x || x->type.dtype != TS_F32 || x->layout.set == y->layout.set)

@@ -1,6 +1,7 @@
 /* Numbers are written and read with a point in a locale that has a comma. */
 #include "op/op.h"
 #include "support.h"
+#include <limits.h>
 #include <locale.h>
 
 static char *folder;
@@ -115,11 +116,39 @@ static void numbers_read_back(void **state)
     assert_string_equal(end, ",5");
 }
 
+/* Whole, cut anywhere, or only counted, as the C library does it. */
+#define SAME(...)                                                                                  \
+    do {                                                                                           \
+        char mine[64], theirs[64];                                                                 \
+        for (size_t room = 0; room < sizeof(mine); room++) {                                       \
+            memset(mine, 'x', sizeof(mine));                                                       \
+            memset(theirs, 'x', sizeof(theirs));                                                   \
+            assert_int_equal(ts_format(room ? mine : NULL, room, __VA_ARGS__),                     \
+                             snprintf(room ? theirs : NULL, room, __VA_ARGS__));                   \
+            assert_memory_equal(mine, theirs, sizeof(mine));                                       \
+        }                                                                                          \
+    } while (0)
+
+static void formats(void **state)
+{
+    (void)state;
+    SAME("%s", "");
+    SAME("%s", "a word and another");
+    SAME("%d %d %d %d", 0, -1, INT_MAX, INT_MIN);
+    SAME("%ld %ld", LONG_MAX, LONG_MIN);
+    SAME("%zu%c%c%%", (size_t)-1, 'a', '%');
+    SAME("v%d[%ld + %s] = %s;", 7, -12L, "x0", "t1");
+    SAME("%5d|%-3s|%03d|%.2s|%u|%x", 1, "a", 2, "word", 3u, 4u); /* of the C library */
+    SAME("%s %.3f %d", "mixed", 1.5, 2);
+    SAME("%lu %lld %hhd", 1ul, -2ll, (signed char)-3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_comma_locale_changes_nothing, leave),
         cmocka_unit_test(numbers_read_back),
+        cmocka_unit_test(formats),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 #include "fuzz.h"
 #include "support.h"
 
-enum { RUNS = 5000, MAX_SEEDS = 32 };
+enum { RUNS = 1500, MAX_SEEDS = 32 };
 
 static void try_graph(const ts_model *m, ts_model_options o)
 {
@@ -97,7 +97,7 @@ static void damaged_descriptions(void **state)
 
 /* --- words with any arguments --- */
 
-enum { ROUNDS = 200 };
+enum { ROUNDS = 80 };
 
 static uint64_t state_of_chance = 1;
 

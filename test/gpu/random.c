@@ -4,7 +4,7 @@
 static void random_graphs(void **state)
 {
     (void)state;
-    again("run_random_graphs", "30");
+    again("run_random_graphs", "15");
 }
 
 int main(void)

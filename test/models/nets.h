@@ -11,6 +11,7 @@
 #define TS_TEST_NETS_H
 
 #include "tessera.h"
+#include "tessera/model.h"
 
 static inline ts_graph *net_fashion(int64_t batch)
 {
@@ -84,6 +85,22 @@ static inline ts_graph *net_residual(int64_t batch, int64_t channels, int64_t he
     y = ts_relu(ts_add(x, y));
     ts_output(y, "y");
     ts_loss(ts_mean(ts_square(y), 0, NULL, false));
+    return g;
+}
+
+/* CosmicTagger's, three planes of 320 x 512; NULL says ts_last_error(). */
+static inline ts_graph *net_cosmic(void)
+{
+    ts_model_options o = {
+        .batch = 1, .rank = 3, .dims = (int64_t[]){3, 320, 512}, .training = true};
+    ts_graph *g = NULL;
+    ts_model *m;
+
+    if (ts_model_load("uresnet-a21", &m))
+        return NULL;
+    if (ts_model_graph(m, &o, &g))
+        g = NULL;
+    ts_model_free(m);
     return g;
 }
 

@@ -209,12 +209,12 @@ static int run_batch(const char *isa, int n, const op_case *const *c)
     return wrong;
 }
 
-/* OpenCL on a processor compiles for long: of an op's cases the first and every third; a soak has all. */
+/* OpenCL on a processor compiles for long: of an op's cases the first and every fifth; a soak has all. */
 static bool left_to_soak(int i)
 {
     const char *device = test_device();
 
-    if (!device || strcmp(device, "opencl") || getenv("TS_ROUND") || i % 3 == 0)
+    if (!device || strcmp(device, "opencl") || test_soaks() || i % 5 == 0)
         return false;
     for (int k = 0; k < i; k++)
         if (cases[k].op == cases[i].op)

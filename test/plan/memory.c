@@ -4,6 +4,7 @@
 #include "models/nets.h"
 #include "plan/plan.h"
 #include "random_graph.h"
+#include "tessera/model.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -565,15 +566,60 @@ static void text(void **state)
     ts_graph_free(g);
 }
 
+/* Bytes of a training step of the built-in model, with its line `let norm` and a precision. */
+static double peak_of(const char *norm, const char *precision)
+{
+    ts_arena *a = ts_arena_new();
+    ts_optimizer o = ts_sgd(0.01);
+    ts_model *known, *m;
+    const char *text, *line;
+    const ts_program *p;
+    ts_graph *g;
+    double bytes;
+
+    assert_int_equal(ts_model_load("uresnet-a21", &known), TS_OK);
+    text = ts_model_text(known);
+    line = strstr(text, "let norm none");
+    assert_non_null(line);
+    text = ts_arena_printf(a, "%.*slet norm %s%s\nprecision %s\n", (int)(line - text), text, norm,
+                           line + strlen("let norm none"), precision);
+    assert_int_equal(ts_model_parse(text, "half", &m), TS_OK);
+    assert_int_equal(
+        ts_model_graph(m, &(ts_model_options){.batch = 1, .classes = 3, .training = true}, &g),
+        TS_OK);
+    p = plan(a, g, &(ts_options){.optimizer = &o, .device_memory = INT64_MAX});
+    bytes = (double)p->peak_bytes;
+    ts_graph_free(g);
+    ts_model_free(m);
+    ts_model_free(known);
+    ts_arena_free(a);
+    return bytes;
+}
+
+/* Half precision keeps halves: no f32 copies of them for the backward pass. */
+static void halves(void **state)
+{
+    static const char *const norms[] = {"none", "batch"}, *const types[] = {"bf16", "f16"};
+
+    (void)state;
+    for (int n = 0; n < 2; n++) {
+        double whole = peak_of(norms[n], "f32");
+        for (int t = 0; t < 2; t++) {
+            double half = peak_of(norms[n], types[t]);
+            if (half > 0.6 * whole)
+                fail_msg("norm %s, %s: %.0f MB of %.0f", norms[n], types[t], half / 1e6,
+                         whole / 1e6);
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(text),
-                                       cmocka_unit_test(nets),
-                                       cmocka_unit_test(recomputed_random_nets),
-                                       cmocka_unit_test(random_nets),
-                                       cmocka_unit_test(operands),
-                                       cmocka_unit_test(phases),
-                                       cmocka_unit_test(received)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text),        cmocka_unit_test(halves),
+        cmocka_unit_test(nets),        cmocka_unit_test(recomputed_random_nets),
+        cmocka_unit_test(random_nets), cmocka_unit_test(operands),
+        cmocka_unit_test(phases),      cmocka_unit_test(received)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,6 +59,21 @@ static void nothing_to_return(void **state)
             "there is an optimizer, and no loss for it to minimise", "ts_loss()");
 }
 
+/* A text can make an output of what no op computes: its memory would be another's. */
+static void outputs_that_nothing_computes(void **state)
+{
+    static const char *const sources[] = {"input %v : f32[2]", "state %v : f32[2] full(1)"};
+    char text[256];
+    ts_graph *g;
+
+    (void)state;
+    for (int i = 0; i < TS_COUNT(sources); i++) {
+        snprintf(text, sizeof(text), "graph net\n%s\noutput y = %%v\n", sources[i]);
+        assert_ok(ts_graph_parse(text, &g));
+        refused(g, NULL, "no op computes output y", "nop(%x)");
+    }
+}
+
 static void options_that_are_not_there(void **state)
 {
     static const char *const no_name[] = {NULL};
@@ -208,6 +223,7 @@ int main(void)
     static ts_executor native = TS_EXECUTOR_NATIVE, reference = TS_EXECUTOR_REFERENCE;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_to_return),
+        cmocka_unit_test(outputs_that_nothing_computes),
         cmocka_unit_test(options_that_are_not_there),
         cmocka_unit_test(null_where_something_belongs),
         cmocka_unit_test(wrong_calls_of_an_engine),
