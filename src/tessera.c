@@ -519,12 +519,26 @@ ts_status ts_estimate_sized(const ts_graph *g, const ts_options *opt, size_t siz
 
 /* --- profile --- */
 
-static ts_status profile_plan(ts_arena *a, const ts_graph *g, const ts_options *opt)
+/* Is it the program that was loaded? Its text says so. */
+static ts_status check_loaded(const ts_executable *x, const ts_graph *g, const lowered *l)
+{
+    if (l->src && x->source && !strcmp(l->src->text, x->source))
+        return TS_OK;
+    ts_fail(TS_ERR_ARG, "the executable is not what would be made of the graph '%s' now", g->name);
+    ts_error_hint("another version or machine, or other options made it: compile the graph again");
+    return TS_ERR_ARG;
+}
+
+/* x: what was loaded, or NULL for the plan alone. */
+static ts_status profile_plan(ts_arena *a, const ts_graph *g, const ts_options *opt,
+                              ts_executable *x)
 {
     job j = {.a = a, .model = g, .opt = opt, .profile = profile_of(opt)};
     lowered l;
     ts_status s;
 
+    if (!j.profile.folder && x)
+        return TS_OK; /* of several processes the first one's is made */
     if (!j.profile.folder)
         return ts_fail(TS_ERR_ARG, "a profile needs a folder: ts_options.profile");
     TS_TRY(ts_graph_check(g));
@@ -533,26 +547,49 @@ static ts_status profile_plan(ts_arena *a, const ts_graph *g, const ts_options *
     if (s == TS_ERR_MEMORY)
         see_refused(&j, true);
     TS_TRY(s);
+    if (x && !ts_gpu_is(opt->device_kind))
+        TS_TRY(check_loaded(x, g, &l));
     TS_TRY(see(&j, opt, &l, NULL));
+    if (x)
+        ts_executable_profile(x, &j.profile);
     return ts_profile_host(&j.profile, j.phases, j.nphases);
+}
+
+static ts_status profile_checked(ts_executable *x, const ts_graph *g, const ts_options *own)
+{
+    ts_options with;
+    ts_arena *a;
+    ts_status s;
+
+    TS_TRY(with_device(own, &with));
+    a = ts_arena_new();
+    s = profile_plan(a, g, &with, x);
+    ts_arena_free(a);
+    if (s)
+        ts_error_doing("planning the graph '%s'", g->name);
+    return s;
 }
 
 ts_status ts_profile_plan_sized(const ts_graph *g, const ts_options *opt, size_t size,
                                 size_t optimizer_size)
 {
-    ts_options own, with;
+    ts_options own;
     ts_optimizer optimizer;
-    ts_arena *a;
-    ts_status s;
 
     if (!g)
         return ts_fail(TS_ERR_ARG, "a profile needs a graph");
     TS_TRY(ts_take_options("ts_profile_plan", opt, size, optimizer_size, &own, &optimizer));
-    TS_TRY(with_device(&own, &with));
-    a = ts_arena_new();
-    s = profile_plan(a, g, &with);
-    ts_arena_free(a);
-    if (s)
-        ts_error_doing("planning the graph '%s'", g->name);
-    return s;
+    return profile_checked(NULL, g, &own);
+}
+
+ts_status ts_profile_loaded_sized(ts_executable *x, const ts_graph *g, const ts_options *opt,
+                                  size_t size, size_t optimizer_size)
+{
+    ts_options own;
+    ts_optimizer optimizer;
+
+    if (!x || !g)
+        return ts_fail(TS_ERR_ARG, "the profile of an executable needs it and its graph");
+    TS_TRY(ts_take_options("ts_profile_loaded", opt, size, optimizer_size, &own, &optimizer));
+    return profile_checked(x, g, &own);
 }

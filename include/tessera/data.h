@@ -92,9 +92,11 @@ typedef struct ts_dataset_options {
     const char *tokens;  /* text: the vocabulary, as ts_dataset_tokens of another says         */
     char separator;      /* CSV: 0: a comma, semicolon, tab or bar, by the first line          */
     const char
-        *samples;   /* HDF5: the array, or the product, of the samples; `label` is that of their
-                          labels. NULL: those called as in .npz; of products the one that has no
-                          whole numbers, and the labels are the one that has                  */
+        *samples;   /* .npz, HDF5: the array, or the product, of the samples; `label` is that of
+                          their labels. NULL: those called as above; of products the one that has
+                          no whole numbers, and the labels are the one that has. Several with
+                          commas: a sample is the numbers of all of them, f32, for nets of several
+                          inputs. Arrays of a split may be called name_train and name_test      */
     int downsample; /* pictures: one pixel for each block of n x n, the mean; of labels the
                           largest. It divides both sizes; 0 means 1                           */
 } ts_dataset_options;

@@ -31,6 +31,11 @@ typedef struct ts_export_options {
     bool
         int8; /* weights of more than 4096 elements and two or more dims as bytes, with a scale for each
                   row of dim 0; they are made floats again where they are used */
+    /* With int8: batches of samples for each input, one after the other as the graph has them, and
+     * how many. What products by weights multiply is then bytes too, with scales that fit these
+     * samples, and their sums are i32: faster, and of weights of any size. */
+    const void *const *calibration;
+    int64_t calibrations;
 } ts_export_options;
 typedef struct ts_c_files {
     char *header, *source; /* NAME.h, NAME.c                                              */
@@ -39,6 +44,7 @@ typedef struct ts_c_files {
     char name[64];
     size_t constant_bytes, scratch_bytes;
     int kernels;
+    int int8_products; /* of bytes by bytes: calibrated */
 } ts_c_files;
 /* g is the net as inference: no update, no random number. Its loss is left out. */
 TS_API ts_status ts_export_c_sized(const ts_graph *g, const ts_export_options *opt, size_t size,

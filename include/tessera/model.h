@@ -21,7 +21,9 @@ typedef struct ts_model ts_model;
 typedef struct ts_model_options {
     int64_t batch;       /* 0: 1 */
     int rank;            /* of one sample; 0: the shape that the description says */
-    const int64_t *dims; /* its sizes */
+    const int64_t *dims; /* its sizes. Of a model with several inputs rank 1 and as many numbers as
+                            all of them have: the graph has one input, f32, and theirs are parts of
+                            it, one after the other */
     int64_t classes;     /* 0: what the description says */
     bool training;       /* with loss, dropout and batch statistics */
 } ts_model_options;
@@ -47,6 +49,8 @@ TS_API int ts_model_input(const ts_model *m, int64_t dims[TS_MAX_RANK]);
 /* The i-th input's name, "images" where the description gives none; NULL past the last. The calls
  * about "the" input are about the first. */
 TS_API const char *ts_model_input_name(const ts_model *m, int i);
+/* The sizes and type of the i-th; returns their number, or -1 past the last. */
+TS_API int ts_model_input_at(const ts_model *m, int i, int64_t dims[TS_MAX_RANK], ts_dtype *dtype);
 TS_API ts_dtype ts_model_input_type(const ts_model *m); /* f32, or i32: it takes indices */
 TS_API int64_t ts_model_classes(const ts_model *m);     /* 0: the description does not say */
 TS_API int64_t ts_model_parameters(const ts_model *m);

@@ -99,6 +99,17 @@ static inline ts_status ts_profile_plan(const ts_graph *g, const ts_options *opt
     return ts_profile_plan_sized(g, opt, sizeof(ts_options), sizeof(ts_optimizer));
 }
 
+/* The profile of an executable that ts_executable_load() read: the graph and the options must be those
+ * that it was compiled with, ts_options.profile apart. Its first engine from now on is timed. When
+ * they would make another program now, TS_ERR_ARG, and the executable stays as it is. */
+TS_API ts_status ts_profile_loaded_sized(ts_executable *x, const ts_graph *g, const ts_options *opt,
+                                         size_t size, size_t optimizer_size);
+static inline ts_status ts_profile_loaded(ts_executable *x, const ts_graph *g,
+                                          const ts_options *opt)
+{
+    return ts_profile_loaded_sized(x, g, opt, sizeof(ts_options), sizeof(ts_optimizer));
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -61,9 +61,25 @@ ts_status ts_profile_times_add(const ts_profile *to, const ts_profile_times *x)
         set_number(d, "calls", x->calls);
         set_number(d, "threads", x->threads);
         set_number(d, "cycles_per_second", x->rate);
+        if (x->uncounted)
+            ts_db_set(d, "uncounted", x->uncounted);
         if (x->lost)
             set_number(d, "lost_events", (double)x->lost);
     }
+    s = ts_db_close(d);
+    ts_text_free(&path);
+    return s;
+}
+
+ts_status ts_profile_counts(const ts_profile *to, const ts_kernel_count *c, int n)
+{
+    ts_text path = {0};
+    ts_status s;
+    ts_db *d;
+
+    if (!open_in(to, &path, &d))
+        for (int i = 0; i < n; i++)
+            ts_db_add(d, "counter", "itr", c[i].kernel, c[i].name, c[i].value);
     s = ts_db_close(d);
     ts_text_free(&path);
     return s;

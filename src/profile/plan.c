@@ -315,6 +315,12 @@ static const char *kind_of(const tables *t, const ts_value *v)
     return is_output(g, v) ? "output" : v->node->backward ? "gradient" : "activation";
 }
 
+/* People know no "nop": it is a value written out again, in another order or place. */
+static const char *word_of(const ts_node *n)
+{
+    return n->op == TS_OP(nop) ? "copy" : n->op->name;
+}
+
 /* conv1.weight; of what has no name, "conv1 conv %12". */
 static const char *name_of(const tables *t, const ts_value *v)
 {
@@ -324,7 +330,7 @@ static const char *name_of(const tables *t, const ts_value *v)
     if (v->kind != TS_VALUE_NODE)
         return v->name;
     return ts_arena_printf(t->a, "%s%s%s%s %%%d", layer ? n->layer : "", layer ? " " : "",
-                           n->op->name, n->backward ? " backward" : "", v->id);
+                           word_of(n), n->backward ? " backward" : "", v->id);
 }
 
 static int64_t bytes_of(const tensor *x)
@@ -357,7 +363,7 @@ static const char *op_of(const ts_kernel *k)
 {
     const ts_node *n = ts_kernel_node(k);
 
-    return k->load ? "load" : k->store ? "store" : k->copy || !n ? "copy" : n->op->name;
+    return k->load ? "load" : k->store ? "store" : k->copy || !n ? "copy" : word_of(n);
 }
 
 /* Does it only make states' next values? */

@@ -75,11 +75,19 @@ typedef struct ts_profile_times { /* of a call */
     int nevents;
     const ts_host_event *host;
     int nhost;
-    int threads, calls; /* that work; so far */
-    double rate;        /* cycles a second of the counter */
-    int64_t lost;       /* events that there was no room for, so far */
+    int threads, calls;    /* that work; so far */
+    double rate;           /* cycles a second of the counter */
+    int64_t lost;          /* events that there was no room for, so far */
+    const char *uncounted; /* why the processor counts nothing, or NULL */
 } ts_profile_times;
 ts_status ts_profile_times_add(const ts_profile *to, const ts_profile_times *x);
+
+typedef struct ts_kernel_count { /* what the processor counted in one run of a kernel */
+    int kernel;
+    const char *name;
+    double value;
+} ts_kernel_count;
+ts_status ts_profile_counts(const ts_profile *to, const ts_kernel_count *c, int n);
 
 /* trace.c: trace.json from what the database has */
 ts_status ts_profile_trace(const ts_profile *to);

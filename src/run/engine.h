@@ -106,16 +106,42 @@ ts_status ts_loop_native(ts_engine *e);
 ts_status ts_loop_reference(ts_engine *e);
 bool ts_run_kernel(const ts_module_kernel *k, const ts_run_ctx *c, int member, int size);
 
+/* counters.c: what the processor counts of a thread, in a group that is read at once */
+enum { TS_COUNTERS = 4 };
+extern const char *const ts_counter_names[TS_COUNTERS];
+typedef struct ts_counter_source {
+    int (*open)(int which, int group); /* a descriptor of the calling thread's, or -1 and errno */
+    bool (*read)(int group, uint64_t values[TS_COUNTERS]);
+    void (*close)(int fd);
+} ts_counter_source;
+extern const ts_counter_source *ts_counter_source_now; /* the processor; tests have others */
+typedef struct ts_counters {
+    int fd[TS_COUNTERS];
+    bool open;
+} ts_counters;
+int ts_counters_open(ts_counters *c); /* 0, or errno */
+bool ts_counters_read(const ts_counters *c, uint64_t values[TS_COUNTERS]);
+void ts_counters_close(ts_counters *c);
+
 /* stamp.c: when each kernel of the first calls ran */
-enum { TS_STAMP_SECTION = -1, TS_STAMP_OUTPUT = -2, TS_STAMP_SEND = -3 }; /* instead of a kernel */
+enum { /* instead of a kernel */
+       TS_STAMP_SECTION = -1,
+       TS_STAMP_OUTPUT = -2,
+       TS_STAMP_SEND = -3,
+       TS_STAMP_CALL = -4, /* another call begins */
+};
 typedef struct ts_stamp {
     uint64_t from, to; /* cycles */
     int kernel, section, micro, replica;
 } ts_stamp;
 typedef struct ts_stamp_ring { /* of a thread */
     _Alignas(64) ts_stamp *at;
-    int n, room;
+    int n, kept, room; /* kept: of calls that are done */
     int64_t lost;
+    bool counting; /* this call is counted, not timed */
+    ts_counters counters;
+    uint64_t *counts; /* [kernel][TS_COUNTERS]; NULL where there are none */
+    bool uncounted;   /* they could not be read */
 } ts_stamp_ring;
 static inline uint64_t ts_cycles(void)
 {

@@ -1,8 +1,9 @@
 /* stamp.c - what is measured for a profile: it changes no bit, its times add up, it says what is
  * missing, and a profile that cannot be written stops no run. */
 #include "profile/profile.h"
-#include "run/run.h"
+#include "run/engine.h"
 #include "support.h"
+#include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -183,10 +184,12 @@ static void all_kernels_are_there(void **state)
                                         "kernel, micro FROM event WHERE kernel IS NOT NULL)"));
         assert_true(ask(folder, "SELECT count(*) FROM event WHERE end < start") == 0);
         assert_true(ask(folder, "SELECT value FROM run WHERE key = 'calls'") == CALLS - 1);
-        /* kernels lie within their section's time, but for the clock's last digits */
+        /* on the thread that leads, kernels lie within their section's time, but for the clock's last
+         * digits; another may have begun while that one still copies what came before */
         assert_true(ask(folder, "SELECT count(*) FROM event k JOIN event s ON s.kernel IS NULL AND "
                                 "s.call = k.call AND s.replica = k.replica AND s.section = "
-                                "k.section AND s.micro = k.micro WHERE k.kernel IS NOT NULL AND "
+                                "k.section AND s.micro = k.micro AND s.thread = k.thread WHERE "
+                                "k.kernel IS NOT NULL AND "
                                 "(k.start < s.start - 1e-6 OR k.end > s.end + 1e-6)") == 0);
         drop(&m);
         test_folder_remove(folder);
@@ -241,6 +244,44 @@ static void what_the_host_does_is_there(void **state)
     free(folder);
 }
 
+/* An executable from a file, with the graph that it was made of, and with another. */
+static void what_was_loaded_has_one_too(void **state)
+{
+    char *folder = test_folder(), *file = path_of(folder, "x.tsx"), *there = path_of(folder, "p");
+    ts_optimizer adam = ts_adam(0.01);
+    ts_options opt = {.optimizer = &adam, .cache_dir = cache, .isa = "x86-64-v3"};
+    ts_graph *g = network(), *other = ts_graph_new("other");
+    ts_executable *x;
+    made m;
+
+    (void)state;
+    ts_output(ts_relu(ts_input(other, "x", TS_F32, 4)), "y");
+    make(&ways[0], NULL, &m);
+    assert_ok(ts_compile(g, &opt, &x));
+    assert_ok(ts_executable_save(x, file));
+    ts_executable_free(x);
+    assert_ok(ts_executable_load(file, &x));
+    opt.profile = there;
+    assert_fails(ts_profile_loaded(x, other, &(ts_options){.profile = there}), TS_ERR_ARG,
+                 "the executable is not what would be made of the graph 'other' now");
+    assert_fails(ts_profile_loaded(NULL, g, &opt), TS_ERR_ARG,
+                 "the profile of an executable needs it and its graph");
+    assert_ok(ts_profile_loaded(x, g, &opt));
+    ts_engine_free(m.e);
+    assert_ok(ts_engine_new(x, &(ts_run_options){.threads = 1, .seed = 3}, &m.e));
+    call(&m);
+    assert_true(ask(there, "SELECT count(DISTINCT kernel) = (SELECT count(*) FROM kernel) AND "
+                           "count(DISTINCT call) = 1 FROM event") == 1);
+    drop(&m);
+    ts_executable_free(x);
+    ts_graph_free(g);
+    ts_graph_free(other);
+    free(file);
+    free(there);
+    test_folder_remove(folder);
+    free(folder);
+}
+
 /* Of two engines of one executable the first is measured. */
 static void one_engine_is_measured(void **state)
 {
@@ -259,6 +300,94 @@ static void one_engine_is_measured(void **state)
     assert_true(ask(folder, "SELECT count(DISTINCT call) FROM event") == 1);
     test_folder_remove(folder);
     free(folder);
+}
+
+/* --- counters: those of this machine are no test, so they are made up --- */
+
+static atomic_int opened;
+static int refuse_after, unreadable_after;
+static _Thread_local uint64_t looks;
+
+static int fake_open(int which, int group)
+{
+    if (refuse_after >= 0 && opened >= refuse_after) {
+        errno = EACCES;
+        return -1;
+    }
+    assert_true((group < 0) == !which);
+    return 1000 + opened++;
+}
+
+static bool fake_read(int group, uint64_t values[TS_COUNTERS])
+{
+    assert_true(group >= 1000);
+    looks++;
+    for (int i = 0; i < TS_COUNTERS; i++)
+        values[i] = looks * (uint64_t)(i + 1) * 7;
+    return unreadable_after < 0 || (int)looks < unreadable_after;
+}
+
+static void fake_close(int fd)
+{
+    assert_true(fd >= 1000);
+    opened--;
+}
+
+/* So many calls with made-up counters; what SQL says of them then. */
+static double counted(const way *w, int calls, int refuse, int unreadable, const char *sql)
+{
+    static const ts_counter_source fake = {fake_open, fake_read, fake_close};
+    const ts_counter_source *real = ts_counter_source_now;
+    char *folder = test_folder();
+    double got;
+    made m;
+
+    ts_counter_source_now = &fake;
+    opened = 0;
+    looks = 0;
+    refuse_after = refuse;
+    unreadable_after = unreadable;
+    make(w, folder, &m);
+    for (int c = 0; c < calls; c++)
+        call(&m);
+    assert_ok(ts_engine_profile(m.e));
+    drop(&m);
+    assert_int_equal(opened, 0);
+    got = ask(folder, sql);
+    assert_true(ask(folder, "SELECT count(DISTINCT call) FROM event") == CALLS - 1);
+    ts_counter_source_now = real;
+    test_folder_remove(folder);
+    free(folder);
+    return got;
+}
+
+/* The call after those that are timed; two looks around a kernel are one of the made-up steps. */
+static void the_processor_counts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < TS_COUNT(ways); i++) {
+        const way *w = &ways[i];
+        assert_true(counted(w, CALLS, -1, -1,
+                            "SELECT count(*) = 4 * (SELECT count(*) FROM kernel) AND min(value) >= "
+                            "7 FROM counter") == 1);
+        if (w->threads == 1)
+            assert_true(counted(w, CALLS + 1, -1, -1,
+                                "SELECT count(*) FROM counter WHERE value != CASE name WHEN "
+                                "'cycles' THEN 7 WHEN 'instructions' THEN 14 WHEN 'cache_misses' "
+                                "THEN 21 ELSE 28 END") == 0);
+    }
+    assert_true(counted(&ways[0], CALLS - 1, -1, -1, "SELECT count(*) FROM counter") == 0);
+}
+
+static void a_machine_without_counters(void **state)
+{
+    (void)state;
+    for (int refuse = 0; refuse < TS_COUNTERS; refuse++)
+        assert_true(counted(&ways[0], CALLS, refuse, -1,
+                            "SELECT value = 'perf_event_open: Permission denied' AND NOT EXISTS "
+                            "(SELECT * FROM counter) FROM run WHERE key = 'uncounted'") == 1);
+    for (int look = 1; look < 4; look++)
+        assert_true(counted(&ways[0], CALLS, -1, look, "SELECT count(*) FROM counter") == 0);
 }
 
 /* The disk fills up, at any point: the run goes on, what was written before stays whole. */
@@ -339,7 +468,10 @@ int main(void)
         cmocka_unit_test(all_kernels_are_there),
         cmocka_unit_test(kernels_add_up_to_their_section),
         cmocka_unit_test(what_the_host_does_is_there),
+        cmocka_unit_test(what_was_loaded_has_one_too),
         cmocka_unit_test(one_engine_is_measured),
+        cmocka_unit_test(the_processor_counts),
+        cmocka_unit_test(a_machine_without_counters),
         cmocka_unit_test(a_full_disk_stops_no_run),
         cmocka_unit_test(no_memory_for_times),
         cmocka_unit_test(a_folder_that_goes_away),

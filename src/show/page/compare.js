@@ -30,7 +30,7 @@ views.push({
       { title: "Difference", get: r => r.a.cost - r.b.cost, show: x => signed(x, seconds), total: "difference" },
       { title: "Change", get: r => r.a.cost / r.b.cost - 1, show: x => signed(x, x => percent(x)) }, { title: "Kernels", get: r => r.a.kernels.length }, { title: "Other's", get: r => r.b.kernels.length }] });
     table.bar.prepend(pickGroup("compare", by, table));
-    root.append(el("div", { class: "row" },
+    root.append(div("row",
       card("Figures", simple(["", "This", "Other", "Change"], COMPARED.map(([name, of, show, better]) => [name, show(of(p)), show(of(q)), signed(of(p) / of(q) - 1, x => percent(x), better)]))),
       card("What differs between the runs", simple(["", "This", "Other"], differ.map(k => [k.replace(/^option\./, ""), p.run[k], q.run[k]].map(x => x && short(x, 60)))))),
     card("Time in a call", table.bar, table.node));

@@ -43,7 +43,6 @@ function lanesOf(e, hosts) {
 class Timeline {
   constructor(p, onpick) {
     const hosts = p.measured ? p.hosts : [];
-    for (const h of hosts) h.name = h.name || "";
     Object.assign(this, { p, onpick, chosen: -1, e: p.measured ? p.event : modelledEvents(p) });
     this.lanes = lanesOf(this.e, hosts);
     this.arrows = this.findSends();
@@ -51,7 +50,7 @@ class Timeline {
     this.hi = (this.e.end || []).reduce((a, b) => Math.max(a, b), Math.max(this.lo + 1e-9, ...hosts.map(h => h.end)));
     this.runs = p.spans.length ? p.spans : [{ start: this.lo, end: this.hi }];
     const first = p.typical || this.runs[0];
-    [this.from, this.to] = [first.start, first.end];
+    this.open(first, false);
     this.node = canvas(TOP + this.lanes.length * LANE + 6, "What ran when; arrows pan, plus and minus zoom", (pen, w, h) => this.draw(pen, w, h));
     this.listen();
   }
@@ -69,18 +68,20 @@ class Timeline {
     }
     return out;
   }
-  x(t) { return LEFT + (t - this.from) / (this.to - this.from) * (this.width - LEFT); }
-  time(x) { return this.from + (x - LEFT) / (this.width - LEFT) * (this.to - this.from); }
+  get span() { return this.to - this.from; }
+  x(t) { return LEFT + (t - this.from) / this.span * (this.width - LEFT); }
+  time(x) { return this.from + (x - LEFT) / (this.width - LEFT) * this.span; }
   of(i) { return { k: this.p.kernelById.get(this.e.kernel[i]), s: this.p.sectionById.get(this.e.section[i]) || {} }; }
   name(i) { const { k, s } = this.of(i); return k ? k.label : `${s.label} #${this.e.micro[i]}`; }
   draw(pen, w, h) {
     this.width = w;
     pen.box("card", 0, 0, w, h);
-    for (const t of ticks(this.from - this.runs[0].start, this.to - this.runs[0].start, 8)) {
-      const x = this.x(t + this.runs[0].start);
+    const marks = ticks(this.from - this.zero, this.to - this.zero, 8), labels = timesOf(marks);
+    marks.forEach((t, i) => {
+      const x = this.x(t + this.zero);
       pen.box("line", x, TOP - 6, 1, h);
-      pen.words("faint", seconds(t), x, 14, "center");
-    }
+      pen.words("faint", labels[i], Math.max(LEFT + 14, Math.min(x, w - 24)), 14, "center");
+    });
     this.lanes.forEach((l, i) => this.drawLane(pen, w, TOP + i * LANE, l));
     this.drawArrows(pen);
     pen.box("card", 0, 0, LEFT - 4, h);
@@ -97,7 +98,7 @@ class Timeline {
       if (wide > (l.sections ? 20 : 44)) pen.words("card", fitted(pen, text(), wide - 5), x0 + 3, y + 15);
     };
     if (l.sections) this.shade(pen, w, y);
-    for (const h of l.hosts || []) if (h.end >= this.from && h.start <= this.to) box(h.start, h.end, "host", () => h.name.startsWith(h.kind) ? h.name : `${h.kind} ${h.name}`);
+    for (const h of l.hosts || []) if (h.end >= this.from && h.start <= this.to) box(h.start, h.end, "host", () => h.name || h.kind);
     for (let n = this.firstAfter(l, this.from); n < l.events.length && this.e.start[l.events[n]] <= this.to; n++) {
       const i = l.events[n], { k, s } = this.of(i), is = k ? k.pass : s.kind;
       box(this.e.start[i], this.e.end[i], PASSES.includes(is) ? is : "both", () => k ? k.label : (s.label || "S")[0].toUpperCase() + this.e.micro[i], i === this.chosen);
@@ -134,14 +135,19 @@ class Timeline {
     [this.from, this.to] = [at, at + span];
     this.node.redraw();
   }
+  /* A call from end to end; the clock begins with it. */
+  open(call, redraw = true) {
+    [this.zero, this.from, this.to] = [call.start, call.start, call.end];
+    if (redraw) this.node.redraw();
+  }
   zoom(factor, about = (this.from + this.to) / 2) {
-    const span = Math.max((this.hi - this.lo) * 1e-6 + 1e-8, (this.to - this.from) * factor), from = about - (about - this.from) / (this.to - this.from) * span;
+    const span = Math.max((this.hi - this.lo) * 1e-6 + 1e-8, this.span * factor), from = about - (about - this.from) / this.span * span;
     this.show(from, from + span);
   }
-  pan(share) { const d = share * (this.to - this.from); this.show(this.from + d, this.to + d); }
+  pan(share) { const d = share * this.span; this.show(this.from + d, this.to + d); }
   /* What lies under the pointer: an event's number, or an event of the host. */
   hit(e) {
-    const l = this.lanes[Math.floor((e.offsetY - TOP) / LANE)], t = this.time(e.offsetX), slack = (this.to - this.from) / this.width;
+    const l = this.lanes[Math.floor((e.offsetY - TOP) / LANE)], t = this.time(e.offsetX), slack = this.span / this.width;
     if (!l || e.offsetX < LEFT) return {};
     if (l.hosts) return { host: l.hosts.filter(h => h.start - slack <= t && t <= h.end + slack).pop() };
     const i = l.events[this.firstAfter(l, t - slack)];
@@ -152,45 +158,44 @@ class Timeline {
   step(by) {
     const l = this.lanes.find(l => l.events.includes(this.chosen)) || this.lanes.find(l => l.events.length), n = l ? l.events.indexOf(this.chosen) : 0;
     if (!l) return;
-    const i = l.events[n < 0 ? this.firstAfter(l, this.from) : Math.max(0, Math.min(l.events.length - 1, n + by))], half = (this.to - this.from) / 2;
+    const i = l.events[n < 0 ? this.firstAfter(l, this.from) : Math.max(0, Math.min(l.events.length - 1, n + by))], half = this.span / 2;
     if (this.e.start[i] < this.from || this.e.end[i] > this.to) this.show(this.e.start[i] - half, this.e.start[i] + half);
     this.pick(i);
   }
   listen() {
-    const on = (name, f) => this.node.addEventListener(name, f, { passive: false });
     const keys = { ArrowLeft: () => this.pan(-0.15), ArrowRight: () => this.pan(0.15), ArrowUp: () => this.zoom(0.7), ArrowDown: () => this.zoom(1.4), "+": () => this.zoom(0.7), "-": () => this.zoom(1.4),
       "0": () => this.show(this.lo, this.hi), "]": () => this.step(1), "[": () => this.step(-1) };
     let held = null;
-    on("wheel", e => { e.preventDefault(); e.shiftKey ? this.pan(Math.sign(e.deltaY) * 0.1) : this.zoom(e.deltaY > 0 ? 1.25 : 0.8, this.time(e.offsetX)); });
-    on("pointerdown", e => { held = { x: e.offsetX, from: this.from, to: this.to }; this.node.setPointerCapture(e.pointerId); });
-    on("pointermove", e => {
+    on(this.node, "wheel", e => { e.preventDefault(); e.shiftKey ? this.pan(Math.sign(e.deltaY) * 0.1) : this.zoom(e.deltaY > 0 ? 1.25 : 0.8, this.time(e.offsetX)); });
+    on(this.node, "pointerdown", e => { held = { x: e.offsetX, from: this.from, to: this.to }; this.node.setPointerCapture(e.pointerId); });
+    on(this.node, "pointermove", e => {
       if (!held) return this.note(e);
       held.moved = held.moved || Math.abs(held.x - e.offsetX) > 3;
       const d = (held.x - e.offsetX) / (this.width - LEFT) * (held.to - held.from);
       if (held.moved) this.show(held.from + d, held.to + d);
     });
-    on("pointerup", e => { const { i } = this.hit(e); if (held && !held.moved && i != null) this.pick(i); held = null; });
-    on("keydown", e => { if (keys[e.key] && !e.ctrlKey && !e.metaKey) { e.preventDefault(); keys[e.key](); } });
+    on(this.node, "pointerup", e => { const { i } = this.hit(e); if (held && !held.moved && i != null) this.pick(i); held = null; });
+    on(this.node, "keydown", e => { if (keys[e.key] && !e.ctrlKey && !e.metaKey) { e.preventDefault(); keys[e.key](); } });
   }
   note(e) {
     const { host: h, i } = this.hit(e);
-    tip(e, h ? `${h.kind} ${h.name || ""}\n${seconds(h.end - h.start)}` : i != null ? `${this.name(i)}\n${seconds(this.e.end[i] - this.e.start[i])}` : "");
+    tip(e, h ? `${h.kind} ${h.name}\n${seconds(h.end - h.start)}` : i != null ? `${this.name(i)}\n${seconds(this.e.end[i] - this.e.start[i])}` : "");
   }
   detail(i) {
     const e = this.e, { k, s } = this.of(i), long = e.end[i] - e.start[i];
     return [h2(this.name(i)), facts([["took", seconds(long)], ["call", e.call[i]], ["micro-batch", e.micro[i]], ["device", e.device[i]], ["thread", k && e.thread[i]], ["section", s.label],
-      ["mean", k && k.measured ? seconds(k.measured / k.runs) : null], ["speed", k && k.flops ? `${fixed(k.flops / long / 1e9)} GFLOP/s` : null], ["source", k && sourceOf(k.layer)]]), k ? links(this.p, k) : ""];
+      ["speed", k && k.flops ? `${fixed(k.flops / long / 1e9)} GFLOP/s` : null], ["source", k && sourceOf(k.layer)]]), k ? links(this.p, k) : ""];
   }
 }
 
 views.push({
   id: "execution", title: "Execution", draw(root, p) {
-    const detail = el("section", { class: "card" }, note("Click a box to see what it is.")), busy = total(p.kernels, k => k.measured);
+    const detail = section("card", note("Click a box to see what it is.")), busy = total(p.kernels, k => k.measured);
     const line = new Timeline(p, i => detail.replaceChildren(...line.detail(i))), calls = p.spans.map(s => [s.call, s.call]);
-    root.append(card(p.measured ? "Execution" : "Execution, as modelled on one core", div("bar", legend(...PASSES, "both", "host"), grow(),
-      calls.length > 1 ? select("Call", calls, p.typical.call, c => { const s = p.spans.find(s => s.call === Number(c)); line.show(s.start, s.end); }) : null,
+    root.append(card(p.measured ? "Execution" : "Execution, as modelled on one core", div("bar", legend(...PASSES.filter(x => p.kernels.some(k => k.pass === x)), ["both", "forward and backward"], ...p.measured ? ["host"] : []), grow(),
+      calls.length > 1 ? select("Call", calls, p.typical.call, c => line.open(p.spans.find(s => s.call === Number(c)))) : null,
       button("−", () => line.zoom(1.6), { "aria-label": "Zoom out" }), button("+", () => line.zoom(0.6), { "aria-label": "Zoom in" }), button("All", () => line.show(line.lo, line.hi))), line.node,
-    note(sum("events", p.events, plural(p.events, "event")), p.events > p.event.length ? `, the first ${whole(p.event.length)} drawn` : "", " measured, kernels ", sum("busy", busy, seconds(busy)), " a call. The wheel zooms, dragging pans; so do ",
-      ...["←", "→", "+", "−", "0"].flatMap(k => [el("kbd", {}, k), " "]), "and ", el("kbd", {}, "["), " ", el("kbd", {}, "]"), " go from event to event.")), detail);
+    note(...p.measured ? [sum("events", p.events, plural(p.events, "event")), p.events > p.event.length ? `, the first ${whole(p.event.length)} drawn` : "", " measured, kernels ", sum("busy", busy, seconds(busy)), " a call. "] : ["Nothing was measured. "], "The wheel zooms, dragging pans; so do ",
+      ...keys("←", "→", "+", "−", "0"), "and ", ...keys("[", "]"), "go from event to event.")), detail);
   },
 });

@@ -52,12 +52,12 @@ function arrange(boxes) {
 }
 
 function drawBox(p, b, most, onpick, onfold) {
-  const share = percent(b.cost / (p.cost || 1)), ops = [...new Set(b.kernels.map(k => k.op).filter(x => x))], quiet = { style: "pointer-events:none" };
+  const share = percent(b.cost / p.cost), ops = [...new Set(costly(b.kernels).map(k => k.op).filter(x => x))], quiet = { style: "pointer-events:none" };
   const frame = pressable(svg("rect", { class: "hot", width: BOX[0], height: BOX[1], rx: 9, role: "button", "aria-label": b.key, style: "fill:var(--card);stroke:var(--line);stroke-width:1.5" }), () => onpick(b));
   const more = () => pressable(svg("g", { class: "hot", role: "button", "aria-label": "Unfold " + b.key, transform: `translate(${BOX[0] - 26} 8)` }, rect(0, 0, 16, 16, "soft"), words(8, 13, "+", MIDDLE)), () => onfold(b));
-  return svg("g", { transform: `translate(${b.x} ${b.y})` }, tipped(frame, `${b.key}\n${plural(b.kernels.length, "kernel")}, ${share} of the time\n${short(ops.join(", "), 120)}`),
+  return svg("g", { transform: `translate(${b.x} ${b.y})` }, frame,
     rect(10, BOX[1] - 9, BOX[0] - 20, 4, "soft"), rect(10, BOX[1] - 9, (BOX[0] - 20) * b.cost / most, 4, "activation"),
-    words(12, 19, b.key.length > 24 ? "…" + b.key.slice(-23) : b.key, { style: "font-weight:600;pointer-events:none" }), words(12, 35, short(b.folded ? plural(b.kernels.length, "kernel") : ops[0] || "", 18), { ...FAINT, ...quiet }),
+    words(12, 19, tail(b.key), { style: "font-weight:600;pointer-events:none" }), words(12, 35, short(b.folded ? plural(b.kernels.length, "kernel") : ops[0] || "", 18), { ...FAINT, ...quiet }),
     words(BOX[0] - 12, 35, share, { ...FAINT, ...END, ...quiet }), b.folded ? more() : "");
 }
 
@@ -73,14 +73,14 @@ function drawGraph(p, boxes, onpick, onfold) {
   const rows = arrange(boxes), most = Math.max(...boxes.map(b => b.cost), 1e-12), wide = Math.max(700, Math.max(...rows.map(r => r.length)) * (BOX[0] + GAP[0]) + 60), high = 20 + rows.length * (BOX[1] + GAP[1]);
   rows.forEach((row, r) => row.forEach((b, i) => Object.assign(b, { x: wide / 2 + (i - row.length / 2) * (BOX[0] + GAP[0]) + GAP[0] / 2, y: 10 + r * (BOX[1] + GAP[1]) })));
   return svg("svg", { viewBox: `0 0 ${wide} ${high}`, width: wide, height: high, role: "group", "aria-label": "Graph of layers", style: "display:block;margin:0 auto" },
-    boxes.flatMap(b => [...b.to].map(t => svg("path", { d: edgePath(b, t), style: `fill:none;stroke:var(--faint);stroke-width:1.4;opacity:.7${t.row <= b.row ? ";stroke-dasharray:4 3" : ""}` }))),
+    boxes.flatMap(b => [...b.to].map(t => svg("path", { d: edgePath(b, t), style: "fill:none;stroke:var(--faint);stroke-width:1.4;opacity:.7" }))),
     boxes.map(b => drawBox(p, b, most, onpick, onfold)));
 }
 
 function boxDetail(p, b) {
   const layers = new Set(b.kernels.map(k => k.layer)), weights = total(p.values, v => v.always && layers.has(v.layer) ? v.size : 0), of = pass => seconds(total(b.kernels, k => k.pass === pass ? k.cost : 0));
   return [h2(b.key), facts([["kernels", b.kernels.length], ["time", `${seconds(b.cost)} (${percent(b.cost / p.cost)})`], ["forward", of("forward")], ["backward", of("backward")], ["FLOP", flops(b.work)], ["always live", bytes(weights)],
-    ["device", [...new Set(b.kernels.map(k => k.device))].join(", ")], ["source", sourceOf(b.first.layer)]]), links(p, [...b.kernels].sort((x, y) => y.cost - x.cost)[0])];
+    ["device", [...new Set(b.kernels.map(k => k.device))].join(", ")], ["source", sourceOf(b.first.layer)]]), links(p, costly(b.kernels)[0])];
 }
 
 views.push({

@@ -20,7 +20,7 @@ function drawArea(pen, w, h, live, limit, at) {
     pen.fillStyle = pen.paint(kind);
     pen.fill();
   }
-  if (limit && limit <= most) pen.box("bad", EDGE, y(limit), w - EDGE - 8, 2);
+  if (limit && limit <= most) pen.limit(EDGE, y(limit), w - EDGE - 8);
   pen.box("ink", x(at + 0.5) - 0.75, 0, 1.5, h);
 }
 
@@ -62,23 +62,23 @@ views.push({
     const within = s => Math.max(0, Math.min(live.n - 1, Math.floor(s))), stepAt = e => within((e.offsetX - EDGE) / (e.target.clientWidth - EDGE - 8) * live.n);
     const move = s => { at = within(s); side.replaceChildren(...liveList(p, live, at)); area.redraw(); map.redraw(); };
     for (const node of [area, map]) {
-      node.addEventListener("click", e => move(stepAt(e)));
-      node.addEventListener("keydown", e => {
+      on(node, "click", e => move(stepAt(e)));
+      on(node, "keydown", e => {
         const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -live.n, End: live.n }[e.key];
         if (by) { e.preventDefault(); move(at + by); }
       });
     }
-    area.addEventListener("mousemove", e => { const s = stepAt(e); tip(e, `step ${s}: ${live.steps[s] ? live.steps[s].label : ""}\n${bytes(live.all[s])} live`); });
-    map.addEventListener("mousemove", e => {
+    on(area, "mousemove", e => { const s = stepAt(e); tip(e, `step ${s}: ${live.steps[s] ? live.steps[s].label : ""}\n${bytes(live.all[s])} live`); });
+    on(map, "mousemove", e => {
       const s = stepAt(e), offset = (map.clientHeight - 22 - e.offsetY) / (map.clientHeight - 30) * size;
       const v = live.at(s).find(v => v.offset <= offset && offset < v.offset + v.size);
       tip(e, v && `${v.name} ${v.type}\n${v.kind}, ${bytes(v.size)} at ${whole(v.offset)}\n${v.always ? "always live" : `kernels ${v.first} to ${v.last}`}`);
     });
     move(at);
-    root.append(div("row", el("div", { class: "main" },
+    root.append(div("row", div("main",
       card("Live bytes", div("bar", p.devices.length > 1 ? select("Device", p.devices.map(x => [x.id, x.id]), d.id, x => go("liveness", { device: x })) : null, legend(...live.kinds), grow(),
         button(["Peak ", sum("peak-live", live.all[live.peak], bytes(live.all[live.peak])), ` at step ${live.peak} of ${live.n}`], () => move(live.peak))), area,
-      note("Click a step, or use ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), ", to see what lives then.")),
+      note("Click a step, or use ", ...keys("←", "→"), "to see what lives then.")),
       card("Addresses", map)), side));
   },
 });

@@ -21,10 +21,10 @@ function asked() {
 
 let profiles = [];
 function show() {
-  const { view, args } = asked(), root = document.getElementById("view");
+  const { view, args } = asked(), root = part("view");
   drawings = [];
-  document.getElementById("tip").hidden = true;
-  for (const b of document.getElementById("tabs").children) {
+  part("tip").hidden = true;
+  for (const b of part("tabs").children) {
     const on = b.dataset.id === view.id;
     b.setAttribute("aria-selected", on);
     b.tabIndex = on ? 0 : -1;
@@ -36,9 +36,9 @@ function show() {
 }
 
 function makeTabs() {
-  const bar = document.getElementById("tabs");
+  const bar = part("tabs");
   bar.append(...views.map(v => button(v.title, () => go(v.id), { role: "tab", "data-id": v.id, "aria-controls": "view" })));
-  bar.addEventListener("keydown", e => {
+  on(bar, "keydown", e => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[e.key], all = [...bar.children], now = all.indexOf(document.activeElement);
     if (!by || now < 0) return;
     const next = all[(now + by + all.length) % all.length];
@@ -48,12 +48,11 @@ function makeTabs() {
 }
 
 function makeHead(p) {
-  const r = p.run, chip = (value, text) => value ? el("span", { class: "chip" }, text) : null;
+  const r = p.run, chips = [r.batch && `batch ${r.batch}`, p.devices.length > 1 && plural(p.devices.length, "device"), p.number("accumulation") > 1 && `${r.accumulation} micro-batches`, p.number("replicas") > 1 && `${r.replicas} replicas`,
+    r.precision, r.schedule, r.threads && plural(p.number("threads"), "thread"), p.measured ? plural(p.calls, "call") + " measured" : "planned, not run", profiles[1] && "compared with " + (profiles[1].run.model || "another")];
   document.title = `${r.model || "profile"} – Tessera`;
-  document.getElementById("model").textContent = r.model || "profile";
-  document.getElementById("chips").append(...[chip(r.batch, `batch ${r.batch}`), chip(p.devices.length > 1, plural(p.devices.length, "device")), chip(p.number("accumulation") > 1, `${r.accumulation} micro-batches`),
-    chip(p.number("replicas") > 1, `${r.replicas} replicas`), chip(r.precision, r.precision), chip(r.schedule, r.schedule), chip(r.threads, plural(p.number("threads"), "thread")), chip(true, p.measured ? plural(p.calls, "call") + " measured" : "planned, not run"),
-    profiles[1] ? chip(true, "compared with " + (profiles[1].run.model || "another")) : null].filter(x => x));
+  part("model").textContent = r.model || "profile";
+  part("chips").append(...chips.filter(x => x).map(text => el("span", { class: "chip" }, text)));
 }
 
 /* The system's theme, until the button or the key t chooses. */
@@ -61,22 +60,22 @@ function makeTheme() {
   const dark = matchMedia("(prefers-color-scheme: dark)"), turn = on => { document.documentElement.dataset.theme = on ? "dark" : "light"; redrawAll(); };
   const other = () => turn(document.documentElement.dataset.theme !== "dark");
   turn(dark.matches);
-  dark.addEventListener("change", () => turn(dark.matches));
-  document.getElementById("theme").addEventListener("click", other);
-  addEventListener("keydown", e => { if (e.key === "t" && !/INPUT|SELECT/.test(document.activeElement.tagName) && !e.ctrlKey && !e.metaKey && !e.altKey) other(); });
+  on(dark, "change", () => turn(dark.matches));
+  on(part("theme"), "click", other);
+  on(window, "keydown", e => { if (e.key === "t" && !/INPUT|SELECT/.test(document.activeElement.tagName) && !e.ctrlKey && !e.metaKey) other(); });
 }
 
 async function main() {
   makeTheme();
   makeTabs();
-  const data = await inflate(document.getElementById("data").textContent);
+  const data = await inflate(part("data").textContent);
   profiles = data.profiles.map(makeProfile);
   makeHead(profiles[0]);
-  addEventListener("hashchange", show);
-  addEventListener("resize", redrawAll);
+  on(window, "hashchange", show);
+  on(window, "resize", redrawAll);
   show();
 }
 main().catch(e => {
-  document.getElementById("view").replaceChildren(el("p", { class: "bad" }, "The page cannot show this profile: " + e.message));
+  part("view").replaceChildren(el("p", { class: "bad" }, "The page cannot show this profile: " + e.message));
   console.error(e);
 });

@@ -4,23 +4,11 @@
 const BLOCK = [["weight", "always live", "always"], ["activation", "not always live", "passing"], ["gap", "gaps", "gaps"]];
 const TILE = [["weight", "always live", "always"], ["state", "code", "code"], ["input", "exchange buffers", "exchange"], ["activation", "not always live", "rest"], ["gap", "gaps", "gaps"]];
 
-/* The bars share one scale: the largest block or limit. The limit is a line. */
+/* The bars share one scale: the largest block, or limit that is near. */
 function deviceBars(p) {
   const blocks = p.devices.map(d => blockOf(p, d)), most = Math.max(1, ...blocks.map(b => Math.max(b.peak, b.limit < 4 * b.peak ? b.limit : 0)));
-  const high = 30, left = 110, wide = 1100, x = n => left + n / most * (wide - left - 240);
-  const out = chart(wide, blocks.length * high + 4, "Memory by device");
-  blocks.forEach((b, i) => {
-    const y = i * high + 6, d = p.devices[i], shown = b.limit && b.limit <= most;
-    let at = 0;
-    out.append(words(0, y + 14, `Device ${d.id} ${d.kind || ""}`));
-    for (const [paint, name, key] of BLOCK) {
-      out.append(tipped(rect(x(at), y, x(b[key]) - left, high - 10, paint), `${name}: ${bytes(b[key])}`));
-      at += b[key];
-    }
-    if (shown) out.append(tipped(rect(x(b.limit), y - 4, 2, high - 2, "bad"), `the limit: ${bytes(b.limit)}`));
-    out.append(words(x(Math.max(at, shown ? b.limit : 0)) + 8, y + 14, b.limit ? `${bytes(b.peak)} of ${bytes(b.limit)}` : bytes(b.peak), b.limit && b.peak > b.limit ? { style: "fill:var(--bad)" } : {}));
-  });
-  return out;
+  return bars(blocks.map((b, i) => ({ name: `Device ${p.devices[i].id} ${p.devices[i].kind || ""}`, limit: b.limit, parts: BLOCK.map(([paint, what, key]) => [paint, what, b[key]]),
+    text: b.limit ? el("span", tone(b.peak - b.limit), `${bytes(b.peak)} of ${bytes(b.limit)}`) : bytes(b.peak) })), most, bytes);
 }
 
 /* One thin bar for each tile of a modelled device. */
@@ -33,16 +21,19 @@ function tileBars(p, device) {
       pen.box("line", 60, h - 20 - high(n), w - 70, 1);
       pen.words("faint", bytes(n), 54, h - 16 - high(n), "right");
     }
+    let drawn = 60;   // whole pixels: bars that share one would make stripes
     tiles.forEach((t, i) => {
+      const to = Math.round(60 + (i + 1) * each);
       let y = h - 20;
-      for (const [paint, , key] of TILE) pen.box(paint, 60 + i * each, y -= high(t[key]), Math.max(1, each), high(t[key]));
+      for (const [paint, , key] of to > drawn ? TILE : []) pen.box(paint, drawn, y -= high(t[key]), to - drawn, high(t[key]));
+      drawn = to;
     });
-    pen.box("bad", 60, h - 20 - high(limit), w - 70, 2);
+    pen.limit(60, h - 20 - high(limit), w - 70);
     pen.words("faint", `tiles 0 to ${tiles.length - 1}; the line is the limit of ${bytes(limit)}`, 60, h - 4);
   });
-  node.addEventListener("mousemove", e => {
+  on(node, "mousemove", e => {
     const t = tiles[Math.floor((e.offsetX - 60) / ((node.clientWidth - 70) / tiles.length))];
-    tip(e, t && [`tile ${t.tile}: ${bytes(t.peak)}`, ...TILE.map(([, name, key]) => `${name} ${bytes(t[key])}`)].join("\n"));
+    tip(e, t && `tile ${t.tile}: ${bytes(t.peak)}` + TILE.map(([, name, key]) => `\n${name} ${bytes(t[key])}`).join(""));
   });
   return node;
 }
@@ -67,7 +58,7 @@ views.push({
     p.run.refused ? el("p", { class: "bad" }, p.run.refused) : null, deviceBars(p)));
     if (tiled.length) {
       const place = el("div", {}, tileBars(p, tiled[0].id));
-      root.append(card("Tiles", div("bar", select("Device", tiled.map(d => [d.id, d.id]), tiled[0].id, d => place.replaceChildren(tileBars(p, Number(d)))), legend(...TILE)), place));
+      root.append(card("Tiles", div("bar", tiled.length < 2 ? null : select("Device", tiled.map(d => [d.id, d.id]), tiled[0].id, d => place.replaceChildren(tileBars(p, Number(d)))), legend(...TILE)), place));
     }
     const columns = valueColumns(p), table = new Table({ columns, rows: p.values, sort: 3, label: "Values", name: "values", onrow: v => go("liveness", { device: v.device, value: v.id }) });
     root.append(card("Values", table.bar, table.node));

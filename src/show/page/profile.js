@@ -163,6 +163,8 @@ function roofline(p, flops, moved, time) {
   return { roof, share, of: flops / time / peak, bound: share < 0.1 ? "overhead" : memory ? "memory" : "compute" };
 }
 
+const costly = rows => [...rows].sort((a, b) => b.cost - a.cost);
+
 /* Kernels by a key: sums of each group. */
 function groups(kernels, keyOf) {
   const found = new Map();

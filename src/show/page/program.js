@@ -1,7 +1,7 @@
 "use strict";
 /* program.js - the program as it runs: phases, sections, kernels; of each the fused nodes and the generated C. */
 
-const TOKENS = /(\/\*[^]*?\*\/|\/\/[^\n]*)|\b(const|static|inline|void|int|int64_t|size_t|float|double|for|if|else|while|return|struct|unsigned|char|bool|restrict)\b|\b(\d[\w.]*)/g;
+const TOKENS = /(\/\*[^]*?\*\/|\/\/[^\n]*)|\b(const|static|inline|void|int|int64_t|float|double|for|if|else|while|return)\b|\b(\d[\w.]*)/g;
 
 /* Comments, words and numbers of C in spans; all of it as text. */
 function highlight(code) {
@@ -24,7 +24,7 @@ function edgesOf(p, id, writes) {
 
 function kernelDetail(p, k) {
   const r = roofline(p, k.work, k.bytes * k.runs, k.measured), c = k.cycles;
-  return [h2(k.label), links(p, k, "program"), el("div", { class: "row" },
+  return [h2(k.label), links(p, k, "program"), div("row",
     facts([["function", k.name], ["op", k.op], ["layer", k.layer.name], ["source", sourceOf(k.layer)], ["pass", k.pass], ["device", k.device], ["pieces", k.pieces], ["waits", k.waits ? "for all threads" : "no"], ...p.counters.filter(x => x.kernel === k.id).map(x => [x.name, whole(x.value)])]),
     facts([["measured", k.measured ? `${seconds(k.measured / k.runs)} × ${fixed(k.runs, k.runs % 1 ? 1 : 0)}` : null], ["modelled", seconds(k.modelled)], ["FLOP", flops(k.flops)], ["read", bytes(k.read)], ["written", bytes(k.written)],
       ["speed", k.measured ? `${fixed(k.work / k.measured / 1e9)} GFLOP/s` : null], ["bound", r && `${r.bound}, ${percent(r.share, 0)} of its roof`],
@@ -48,8 +48,8 @@ function sectionItem(s, kernels, chosen, show) {
 
 views.push({
   id: "program", title: "Program", draw(root, p, args) {
-    const chosen = p.kernelById.get(Number(args.kernel)) || [...p.kernels].sort((a, b) => b.cost - a.cost)[0], side = el("section", { class: "card main" }), tree = el("ul", { class: "tree" });
-    const list = el("section", { class: "card side wider" }, h2("Program"), note(sum("sections", p.sections.length, plural(p.sections.length, "section")), ", ", sum("kernels", p.kernels.length, plural(p.kernels.length, "kernel"))), tree);
+    const chosen = p.kernelById.get(Number(args.kernel)) || costly(p.kernels)[0], side = section("card main"), tree = el("ul", { class: "tree" });
+    const list = section("card side wider", h2("Program"), note(sum("sections", p.sections.length, plural(p.sections.length, "section")), ", ", sum("kernels", p.kernels.length, plural(p.kernels.length, "kernel"))), tree);
     const show = (k, b) => {
       for (const x of tree.querySelectorAll(".chosen")) x.classList.remove("chosen");
       b.classList.add("chosen");

@@ -17,10 +17,10 @@ const NAMES = { activation: "activations kept for the backward pass", weight: "w
 
 const findings = [
   function refused(p) {
-    return p.run.fits === "0" && { weight: 9, words: p.run.refused || "The plan does not fit into the devices' memory.", tab: "memory" };
+    return p.run.fits === "0" && { weight: 9, words: capital(p.run.refused || "the plan does not fit"), tab: "memory" };
   },
   function hottest(p) {
-    const g = groups(p.kernels, partName).sort((a, b) => b.cost - a.cost)[0];
+    const g = costly(groups(p.kernels, partName))[0];
     if (!g || !p.cost) return;
     const r = p.measured && roofline(p, g.work, g.moved, g.cost);
     return { weight: g.cost / p.cost + 0.2, tab: "operations", args: { filter: g.first.layer.name || g.first.op },
@@ -31,8 +31,8 @@ const findings = [
     if (b == null || b < 0.02) return;
     const by = p.devices.map(d => [d.id, total(p.kernels, k => k.device === d.id ? k.cost : 0) / p.cost]).sort((x, y) => y[1] - x[1]), least = by[by.length - 1];
     return { weight: b + 0.15, tab: "execution",
-      words: `The devices have nothing to do ${percent(b, 0)} of the time. Device ${by[0][0]} has the most work (${percent(by[0][1], 0)}), device ${least[0]} the least (${percent(least[1], 0)}).` +
-        (p.number("accumulation") < 4 * p.devices.length ? " More micro-batches in an update would shorten it." : "") };
+      words: `Devices are idle ${percent(b, 0)} of the time. Device ${by[0][0]} has the most work (${percent(by[0][1], 0)}), device ${least[0]} the least (${percent(least[1], 0)}).` +
+        (p.number("threads") < p.devices.length ? ` They share ${plural(p.number("threads"), "thread")}.` : p.number("accumulation") < 4 * p.devices.length ? " More micro-batches would help." : "") };
   },
   function kept(p) {
     const d = [...p.devices].sort((a, b) => b.peak - a.peak)[0], live = liveness(p, d.id), now = live.at(live.peak), all = live.all[live.peak];
@@ -44,54 +44,48 @@ const findings = [
   },
   function host(p) {
     if (p.spans.length < 2) return;
-    const from = p.spans[0].start, to = p.spans[p.spans.length - 1].end, between = 1 - total(p.spans, s => s.end - s.start) / (to - from);
-    return between > 0.1 && { weight: between, tab: "execution", words: `Between the calls the devices wait for the host ${percent(between, 0)} of the time.` };
+    /* writing the profile is our own doing */
+    const from = p.spans[0].start, to = p.spans[p.spans.length - 1].end, ours = total(p.hosts, h => h.kind === "profile" && h.end <= to ? h.end - h.start : 0);
+    const between = 1 - total(p.spans, s => s.end - s.start) / Math.max(1e-9, to - from - ours);
+    return between > 0.1 && { weight: between, tab: "execution", words: `Between calls the devices wait for the host ${percent(between, 0)} of the time.` };
   },
   function passes(p) {
-    const g = groups(p.kernels, k => k.pass || "other").sort((a, b) => b.cost - a.cost);
+    const g = costly(groups(p.kernels, k => k.pass || "other"));
     return p.cost > 0 && { weight: 0.01, tab: "operations", args: { by: "pass" }, words: `Of the time, ${g.map(x => `${percent(x.cost / p.cost, 0)} is ${x.key}`).join(", ")}.` };
   },
 ];
 
-const tile = (name, figure, note, tone) => div("tile", div("name", name), el("div", { class: "figure " + (tone || "") }, figure), div("note", note || ""));
+/* How full the fullest tile of a modelled device is. */
+function tileNote(p) {
+  const limit = p.devices[0].bytes / p.devices[0].tiles, over = p.tiles.filter(t => t.peak > limit).length, most = Math.max(...p.tiles.map(t => t.peak)) / limit;
+  return over ? `${whole(over)} of ${plural(p.tiles.length, "tile")} too full` : `the fullest tile is ${percent(most, 0)} full`;
+}
+function cycleTile(p, steps) {
+  const of = (...parts) => total(p.kernels, k => k.cycles && total(parts, x => k.cycles[x]) * k.runs), all = of("compute", "exchange", "sync", "host");
+  return tile("On the IPU", flops(all / steps), `cycles a step, ${percent(of("compute") / all, 0)} computing`);
+}
+
+const tile = (name, figure, note, tone) => div("tile", div("name", name), div("figure " + (tone || ""), figure), div("note", note || ""));
 
 function figures(p) {
   const peak = total(p.devices, d => d.peak), limit = total(p.devices, d => d.bytes), fits = p.run.fits !== "0", most = Math.max(...p.devices.map(d => d.peak));
   const steps = Math.max(1, p.number("iterations")), call = p.callSeconds, work = total(p.kernels, k => k.work), top = p.number("peak_gflops"), b = bubble(p);
   return [
-    tile("Memory", fits ? "Fits" : "Does not fit", limit ? `${percent(peak / limit, 0)} of ${bytes(limit)}` : "no limit was set", fits ? "good" : "bad"),
+    tile("Memory", fits ? "Fits" : "Does not fit", p.tiles.length ? tileNote(p) : limit ? `${percent(peak / limit, 0)} of ${bytes(limit)}` : "no limit was set", fits ? "good" : "bad"),
     tile("Peak", sum("peak", peak, bytes(peak)), p.devices.length > 1 ? `${bytes(most)} at most on one of ${p.devices.length}` : `${bytes(p.devices[0].always)} always live`),
-    call ? tile("Step", sum("step", call / steps, seconds(call / steps)), `median of ${plural(p.spans.length, "call")} of ${plural(steps, "step")}`) : tile("Step", seconds(p.cost / steps), "modelled, on one core"),
-    call ? tile("Samples a second", whole(p.number("samples_per_call") / call), `${whole(p.number("samples_per_call"))} in a call`) : null,
+    call ? tile("Step", sum("step", call / steps, seconds(call / steps)), `median of ${plural(p.spans.length, "call")}${steps > 1 ? ` of ${steps}` : ""}`) : tile("Step", seconds(p.cost / steps), "modelled, on one core"),
+    call ? tile("Samples a second", rate(p.number("samples_per_call") / call), `${whole(p.number("samples_per_call"))} in a call`) : null,
+    p.cycles.length ? cycleTile(p, steps) : null,
     tile("Work", flops(work / steps) + "FLOP", "a step"),
     call && top ? tile("Of the peak", percent(work / call / top / 1e9), `${fixed(work / call / 1e9, 0)} of ${fixed(top, 0)} GFLOP/s`) : null,
     b != null ? tile("Bubble", percent(b), "devices idle", b > 0.3 ? "warn" : "") : null,
   ];
 }
 
-/* Bars of the layers that take longest, by pass. */
+/* The layers that take longest, by pass. */
 function timeBars(p) {
-  const top = groups(p.kernels, k => k.layer.name || k.op || k.name).sort((a, b) => b.cost - a.cost).slice(0, 12), high = 24, left = 190, wide = 560;
-  const out = chart(wide, top.length * high + 4, "Time by layer");
-  top.forEach((g, i) => {
-    let x = left;
-    out.append(words(left - 8, i * high + 16, g.key.length > 24 ? "…" + g.key.slice(-23) : g.key, END));
-    for (const pass of PASSES) {
-      const part = total(g.kernels, k => k.pass === pass ? k.cost : 0), width = part / (top[0].cost || 1) * (wide - left - 60);
-      out.append(tipped(rect(x, i * high + 4, width, high - 8, pass), `${g.key}\n${pass} ${seconds(part)}`));
-      x += width;
-    }
-    out.append(words(x + 6, i * high + 16, percent(g.cost / (p.cost || 1)), FAINT));
-  });
-  return out;
-}
-
-/* What lives at each device's peak, by kind. */
-function memoryBars(p) {
-  const lives = p.devices.slice(0, 16).map(d => liveness(p, d.id)), most = Math.max(1, ...lives.map(l => l.all[l.peak]));
-  return lives.map((live, i) => div("share", span("Device " + p.devices[i].id),
-    el("div", {}, ...live.kinds.map(kind => tipped(el("i", { style: `width:${(100 * live.by[kind][live.peak] / most).toFixed(2)}%;background:var(--${kind})` }), `${kind}\n${bytes(live.by[kind][live.peak])}`))),
-    span(bytes(live.all[live.peak]))));
+  const top = costly(groups(p.kernels, k => k.layer.name || k.op || k.name)).slice(0, 12);
+  return bars(top.map(g => ({ name: g.key, parts: PASSES.map(pass => [pass, pass, total(g.kernels, k => k.pass === pass ? k.cost : 0)]), text: percent(g.cost / (p.cost || 1)) })), top.length && top[0].cost || 1, seconds);
 }
 
 views.push({
@@ -99,9 +93,9 @@ views.push({
     const found = findings.map(f => f(p)).filter(f => f).sort((a, b) => b.weight - a.weight).slice(0, 3), run = key => [key, p.run[key]];
     root.append(div("tiles", ...figures(p).filter(x => x)),
       card("Findings", el("ol", { class: "findings" }, ...found.map(f => el("li", {}, span(f.words, button("Look", () => go(f.tab, f.args))))))),
-      div("row", card("Time by layer", legend(...PASSES), timeBars(p)),
-        el("div", {}, card("Memory at the peak", legend(...KINDS), ...memoryBars(p)),
+      div("row top", card("Time by layer", legend(...PASSES), timeBars(p)),
+        el("div", {}, card("Memory", legend(...BLOCK, ["bad", "limit"]), deviceBars(p)),
           card("Run", facts([run("model"), run("batch"), run("threads"), run("isa"), run("machine"), run("compiler"), ["kernels", sum("kernels", p.kernels.length, whole(p.kernels.length))], run("tessera"), run("created"), run("unmeasured"),
-            ...Object.entries(p.run).filter(([k]) => k.startsWith("option.")).map(([k, v]) => [k.slice(7), v])])))));
+            ...Object.entries(p.run).filter(([k]) => k.startsWith("option.")).map(([k, v]) => [k.slice(7), v.replace(/\d\.\d{9,}/g, Number)])])))));
   },
 });

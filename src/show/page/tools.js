@@ -10,9 +10,12 @@ const PASSES = ["forward", "backward", "update", "copy"];
 
 /* --- elements --- */
 
+const on = (node, name, f) => node.addEventListener(name, f, { passive: false });
+const part = id => document.getElementById(id);
+
 function build(node, attrs, children) {
   for (const [key, value] of Object.entries(attrs || {})) {
-    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    if (key.startsWith("on")) on(node, key.slice(2), value);
     else if (value === true) node.setAttribute(key, "");
     else if (value !== false && value != null) node.setAttribute(key, value);
   }
@@ -25,8 +28,9 @@ const div = (name, ...children) => el("div", { class: name }, ...children);
 const span = (...children) => el("span", {}, ...children);
 const note = (...children) => el("p", { class: "faint" }, ...children);
 const h2 = text => el("h2", {}, short(text, 90)), h3 = text => el("h3", {}, text), grow = () => el("span", { class: "grow" });
-const card = (title, ...children) => el("section", { class: "card" }, h2(title), ...children);
-const side = (...children) => el("section", { class: "card side" }, ...children);
+const section = (name, ...children) => el("section", { class: name }, ...children);
+const card = (title, ...children) => section("card", h2(title), ...children);
+const side = (...children) => section("card side", ...children);
 const keys = (...names) => names.flatMap(k => [el("kbd", {}, k), " "]);
 const button = (text, onclick, attrs) => el("button", { type: "button", onclick, ...attrs }, text);
 
@@ -48,11 +52,16 @@ const facts = pairs => el("dl", {}, ...pairs.filter(p => p[1] != null && p[1] !=
 
 const meter = share => el("span", { class: "meter" }, el("i", { style: `width:${Math.min(100, 100 * share).toFixed(1)}%` }));
 
+/* Stacked bars on one scale, rows of {name, parts: [[colour, what, size]], text, limit}; a limit is a line. */
+const bars = (rows, most, show) => div("bars", ...rows.flatMap(({ name, parts, text, limit }) => [span(tail(name)),
+  el("div", {}, ...parts.map(([paint, what, n]) => tipped(el("i", { style: `width:${(100 * n / most).toFixed(2)}%;background:var(--${paint})` }), `${name}\n${what} ${show(n)}`)),
+    limit && limit <= most ? tipped(el("b", { style: `left:${(100 * limit / most).toFixed(2)}%` }), `the limit: ${show(limit)}`) : null), span(text)]));
+
 /* Rows of the keyboard: what a click does, Enter and the space bar do. */
 function pressable(node, action) {
   node.setAttribute("tabindex", "0");
-  node.addEventListener("click", action);
-  node.addEventListener("keydown", e => {
+  on(node, "click", action);
+  on(node, "keydown", e => {
     if (e.key === "Enter" || e.key === " ") { e.preventDefault(); action(e); }
   });
   return node;
@@ -68,20 +77,27 @@ function scaled(n, step, units, digits = 3) {
 const bytes = n => n == null ? "–" : scaled(Math.round(n), 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
 const flops = n => n == null ? "–" : scaled(Math.round(n), 1000, ["", "K", "M", "G", "T", "P"]).trim();
 const whole = n => n == null ? "–" : Math.round(n).toLocaleString("en-US");
+const rate = n => n < 100 ? n.toPrecision(3) : whole(n);
 const fixed = (n, digits = 1) => n == null || !isFinite(n) ? "–" : n.toFixed(digits);
 const percent = (x, digits = 1) => x == null || !isFinite(x) ? "–" : (100 * x).toFixed(digits) + " %";
+const unitOf = s => Math.abs(s) < 1e-3 ? [1e6, "µs"] : Math.abs(s) < 1 ? [1e3, "ms"] : [1, "s"];
 function seconds(s) {
   if (s == null || !isFinite(s)) return "–";
-  const [factor, unit] = Math.abs(s) < 1e-3 ? [1e6, "µs"] : Math.abs(s) < 1 ? [1e3, "ms"] : [1, "s"];
+  const [factor, unit] = unitOf(s);
   const x = s * factor;
   return x.toFixed(Math.abs(x) >= 100 ? 0 : Math.abs(x) >= 10 ? 1 : 2).replace("-", "−") + " " + unit;
+}
+/* Times of an axis: one unit for all, and as many digits as tell two of them apart. */
+function timesOf(times) {
+  const most = Math.max(...times.map(Math.abs)), [factor, unit] = unitOf(most), digits = Math.ceil(-Math.log10((times[1] - times[0]) * factor) - 1e-9);
+  return times.map(t => `${(t * factor).toFixed(Math.max(0, Math.min(6, digits || 0))).replace("-", "−")} ${unit}`);
 }
 const plural = (n, word) => `${whole(n)} ${word}${n === 1 ? "" : "s"}`;
 
 /* --- the pointer's note --- */
 
 function tip(event, text) {
-  const box = document.getElementById("tip");
+  const box = part("tip");
   box.hidden = !text;
   if (!text) return;
   box.textContent = text;
@@ -114,11 +130,12 @@ function canvas(height, label, draw) {
     pen.paint = name => known[name] || (known[name] = root.getPropertyValue("--" + name) || "#888");
     pen.box = (name, x, y, w, h) => { pen.fillStyle = pen.paint(name); pen.fillRect(x, y, w, h); };
     pen.words = (name, text, x, y, align = "left") => { pen.fillStyle = pen.paint(name); pen.textAlign = align; pen.fillText(text, x, y); };
+    pen.limit = (x, y, w) => { pen.box("card", x, y - 1, w, 4); pen.box("bad", x, y, w, 2); };
     draw(pen, width, height);
   };
   drawings.push(node.redraw);
   requestAnimationFrame(node.redraw);
-  node.addEventListener("mouseleave", e => tip(e, ""));
+  on(node, "mouseleave", e => tip(e, ""));
   return node;
 }
 const redrawAll = () => drawings.forEach(f => f());
@@ -142,9 +159,10 @@ function fitted(pen, text, room) {
   }
   return lo ? text.slice(0, lo) + "…" : "";
 }
+const tail = text => text.length > 26 ? "…" + text.slice(-25) : text;
 const short = (text, most) => text.length <= most ? text : text.slice(0, most - 1) + "…";
 
 /* The views that have more about a kernel. */
 const links = (p, k, ...but) => el("div", { class: "bar" },
   ...[["program", { kernel: k.id }], ["operations", { filter: k.layer.name || k.op }], ["liveness", { device: k.device, step: liveness(p, k.device).steps.indexOf(k) }]]
-    .filter(([id]) => !but.includes(id)).map(([id, args]) => button(id[0].toUpperCase() + id.slice(1), () => go(id, args))));
+    .filter(([id]) => !but.includes(id)).map(([id, args]) => button(capital(id), () => go(id, args))));
