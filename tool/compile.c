@@ -32,25 +32,20 @@ static const option options[] = {
 
 static int make(ts_executable **x, char *name, size_t size)
 {
-    ts_model_options model = {
-        .batch = args.batch, .classes = args.classes, .training = args.training};
-    ts_optimizer optimizer = chosen_optimizer();
-    ts_options opt = chosen_options();
-    ts_graph *g = NULL;
-    ts_model *m;
-    int code;
+    step s;
+    int code =
+        step_open("compile", args.model,
+                  &(ts_model_options){
+                      .batch = args.batch, .classes = args.classes, .training = args.training},
+                  &s);
 
-    if (ts_model_load(args.model, &m))
-        return failed();
-    snprintf(name, size, "%s", ts_model_name(m));
-    opt.isa = args.isa;
-    opt.optimizer = args.training ? &optimizer : NULL;
-    opt.progress = args.quiet ? NULL : ts_progress_bar;
-    code = place("compile", m, &model, &opt);
-    if (!code && (ts_model_graph(m, &model, &g) || ts_compile(g, &opt, x)))
-        code = failed();
-    ts_graph_free(g);
-    ts_model_free(m);
+    if (code)
+        return code;
+    snprintf(name, size, "%s", ts_model_name(s.model));
+    s.opt.isa = args.isa;
+    s.opt.progress = args.quiet ? NULL : ts_progress_bar;
+    code = ts_compile(s.graph, &s.opt, x) ? failed() : TOOL_OK;
+    step_close(&s);
     return code;
 }
 

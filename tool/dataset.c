@@ -105,5 +105,11 @@ int dataset_open(const dataset_options *o, ts_dataset **out)
         return TOOL_USAGE;
     s = load_what_there_is(o, &opt, &size, out);
     ts_bar_close(shown.bar);
-    return s ? failed() : TOOL_OK;
+    if (s)
+        return failed();
+    if (!r || !recipe_check(r, o->name, *out))
+        return TOOL_OK;
+    ts_dataset_free(*out);
+    *out = NULL;
+    return TOOL_FAILED;
 }

@@ -22,7 +22,8 @@ static struct {
     int64_t batch;
     bool force, json;
     const char *quantize, *data;
-} args = {.batch = 1};
+    int64_t calibrate;
+} args = {.batch = 1, .calibrate = 256};
 
 static const option options[] = {
     {"FILE", NULL, KIND_TEXT, &args.file, "the checkpoint: .pth, .safetensors or .npz",
@@ -36,12 +37,17 @@ static const option options[] = {
     {"batch", "N", KIND_INT, &args.batch, "samples that one call takes", .low = 1, .high = 1 << 16},
     {"force", NULL, KIND_FLAG, &args.force, .help = "replace files that are not ours"},
     {"quantize", "TYPE", KIND_WORD, &args.quantize,
-     "write large weights as bytes with a scale for each channel; how large, fast and good the net "
+     "int8: products of bytes by bytes, of weights with a scale for each channel and of what "
+     "samples "
+     "of the training set show; int8-weights: large weights only. How large, fast and good the C "
      "is "
-     "then is measured, the last where its data is at hand",
-     .choice = "int8"},
+     "is measured",
+     .choice = "int8 int8-weights"},
+    {"calibrate", "N", KIND_INT, &args.calibrate,
+     "with --quantize int8: samples that say how large numbers in the net become", .low = 1,
+     .high = 1 << 20},
     {"data", "NAME|PATH", KIND_TEXT, &args.data,
-     "with --quantize: the data to measure on, when not what it was trained on",
+     "with --quantize: the data to calibrate and measure on, when not what it was trained on",
      .takes = TAKES_DATA},
     {"json", NULL, KIND_FLAG, &args.json, .help = "print the result as JSON"},
     {0},
@@ -54,13 +60,19 @@ typedef struct sample {
     char about[256];
 } sample;
 
-static bool same_size(const weights *w, const ts_array *a)
+static int64_t sample_size(const weights *w)
 {
-    int64_t n = args.batch;
+    int64_t n = 1;
 
     for (int i = 0; i < w->recipe.rank; i++)
         n *= w->recipe.dims[i];
-    return a->rank && a->dims[0] == args.batch && a->bytes / ts_dtype_size(a->dtype) == (size_t)n;
+    return n;
+}
+
+static bool same_size(const weights *w, const ts_array *a)
+{
+    return a->rank && a->dims[0] == args.batch &&
+           a->bytes / ts_dtype_size(a->dtype) == (size_t)(args.batch * sample_size(w));
 }
 
 static void take_sample(const weights *w, const ts_dataset *d, sample *out)
@@ -250,13 +262,24 @@ static int write_files(const ts_c_files *c)
     return code;
 }
 
-/* Of f32 weights and of bytes: constants, and the seconds of a run; 0: there is no compiler. */
-static struct {
-    size_t bytes[2];
-    double seconds[2];
-} cost;
+/* f32 and int8: what each is like. */
+typedef struct quality {
+    size_t bytes;   /* of constants                           */
+    double seconds; /* of a run; 0: there is no compiler      */
+    double metric;  /* of the test set, as what is shipped has it; NaN: the data is not at hand */
+} quality;
+static quality quantised[2] = {{.metric = NAN}, {.metric = NAN}};
 
-static void report_json(const ts_c_files *c)
+static void json_quality(const char *type, const quality *q)
+{
+    printf(", \"%s\": {\"constant_bytes\": %zu, \"seconds\": ", type, q->bytes);
+    json_value(q->seconds > 0 ? q->seconds : NAN);
+    printf(", \"metric\": ");
+    json_value(q->metric);
+    printf("}");
+}
+
+static void report_json(const weights *w, const ts_c_files *c)
 {
     printf("{");
     json_text("folder", args.folder);
@@ -264,35 +287,45 @@ static void report_json(const ts_c_files *c)
     json_text("name", c->name);
     printf(", \"kernels\": %d, \"constant_bytes\": %zu, \"scratch_bytes\": %zu", c->kernels,
            c->constant_bytes, c->scratch_bytes);
-    if (args.quantize)
-        printf(", \"f32_constant_bytes\": %zu", cost.bytes[0]);
-    if (cost.seconds[0] > 0 && cost.seconds[1] > 0)
-        printf(", \"seconds\": %.6g, \"f32_seconds\": %.6g", cost.seconds[1], cost.seconds[0]);
+    if (args.quantize) {
+        printf(", \"int8_products\": %d, \"calibration_samples\": %lld, ", c->int8_products,
+               (long long)(c->int8_products ? args.calibrate : 0));
+        json_text("metric", metric_name(w->recipe.task));
+        json_quality("f32", &quantised[0]);
+        json_quality("int8", &quantised[1]);
+    }
     printf("}\n");
 }
 
-static void report_cost(void)
+static void report_quality(const weights *w, const ts_c_files *c)
 {
-    char f32[32], int8[32];
+    const quality *f32 = &quantised[0], *int8 = &quantised[1];
+    char a[64], b[64];
 
-    printf("%s of constants with f32 weights, %s with int8",
-           bytes_text((int64_t)cost.bytes[0], f32, sizeof(f32)),
-           bytes_text((int64_t)cost.bytes[1], int8, sizeof(int8)));
-    if (cost.seconds[0] > 0 && cost.seconds[1] > 0)
-        printf("; %.3g ms a run and %.3g ms", 1e3 * cost.seconds[0], 1e3 * cost.seconds[1]);
-    printf("\n");
+    printf("%d products of bytes%s\n", c->int8_products,
+           c->int8_products ? ", calibrated" : ": only weights are bytes");
+    printf("%s of constants with f32, %s with int8\n",
+           bytes_text((int64_t)f32->bytes, a, sizeof(a)),
+           bytes_text((int64_t)int8->bytes, b, sizeof(b)));
+    if (f32->seconds > 0 && int8->seconds > 0)
+        printf("%.3g ms a run with f32, %.3g ms with int8\n", 1e3 * f32->seconds,
+               1e3 * int8->seconds);
+    if (f32->metric == f32->metric && int8->metric == int8->metric)
+        printf("%s with f32, %s with int8\n",
+               metric_text(w->recipe.task, f32->metric, a, sizeof(a)),
+               metric_text(w->recipe.task, int8->metric, b, sizeof(b)));
 }
 
-static void report(const ts_c_files *c)
+static void report(const weights *w, const ts_c_files *c)
 {
     char constants[32], scratch[32];
 
     if (args.json) {
-        report_json(c);
+        report_json(w, c);
         return;
     }
     if (args.quantize)
-        report_cost();
+        report_quality(w, c);
     printf("%s/%s.c: %d kernels, %s of constants, %s of scratch memory\n", args.folder, c->name,
            c->kernels, bytes_text((int64_t)c->constant_bytes, constants, sizeof(constants)),
            bytes_text((int64_t)c->scratch_bytes, scratch, sizeof(scratch)));
@@ -300,87 +333,104 @@ static void report(const ts_c_files *c)
            args.folder, c->name);
 }
 
-/* --- what rounding to bytes costs --- */
+/* --- samples to calibrate with --- */
 
-/* As the library rounds: a scale for each row of dim 0 (ts_export_options.int8). */
-static void round_to_bytes(const ts_array *a)
+typedef struct calibration {
+    void *inputs[INPUTS]; /* f32 or i32 */
+    int64_t batches;
+} calibration;
+
+static void free_calibration(calibration *c)
 {
-    int64_t rows = a->dims[0], n = (int64_t)(a->bytes / sizeof(float)) / rows;
-    float *w = a->data;
-
-    for (int64_t r = 0; r < rows; r++, w += n) {
-        float most = 0, scale;
-        for (int64_t i = 0; i < n; i++)
-            most = fmaxf(most, fabsf(w[i]));
-        scale = most > 0 ? most / 127 : 1;
-        for (int64_t i = 0; i < n; i++)
-            w[i] = rintf(w[i] / scale) * scale;
-    }
+    for (int i = 0; i < INPUTS; i++)
+        free(c->inputs[i]);
+    *c = (calibration){0};
 }
 
-static int evaluate(const weights *w, net *n, const ts_dataset *d, double *out)
+/* Integers of a net of one input are integers already; both are as large. */
+static void keep_batch(const parts *p, const ts_batch *b, int64_t row, int64_t at, calibration *out)
 {
-    net_result r;
-    int code = net_load(n, w->states, w->path);
+    void *to[INPUTS];
 
-    if (!code)
-        code = net_evaluate(n, d, &w->recipe, NULL, &r);
-    if (code)
-        return code;
-    *out = metric_of(&r);
-    net_result_free(&r);
-    return TOOL_OK;
+    for (int i = 0; i < p->n; i++)
+        to[i] = (float *)out->inputs[i] + at * args.batch * (p->n > 1 ? p->size[i] : row);
+    if (p->n > 1)
+        parts_split(p, args.batch, b->samples, to);
+    else
+        memcpy(to[0], b->samples, (size_t)(args.batch * row) * sizeof(float));
 }
 
-/* Both on the test set; the weights are rounded after the first. False: the data is not at hand. */
-static bool measure_drop(weights *w, double *before, double *after)
+static bool take_batches(const weights *w, ts_loader *l, int64_t row, calibration *out)
 {
-    const char *data = args.data ? args.data : w->data;
-    dataset_options how = {
-        .name = data, .split = TS_SPLIT_TEST, .recipe = &w->recipe, .quiet = true};
-    ts_dataset *d = NULL;
-    net n = {0};
-    bool good = data && !dataset_open(&how, &d) &&
-                !net_from_weights(w, &(net_options){.quiet = true}, &n) &&
-                !evaluate(w, &n, d, before);
+    parts p = parts_of(w->model);
+    ts_batch b;
 
-    for (int64_t i = 0; i < ts_object_size(w->states); i++) {
-        const ts_array *a = ts_object_array(ts_object_at(w->states, i));
-        if (a && a->dtype == TS_F32 && a->rank > 1 && a->bytes > 4096 * sizeof(float))
-            round_to_bytes(a);
+    for (int i = 0; i < p.n; i++) {
+        int64_t size = p.n > 1 ? p.size[i] : row;
+        out->inputs[i] = calloc((size_t)(out->batches * args.batch * size), sizeof(float));
+        if (!out->inputs[i])
+            return false;
     }
-    good = good && !evaluate(w, &n, d, after);
-    net_free(&n);
-    ts_dataset_free(d);
+    for (int64_t i = 0; i < out->batches; i++) {
+        if (ts_loader_next(l, &b))
+            return false;
+        keep_batch(&p, &b, row, i, out);
+    }
+    return true;
+}
+
+static bool take_calibration(const weights *w, const ts_dataset *d, calibration *out)
+{
+    ts_loader_options o = {.batch = args.batch,
+                           .shuffle = true,
+                           .drop_last = true,
+                           .normalize = normal_view(&w->recipe.normal)};
+    int64_t row = sample_size(w);
+    ts_loader *l = NULL;
+    ts_array first;
+    bool good;
+
+    out->batches = ts_dataset_count(d) < args.calibrate ? ts_dataset_count(d) : args.calibrate;
+    out->batches /= args.batch;
+    good = out->batches && !ts_dataset_sample(d, 0, &first) &&
+           first.bytes / ts_dtype_size(first.dtype) == (size_t)row && !ts_loader_new(d, &o, &l) &&
+           take_batches(w, l, row, out);
+    ts_loader_free(l);
     return good;
 }
 
-static void report_drop(weights *w)
+/* Some of the training set, at random. Without: what is multiplied stays f32. */
+static void find_calibration(const weights *w, calibration *out)
 {
-    double before, after;
-    char a[64], b[64];
+    const char *data = args.data ? args.data : w->data;
+    dataset_options how = {.name = data, .recipe = &w->recipe, .quiet = true};
+    ts_dataset *d = NULL;
 
-    if (!args.quantize)
-        return;
-    if (!measure_drop(w, &before, &after)) {
-        fputs("tessera: what the bytes cost is not measured: the data is not at hand; --data names "
-              "it\n",
-              stderr);
+    *out = (calibration){0};
+    if (data && !dataset_open(&how, &d) && take_calibration(w, d, out)) {
+        ts_dataset_free(d);
         return;
     }
-    if (!args.json)
-        printf("%s with f32 weights, %s with int8\n",
-               metric_text(w->recipe.task, before, a, sizeof(a)),
-               metric_text(w->recipe.task, after, b, sizeof(b)));
+    fputs("tessera: only weights become bytes: there is no data to calibrate with; --data names "
+          "it\n",
+          stderr);
+    ts_dataset_free(d);
+    free_calibration(out);
 }
 
 /* --- all --- */
 
-static ts_status make(const weights *w, bool int8, ts_c_files *out)
+static ts_status make(const weights *w, bool int8, const calibration *c, ts_c_files *out)
 {
-    ts_model_options how = {
-        .batch = args.batch, .rank = w->recipe.rank, .dims = w->recipe.dims, .classes = w->classes};
-    ts_export_options opt = {.name = args.name, .weights = w->states, .int8 = int8};
+    ts_model_options how = {.batch = args.batch,
+                            .rank = w->recipe.inputs ? 0 : w->recipe.rank,
+                            .dims = w->recipe.dims,
+                            .classes = w->classes};
+    ts_export_options opt = {.name = args.name,
+                             .weights = w->states,
+                             .int8 = int8,
+                             .calibration = (const void *const *)c->inputs,
+                             .calibrations = int8 ? c->batches : 0};
     ts_graph *g = NULL;
     sample s;
     ts_status status = ts_model_graph(w->model, &how, &g);
@@ -398,24 +448,90 @@ static ts_status make(const weights *w, bool int8, ts_c_files *out)
     return status;
 }
 
-/* The same net with f32 weights, to compare with. */
-static void measure_cost(const weights *w, const ts_c_files *int8)
-{
-    ts_c_files f32;
+/* --- what bytes cost --- */
 
-    if (make(w, false, &f32))
+static void evaluate(const weights *w, net *n, const ts_dataset *d, quality *q)
+{
+    net_result r;
+
+    if (net_evaluate(n, d, &w->recipe, NULL, &r))
         return;
-    cost.bytes[0] = f32.constant_bytes;
-    cost.bytes[1] = int8->constant_bytes;
-    if (!clock_c(&f32, &cost.seconds[0]) || !clock_c(int8, &cost.seconds[1]))
-        cost.seconds[0] = cost.seconds[1] = 0;
+    q->metric = metric_of(&r);
+    net_result_free(&r);
+}
+
+/* How fast, and on the test set, unless d is NULL, how good. The engine is as good as C of f32, and
+ * quicker. */
+static void measure_c(const weights *w, const ts_c_files *c, net *n, const ts_dataset *d,
+                      quality *q)
+{
+    bool int8 = q == &quantised[1];
+    shipped s;
+
+    q->bytes = c->constant_bytes;
+    if (shipped_open(c, w->model, args.batch, &s)) {
+        q->seconds = shipped_seconds(&s, n->in, n->out);
+        n->shipped = int8 ? &s : NULL;
+        if (d)
+            evaluate(w, n, d, q);
+        n->shipped = NULL;
+    }
+    shipped_close(&s);
+}
+
+static int measure_quality(const weights *w, const ts_c_files *int8)
+{
+    const char *data = args.data ? args.data : w->data;
+    dataset_options how = {
+        .name = data, .split = TS_SPLIT_TEST, .recipe = &w->recipe, .quiet = true};
+    ts_dataset *d = NULL;
+    ts_c_files f32;
+    net n = {0};
+    int code = make(w, false, &(calibration){0}, &f32) ? failed() : TOOL_OK;
+
+    if (code)
+        return code;
+    code = net_from_weights(w, &(net_options){.quiet = true, .batch = args.batch}, &n);
+    if (!code && (!data || dataset_open(&how, &d)))
+        fputs("tessera: how good the bytes are is not measured: the data is not at hand; --data "
+              "names it\n",
+              stderr);
+    if (!code) {
+        measure_c(w, &f32, &n, d, &quantised[0]);
+        measure_c(w, int8, &n, d, &quantised[1]);
+    }
+    net_free(&n);
+    ts_dataset_free(d);
     ts_c_files_free(&f32);
+    return code;
+}
+
+static int export(const weights *w)
+{
+    bool bytes = args.quantize != NULL;
+    calibration c = {0};
+    ts_c_files files;
+    int code;
+
+    if (bytes && !strcmp(args.quantize, "int8"))
+        find_calibration(w, &c);
+    code = make(w, bytes, &c, &files) ? failed() : TOOL_OK;
+    free_calibration(&c);
+    if (code)
+        return code;
+    if (bytes)
+        code = measure_quality(w, &files);
+    if (!code)
+        code = write_files(&files);
+    if (!code)
+        report(w, &files);
+    ts_c_files_free(&files);
+    return code;
 }
 
 static int run(void)
 {
     weights w;
-    ts_c_files files;
     int code;
 
     if (!args.folder || !args.folder[0])
@@ -427,18 +543,8 @@ static int run(void)
         return code;
     weights_tidy_names(&w);
     recipe_settle(&w.recipe, w.data, TS_U8, true);
-    code = make(&w, args.quantize != NULL, &files) ? failed() : TOOL_OK;
-    if (!code && args.quantize)
-        measure_cost(&w, &files);
-    if (!code)
-        report_drop(&w);
+    code = export(&w);
     weights_free(&w);
-    if (code)
-        return code;
-    code = write_files(&files);
-    if (!code)
-        report(&files);
-    ts_c_files_free(&files);
     return code;
 }
 

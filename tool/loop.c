@@ -24,23 +24,13 @@ double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int64_t best_class(const run *r, const float *scores)
-{
-    int64_t best = 0;
-
-    for (int64_t c = 1; c < r->scores; c++)
-        if (scores[c * r->places] > scores[best * r->places])
-            best = c;
-    return best;
-}
-
 /* Scores are classes x places. */
 static int64_t right_places(const run *r, const float *scores, const int32_t *labels)
 {
     int64_t right = 0;
 
     for (int64_t t = 0; t < r->places; t++) {
-        int64_t best = best_class(r, scores + t);
+        int64_t best = best_class(scores + t, r->scores, r->places);
         right += best == labels[t];
         if (r->confusions)
             r->confusions[labels[t] * r->scores + best]++;

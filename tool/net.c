@@ -98,17 +98,6 @@ static int compile(const ts_model *m, const net_options *o, net *n, ts_options *
     return s ? failed() : TOOL_OK;
 }
 
-int net_one_input(const ts_model *m)
-{
-    const char *second = ts_model_input_name(m, 1);
-
-    return second ? explain(TS_ERR_UNSUPPORTED, ts_model_name(m), "feeding the model",
-                            "'split' or 'slice' of one input makes several results of it",
-                            "the model has another input, '%s', and the data of a command has one",
-                            second)
-                  : TOOL_OK;
-}
-
 int net_from_model(const ts_model *m, const net_options *o, net *out)
 {
     ts_options opt = {.progress = o->quiet ? NULL : ts_progress_bar};
@@ -116,8 +105,7 @@ int net_from_model(const ts_model *m, const net_options *o, net *out)
 
     *out = (net){.batch = o->batch ? o->batch : USUAL_BATCH};
     printable(ts_model_name(m), out->name, sizeof(out->name));
-    code = net_one_input(m);
-    code = code ? code : compile(m, o, out, &opt);
+    code = compile(m, o, out, &opt);
     if (!code)
         code = read_shapes(out, (int64_t)opt.device_iterations * (opt.replicas ? opt.replicas : 1));
     if (code)
@@ -281,13 +269,14 @@ void net_probabilities(const net *n, const float *scores, float *p)
 
 /* --- evaluation --- */
 
-static int64_t best(const float *scores, int64_t n)
+/* Scores of a text, and of pixels, are classes x places. */
+int64_t best_class(const float *scores, int64_t classes, int64_t places)
 {
     int64_t at = 0;
 
-    for (int64_t i = 1; i < n; i++)
-        if (scores[i] > scores[at])
-            at = i;
+    for (int64_t c = 1; c < classes; c++)
+        if (scores[c * places] > scores[at * places])
+            at = c;
     return at;
 }
 
@@ -334,22 +323,11 @@ static int check_data(const net *n, const recipe *how, const ts_dataset *d)
 static void count_class(const net *n, const ts_batch *b, int64_t i, net_result *r)
 {
     const float *scores = n->out + i * n->classes;
-    int64_t guess = best(scores, n->classes);
+    int64_t guess = best_class(scores, n->classes, 1);
 
     r->counts[b->labels[i] * n->classes + guess]++;
     r->right += guess == b->labels[i];
     r->loss -= log_probability(n, scores, b->labels[i]);
-}
-
-/* Scores of a text, and of pixels, are classes x places. */
-static int64_t best_at(const net *n, const float *scores)
-{
-    int64_t at = 0;
-
-    for (int64_t c = 1; c < n->classes; c++)
-        if (scores[c * n->places] > scores[at * n->places])
-            at = c;
-    return at;
 }
 
 /* -log p of a class, without overflow; log probabilities have a sum of 1 already. */
@@ -370,7 +348,7 @@ static void count_places(const net *n, const ts_batch *b, int64_t i, net_result 
 
     for (int64_t t = 0; t < n->places; t++) {
         int32_t label = b->labels[i * n->places + t];
-        int64_t guess = best_at(n, scores + t);
+        int64_t guess = best_class(scores + t, n->classes, n->places);
         r->loss += loss_at(n, scores + t, guess, label) / (double)n->places;
         r->right += guess == label;
         if (r->counts)
@@ -381,7 +359,7 @@ static void count_places(const net *n, const ts_batch *b, int64_t i, net_result 
 void net_classes(const net *n, const float *scores, int32_t *out)
 {
     for (int64_t t = 0; t < n->places; t++)
-        out[t] = (int32_t)best_at(n, scores + t);
+        out[t] = (int32_t)best_class(scores + t, n->classes, n->places);
 }
 
 /* -log p(t) of a logit, without overflow. */
@@ -421,6 +399,14 @@ static void keep_values(const net *n, const recipe *how, const ts_batch *b, int6
     }
 }
 
+static ts_status run_batch(net *n, const void *samples)
+{
+    if (!n->shipped)
+        return ts_engine_run(n->engine, (const void *[]){samples}, (void *[]){n->out});
+    shipped_run(n->shipped, samples, n->out);
+    return TS_OK;
+}
+
 static ts_status run_batches(net *n, const recipe *how, ts_loader *l, ts_bar *bar, net_result *r)
 {
     ts_status s = TS_OK;
@@ -429,7 +415,7 @@ static ts_status run_batches(net *n, const recipe *how, ts_loader *l, ts_bar *ba
     for (int64_t step = 0; !s && step < ts_loader_steps(l); step++) {
         s = ts_loader_next(l, &b);
         if (!s)
-            s = ts_engine_run(n->engine, (const void *[]){b.samples}, (void *[]){n->out});
+            s = run_batch(n, b.samples);
         for (int64_t i = 0; !s && i < b.rows; i++, r->count++)
             if (r->task == TASK_TEXT || r->task == TASK_PIXELS)
                 count_places(n, &b, i, r);

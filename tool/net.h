@@ -51,7 +51,17 @@ typedef struct recipe {
     char *missing;  /* what becomes of missing values; NULL: an error      */
     normal targets; /* of numbers: how they are scaled for the net         */
     int downsample; /* pictures: one pixel for so many squared; 0: all     */
+    char *samples, *label,
+        *separator; /* which arrays, and how a table is written; NULL: as usual */
+    char *data;     /* what it was trained on                              */
+    char *inputs;   /* of a net of several: their names with commas. A sample is a row of all their
+                       numbers; NULL: there is one */
+    bool *whole;    /* by the numbers of such a row: an index              */
 } recipe;
+/* What the model says of the samples: their sizes, and whether they are indices. */
+int recipe_inputs(recipe *r, const ts_model *m);
+/* Are the samples what the net's inputs take? */
+int recipe_check(const recipe *r, const char *data, const ts_dataset *d);
 typedef struct recipe_args {
     const char *resize, *mean, *std, *label, *drop, *missing, *separator, *task, *scale, *samples;
     int64_t window, vocabulary, downsample;
@@ -128,6 +138,31 @@ int weights_compare(const ts_executable *x, const ts_object *states, FILE *out);
 int weights_misfit(const ts_executable *x, const ts_object *states, const char *model,
                    const char *where);
 
+/* --- shipped.c: exported C, compiled and loaded --- */
+
+enum { INPUTS = 16 };
+typedef struct parts { /* the inputs of a net, of which a sample has the numbers in a row */
+    int n;
+    int64_t size[INPUTS], all;
+    bool whole[INPUTS]; /* i32 */
+} parts;
+parts parts_of(const ts_model *m);
+/* Rows as each input has them: out[i] has room for rows * size[i] numbers. */
+void parts_split(const parts *p, int64_t rows, const float *samples, void *const *out);
+
+typedef struct shipped {
+    void *library;
+    void (*run)(const void *const *in, void *const *out);
+    parts parts;
+    int64_t batch;
+    void *in[INPUTS];
+} shipped;
+/* False: there is no compiler. */
+bool shipped_open(const ts_c_files *c, const ts_model *m, int64_t batch, shipped *out);
+void shipped_close(shipped *s);
+void shipped_run(const shipped *s, const void *samples, float *out);
+double shipped_seconds(const shipped *s, const void *samples, float *out); /* of a run */
+
 /* --- net.c: nets that run --- */
 
 typedef enum net_end { NET_LOGITS, NET_LOG_PROBABILITIES, NET_PROBABILITIES } net_end;
@@ -156,10 +191,9 @@ typedef struct net {
                                     scores of one */
     net_end end;                 /* what the scores are                              */
     float *in, *out;             /* of one run */
+    const shipped *shipped;      /* runs in place of the engine, unless NULL */
 } net;
 
-/* Datasets have one array a sample: a net of several inputs is for programs of the library. */
-int net_one_input(const ts_model *m);
 int net_from_model(const ts_model *m, const net_options *o, net *out);
 /* The net of weights, loaded. */
 int net_from_weights(const weights *w, const net_options *o, net *out);
@@ -170,6 +204,8 @@ void net_free(net *n);
 int net_load(net *n, const ts_object *states, const char *where);
 /* Scores of any number of rows: net->classes for each. */
 int net_scores(net *n, const float *rows, int64_t count, float *scores);
+/* Of a row of classes x places, the best class of the first place. */
+int64_t best_class(const float *scores, int64_t classes, int64_t places);
 /* The scores of one row as probabilities. */
 void net_probabilities(const net *n, const float *scores, float *p);
 

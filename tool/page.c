@@ -7,7 +7,7 @@
 
 static struct {
     const char *profile, *compare, *output;
-    bool open;
+    bool open, json;
 } args;
 
 static const option options[] = {
@@ -18,6 +18,7 @@ static const option options[] = {
     {"output", "FILE", KIND_TEXT, &args.output, "the page; report.html beside the profile",
      .takes = TAKES_FILE},
     {"open", NULL, KIND_FLAG, &args.open, .help = "open it in the browser"},
+    {"json", NULL, KIND_FLAG, &args.json, .help = "print the result as JSON"},
     {0},
 };
 
@@ -64,7 +65,12 @@ static int run(void)
     find_output(path, sizeof(path));
     if (ts_report(args.profile, args.compare, path))
         return failed();
-    printf("%s\n", printable(path, shown, sizeof(shown)));
+    if (args.json) {
+        printf("{");
+        json_text("page", path);
+        printf("}\n");
+    } else
+        printf("%s\n", printable(path, shown, sizeof(shown)));
     return args.open ? show(path) : TOOL_OK;
 }
 

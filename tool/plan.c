@@ -31,26 +31,21 @@ typedef struct plan {
 
 static int make(plan *out)
 {
-    ts_model_options model = {
-        .batch = args.batch, .classes = args.classes, .training = args.training};
-    ts_optimizer optimizer = chosen_optimizer();
-    ts_options opt = chosen_options();
-    ts_graph *g = NULL;
-    ts_model *m;
-    int code;
+    step s;
+    int code =
+        step_open("plan", args.model,
+                  &(ts_model_options){
+                      .batch = args.batch, .classes = args.classes, .training = args.training},
+                  &s);
 
-    if (ts_model_load(args.model, &m))
-        return failed();
-    printable(ts_model_name(m), out->name, sizeof(out->name));
-    opt.optimizer = args.training ? &optimizer : NULL;
-    code = place("plan", m, &model, &opt);
-    out->limit = opt.device_memory                  ? opt.device_memory
-                 : opt.device_kind != TS_DEVICE_CPU ? ts_device_memory(opt.device_kind)
-                                                    : 0;
-    if (!code && (ts_model_graph(m, &model, &g) || ts_plan_new(g, &opt, &out->info)))
-        code = failed();
-    ts_graph_free(g);
-    ts_model_free(m);
+    if (code)
+        return code;
+    printable(ts_model_name(s.model), out->name, sizeof(out->name));
+    out->limit = s.opt.device_memory                  ? s.opt.device_memory
+                 : s.opt.device_kind != TS_DEVICE_CPU ? ts_device_memory(s.opt.device_kind)
+                                                      : 0;
+    code = ts_plan_new(s.graph, &s.opt, &out->info) ? failed() : TOOL_OK;
+    step_close(&s);
     return code;
 }
 

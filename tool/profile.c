@@ -3,11 +3,12 @@
 #include "tool.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct {
     const char *model, *output;
     int64_t batch, classes, calls, threads;
-    bool inference, plan_only, quiet;
+    bool inference, plan_only, quiet, json;
 } args = {.batch = 16, .output = "profile", .calls = 10};
 
 static const option options[] = {
@@ -27,6 +28,7 @@ static const option options[] = {
     {.name = "training", .kind = KIND_GROUP, .target = (void *)training_options},
     {.name = "devices", .kind = KIND_GROUP, .target = (void *)place_options},
     {"quiet", NULL, KIND_FLAG, &args.quiet, .help = "no bar and no report"},
+    {"json", NULL, KIND_FLAG, &args.json, .help = "print the result as JSON"},
     {0},
 };
 
@@ -101,9 +103,19 @@ static int64_t per_call(const ts_options *opt)
     return (D ? D : 1) * (A ? A : 1) * (R ? R : 1);
 }
 
-static int step(ts_engine *e, const buffers *in, const buffers *out)
+/* Kernels of a GPU are not timed: then there is none. */
+static bool has_trace(void)
 {
-    for (int64_t i = 0; i < args.calls; i++)
+    char path[4096];
+
+    snprintf(path, sizeof(path), "%s/trace.json", args.output);
+    return !access(path, R_OK);
+}
+
+/* The last call is the one that is counted, where the machine can count. */
+static int make_calls(ts_engine *e, const buffers *in, const buffers *out)
+{
+    for (int64_t i = 0; i <= args.calls; i++)
         if (ts_engine_run(e, (const void *const *)in->data, out->data))
             return failed();
     return ts_engine_profile(e) ? failed() : TOOL_OK;
@@ -119,7 +131,7 @@ static int run_steps(const ts_executable *x, const ts_options *opt)
         return failed();
     code = take(x, TS_ROLE_INPUT, per_call(opt), &in);
     code = code ? code : take(x, TS_ROLE_OUTPUT, per_call(opt), &out);
-    code = code ? code : step(e, &in, &out);
+    code = code ? code : make_calls(e, &in, &out);
     ts_engine_free(e);
     drop(&in);
     drop(&out);
@@ -138,33 +150,41 @@ static int measure_model(const ts_graph *g, ts_options *opt)
     return code;
 }
 
+static void report(void)
+{
+    if (args.json) {
+        printf("{");
+        json_text("folder", args.output);
+        printf(", ");
+        json_text("database", "profile.db");
+        printf(", ");
+        json_text("trace", has_trace() ? "trace.json" : NULL);
+        printf(", \"calls\": %lld}\n", (long long)(args.plan_only ? 0 : args.calls));
+    } else if (!args.quiet)
+        printf("%s/profile.db%s\n", args.output, has_trace() ? " and trace.json" : "");
+}
+
 static int run(void)
 {
-    ts_model_options model = {
-        .batch = args.batch, .classes = args.classes, .training = !args.inference};
-    ts_optimizer optimizer = chosen_optimizer();
-    ts_options opt = chosen_options();
-    ts_graph *g = NULL;
-    ts_model *m;
-    int code;
+    step s;
+    int code =
+        step_open("profile", args.model,
+                  &(ts_model_options){
+                      .batch = args.batch, .classes = args.classes, .training = !args.inference},
+                  &s);
 
-    if (ts_model_load(args.model, &m))
-        return failed();
-    opt.optimizer = args.inference ? NULL : &optimizer;
-    opt.progress = args.quiet || args.plan_only ? NULL : ts_progress_bar;
-    opt.profile = args.output;
-    opt.profile_calls = (int)args.calls;
-    code = place("profile", m, &model, &opt);
-    if (!code && ts_model_graph(m, &model, &g))
-        code = failed();
-    if (!code && args.plan_only)
-        code = ts_profile_plan(g, &opt) ? failed() : TOOL_OK;
-    else if (!code)
-        code = measure_model(g, &opt);
-    if (!code && !args.quiet)
-        printf("%s/profile.db%s\n", args.output, args.plan_only ? "" : " and trace.json");
-    ts_graph_free(g);
-    ts_model_free(m);
+    if (code)
+        return code;
+    s.opt.progress = args.quiet || args.plan_only ? NULL : ts_progress_bar;
+    s.opt.profile = args.output;
+    s.opt.profile_calls = (int)args.calls;
+    if (args.plan_only)
+        code = ts_profile_plan(s.graph, &s.opt) ? failed() : TOOL_OK;
+    else
+        code = measure_model(s.graph, &s.opt);
+    if (!code)
+        report();
+    step_close(&s);
     return code;
 }
 
@@ -173,11 +193,11 @@ const command profile_command = {
     .summary = "Shows what a model's step is made of and what its kernels take",
     .options = options,
     .run = run,
-    .more =
-        "profile.db is an SQLite database: 'tessera report DIR' makes a page of it, "
-        "doc/profile.md\n"
-        "has its tables. A model that does not fit leaves one too, without times. trace.json is\n"
-        "for ui.perfetto.dev.",
+    .more = "profile.db is an SQLite database: 'tessera report DIR' makes a page of it, profile.md "
+            "of the\n"
+            "documentation has its tables. A model that does not fit leaves one too, without "
+            "times. trace.json is\n"
+            "for ui.perfetto.dev.",
     .examples = "profile classifier --batch-size 16 --output prof\n"
                 "profile mnist-pipeline --gradient-accumulation 8 --stages 'B1|B2|B3|B4'\n"
                 "profile resnet18 --plan-only --device model\n",

@@ -11,6 +11,7 @@
  *   tessera.tokens      ...                          of a text: its vocabulary (data/text.c)
  *   tessera.targets     3.1 0.2                      numbers: how they were scaled
  *   tessera.downsample  2                            pictures: one pixel for a block of 2 x 2
+ *   tessera.samples, .label, .separator              what --samples, --label, --separator said
  */
 #include "net.h"
 #include <math.h>
@@ -39,11 +40,11 @@ const option table_options[] = {
     {"label", "COLUMN,...", KIND_TEXT, &recipe_asked.label,
      .help = "what is learned of a table: a column's name or number (-1 is the last), or several; "
              "'label' or the last when not given. Of a .npy file, the file of its labels; of an "
-             "HDF5 file, "
-             "the array or product"},
+             ".npz or HDF5 file, the array or product"},
     {"samples", "NAME", KIND_TEXT, &recipe_asked.samples,
-     .help = "of an HDF5 file: the array or product of the samples, when not called x or the only "
-             "one"},
+     .help =
+         "of an .npz or HDF5 file: the array or product of the samples, when not called x or the "
+         "only one; several with commas for a net of several inputs, whose names are usual"},
     {"drop", "COLUMN,...", KIND_TEXT, &recipe_asked.drop, .help = "columns that are left out"},
     {"missing", "WHAT", KIND_WORD, &recipe_asked.missing,
      "what becomes of a value that is missing, which is an error when not given",
@@ -297,16 +298,28 @@ void recipe_settle(recipe *r, const char *data, ts_dtype dtype, bool quiet)
 
 /* --- tables --- */
 
+/* What training was told, unless it is the file of another's labels. */
+static const char *known_label(const recipe *r, const char *data)
+{
+    const char *dot = data ? strrchr(data, '.') : NULL;
+
+    if (r->columns || (dot && !strcmp(dot, ".npy") && (!r->data || strcmp(r->data, data) != 0)))
+        return NULL;
+    return r->label;
+}
+
 int recipe_table(const char *command, const recipe *r, ts_dataset_options *out)
 {
-    const char *mark = recipe_asked.separator;
+    const char *mark = recipe_asked.separator ? recipe_asked.separator : r->separator;
     const char *task = recipe_asked.task;
 
     if (mark && strcmp(mark, "tab") != 0 && mark[1])
         return usage_error(command, "--separator is '%s'; it must be one mark, or 'tab'", mark);
     out->separator = (char)(!mark ? 0 : !strcmp(mark, "tab") ? '\t' : mark[0]);
-    out->label = recipe_asked.label;
-    out->samples = recipe_asked.samples;
+    out->label = recipe_asked.label ? recipe_asked.label : known_label(r, out->name);
+    out->samples = recipe_asked.samples ? recipe_asked.samples
+                   : r->samples         ? r->samples
+                                        : r->inputs;
     out->downsample = (int)(recipe_asked.downsample ? recipe_asked.downsample : r->downsample);
     out->drop = recipe_asked.drop;
     out->missing = recipe_asked.missing ? recipe_asked.missing : r->missing;
@@ -320,6 +333,76 @@ int recipe_table(const char *command, const recipe *r, ts_dataset_options *out)
                         ? TS_TASK_NUMBERS
                         : TS_TASK_CLASSES;
     return TOOL_OK;
+}
+
+/* --- inputs --- */
+
+static char *input_names(const ts_model *m)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+
+    for (int i = 0; f && ts_model_input_name(m, i); i++)
+        fprintf(f, "%s%s", i ? "," : "", ts_model_input_name(m, i));
+    if (f && !fclose(f))
+        return text;
+    free(text);
+    return NULL;
+}
+
+int recipe_inputs(recipe *r, const ts_model *m)
+{
+    parts p = parts_of(m);
+    int64_t at = 0;
+
+    r->rank = ts_model_input(m, r->dims);
+    r->integers = p.n == 1 && p.whole[0];
+    if (p.n == 1)
+        return TOOL_OK;
+    r->rank = 1;
+    r->dims[0] = p.all;
+    free(r->inputs);
+    free(r->whole);
+    r->inputs = input_names(m);
+    r->whole = calloc((size_t)p.all, sizeof(*r->whole));
+    if (!r->inputs || !r->whole)
+        return failure("out of memory for the inputs of %s", ts_model_name(m));
+    for (int i = 0; i < p.n; i++)
+        for (int64_t k = 0; k < p.size[i]; k++)
+            r->whole[at++] = p.whole[i];
+    return TOOL_OK;
+}
+
+static int check_whole(const recipe *r, const char *data, const ts_array *all)
+{
+    const float *x = all->data;
+    int64_t n = all->dims[1];
+
+    for (int64_t i = 0; i < all->dims[0] * n; i++)
+        if (r->whole[i % n] && (x[i] != rintf(x[i]) || fabsf(x[i]) > 1 << 24))
+            return explain(TS_ERR_CORRUPT, data, "opening the data",
+                           "the model takes whole numbers there: its input is i32",
+                           "number %lld of sample %lld is %g, which is no index",
+                           (long long)(i % n), (long long)(i / n), x[i]);
+    return TOOL_OK;
+}
+
+int recipe_check(const recipe *r, const char *data, const ts_dataset *d)
+{
+    ts_array all = ts_dataset_samples(d);
+    char shape[128];
+
+    if (!r->inputs)
+        return TOOL_OK;
+    if (all.rank == 2 && all.dims[1] == r->dims[0] && all.dtype == TS_F32)
+        return check_whole(r, data, &all);
+    return explain(TS_ERR_SHAPE, data, "opening the data",
+                   "a table has the columns of the first input, then those of the next; an .npz or "
+                   "HDF5 file an array for each, called as the input, or as --samples says",
+                   "the inputs %s take %lld numbers together, the data has samples of %s",
+                   r->inputs, (long long)r->dims[0],
+                   shape_text(all.rank - 1, all.dims + 1, shape, sizeof(shape)));
 }
 
 static task find_task(const ts_dataset *d)
@@ -381,9 +464,17 @@ int recipe_fit(const char *command, recipe *r, const ts_dataset *d)
     free(r->columns);
     r->columns = ts_dataset_columns(d) ? strdup(ts_dataset_columns(d)) : NULL;
     r->missing = recipe_asked.missing ? strdup(recipe_asked.missing) : NULL;
+    r->samples = recipe_asked.samples ? strdup(recipe_asked.samples) : NULL;
+    r->label = recipe_asked.label ? strdup(recipe_asked.label) : NULL;
+    r->separator = recipe_asked.separator ? strdup(recipe_asked.separator) : NULL;
     if (!r->has_normal && !plain && is_table(d)) {
         normal_free(&r->normal);
         good = fit_columns(all.data, all.dims[0], (int)all.dims[1], &r->normal);
+        for (int64_t i = 0; good && r->whole && i < all.dims[1]; i++)
+            if (r->whole[i]) { /* an index is what it is */
+                r->normal.mean[i] = 0;
+                r->normal.deviation[i] = 1;
+            }
         r->has_normal = true;
     }
     if (good && r->task == TASK_NUMBERS && !plain)
@@ -442,6 +533,12 @@ ts_status recipe_put(const recipe *r, ts_object *o)
         s = put(o, "tessera.tokens", strdup(r->tokens));
     if (!s && r->missing)
         s = put(o, "tessera.missing", strdup(r->missing));
+    if (!s && r->samples)
+        s = put(o, "tessera.samples", strdup(r->samples));
+    if (!s && r->label)
+        s = put(o, "tessera.label", strdup(r->label));
+    if (!s && r->separator)
+        s = put(o, "tessera.separator", strdup(r->separator));
     if (!s && r->targets.n)
         s = put(o, "tessera.targets", normal_text(&r->targets));
     if (!s && r->downsample > 1) {
@@ -484,6 +581,11 @@ static bool read_how(const char *s, recipe *r)
     return read_filter(word, r) && !*s;
 }
 
+static char *copy_of(const char *text)
+{
+    return text ? strdup(text) : NULL;
+}
+
 static const char *read_table(recipe *r, recipe_fact *fact, const void *file)
 {
     const char *task = fact(file, "tessera.task"), *columns = fact(file, "tessera.columns"),
@@ -504,7 +606,11 @@ static const char *read_table(recipe *r, recipe_fact *fact, const void *file)
     r->tokens = fact(file, "tessera.tokens") ? strdup(fact(file, "tessera.tokens")) : NULL;
     if ((r->task == TASK_TEXT) != (r->tokens != NULL))
         return "tessera.tokens";
-    r->missing = missing ? strdup(missing) : NULL;
+    r->missing = copy_of(missing);
+    r->samples = copy_of(fact(file, "tessera.samples"));
+    r->label = copy_of(fact(file, "tessera.label"));
+    r->separator = copy_of(fact(file, "tessera.separator"));
+    r->data = copy_of(fact(file, "tessera.data"));
     return NULL;
 }
 
@@ -513,8 +619,9 @@ const char *recipe_read(recipe *r, const ts_model *m, recipe_fact *fact, const v
     const char *input = fact(file, "tessera.input"), *how = fact(file, "tessera.normalize"),
                *resize = fact(file, "tessera.resize");
 
-    *r = (recipe){.integers = ts_model_input_type(m) == TS_I32};
-    r->rank = ts_model_input(m, r->dims);
+    *r = (recipe){0};
+    if (recipe_inputs(r, m))
+        return "tessera.input";
     r->has_input = input != NULL;
     if (input && !read_dims(input, r))
         return "tessera.input";
@@ -533,5 +640,11 @@ void recipe_free(recipe *r)
     free(r->columns);
     free(r->missing);
     free(r->tokens);
+    free(r->samples);
+    free(r->label);
+    free(r->separator);
+    free(r->data);
+    free(r->inputs);
+    free(r->whole);
     *r = (recipe){0};
 }

@@ -83,6 +83,8 @@ static int check_test(const run *r, const ts_dataset *test)
 
     if (ts_dataset_sample(test, 0, &sample))
         return failed();
+    if (recipe_check(&r->recipe, asked.data, test))
+        return TOOL_FAILED;
     if (sample.rank != r->sample.rank ||
         memcmp(sample.dims, r->sample.dims, sizeof(*sample.dims) * (size_t)sample.rank) != 0)
         return explain(TS_ERR_SHAPE, asked.data, "comparing training and test set",
@@ -151,13 +153,15 @@ int open_data(run *r)
 {
     int code;
 
-    code = net_one_input(r->model);
+    code = recipe_inputs(&r->recipe, r->model);
     if (code)
         return code;
-    r->recipe.integers = ts_model_input_type(r->model) == TS_I32;
     code = open_split(r, asked.data, TS_SPLIT_TRAIN, asked.limit, &r->data);
     if (code)
         return code == TOOL_USAGE ? code : failed();
+    code = recipe_check(&r->recipe, asked.data, r->data);
+    if (code)
+        return code;
     r->hash = data_hash(r->data);
     code = hold_share(r);
     if (code)

@@ -99,8 +99,6 @@ void help(const command *c); /* NULL: of the whole tool */
 int failed(void); /* the library's last error; TOOL_FAILED */
 int failure(const char *fmt, ...) PRINTF(1, 2);
 /* An error in four parts as the library's are; at, doing and hint may be NULL. */
-/* clock.c: seconds of a run of exported C, compiled here; false: there is no compiler */
-bool clock_c(const ts_c_files *c, double *seconds);
 int explain(ts_status code, const char *at, const char *doing, const char *hint, const char *fmt,
             ...) PRINTF(5, 6);
 /* The text with '?' for what a terminal would obey. */
@@ -130,6 +128,17 @@ typedef struct placing {
 extern placing placed;
 /* Adds to opt what the line says of devices; the stages are compared with the model's blocks. */
 int place(const char *command, const ts_model *m, const ts_model_options *o, ts_options *opt);
+
+/* training.c: a model as a graph, and how the line wants it compiled; what a command sets itself it
+ * sets in opt before it compiles. Must not move: opt points into it. */
+typedef struct step {
+    ts_model *model;
+    ts_graph *graph;
+    ts_optimizer optimizer;
+    ts_options opt;
+} step;
+int step_open(const char *command, const char *model, const ts_model_options *how, step *out);
+void step_close(step *s);
 
 /* plots.c: the options of every command that draws */
 extern const option plot_options[];

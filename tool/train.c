@@ -247,6 +247,14 @@ static void settle_precision(void)
         asked.precision = "f16";
 }
 
+/* What its inputs are says how the data is read. */
+static int load_model(run *r)
+{
+    if (!r->model && ts_model_load(asked.model, &r->model))
+        return failed();
+    return recipe_inputs(&r->recipe, r->model);
+}
+
 static int prepare(run *r, ts_object **file)
 {
     const usual *u = find_usual();
@@ -254,6 +262,8 @@ static int prepare(run *r, ts_object **file)
 
     if (!code && asked.weights && !asked.resume)
         code = open_weights(r);
+    if (!code && !asked.resume && given(&asked.model))
+        code = load_model(r);
     if (!code && !asked.resume)
         code = look_at_pixels(r, &u);
     if (!code)
@@ -270,8 +280,8 @@ static int prepare(run *r, ts_object **file)
     if (!code && asked.resume) /* what the line does not say, the checkpoint does */
         code = read_augment();
     settle_precision();
-    if (!code && !asked.resume && !r->model && ts_model_load(asked.model, &r->model))
-        code = failed();
+    if (!code && !asked.resume)
+        code = load_model(r);
     if (!code)
         code = open_data(r);
     if (!code && !asked.resume)

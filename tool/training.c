@@ -39,3 +39,27 @@ ts_options chosen_options(void)
     (void)fill_options(NULL, training_options, &opt); /* they were checked when they were read */
     return opt;
 }
+
+int step_open(const char *command, const char *model, const ts_model_options *how, step *out)
+{
+    int code;
+
+    *out = (step){.optimizer = chosen_optimizer(), .opt = chosen_options()};
+    if (ts_model_load(model, &out->model))
+        return failed();
+    out->opt.optimizer = how->training ? &out->optimizer : NULL;
+    code = place(command, out->model, how, &out->opt);
+    if (!code && ts_model_graph(out->model, how, &out->graph))
+        code = failed();
+    if (code)
+        step_close(out);
+    return code;
+}
+
+void step_close(step *s)
+{
+    ts_graph_free(s->graph);
+    ts_model_free(s->model);
+    s->graph = NULL;
+    s->model = NULL;
+}

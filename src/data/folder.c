@@ -154,7 +154,7 @@ static ts_status same_size(const listing *l, const ts_dataset *d, const ts_image
         return TS_OK;
     ts_fail(TS_ERR_SHAPE, "%s has %d x %d pixels, and %s has %ld x %ld", l->paths[at], im->width,
             im->height, l->paths[0], (long)d->sample.dims[2], (long)d->sample.dims[1]);
-    ts_error_hint("images of several sizes must be resized: train with --resize SIZE");
+    ts_error_hint("images of several sizes must be resized: 'tessera train' has --resize SIZE");
     return TS_ERR_SHAPE;
 }
 

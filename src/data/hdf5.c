@@ -800,6 +800,9 @@ static ts_status choose_arrays(const reading *r, const char **x, const char **y)
         }
     if (!*x && is_here(r->file, "x"))
         *x = "x"; /* samples to predict for */
+    for (int i = 0; *x && !*y && i < TS_COUNT(usual); i++)
+        if (i != (r->opt->split == TS_SPLIT_TEST ? 0 : 1) && is_here(r->file, usual[i][1]))
+            *y = usual[i][1];
     if (*x)
         return TS_OK;
     ts_fail(TS_ERR_PARSE, "%s has no samples and labels for this split", r->path);
@@ -809,6 +812,29 @@ static ts_status choose_arrays(const reading *r, const char **x, const char **y)
     return TS_ERR_PARSE;
 }
 
+/* "a,b": several arrays as one; a name that has a comma is itself. */
+static ts_status read_samples(const reading *r, const char *names, ts_array *out)
+{
+    ts_array x[TS_JOINED] = {0};
+    char name[256];
+    ts_status s = TS_OK;
+    int n = 0;
+
+    if (!strchr(names, ',') || is_here(r->file, names))
+        return read_array(r, names, r->opt->limit, out);
+    for (; !s && n < TS_JOINED && ts_join_name(names, n, r->opt->split, false, name, sizeof(name));
+         n++) {
+        if (!is_here(r->file, name))
+            ts_join_name(names, n, r->opt->split, true, name, sizeof(name));
+        s = read_array(r, name, r->opt->limit, &x[n]);
+    }
+    if (!s)
+        s = ts_join_arrays(x, n, r->path, out);
+    while (n)
+        free(x[--n].data);
+    return s;
+}
+
 static ts_status read_plain(const reading *r, ts_dataset **out)
 {
     ts_array x = {0}, y = {0};
@@ -816,7 +842,7 @@ static ts_status read_plain(const reading *r, ts_dataset **out)
     ts_status s;
 
     TS_TRY(choose_arrays(r, &names[0], &names[1]));
-    TS_TRY(read_array(r, names[0], r->opt->limit, &x));
+    TS_TRY(read_samples(r, names[0], &x));
     s = names[1] ? read_array(r, names[1], r->opt->limit, &y) : TS_OK;
     if (!s)
         s = ts_numpy_pair(&x, names[1] ? &y : NULL, r->opt, out);

@@ -2,6 +2,7 @@
  *
  *   .npz   x_train, y_train, x_test, y_test    one pair a split
  *          x, y    or    images, labels        the same pair for both
+ *          others                              those that are asked for; several are joined
  *   .npy   samples; their labels, if any, are in a file of their own
  *
  * Bytes are images: [N, H, W] gets its channel, [N, H, W, C] has it moved to where we and PyTorch
@@ -34,6 +35,69 @@ static bool find_pair(const ts_object *o, ts_split split, pair *p)
     p->x = ts_object_array(ts_object_get(o, "x")); /* samples to predict for */
     p->y = NULL;
     return p->x != NULL;
+}
+
+/* The array of a name, or of this split: name_train. */
+static const ts_array *find_array(const ts_object *o, const char *names, int i, ts_split split)
+{
+    const ts_array *x = NULL;
+    char name[TS_MAX_NAME];
+
+    for (int plain = 0; plain < 2 && !x; plain++)
+        if (ts_join_name(names, i, split, plain, name, sizeof(name)))
+            x = ts_object_array(ts_object_get(o, name));
+    return x;
+}
+
+static ts_status no_array(const ts_object *o, const char *path, const char *names)
+{
+    ts_text all = {0};
+
+    for (int64_t i = 0; i < ts_object_size(o) && i < 20; i++)
+        ts_text_printf(&all, "%s%.60s", i ? ", " : "", ts_object_text(ts_object_key(o, i)));
+    ts_fail(TS_ERR_PARSE, "%s has no array '%s'", path, names);
+    ts_error_hint("it has %s", all.s ? all.s : "none");
+    ts_text_free(&all);
+    return TS_ERR_PARSE;
+}
+
+/* The arrays that are asked for by name; what is joined is in *joined. */
+static ts_status find_named(const ts_object *o, const ts_dataset_options *opt, ts_array *joined,
+                            pair *p)
+{
+    ts_array x[TS_JOINED];
+    const ts_array *one = ts_object_array(ts_object_get(o, opt->samples));
+    char name[TS_MAX_NAME];
+    int n = 0;
+
+    for (; !one && n < TS_JOINED && ts_join_name(opt->samples, n, 0, true, name, sizeof(name));
+         n++) {
+        p->x = find_array(o, opt->samples, n, opt->split);
+        if (!p->x)
+            return no_array(o, opt->name, name);
+        x[n] = *p->x;
+    }
+    if (one)
+        p->x = one;
+    if (n < 2)
+        return p->x ? TS_OK : no_array(o, opt->name, opt->samples);
+    TS_TRY(ts_join_arrays(x, n, opt->name, joined));
+    p->x = joined;
+    return TS_OK;
+}
+
+static ts_status find_named_labels(const ts_object *o, const ts_dataset_options *opt, pair *p)
+{
+    if (opt->label) {
+        p->y = ts_object_array(ts_object_get(o, opt->label));
+        p->y = p->y ? p->y : find_array(o, opt->label, 0, opt->split);
+        return p->y ? TS_OK : no_array(o, opt->name, opt->label);
+    }
+    if (opt->samples) {
+        p->y = find_array(o, "y", 0, opt->split);
+        p->y = p->y ? p->y : ts_object_array(ts_object_get(o, "labels"));
+    }
+    return TS_OK;
 }
 
 static ts_status check_pair(const char *path, const pair *p)
@@ -173,16 +237,20 @@ static ts_status make(const char *path, const pair *p, const ts_dataset_options 
 
 /* An .npy file's labels are where the caller says. */
 static ts_status choose(const ts_object *o, const ts_dataset_options *opt, ts_object **labels,
-                        pair *p)
+                        ts_array *joined, pair *p)
 {
     p->x = ts_object_array(o);
     p->y = NULL;
+    if (!p->x && opt->samples) {
+        TS_TRY(find_named(o, opt, joined, p));
+        return find_named_labels(o, opt, p);
+    }
     if (!p->x) {
         if (find_pair(o, opt->split, p))
-            return TS_OK;
+            return find_named_labels(o, opt, p);
         ts_fail(TS_ERR_PARSE, "%s has no samples and labels for this split", opt->name);
         ts_error_hint("its arrays are called x_train, y_train, x_test and y_test, or x and y, or "
-                      "images and labels");
+                      "images and labels; --samples and --label name others");
         return TS_ERR_PARSE;
     }
     if (!opt->label)
@@ -204,13 +272,15 @@ ts_status ts_numpy_pair(const ts_array *x, const ts_array *y, const ts_dataset_o
 ts_status ts_numpy_open(const ts_dataset_options *opt, ts_dataset **out)
 {
     ts_object *o, *labels = NULL;
+    ts_array joined = {0};
     pair p;
     ts_status s;
 
     TS_TRY(ts_object_load(opt->name, &o));
-    s = choose(o, opt, &labels, &p);
+    s = choose(o, opt, &labels, &joined, &p);
     if (!s)
         s = ts_numpy_pair(p.x, p.y, opt, out);
+    free(joined.data);
     ts_object_free(labels);
     ts_object_free(o);
     return s;

@@ -97,18 +97,34 @@ static ts_status write_states(ts_export *x, ts_engine *e)
     return TS_OK;
 }
 
+static ts_status run_float(ts_export *x, ts_executable **exe, ts_engine **e, void *const *in,
+                           void **out)
+{
+    TS_TRY(ts_compile(x->g, &(ts_options){.no_winograd = true}, exe));
+    TS_TRY(ts_engine_new(*exe, NULL, e));
+    TS_TRY(write_states(x, *e));
+    return ts_engine_run(*e, (const void *const *)in, out);
+}
+
+/* The graph that is written, which has no loss and only the inputs that it needs. */
+static ts_status run_bytes(ts_export *x, ts_executable **exe, ts_engine **e, void *const *in,
+                           void **out)
+{
+    const ts_graph *g = x->r.p->g;
+    const void **needed = TS_NEWS(x->a, const void *, x->nin + 1);
+
+    for (int i = 0; i < x->nin; i++)
+        needed[i] = in[x->in[i].graph];
+    TS_TRY(ts_export_engine(x, g, g->noutputs, (const ts_value *const *)g->outputs, exe, e));
+    return ts_engine_run(*e, needed, out);
+}
+
 static ts_status run(ts_export *x, void *const *in, void **out)
 {
     ts_executable *exe = NULL;
     ts_engine *e = NULL;
-    ts_status s = ts_compile(x->g, &(ts_options){.no_winograd = true}, &exe);
+    ts_status s = (x->products ? run_bytes : run_float)(x, &exe, &e, in, out);
 
-    if (!s)
-        s = ts_engine_new(exe, NULL, &e);
-    if (!s)
-        s = write_states(x, e);
-    if (!s)
-        s = ts_engine_run(e, (const void *const *)in, out);
     ts_engine_free(e);
     ts_executable_free(exe);
     return s;
@@ -119,8 +135,9 @@ static int64_t printed(const ts_param *p)
     return TS_MIN(p->count, MOST_PRINTED);
 }
 
-/* Would an error of a few bits change what is printed with so many digits? */
-static bool turns(const ts_param *p, const void *data, int digits)
+/* Would an error of a few bits change what is printed with so many digits? Of bytes: a number that
+ * was rounded the other way. */
+static bool turns(const ts_param *p, const void *data, int digits, double error)
 {
     double scale = pow(10, digits), most = 1;
 
@@ -128,7 +145,7 @@ static bool turns(const ts_param *p, const void *data, int digits)
         most = fmax(most, fabs(ts_dtype_get(p->v->type.dtype, data, i)));
     for (int64_t i = 0; i < printed(p); i++) {
         double x = fabs(ts_dtype_get(p->v->type.dtype, data, i)) * scale;
-        if (x != 0 && fabs(x - floor(x) - 0.5) < 4e-6 * most * scale)
+        if (x != 0 && fabs(x - floor(x) - 0.5) < error * most * scale)
             return true;
     }
     return false;
@@ -139,7 +156,8 @@ static int choose_digits(const ts_export *x, void *const *out)
     int digits = 4;
 
     for (int i = 0; i < x->nout; i++)
-        while (digits > 1 && turns(&x->out[i], out[i], digits))
+        while (digits > !x->products &&
+               turns(&x->out[i], out[i], digits, x->products ? 4e-3 : 4e-6))
             digits--;
     return digits;
 }

@@ -275,12 +275,14 @@ static ts_status small_enough(const ts_graph *g)
 
 static ts_status plan(ts_export *x)
 {
-    const ts_options opt = {.skip = "strips,split,layout,winograd,pad,spread"};
+    const ts_options opt = {.skip = "strips,split,layout,winograd,pad,attend,spread"};
     ts_program *p = TS_NEW(x->a, ts_program);
     const ts_graph *g;
 
     TS_TRY(ts_pass_all(x->a, x->model, &opt, &g));
     TS_TRY(no_random(g));
+    if (x->opt->int8 && x->opt->calibrations)
+        TS_TRY(ts_export_quantize(x, g, &g));
     TS_TRY(small_enough(g));
     p->g = g;
     p->place = TS_NEWS(x->a, ts_place, g->nvalues);
@@ -664,6 +666,7 @@ static ts_status write_files(ts_export *x, ts_c_files *out)
         put_classify(x);
     out->scratch_bytes = scratch_floats(x) * sizeof(float);
     out->kernels = x->r.p->nkernels;
+    out->int8_products = x->products;
     put_header(x, out, &header);
     put_source(x, &source);
     out->header = header.s;
@@ -683,6 +686,16 @@ static ts_status make(ts_export *x, ts_c_files *out)
     return x->opt->no_example ? TS_OK : ts_export_example(x, out);
 }
 
+static ts_status check_calibration(const ts_export_options *o)
+{
+    if (o->calibrations >= 0 && (!o->calibrations || (o->calibration && o->int8)))
+        return TS_OK;
+    return ts_fail(TS_ERR_ARG, "%" PRId64 " batches to calibrate with, %s", o->calibrations,
+                   o->calibrations < 0 ? "which is no number of them"
+                   : o->int8           ? "and no samples"
+                                       : "for an export without int8");
+}
+
 ts_status ts_export_c_sized(const ts_graph *g, const ts_export_options *opt, size_t size,
                             ts_c_files *out, size_t out_size)
 {
@@ -695,6 +708,7 @@ ts_status ts_export_c_sized(const ts_graph *g, const ts_export_options *opt, siz
         return ts_fail(TS_ERR_ARG, "an export needs a graph and a place for the files");
     ts_give(&files, sizeof(files), out, out_size);
     TS_TRY(ts_take_sized("ts_export_c", opt, size, &own, sizeof(own)));
+    TS_TRY(check_calibration(&own));
     x.a = x.r.a = ts_arena_new();
     s = make(&x, &files);
     if (s) {

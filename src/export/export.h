@@ -29,11 +29,17 @@ typedef struct ts_export {
         const float *data;
     } * rounded;
     int nrounded;
+    int products;    /* of bytes by bytes */
     bool classifies; /* one sample in, one score for each class out */
     ts_render r;
     ts_text code; /* constants and kernels */
 } ts_export;
 
+/* engine.c: one of g, whose weights are constants, with these outputs; the caller frees both */
+ts_status ts_export_engine(ts_export *x, const ts_graph *g, int nout, const ts_value *const *out,
+                           ts_executable **exe, ts_engine **e);
+/* quantize.c: g with products of bytes by bytes, calibrated on the samples of the options */
+ts_status ts_export_quantize(ts_export *x, const ts_graph *g, const ts_graph **out);
 /* example.c: the program and what it must print */
 ts_status ts_export_example(ts_export *x, ts_c_files *out);
 /* export.c */

@@ -338,6 +338,113 @@ static void random_networks(void **state)
     assert_true(ran > 20);
 }
 
+/* --- products of bytes --- */
+
+enum { SAMPLES = 4, IMAGE = 3 * 9 * 10, SCORES = 7 };
+
+/* Every kind of product: few channels, many, groups, one channel each, transposed, a matrix; what
+ * is negative and what is not. */
+static ts_graph *net_of_products(void)
+{
+    ts_graph *g = ts_graph_new("products");
+    ts_value *x = ts_input(g, "x", TS_F32, 1, 3, 9, 10), *y;
+
+    x = ts_relu(ts_conv2d(x, "few", 16, 3, .padding = 1));
+    y = ts_conv2d(x, "many", 16, 3, .padding = 1);
+    x = ts_add(y, ts_conv2d(x, "apart", 16, 3, .padding = 1, .groups = 16));
+    x = ts_relu(ts_conv2d(x, "grouped", 24, 3, .padding = 2, .stride = 2, .groups = 2));
+    x = ts_conv_transpose2d(x, "back", 8, 2, .stride = 2);
+    x = ts_tanh(ts_conv2d(x, "strided", 12, 3, .stride = 2, .dilation = 2));
+    ts_output(ts_linear(ts_flatten(x, 1), "fc", SCORES), "y");
+    return g;
+}
+
+static void fill_samples(float *x)
+{
+    for (int i = 0; i < SAMPLES * IMAGE; i++)
+        x[i] = (float)((i * 7919) % 1999) / 1000 - 1;
+}
+
+static void scores_of(const ts_graph *g, const float *x, float *y)
+{
+    ts_executable *exe;
+    ts_engine *e;
+
+    assert_ok(ts_compile(g, &(ts_options){.executor = TS_EXECUTOR_REFERENCE}, &exe));
+    assert_ok(ts_engine_new(exe, NULL, &e));
+    for (int i = 0; i < SAMPLES; i++)
+        assert_ok(ts_engine_run(e, (const void *[]){x + i * IMAGE}, (void *[]){y + i * SCORES}));
+    ts_engine_free(e);
+    ts_executable_free(exe);
+}
+
+static void products_of_bytes(void **state)
+{
+    static float x[SAMPLES * IMAGE], want[SAMPLES * SCORES], got[SAMPLES * SCORES];
+    const ts_export_options o = {.name = "net",
+                                 .int8 = true,
+                                 .calibration = (const void *const[]){x},
+                                 .calibrations = SAMPLES};
+    ts_graph *g = net_of_products();
+    char *folder = test_folder();
+    double most = 0, apart = 0;
+    ts_text unit = {0};
+    ts_c_files f;
+    call_fn *call;
+    void *library;
+
+    (void)state;
+    fill_samples(x);
+    assert_ok(ts_export_c(g, &o, &f));
+    assert_int_equal(f.int8_products, 7);
+    assert_non_null(strstr(f.source, "static const int8_t "));
+    assert_null(strstr(f.source, "/* f32[16,16,3,3] */"));
+    write_text(folder, "net", ".c", f.source);
+    write_text(folder, "net", ".h", f.header);
+    ts_text_printf(&unit, "#include \"net.c\"\n"
+                          "void call(const void *const *in, void *const *out);\n"
+                          "void call(const void *const *in, void *const *out)\n"
+                          "{\n    net_run(in[0], out[0]);\n}\n");
+    library = load(folder, &unit);
+    call = (call_fn *)dlsym(library, "call");
+    for (int i = 0; i < SAMPLES; i++)
+        call((const void *[]){x + i * IMAGE}, (void *[]){got + i * SCORES});
+    scores_of(g, x, want);
+    for (int i = 0; i < SAMPLES * SCORES; i++) {
+        most = fmax(most, fabs(want[i]));
+        apart = fmax(apart, fabs(want[i] - got[i]));
+    }
+    assert_true(apart > 0 && apart < 0.04 * most);
+    dlclose(library);
+    test_folder_remove(folder);
+    free(folder);
+    ts_text_free(&unit);
+    ts_c_files_free(&f);
+    ts_graph_free(g);
+}
+
+static void calibration_needs_samples(void **state)
+{
+    float x[IMAGE];
+    ts_graph *g = net_of_products();
+    ts_c_files f;
+
+    (void)state;
+    assert_fails(ts_export_c(g, &(ts_export_options){.int8 = true, .calibrations = 2}, &f),
+                 TS_ERR_ARG, "2 batches to calibrate with, and no samples");
+    assert_fails(ts_export_c(g, &(ts_export_options){.calibrations = 2}, &f), TS_ERR_ARG,
+                 "2 batches to calibrate with, for an export without int8");
+    for (int i = 0; i < IMAGE; i++)
+        x[i] = i == 9 ? NAN : 0;
+    assert_fails(
+        ts_export_c(g,
+                    &(ts_export_options){
+                        .int8 = true, .calibration = (const void *const[]){x}, .calibrations = 1},
+                    &f),
+        TS_ERR_NUMBER, "the samples to calibrate with make numbers in the net that are not finite");
+    ts_graph_free(g);
+}
+
 /* --- what is refused, and names --- */
 
 static ts_graph *linear_net(const char *name)
@@ -517,6 +624,8 @@ int main(void)
         cmocka_unit_test(as_written),
         cmocka_unit_test(in_other_types),
         cmocka_unit_test(random_networks),
+        cmocka_unit_test(products_of_bytes),
+        cmocka_unit_test(calibration_needs_samples),
         cmocka_unit_test(random_numbers_are_refused),
         cmocka_unit_test(updates_are_refused),
         cmocka_unit_test(names_are_identifiers),

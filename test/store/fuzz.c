@@ -2,7 +2,7 @@
 #include "fuzz.h"
 #include "files.h"
 
-enum { RUNS = 8000 };
+enum { RUNS = 4000 };
 
 static void load_and_free(const uint8_t *data, size_t len)
 {
