@@ -24,11 +24,15 @@ _POINT = frozenset((
     "acos atan atan2 erf erfc sigmoid relu gelu silu softplus elu selu celu leaky_relu hardtanh hardswish hardsigmoid mish threshold "
     "log_sigmoid_forward pow square clamp clamp_min clamp_max maximum minimum fmax fmin eq ne lt le gt ge logical_and logical_or "
     "logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor where masked_fill lerp addcmul addcdiv xlogy floor ceil "
-    "round trunc frac remainder fmod floor_divide nan_to_num isnan isinf isfinite hypot _to_copy clone detach alias lift_fresh").split())
+    "round trunc frac remainder fmod floor_divide nan_to_num isnan isinf isfinite hypot _to_copy clone detach alias lift_fresh rand_like randn_like bernoulli native_dropout").split())
+
+#: As large as another: what is in it, by the arguments.
+LIKE: Dict[str, Callable] = {"aten::zeros_like": lambda x, *more: 0, "aten::ones_like": lambda x, *more: 1,
+                             "aten::full_like": lambda x, value, *more: value, "aten::empty_like": lambda x, *more: 0}
 
 #: What is done along dims: which argument they are. Along others than the first, each row is by itself.
 _ALONG = {"_softmax": 1, "_log_softmax": 1, "select": 1, "squeeze": 1, "cumsum": 1, "argmax": 1, "argmin": 1,
-          "index_select": 1, "sort": 1, "topk": 2, "linalg_vector_norm": 2, "norm": 2, "logsumexp": 1}
+          "index_select": 1, "sort": 1, "topk": 2, "linalg_vector_norm": 2, "norm": 2, "logsumexp": 1, "var": 1, "std": 1}
 
 #: Other shapes of the same elements.
 _SHAPES = ("view", "_unsafe_view", "_reshape_alias", "expand")
@@ -54,7 +58,7 @@ _RULES: Dict[str, Callable] = {
 #: What is taken over rows, and what the others count as.
 _FOLDS: Dict[str, Callable[[torch.dtype], Any]] = {
     "sum": lambda d: 0, "mean": lambda d: 0, "prod": lambda d: 1, "any": lambda d: False, "all": lambda d: True,
-    "amax": lambda d: _least(d), "max": lambda d: _least(d), "amin": lambda d: _most(d), "min": lambda d: _most(d),
+    "amax": lambda d: _least(d), "max": lambda d: _least(d), "logsumexp": lambda d: _least(d), "linalg_vector_norm": lambda d: 0, "norm": lambda d: 0, "amin": lambda d: _most(d), "min": lambda d: _most(d),
 }
 
 #: Losses of elements, and which argument says how they are reduced.
@@ -152,6 +156,8 @@ def call(t: "Tracer", func: Any, args: Tuple, kwargs: Dict[str, Any]) -> Any:
         _sameRows(t, rows, bound)
         bound[_LOSSES[name]] = 0
         return _fold(t, rows, torch.ops.aten.sum.default, "sum" if how == 2 else "mean", (func(*bound),), {})
+    if name in ("var", "std") and _overRows(name, bound):
+        return _spread(t, rows, name, bound)
     if name in _FOLDS and _overRows(name, bound):
         return _fold(t, rows, func, name, args, kwargs)
     if not _byRow(t, name, bound, rows):
@@ -185,6 +191,8 @@ def _dims(value: Any, rank: int) -> List[int]:
 
 
 def _overRows(name: str, bound: List[Any]) -> bool:
+    if name in _ALONG and _ALONG[name] == 2:    # of the order of a norm
+        bound = [bound[0], *bound[2:]]
     return len(bound) < 2 or not isinstance(bound[1], (int, list, tuple)) or isinstance(bound[1], bool) or 0 in _dims(bound[1], bound[0].dim())
 
 
@@ -205,12 +213,38 @@ def _byRow(t: "Tracer", name: str, bound: List[Any], rows: Rows) -> bool:
     return name in _FOLDS or (isinstance(dims, (int, list, tuple)) and 0 not in _dims(dims, x.dim()))
 
 
+def like(t: "Tracer", name: str, x: _T, args: Tuple, kwargs: Dict[str, Any]) -> _T:
+    """zeros_like(x[mask]) and the like: the same for all rows."""
+    rows, dtype = t.rowsOf(x), kwargs.get("dtype") or x.dtype
+    value = torch.full((), LIKE[name](*args, *([kwargs["fill_value"]] if "fill_value" in kwargs else [])), dtype=dtype)
+    return t.markRows(torch.where(rows.over(x), value, value).expand(x.shape), rows)    # type: ignore[union-attr]
+
+
+def _spread(t: "Tracer", rows: Rows, name: str, bound: List[Any]) -> _T:
+    """var(x, dims, correction, keepdim), std: in two passes, of the rows that were chosen. The slope of a root at 0 is 0."""
+    x, dims, correction, keep = (bound + [None, False])[:4]
+    if isinstance(bound[1], bool) or isinstance(correction, bool):    # the overloads of 1.13: unbiased
+        unbiased = bound[1] if isinstance(bound[1], bool) else correction
+        dims, correction, keep = None if isinstance(bound[1], bool) else dims, int(unbiased), False if isinstance(bound[1], bool) else keep
+    over = _dims(dims, x.dim())
+    with t.choosing():
+        mask, count = rows.over(x), rows.mask.sum()
+        for d in over:
+            count = count * (x.shape[d] if d else 1)
+        count = count.to(x.dtype)
+        mean = torch.where(mask, x, 0.0).sum(over, keepdim=True) / count
+        v = torch.where(mask, (x - mean).square(), 0.0).sum(over, keepdim=bool(keep)) / (count - (1 if correction is None else correction)).clamp(min=0)
+        return v if name == "var" else torch.where(v == 0, 0.0, torch.where(v == 0, 1.0, v).sqrt())
+
+
 def _fold(t: "Tracer", rows: Rows, func: Any, name: str, args: Tuple, kwargs: Dict[str, Any]) -> Any:
     """Over the rows that were chosen."""
     x, *more = args
     if more and name in ("max", "min"):    # the place is one of the rows
         t.askSize()
     x = x.to(kwargs["dtype"]) if kwargs.get("dtype") is not None else x
+    if name in ("norm", "linalg_vector_norm") and more and isinstance(more[0], (int, float)) and more[0] < 0:
+        t.askSize()
     with t.choosing():
         left = torch.where(rows.over(x), x, torch.full((), _FOLDS[name](x.dtype), dtype=x.dtype))
         if name != "mean":

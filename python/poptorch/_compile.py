@@ -560,42 +560,65 @@ def _showGraph(graph: Any, options: Any) -> None:
         logger.debug("The graph:\n%s%s", "\n".join(lines[:most]), rest)
 
 
+def _settings(program: Program, tracer: _trace.Tracer, batching: Batching, options: Any,
+              description: Optional[Dict[str, Any]]) -> Dict[str, Any]:
+    """What _core.compile takes, but for the progress."""
+    training = options.Training
+    stages = _stages(tracer, batching, options, description is not None)
+    kind, memory = options.device_kind
+    return {
+        "optimizer": None if description is None else _optimizer(description, program.optimized),
+        "device_iterations": batching.engine_iterations,
+        "gradient_accumulation": batching.engine_accumulation,
+        "accumulate_sum": training.accumulation_and_replication_reduction_type == ReductionType.Sum,
+        "accumulate_running": hasRunningMean(options, description),
+        "output_mode": batching.engine_mode, "output_period": batching.period,
+        "cache_dir": _cacheFolder(options), "stages": stages,
+        "schedule": options.execution_strategy.execution_mode, "recompute": _recomputes(options, stages),
+        "stochastic_rounding": bool(options._Popart.options.get("enableStochasticRounding", False)),
+        "replicas": batching.engine_replicas,
+        "processes": 1 if description is None else options.Distributed.numProcesses,
+        "device_kind": kind, "device_memory": memory, "replica_groups": _replicaGroups(program),
+        "exceptions": bool(options._Popart.options.get("enableFloatingPointChecks")),
+        **_profile.compileOptions(options, description is not None),
+        **({} if description is None else _sharded(options, batching.engine_replicas)),
+        **_offloading(options)}
+
+
+def _findCycles(program: Program, tracer: _trace.Tracer, options: Any, asked: Dict[str, Any]) -> None:
+    if options.uses_ipu_model and options._Popart.options.get("instrumentWithHardwareCycleCounter"):
+        program.cycles = _core.cycles(tracer.graph, asked)
+
+
 def compileProgram(program: Program, tracer: _trace.Tracer, batching: Batching, options: Any,
                    description: Optional[Dict[str, Any]]) -> None:
     """Fill in the executable."""
-    training = options.Training
-    sums = training.accumulation_and_replication_reduction_type == ReductionType.Sum
-    stages = _stages(tracer, batching, options, description is not None)
-    cache = _cacheFolder(options)
+    asked = _settings(program, tracer, batching, options, description)
     _showGraph(tracer.graph, options)
     started = time.perf_counter()
-    distributed = options.Distributed
-    kind, memory = options.device_kind
-    bar = _Bar(options.show_compilation_progress_bar and distributed.processId == 0)
+    bar = _Bar(options.show_compilation_progress_bar and options.Distributed.processId == 0)
     try:
         with _native.nativeErrors():
-            asked = {
-                "optimizer": None if description is None else _optimizer(description, program.optimized),
-                "device_iterations": batching.engine_iterations,
-                "gradient_accumulation": batching.engine_accumulation,
-                "accumulate_sum": sums, "accumulate_running": hasRunningMean(options, description),
-                "output_mode": batching.engine_mode, "output_period": batching.period,
-                "cache_dir": cache, "progress": bar, "stages": stages,
-                "schedule": options.execution_strategy.execution_mode, "recompute": _recomputes(options, stages),
-                "stochastic_rounding": bool(options._Popart.options.get("enableStochasticRounding", False)),
-                "replicas": batching.engine_replicas,
-                "processes": 1 if description is None else distributed.numProcesses,
-                "device_kind": kind, "device_memory": memory, "replica_groups": _replicaGroups(program),
-                "exceptions": bool(options._Popart.options.get("enableFloatingPointChecks")),
-                **_profile.compileOptions(options, description is not None),
-                **({} if description is None else _sharded(options, batching.engine_replicas)),
-                **_offloading(options)}
-            program.executable = _core.compile(tracer.graph, asked)
-            if options.uses_ipu_model and options._Popart.options.get("instrumentWithHardwareCycleCounter"):
-                program.cycles = _core.cycles(tracer.graph, asked)
+            program.executable = _core.compile(tracer.graph, {**asked, "progress": bar})
+            _findCycles(program, tracer, options, asked)
     finally:
         bar.close()
     program.seconds = time.perf_counter() - started
+
+
+def observeLoaded(program: Program, tracer: _trace.Tracer, batching: Batching, options: Any,
+                  description: Optional[Dict[str, Any]]) -> None:
+    """The profile and the cycles of an executable that came from a file, if they are asked for. One that another version or
+    machine made runs all the same, without a profile."""
+    with _native.nativeErrors():
+        asked = _settings(program, tracer, batching, options, description)
+        _findCycles(program, tracer, options, asked)
+        if "profile" not in asked:
+            return
+        try:
+            _core.profile(tracer.graph, asked, program.executable)
+        except _core.Error as e:
+            logger.warning("No profile of the loaded model: %s", e.args[1])
 
 
 def checkExecutable(program: Program, batching: Batching) -> None:

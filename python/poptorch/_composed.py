@@ -21,8 +21,27 @@ def _solveTurns() -> bool:
     return not torch._linalg_solve_ex(torch.eye(2).cumsum(1), torch.eye(2))[1][0, 1]    # type: ignore[attr-defined]
 
 
-#: Words with an argument more than PyTorch's: whether PyTorch's gradient expects the factors of the transpose.
-TURNED: Dict[str, Callable[[_T], bool]] = {
+def _slope(function: Callable[[_T], _T], at: float) -> float:
+    x = torch.tensor(at, requires_grad=True)
+    function(x).backward()
+    return float(x.grad)    # type: ignore[arg-type]
+
+
+@functools.lru_cache(None)
+def borders() -> Dict[str, bool]:
+    """What PyTorch's gradients are at borders and of equal elements differs between its releases: this one says. Asked before
+    a trace, where nothing is computed."""
+    with torch.inference_mode(False), torch.enable_grad():
+        return {"clamp": _slope(lambda x: x.clamp(0.0, 1.0), 0.0) == 0, "hardswish": _slope(torch.nn.functional.hardswish, -3.0) == 0,
+                "fmax": _slope(lambda x: torch.fmax(x, torch.tensor(0.0)), 0.0) == 0.5}
+
+
+#: Words with an argument more than PyTorch's: whether PyTorch's gradient expects the factors of the transpose, is 0 at the border
+#: of an interval, or is shared by equal elements.
+MORE: Dict[str, Callable[[_T], bool]] = {
+    **{f"aten::{name}": lambda x: borders()["clamp"] for name in ("clamp", "clamp_min", "clamp_max")},
+    "aten::hardswish": lambda x: borders()["hardswish"],
+    "aten::fmax": lambda x: borders()["fmax"], "aten::fmin": lambda x: borders()["fmax"],
     "aten::_linalg_solve_ex": lambda a: _solveTurns() and a.is_contiguous(),
     "aten::_linalg_det": lambda a: a.is_contiguous(),
     "aten::_linalg_slogdet": lambda a: a.is_contiguous(),

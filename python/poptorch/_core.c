@@ -291,11 +291,12 @@ static bool replica_groups_of(PyObject *list, ts_options *opt)
     return true;
 }
 
-static PyObject *compile_graph(graph_object *graph, const ts_options *opt)
+static PyObject *compile_graph(graph_object *graph, const ts_options *opt, PyObject *unused)
 {
     ts_executable *x;
     ts_status s;
 
+    (void)unused;
     Py_BEGIN_ALLOW_THREADS s = ts_compile(graph->g, opt, &x);
     Py_END_ALLOW_THREADS return s ? core_fail() : executable_wrap(x);
 }
@@ -324,11 +325,12 @@ static bool options_field(void *record, const char *name, PyObject *value, bool 
 }
 
 /* (step, call) in cycles of the modelled IPU; None when the devices are none. */
-static PyObject *model_cycles(graph_object *graph, const ts_options *opt)
+static PyObject *model_cycles(graph_object *graph, const ts_options *opt, PyObject *unused)
 {
     ts_plan_info *p;
     PyObject *result;
 
+    (void)unused;
     if (ts_plan_new(graph->g, opt, &p))
         return core_fail();
     result = p->ipu ? Py_BuildValue("dd", p->ipu->step, p->ipu->call) : Py_BuildValue("");
@@ -336,21 +338,30 @@ static PyObject *model_cycles(graph_object *graph, const ts_options *opt)
     return result;
 }
 
-/* What is made of a graph and a dictionary of ts_options. */
-static PyObject *with_options(PyObject *args,
-                              PyObject *(*make)(graph_object *graph, const ts_options *opt))
+static PyObject *profile_loaded(graph_object *graph, const ts_options *opt, PyObject *loaded)
 {
-    PyObject *graph, *options, *result = NULL;
+    if (!loaded || ts_profile_loaded(((executable_object *)loaded)->x, graph->g, opt))
+        return core_fail();
+    Py_RETURN_NONE;
+}
+
+/* What is made of a graph and a dictionary of ts_options; of an Executable too, if one is given. */
+static PyObject *with_options(PyObject *args,
+                              PyObject *(*make)(graph_object *graph, const ts_options *opt,
+                                                PyObject *executable))
+{
+    PyObject *graph, *options, *executable = NULL, *result = NULL;
     ts_optimizer o = {0};
     ts_options opt = {.optimizer = &o};
 
-    if (!PyArg_ParseTuple(args, "O!O!", &core_graph_type, &graph, &PyDict_Type, &options))
+    if (!PyArg_ParseTuple(args, "O!O!|O!", &core_graph_type, &graph, &PyDict_Type, &options,
+                          &executable_type, &executable))
         return NULL;
     if (record_of(options, TS_RECORD_OPTIONS, &opt, sizeof(opt), options_field)) {
         PyObject *optimizer = PyDict_GetItemString(options, "optimizer");
         if (!optimizer || optimizer == Py_None)
             opt.optimizer = NULL;
-        result = make((graph_object *)graph, &opt);
+        result = make((graph_object *)graph, &opt, executable);
     }
     PyMem_Free((void *)opt.replica_groups);
     stages_free(&opt);
@@ -362,6 +373,12 @@ static PyObject *core_compile(PyObject *self, PyObject *args)
 {
     (void)self;
     return with_options(args, compile_graph);
+}
+
+static PyObject *core_profile(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return with_options(args, profile_loaded);
 }
 
 static PyObject *core_cycles(PyObject *self, PyObject *args)
@@ -466,7 +483,7 @@ static PyTypeObject executable_type = {
 
 /* --- running ---------------------------------------------------------------------------------- */
 
-enum { RUN_TENSORS = 256 };
+enum { RUN_TENSORS = 2048 };
 
 typedef struct engine_object {
     PyObject_HEAD ts_engine *e;
@@ -847,6 +864,8 @@ static PyMethodDef functions[] = {
         "replica_groups: [(name, type, size, read_all)], progress: called with a percentage"),
     CORE_METHOD("cycles", core_cycles, METH_VARARGS,
                 "cycles(graph, options) -> (of a step, of a call) on the modelled IPU, or None"),
+    CORE_METHOD("profile", core_profile, METH_VARARGS,
+                "profile(graph, options, executable): of one that was loaded"),
     CORE_METHOD("load", core_load, METH_O, "load(path) -> Executable"),
     CORE_METHOD("subscript", core_subscript, METH_VARARGS,
                 "subscript(type, function): x[i:j] of the type and those derived from it is\n"

@@ -286,6 +286,7 @@ class PoplarExecutor(_legacy.Names):
         else:
             program.executable = executable
             _compile.checkExecutable(program, self._batching)
+            _compile.observeLoaded(program, tracer, self._batching, self._options, self._description)
         _compile.checkAnchors(program)
         tracer.close()
         arguments.forget(bool(tracer.expected))

@@ -34,7 +34,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import (_chosen, _complex, _core, _dtypes, _functions, _gradients, _record, _recurrent, _shapes, autocasting,
                blocks)
-from ._composed import COMPOSED, TURNED
+from ._composed import COMPOSED, MORE, borders
 from ._memory import CONSTANT, EXAMPLE, UNKNOWN, Memories, Memory, Tensor, sameElements, storage, tensorsIn
 from ._native import DTYPES, TORCH_DTYPES
 from ._record import Missing, needsValue, userLine
@@ -117,6 +117,7 @@ class Tracer(Memories, TorchDispatchMode):
     def __init__(self, name: str, training: bool, options: Any) -> None:
         TorchDispatchMode.__init__(self)
         Memories.__init__(self, name, options)
+        borders()
         self.training = training
         self.pausing = False
         self.writesOut = False    # recurrent layers, step by step
@@ -136,6 +137,9 @@ class Tracer(Memories, TorchDispatchMode):
         if name == "aten::_efficientzerotensor":    # has no memory: of derivatives in forward mode
             func = torch.ops.aten.zeros.default
         traced = any(self._find(t) is not None for t in tensorsIn((args, list(kwargs.values()))))
+        if name in _chosen.LIKE and self.has_rows and not self.in_rows and not self.sized and self.rowsOf(args[0]) is not None:
+            with self, self.choosing():
+                return _chosen.like(self, name, args[0], args, kwargs)
         if self._override is None and (name in _SHAPE_ONLY or not (traced or name in _RANDOM)):
             return self._claim(name, (args, list(kwargs.values())), func(*_withTensors(schema, args), **kwargs))
         if self.training and getattr(forward_ad, "_current_level", -1) >= 0:    # a norm's would lack a part
@@ -337,10 +341,10 @@ class Tracer(Memories, TorchDispatchMode):
             bound = [None, *bound[1:]]
         if name in _gradients.UNREAD:
             bound = [None if i == _gradients.UNREAD[name] else v for i, v in enumerate(bound)]
-        if name in TURNED:
-            bound = [*bound, TURNED[name](bound[0])]
         if writes and name.endswith("_") and not name.endswith("__"):
             name = name[:-1]
+        if name in MORE:
+            bound = [*bound, MORE[name](bound[0])]
         return f"{name}.{func._schema.overload_name or 'default'}", bound
 
     def _ofFunction(self, t: torch.Tensor) -> bool:

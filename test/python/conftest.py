@@ -31,7 +31,15 @@ LONGEST = ["seeds", "poptorch_devices", "parity", "processes", "poptorch_nets", 
            "examples", "export", "devices", "tool", "eval", "package", "poptorch_model", "store"]
 
 
-def pytest_collection_modifyitems(items):
+def pytest_configure(config):
+    config.addinivalue_line("markers", "soak: shown again by another test, in less time; `make soak` runs it")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not os.environ.get("TS_SOAK"):
+        left = [item for item in items if item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
     names = [f"test_{name}" for name in LONGEST]
     items.sort(key=lambda item: names.index(item.path.stem) if item.path.stem in names else len(names))
 
@@ -45,6 +53,19 @@ def pytest_collection_finish():
 def root():
     """The top of the source tree."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def samples():
+    """samples.py, whose torch.testing sets variables of the environment when it is imported."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    kept = dict(os.environ)
+    try:
+        import samples
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
+    return samples
 
 
 @pytest.fixture(scope="session")

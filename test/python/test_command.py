@@ -1,5 +1,6 @@
 """The command as a person uses it on data of their own: every line of what it promises, through the command line."""
 
+import ctypes.util
 import json
 import os
 import subprocess
@@ -735,24 +736,206 @@ def test_the_tutorial_runs(tmp_path, root, build_dir, name, words):
         assert word in done.stdout, word
 
 
-def test_export_with_bytes_for_weights(tessera, tmp_path):
-    """A quarter of the constants, the numbers that the example must print, and what it costs."""
+def test_export_with_bytes(tessera, tmp_path):
+    """A quarter of the constants, the numbers that the example must print, and what it costs; without data, weights only."""
     import re
     r = np.random.RandomState(0)
     x = r.randn(256, 64).astype("f4")
     np.savez(tmp_path / "data.npz", x=x, y=(x[:, 0] > 0).astype("i4"))
     tessera("train", "data.npz", *SMALL)
     f32 = json.loads(tessera("export", "mlp.pth", "--c", "f32", "--json"))["constant_bytes"]
+    for kind, products in ("int8", True), ("int8-weights", False):
+        out = tessera("export", "mlp.pth", "--c", kind, "--quantize", kind)
+        before, after = map(float, re.search(r"accuracy ([\d.]+) % with f32, accuracy ([\d.]+) % with int8", out).groups())
+        assert abs(before - after) < 2
+        assert re.search(r"KiB of constants with f32, .*KiB with int8\n[\d.e-]+ ms a run with f32, [\d.e-]+ ms with int8", out)
+        said = json.loads(tessera("export", "mlp.pth", "--c", kind, "--quantize", kind, "--json"))
+        assert said["int8"]["constant_bytes"] < 0.3 * f32 and said["f32"]["constant_bytes"] == f32
+        assert 0 < said["int8"]["seconds"] < 1 and 0 < said["f32"]["seconds"] < 1 and said["metric"] == "accuracy"
+        assert abs(said["int8"]["metric"] - after / 100) < 1e-4 and abs(said["f32"]["metric"] - before / 100) < 1e-4
+        assert (said["int8_products"] > 1) == products and said["calibration_samples"] == (256 if products else 0)
+        folder = tmp_path / kind
+        subprocess.run("cc -std=c99 -O1 -Wall -Werror main.c mlp.c -lm -o run", shell=True, check=True, cwd=folder)
+        got = subprocess.run(folder / "run", capture_output=True, text=True, check=True).stdout
+        assert got == (folder / "expected.txt").read_text()
+    os.rename(tmp_path / "data.npz", tmp_path / "elsewhere.npz")
     out = tessera("export", "mlp.pth", "--c", "int8", "--quantize", "int8")
-    before, after = map(float, re.search(r"accuracy ([\d.]+) % with f32 weights, accuracy ([\d.]+) % with int8", out).groups())
-    assert abs(before - after) < 2
-    assert re.search(r"KiB of constants with f32 weights, .*KiB with int8; [\d.e-]+ ms a run and [\d.e-]+ ms", out)
-    int8 = json.loads(tessera("export", "mlp.pth", "--c", "int8", "--quantize", "int8", "--json"))
-    assert int8["constant_bytes"] < 0.3 * f32 and int8["f32_constant_bytes"] == f32
-    assert 0 < int8["seconds"] < 1 and 0 < int8["f32_seconds"] < 1
-    subprocess.run("cc -std=c99 -O1 -Wall -Werror main.c mlp.c -lm -o run", shell=True, check=True, cwd=tmp_path / "int8")
-    got = subprocess.run(tmp_path / "int8/run", capture_output=True, text=True, check=True).stdout.split()
-    want = (tmp_path / "int8/expected.txt").read_text().split()
-    numbers = [(float(a), float(b)) for a, b in zip(got, want) if re.fullmatch(r"-?[\d.e-]+", b)]
-    assert len(got) == len(want) and numbers
-    np.testing.assert_allclose(*zip(*numbers), atol=2e-3)
+    assert "0 products of bytes: only weights are bytes" in out and "accuracy" not in out
+    assert "products of bytes, calibrated" in tessera("export", "mlp.pth", "--c", "int8", "--quantize", "int8", "--data", "elsewhere.npz")
+
+
+# --- several inputs, and what the file of a model remembers
+
+TWO = """# a picture, and numbers that come with it
+image: input 1 6 6
+more: input 3
+kind: input 1 dtype=i32
+classes 2
+from image
+conv: conv2d 4 3
+relu
+flatten -> a
+from kind
+e: embedding 5 4
+flatten
+concat a more
+fc: linear classes
+loss cross_entropy
+"""
+
+
+def two_inputs(n, seed=0):
+    r = np.random.RandomState(seed)
+    image, more, kind = r.rand(n, 6, 6).astype("f4"), r.randn(n, 3).astype("f4"), r.randint(0, 5, n)
+    return image, more, kind, ((more[:, 1] > 0) ^ (kind > 2)).astype("i4") * 1
+
+
+def hdf5(path, **arrays):
+    """Arrays as libhdf5 writes them; there may be no h5py."""
+    name = ctypes.util.find_library("hdf5_serial") or ctypes.util.find_library("hdf5")
+    if not name:
+        pytest.skip("needs libhdf5")
+    lib, id = ctypes.CDLL(name), ctypes.c_int64
+    for f in "H5Fcreate", "H5Screate_simple", "H5Dcreate2":
+        getattr(lib, f).restype = id
+    lib.H5open()
+    file = id(lib.H5Fcreate(os.fsencode(path), 2, id(0), id(0)))
+    for key, a in arrays.items():
+        a = np.ascontiguousarray(a if a.dtype == np.float32 else a.astype("i4"))
+        kind = id.in_dll(lib, "H5T_NATIVE_FLOAT_g" if a.dtype == np.float32 else "H5T_NATIVE_INT_g")
+        space = id(lib.H5Screate_simple(a.ndim, (ctypes.c_uint64 * a.ndim)(*a.shape), None))
+        table = id(lib.H5Dcreate2(file, key.encode(), kind, space, id(0), id(0), id(0)))
+        assert lib.H5Dwrite(table, kind, id(0), id(0), id(0), a.ctypes.data_as(ctypes.c_void_p)) >= 0
+        lib.H5Dclose(table), lib.H5Sclose(space)
+    lib.H5Fclose(file)
+
+
+@pytest.mark.parametrize("kind", ["npz", "csv", "h5"])
+def test_a_net_of_several_inputs(tessera, tmp_path, kind):
+    """Train, eval, predict and export; each input is an array of the file, or columns of the table."""
+    (tmp_path / "net.txt").write_text(TWO.replace("concat a more", "concat a more\nfc0: linear 16\nrelu"))
+    image, more, sort, y = two_inputs(512)
+    if kind == "npz":
+        np.savez(tmp_path / "d.npz", image=image, more=more, kind=sort, y=y)
+    elif kind == "h5":
+        hdf5(tmp_path / "d.h5", image=image, more=more, kind=sort, y=y)
+    else:
+        np.savetxt(tmp_path / "d.csv", np.column_stack([image.reshape(512, -1), more, sort, y]), "%.7g", ",")
+    end, = events(tessera("train", f"d.{kind}", "--model", "net.txt", "--epochs", 12, "--lr", 0.02, "--optimizer", "adam",
+                          "--no-plots", "--json"), "end")
+    assert end["accuracy"] > 0.9
+    assert json.loads(tessera("eval", "net.pth", "--no-plots", "--json"))["accuracy"] == end["accuracy"]
+    rows = tessera("predict", "net.pth", f"d.{kind}", "--no-plots", "--csv", "out.csv") and (tmp_path / "out.csv").read_text().splitlines()
+    assert len(rows) == 513
+    said = json.loads(tessera("export", "net.pth", "--c", "c", "--quantize", "int8", "--json"))
+    assert said["int8_products"] >= 2 and abs(said["int8"]["metric"] - end["accuracy"]) < 0.05
+    header = (tmp_path / "c/net.h").read_text()
+    assert "const float *in_image_0, const float *in_more_1, const int32_t *in_kind_2" in header
+    subprocess.run("cc -std=c99 -O1 -Wall -Werror main.c net.c -lm -o run && ./run | cmp - expected.txt", shell=True, check=True,
+                   cwd=tmp_path / "c")
+
+
+def test_several_inputs_that_do_not_fit(tessera, tmp_path):
+    (tmp_path / "net.txt").write_text(TWO)
+    image, more, sort, y = two_inputs(64)
+    np.savez(tmp_path / "few.npz", image=image, more=more[:, :2], kind=sort, y=y)
+    tessera("train", "few.npz", "--model", "net.txt", code=FAILED)
+    assert "the inputs image,more,kind take 40 numbers together, the data has samples of 39" in tessera.err
+    np.savez(tmp_path / "none.npz", image=image, more=more, y=y)
+    tessera("train", "none.npz", "--model", "net.txt", code=FAILED)
+    assert "none.npz has no array 'kind'" in tessera.err and "it has image, more, y" in tessera.err
+    np.savez(tmp_path / "half.npz", image=image, more=more, kind=sort + 0.5, y=y)
+    tessera("train", "half.npz", "--model", "net.txt", code=FAILED)
+    assert "number 39 of sample 0 is" in tessera.err and "which is no index" in tessera.err
+    np.savez(tmp_path / "rows.npz", image=image, more=more[:9], kind=sort, y=y)
+    tessera("train", "rows.npz", "--model", "net.txt", code=FAILED)
+    assert "have 64 and 9 rows" in tessera.err
+
+
+REMEMBERED = {
+    "csv": ["--label", "price", "--drop", "name", "--missing", "mean", "--separator", "|"],
+    "npz": ["--samples", "pixels", "--label", "truth"],
+    "npy": ["--label", "labels.npy"],
+    "h5": ["--samples", "pixels", "--label", "truth"],
+    "txt": ["--window", "16", "--vocabulary", "260"],
+    "images": ["--resize", "12,bicubic", "--mean", "0.4", "--std", "0.3", "--label", "b"],
+}
+
+
+@pytest.mark.parametrize("kind", REMEMBERED)
+def test_the_file_of_a_model_remembers_how_its_data_is_read(tessera, tmp_path, kind):
+    """Every option of the data is said once, to train."""
+    r = np.random.RandomState(0)
+    x, y = r.randn(128, 5).astype("f4"), r.randint(0, 3, 128)
+    data, options, more = f"d.{kind}", REMEMBERED[kind], ["--model", "mlp"]
+    if kind == "csv":
+        text = "name|a|b,c|price\n" + "".join(f"n{i}|{'' if i == 7 else x[i, 0]:.5}|{x[i, 1]:.5f}|{x[i, 2]:.5f}\n" if i != 7 else
+                                              f"n{i}||{x[i, 1]:.5f}|{x[i, 2]:.5f}\n" for i in range(128))
+        (tmp_path / data).write_text(text)
+    elif kind == "npz":
+        np.savez(tmp_path / data, pixels=x, truth=y, x=x[:, :2], y=y[::-1])
+    elif kind == "h5":
+        hdf5(tmp_path / data, pixels=x, truth=y, x=x[:, :2], y=y[::-1])
+    elif kind == "npy":
+        np.save(tmp_path / data, x)
+        np.save(tmp_path / "labels.npy", y)
+    elif kind == "txt":
+        (tmp_path / data).write_text("the cat sat on the mat, and the dog saw it. " * 40)
+        (tmp_path / "net.txt").write_text(SMALL_GPT)
+        more = ["--model", "net.txt"]
+    else:
+        Image = pytest.importorskip("PIL.Image")
+        (tmp_path / "d.images").mkdir()
+        for i in range(24):
+            Image.fromarray(r.randint(0, 255, (14, 10, 3)).astype("u1")).save(tmp_path / "d.images" / f"{i}.png")
+        (tmp_path / "d.images/targets.csv").write_text("file,a,b\n" + "".join(f"{i}.png,{i},{i % 7}.5\n" for i in range(24)))
+    end, = events(tessera("train", data, *options, *more, "--epochs", 1, "--batch-size", 4, "--no-plots", "--json",
+                          "--output", "m.pth"), "end")
+    said = json.loads(tessera("eval", "m.pth", "--no-plots", "--json"))
+    metric = next(k for k in ("accuracy", "rmse", "loss") if k in said and k in end)
+    assert said[metric] == pytest.approx(end[metric], rel=1e-5)
+    assert not tessera.err or "training set is taken" in tessera.err
+
+
+# --- what the texts name is there
+
+FOREIGN = {"version", "mpi", "allow-run-as-root", "oversubscribe", "map-by", "bind-to", "mca"}     # of compilers and mpirun
+NO_COMMAND = {"dataset", "gpu", "has", "that", "for", "completion"}     # "man tessera has ..."; hidden ones
+
+
+def strings_of(path):
+    """The string literals of a C file, those that follow each other as one."""
+    import re
+    text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
+    return re.findall(r'"((?:[^"\\\n]|\\.)*)"', re.sub(r'"\s*\n?\s*"', "", text))
+
+
+@pytest.fixture(scope="module")
+def option_names(build_dir):
+    import re
+    def help(*args):
+        return subprocess.run([build_dir / "tessera", "help", *args], capture_output=True, text=True, check=True).stdout
+    names = [c for c in re.findall(r"^  ([a-z]+)  ", help(), re.M)]
+    assert len(names) > 15
+    return {c: set(re.findall(r"--([a-z][a-z0-9-]*)", help(c))) for c in names}
+
+
+def test_hints_name_options_commands_and_files_that_are_there(root, option_names):
+    """Of a command's own file its own options, unless the text names another command; of data those of all that read some."""
+    import re
+    known, wrong = set().union(*option_names.values()) | FOREIGN, []
+    reads = set.intersection(*(option_names[c] for c in ("train", "eval", "predict", "data")))
+    for path in [*(root / "tool").glob("*.c"), *(root / "src").rglob("*.c")]:
+        own = option_names.get(path.stem, known) | FOREIGN if path.parent.name == "tool" else known
+        own = reads if path.parent.name == "data" else own
+        for text in strings_of(path):
+            where = known if re.search(r"tessera [a-z]+", text) else own
+            wrong += [(path.name, "--" + o, text) for o in re.findall(r"(?<![\w-])--([a-z][a-z0-9-]*)", text) if o not in where]
+            wrong += [(path.name, c, text) for c in re.findall(r"(?<![\w./-])tessera ([a-z]+)\b", text)
+                      if c not in option_names and c not in NO_COMMAND]
+            wrong += [(path.name, f, text) for f in re.findall(r"[\w/.-]+\.md\b", text) if not (root / "doc" / f).is_file()]
+    assert not wrong, wrong
+
+
+def test_every_result_can_be_json(option_names):
+    assert {c for c, options in option_names.items() if "json" not in options} == {"run", "help"}

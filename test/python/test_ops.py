@@ -333,6 +333,30 @@ def kl_div(x, t, reduction="mean", log_target=0):
     return F.kl_div(x, t, reduction=reduction, log_target=bool(log_target))
 
 
+class Each(torch.autograd.Function):
+    """y, an extreme of x: each element that is equal to it has the whole gradient."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x == y)
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        hit, = ctx.saved_tensors
+        return hit * dy, None
+
+
+def extreme(first, share):
+    def f(x, dims=(), keepdim=0, ties="share"):
+        if ties == "first":
+            return first(x, dims[0], bool(keepdim))[0]
+        if ties == "each":
+            return Each.apply(x, share(x, dims, True).detach()).squeeze(dims[0])
+        return share(x, dims_of(x, dims), bool(keepdim))
+    return f
+
+
 class Digamma(torch.autograd.Function):
     """PyTorch's, with more digits in the gradient (its trigamma has 9) and its poles where they are."""
 
@@ -351,7 +375,7 @@ TORCH = {
     "neg": torch.neg, "abs": torch.abs, "sign": torch.sign, "square": torch.square,
     "reciprocal": torch.reciprocal, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "exp": torch.exp,
     "expm1": torch.expm1, "log": torch.log, "log1p": torch.log1p, "log2": torch.log2, "log10": torch.log10,
-    "sin": torch.sin, "cos": torch.cos, "tanh": torch.tanh, "erf": torch.erf, "sigmoid": torch.sigmoid,
+    "sin": torch.sin, "cos": torch.cos, "asin": torch.asin, "acos": torch.acos, "acosh": torch.acosh, "tanh": torch.tanh, "erf": torch.erf, "sigmoid": torch.sigmoid,
     "erfc": torch.erfc, "erfinv": torch.erfinv, "lgamma": torch.lgamma, "digamma": Digamma.apply,
     "zeta": torch.special.zeta, "relu": torch.relu, "step": lambda x: (~(x <= 0)).to(x.dtype), "floor": torch.floor, "ceil": torch.ceil,
     "round": torch.round, "trunc": torch.trunc, "isnan": torch.isnan, "logical_not": torch.logical_not,
@@ -373,7 +397,7 @@ TORCH = {
     "expand": lambda x, shape: x.expand(shape), "slice": slice_, "pad": pad,
     "flip": lambda x, dims: x.flip(dims), "concat": lambda *x, dim=0: torch.cat(x, dim),
     "sum": reduction(lambda x, d, k: x.sum(d, k)), "mean": reduction(lambda x, d, k: x.mean(d, k)),
-    "amax": reduction(lambda x, d, k: x.amax(d, k)), "amin": reduction(lambda x, d, k: x.amin(d, k)),
+    "amax": extreme(torch.max, torch.amax), "amin": extreme(torch.min, torch.amin),
     "prod": reduction(prod), "argmax": arg(torch.argmax), "argmin": arg(torch.argmin),
     "logsumexp": reduction(lambda x, d, k: x.logsumexp(d, k) if x.dim() else x * 1),
     "softmax": lambda x, dim=-1: x.softmax(dim), "log_softmax": lambda x, dim=-1: x.log_softmax(dim),
@@ -393,7 +417,7 @@ TORCH = {
     "one_hot": lambda i, classes, dtype="i64": F.one_hot(i.long(), classes).to(DTYPE[dtype]),
     "embedding": lambda i, w: F.embedding(i.long(), w),
     "leaky_relu": F.leaky_relu, "gelu": F.gelu, "silu": F.silu, "elu": F.elu, "softplus": F.softplus,
-    "clamp": lambda x, **a: x.clamp(**a) if a else x * 1,
+    "clamp": lambda x, open=0, **a: F.hardtanh(x, a["min"], a["max"]) if open else x.clamp(**a) if a else x * 1,
     "batch_norm": batch_norm,
     "group_norm": lambda x, *wb, groups=1, eps=1e-5: F.group_norm(x, groups, *wb, eps=eps),
     "layer_norm": lambda x, *wb, ndims=1, eps=1e-5: F.layer_norm(x, x.shape[-ndims:], *wb, eps=eps),

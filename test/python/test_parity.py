@@ -150,6 +150,7 @@ def test_losses_follow_pytorch(name, seed, build_dir):
     assert abs(free[-100:].mean() - theirs[-100:].mean()) < 0.1 * theirs[-100:].mean()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", CASES)
 def test_free_run_in_double_precision(name, seed, build_dir):

@@ -36,6 +36,10 @@ RIGHT = {
     "rows": lambda x, labels: (x[labels > 0].softmax(1).sum(0), F.normalize(x[labels > 0]).sum(), x[labels > 0][:, None, 1:].flatten(1).sum()),
     "by another": lambda x, labels: (x.view(2, 3, 4)[x.view(2, 3, 4)[..., 0] > 0].mean(0), x[x > 0].sum() / (x > 0).sum()),
     "places": lambda x, labels: (x[torch.where(x > 0)].mean(), x[(x[:, 0] > 0).nonzero().squeeze(1)].sum(0), (x > 0).nonzero().sum()),
+    "spread": lambda x, labels: (x[x > 0].std(), x[labels > 0].var(1).sum(), x[labels > 0].std(0, unbiased=False), x[x > 0].var(unbiased=True)),
+    "norms": lambda x, labels: (x[x > 0].norm(), x[labels > 0].norm(dim=0), x[labels > 0].norm(dim=1).sum(), torch.linalg.vector_norm(x[x > 0], 3)),
+    "exponentials": lambda x, labels: (x[x > 0].logsumexp(0), x[labels > 0].logsumexp(1).sum()),
+    "like": lambda x, labels: ((x[x > 0] + torch.ones_like(x[x > 0])).sum(), torch.full_like(x[labels > 0], 2).sum(), torch.zeros_like(x[x > 0]).sum()),
     "whether": lambda x, labels: ((x[labels > 0] > 1).any(), (x[labels > 0] > -9).all()), "written": written,
 }
 LOSSES = {
@@ -44,13 +48,15 @@ LOSSES = {
     "of each": lambda y, x, labels: F.cross_entropy(y, labels.clamp(min=0), reduction="none")[labels >= 0].sum(),
     "squares": lambda y, x, labels: F.mse_loss(y[labels > 0], x[labels > 0]),
     "what is out of range elsewhere": lambda y, x, labels: y[y > 0].log().sum() + y.relu()[y > 0].sqrt().sum(),
+    "of zeros": lambda y, x, labels: F.mse_loss(y[labels > 0], torch.zeros_like(y[labels > 0])),
+    "a norm": lambda y, x, labels: y[labels >= 0].norm() + y[labels >= 0].logsumexp(1).sum(),
     "a layer": lambda y, x, labels: F.linear(y[labels > 0], torch.ones(2, 4)).sigmoid().log().sum(),
 }
 REFUSED = {
     "shape": lambda x: x[x > 0].sum() / x[x > 0].shape[0], "len": lambda x: x[x > 0].sum() / len(x[x > 0]),
     "numel": lambda x: x[x > 0].sum() / x[x > 0].numel(), "returned": lambda x: x[x > 0], "sorted": lambda x: x[x > 0].sort()[0].sum(),
-    "running": lambda x: x[x > 0].cumsum(0).sum(), "std": lambda x: x[x > 0].std(), "first": lambda x: x[x > 0][0],
-    "product": lambda x: x[x > 0] @ x[x > 0], "norm": lambda x: x[x > 0].norm(), "others": lambda x: (x[x > 0] + x[x > 1]).sum(),
+    "running": lambda x: x[x > 0].cumsum(0).sum(), "median": lambda x: x[x > 0].median(), "first": lambda x: x[x > 0][0],
+    "product": lambda x: x[x > 0] @ x[x > 0], "norm": lambda x: torch.linalg.vector_norm(x[x > 0], -1), "others": lambda x: (x[x > 0] + x[x > 1]).sum(),
     "batchmean": lambda x: F.kl_div(x[x[:, 0] > 0], x[x[:, 0] > 0].softmax(1), reduction="batchmean"),
     "shares": lambda x: F.cross_entropy(x[x[:, 0] > 0], x[x[:, 0] > 0].softmax(1)), "second dim": lambda x: x[:, x[0] > 0].sum(),
     "turned": lambda x: (x[x[:, 0] > 0].t() @ x[x[:, 0] > 0]).sum(), "places": lambda x: x[x[:, 0] > 0].max(0)[1],

@@ -800,6 +800,7 @@ REACHED_BY = {
     "rsqrt": lambda x, i, m: x.rsqrt(), "exp": lambda x, i, m: x.exp(), "expm1": lambda x, i, m: x.expm1(),
     "log": lambda x, i, m: x.log(), "log1p": lambda x, i, m: x.log1p(), "log2": lambda x, i, m: x.log2(),
     "log10": lambda x, i, m: x.log10(), "sin": lambda x, i, m: x.sin(), "cos": lambda x, i, m: x.cos(),
+    "asin": lambda x, i, m: x.asin(), "acos": lambda x, i, m: x.acos(), "acosh": lambda x, i, m: x.acosh(),
     "tanh": lambda x, i, m: x.tanh(), "erf": lambda x, i, m: x.erf(), "erfc": lambda x, i, m: x.erfc(),
     "erfinv": lambda x, i, m: x.erfinv(), "lgamma": lambda x, i, m: x.lgamma(), "digamma": lambda x, i, m: x.digamma(),
     "zeta": lambda x, i, m: torch.polygamma(1, x), "sigmoid": lambda x, i, m: x.sigmoid(),

@@ -26,18 +26,6 @@ def run(build_dir, where, *args):
     return json.loads(where.read_text())["answers"]
 
 
-@pytest.fixture(scope="module")
-def samples():
-    sys.path.insert(0, str(Path(__file__).parent))
-    kept = dict(os.environ)
-    try:
-        import samples
-    finally:
-        os.environ.clear()
-        os.environ.update(kept)
-    return samples
-
-
 def test_ops_that_were_right_are_right(build_dir, tmp_path, samples):
     known = samples.right_by(DOCUMENT.read_text(), samples.release_of(torch.__version__))
     if not known:
@@ -64,4 +52,4 @@ def test_how_many_there_are(samples):
     assert "### 0 right" not in text and " wrong\n" not in text
 
 
-LEAST = {"1.13": 459, "2.15": 512}
+LEAST = {"1.13": 508, "2.15": 556}

@@ -44,7 +44,7 @@ def test_moments_of_random_numbers():
 
 # Masks of bytes.
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8])
+@pytest.mark.parametrize("dtype", [torch.bool, *([torch.uint8] if not hasattr(torch.ops.aten, "hash_tensor") else [])])    # gone from 2.15
 @pytest.mark.filterwarnings("ignore:indexing with dtype")
 def test_masks(dtype):
     def forward(x, m):

@@ -95,8 +95,9 @@ def test_in_place_on_a_terminal(tree):
     assert lines[-2] == "0 passed, 0 failed" and "\x1b" not in lines[-2]
 
 
-@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("sig, times", [(signal.SIGINT, 1), (signal.SIGTERM, 2),
+                                        pytest.param(signal.SIGTERM, 1, marks=pytest.mark.soak),
+                                        pytest.param(signal.SIGINT, 2, marks=pytest.mark.soak)])
 def test_stopped(tree, sig, times):
     """Nothing is left: neither what ignores signals, nor what has a session and no parent any more."""
     worker = tree / "worker"

@@ -273,6 +273,7 @@ def torch_step(net, optimizer, x, t):
     return loss.item()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("number", NETS)
 def test_losses_of_200_steps_by_itself(shared, number):
     """In float32, with the script's batches and, for 003, its pipeline and gradient accumulation: 200 losses of ours
@@ -302,6 +303,7 @@ def test_losses_of_200_steps_by_itself(shared, number):
     assert np.max(np.abs(got - wanted) / wanted) < 1e-4, np.flatnonzero(np.abs(got - wanted) > 1e-4 * wanted)[0]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("number", NETS)
 def test_losses_of_200_steps_in_double_precision(shared, number):
     """From the same weights, on the same batches. In float32 such runs part through rounding after some ten to a
