@@ -53,7 +53,7 @@ bench-gpu:
 
 soak:
 	@tools/install-packages
-	@$(PYTHON) tools/run-tests --minutes $(SOAK_MINUTES) build build-asan build-tsan python
+	@$(PYTHON) tools/run-tests --minutes $(SOAK_MINUTES) build build-asan build-tsan build-clang python
 	@PYTHONPATH=build/python $(ZOO_PYTHON) test/zoo/models.py
 
 install:

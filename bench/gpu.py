@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 450    # seconds; torch.compile is left out of what comes after
-WORKLOADS = ["W1", "W2", "W3", "W4", "resnet18", "encoder", "resnet18-bf16", "encoder-bf16"]
+WORKLOADS = ["W1", "W2", "W3", "W4", "W5", "resnet18", "encoder", "resnet18-bf16", "encoder-bf16"]
 
 
 # --- ours ---
@@ -99,6 +99,8 @@ def net(name):
         module, x, t = Classify(), torch.randn(64, 3, 64, 64), torch.randint(10, (64,))
     elif name.startswith("encoder"):
         module, x, t = Encode(), torch.randn(32, 128, 256), None
+    elif name == "W5":
+        module, x, t = nets.Cosmic(), torch.randn(1, 3, 320, 512), torch.randint(3, (1, 3, 320, 512))
     else:
         module = {"W1": nets.Fashion, "W2": lambda: nets.Digits(True), "W3": nets.Pipeline, "W4": nets.Residual}[name]()
         batch = {"W1": 16, "W2": 8, "W3": 40}.get(name)
@@ -112,6 +114,8 @@ def optimizer_for(name, module):
     import torch
     if name in ("W3", "encoder", "encoder-bf16"):
         return torch.optim.AdamW(module.parameters(), lr=1e-4, capturable=True)
+    if name == "W5":
+        return torch.optim.Adam(module.parameters(), lr=1e-4, capturable=True)
     return torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9 if name == "W1" else 0.0)
 
 

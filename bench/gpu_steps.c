@@ -23,6 +23,7 @@ typedef struct workload {
     ts_dtype dtype;
     int iterations; /* weight updates in one call */
     ts_optimizer optimizer;
+    int classes; /* of its labels */
 } workload;
 
 static ts_graph *w1(ts_dtype t)
@@ -47,6 +48,12 @@ static ts_graph *w4(ts_dtype t)
 {
     (void)t;
     return net_residual(1, 32, 160, 256);
+}
+
+static ts_graph *w5(ts_dtype t)
+{
+    (void)t;
+    return net_cosmic();
 }
 
 /* --- resnet18, 64x64, batch 64 --- */
@@ -207,7 +214,7 @@ static void write_text(const workload *w, const char *path)
     ts_arena_free(a);
 }
 
-static void *feed(const ts_executable *x, int i, int rows)
+static void *feed(const ts_executable *x, int i, int rows, int classes)
 {
     const ts_tensor_info *t = ts_executable_tensor(x, TS_ROLE_INPUT, i);
     size_t n = t ? (size_t)rows * t->bytes / ts_dtype_size(t->dtype) : 0;
@@ -219,7 +226,7 @@ static void *feed(const ts_executable *x, int i, int rows)
         if (t->dtype == TS_F32)
             ((float *)data)[k] = (float)(state >> 40) * 0x1p-23f - 1;
         else
-            ((int32_t *)data)[k] = (int32_t)((state >> 33) % 10);
+            ((int32_t *)data)[k] = (int32_t)((state >> 33) % (uint64_t)classes);
     }
     return data;
 }
@@ -262,14 +269,15 @@ static void profile(ts_engine *e)
 
 int main(int argc, char **argv)
 {
-    workload all[] = {{"W1", w1, TS_F32, 64, ts_sgd(0.001)},
-                      {"W2", w2, TS_F32, 64, ts_sgd(0.03)},
-                      {"W3", w3, TS_F32, 64, ts_adamw(0.001)},
-                      {"W4", w4, TS_F32, 8, ts_sgd(0.01)},
-                      {"resnet18", resnet18, TS_F32, 4, ts_sgd(0.001)},
-                      {"encoder", encoder, TS_F32, 4, ts_adamw(0.0001)},
-                      {"resnet18-bf16", resnet18, TS_BF16, 4, ts_sgd(0.001)},
-                      {"encoder-bf16", encoder, TS_BF16, 4, ts_adamw(0.0001)}},
+    workload all[] = {{"W1", w1, TS_F32, 64, ts_sgd(0.001), 10},
+                      {"W2", w2, TS_F32, 64, ts_sgd(0.03), 10},
+                      {"W3", w3, TS_F32, 64, ts_adamw(0.001), 10},
+                      {"W4", w4, TS_F32, 8, ts_sgd(0.01), 10},
+                      {"W5", w5, TS_F32, 1, ts_adam(0.0001), 3},
+                      {"resnet18", resnet18, TS_F32, 4, ts_sgd(0.001), 10},
+                      {"encoder", encoder, TS_F32, 4, ts_adamw(0.0001), 10},
+                      {"resnet18-bf16", resnet18, TS_BF16, 4, ts_sgd(0.001), 10},
+                      {"encoder-bf16", encoder, TS_BF16, 4, ts_adamw(0.0001), 10}},
              *w = NULL;
     ts_device_kind device = argc > 2 && !strcmp(argv[2], "opencl") ? TS_DEVICE_OPENCL
                             : argc > 2 && !strcmp(argv[2], "cpu")  ? TS_DEVICE_CPU
@@ -292,7 +300,7 @@ int main(int argc, char **argv)
     }
     x = compile(w, device, "");
     for (int i = 0; i < 2; i++)
-        in[i] = feed(x, i, w->iterations);
+        in[i] = feed(x, i, w->iterations, w->classes);
     if (ts_engine_new(x, &(ts_run_options){.seed = 1}, &e))
         stop(ts_error_text());
     if (ts_engine_run(e, in, (void *[]){NULL, &loss}))

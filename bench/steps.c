@@ -13,7 +13,6 @@
  * it is the engine's own, threads' stacks for the most part, and the rounding to pages.
  */
 #include "../test/models/nets.h"
-#include "tessera/model.h"
 #include <malloc.h>
 #include <math.h>
 #include <stdio.h>
@@ -56,19 +55,6 @@ static void stop(const char *why)
 }
 
 /* CosmicTagger's network, as its description says it. */
-static ts_graph *w5(void)
-{
-    ts_model_options o = {
-        .batch = 1, .rank = 3, .dims = (int64_t[]){3, 320, 512}, .training = true};
-    ts_model *m;
-    ts_graph *g = NULL;
-
-    if (ts_model_load("uresnet-a21", &m) || ts_model_graph(m, &o, &g))
-        stop(ts_error_text());
-    ts_model_free(m);
-    return g;
-}
-
 static double now(void)
 {
     struct timespec t;
@@ -164,7 +150,7 @@ int main(int argc, char **argv)
                       {"W2", w2, 16, ts_sgd(0.03), 10},
                       {"W3", w3, 16, ts_adamw(0.001), 10},
                       {"W4", w4, 1, ts_sgd(0.01), 10},
-                      {"W5", w5, 1, ts_adam(0.0001), 3}},
+                      {"W5", net_cosmic, 1, ts_adam(0.0001), 3}},
              *w = NULL;
     ts_executable *x;
     ts_engine *e;

@@ -50,7 +50,7 @@ NOTES = {
     "Pointwise, one input": {
         "neg": POINT1, "abs": POINT1, "sign": POINT1, "square": POINT1, "reciprocal": FLOATS, "sqrt": FLOATS,
         "rsqrt": FLOATS, "exp": FLOATS, "expm1": FLOATS, "log": FLOATS, "log1p": FLOATS, "log2": FLOATS,
-        "log10": FLOATS, "sin": FLOATS, "cos": FLOATS, "tanh": FLOATS, "erf": FLOATS, "sigmoid": FLOATS,
+        "log10": FLOATS, "sin": FLOATS, "cos": FLOATS, "asin": FLOATS, "acos": FLOATS, "acosh": FLOATS, "tanh": FLOATS, "erf": FLOATS, "sigmoid": FLOATS,
         "erfc": FLOATS, "erfinv": FLOATS, "lgamma": FLOATS, "digamma": FLOATS,
         "relu": ("x", "", ""),
         "step": ("x", "", "not in PyTorch: 0 where x <= 0, else 1, so 1 for NaN: the slope of relu"),
@@ -107,8 +107,8 @@ NOTES = {
     },
     "Reductions": {
         "sum": ("x", "`dims` (all), `keepdim` (0)", "integers and bool add up in i64, as PyTorch"),
-        "amax": ("x", "`dims` (all), `keepdim` (0)", "equal extremes share the gradient, as PyTorch"),
-        "amin": ("x", "`dims` (all), `keepdim` (0)", "equal extremes share the gradient, as PyTorch"),
+        "amax": ("x", "`dims` (all), `keepdim` (0), `ties` (share)", "equal extremes share the gradient, as PyTorch; `ties=first`: the first has it, as in `max` of a dim; `each`: each has all of it; `norm`: one that is NaN has none"),
+        "amin": ("x", "`dims` (all), `keepdim` (0), `ties` (share)", "equal extremes share the gradient, as PyTorch; `ties=first`: the first has it, as in `max` of a dim; `each`: each has all of it; `norm`: one that is NaN has none"),
         "prod": ("x", "`dims` (all), `keepdim` (0)", "several dims at once"),
         "argmax": ("x", "`dims`: one (all: the flat place), `keepdim` (0)", "the first of equals; i64"),
         "argmin": ("x", "`dims`: one (all: the flat place), `keepdim` (0)", "the first of equals; i64"),
@@ -120,16 +120,16 @@ NOTES = {
     "Products": {
         "matmul": ("x [.., m, k], y [.., k, n]", "", "rank 2 at least; `ts_matmul` takes vectors too"),
         "conv": ("x [N, C, ..], w [O, C/groups, ..]",
-                 "`stride` (1), `padding` (0), `dilation` (1), `groups` (1)",
+                 "`stride` (1), `padding` (0), `dilation` (1), `groups` (1), `winograd` (0): 4 where the CPU computes it by tiles",
                  "1 to 3 spatial dims by the rank of x; padding in numbers only; a batch is needed"),
         "conv_input": ("dy [N, O, ..], w", "as conv, and `shape`: the spatial sizes of x",
                        "`torch.nn.grad.conv2d_input`"),
         "conv_weight": ("x, dy", "as conv, and `shape`: the kernel's sizes, `parts` (1) of dy's rows",
                         "`torch.nn.grad.conv2d_weight`; with parts the sum of each, counted by a first dim, and no gradient"),
         "linear": ("x [.., in], w [out, in], optional b [out]", "", "w and b are cast to x's dtype"),
-        "conv_bias": ("x, w, optional b [O]", "as conv", "w and b are cast to x's dtype"),
+        "conv_bias": ("x, w, optional b [O]", "`stride` (1), `padding` (0), `dilation` (1), `groups` (1)", "w and b are cast to x's dtype"),
         "conv_transpose": ("x [N, C, ..], w [C, O/groups, ..], optional b [O]",
-                           "as conv, and `output_padding` (0)", ""),
+                           "`stride` (1), `padding` (0), `dilation` (1), `groups` (1), `output_padding` (0)", ""),
         "attention": ("q [.., T, d], k [.., S, d], v [.., S, e], optional mask",
                       "`scale` (1 / sqrt d)", "`scaled_dot_product_attention` without dropout; a mask of "
                       "numbers is added to the scores, one of bools is true where to look"),
@@ -190,7 +190,7 @@ NOTES = {
         "gelu": ("x: floats", "`approximate` (none; or tanh)", ""), "silu": ("x: floats", "", ""),
         "elu": ("x: floats", "`alpha` (1)", "no `scale`, `input_scale`"),
         "softplus": ("x: floats", "`beta` (1), `threshold` (20)", ""),
-        "clamp": ("x", "`min` (none), `max` (none)", "numbers only; NaN passes its gradient on, where PyTorch gives 0"),
+        "clamp": ("x", "`min` (none), `max` (none), `open` (0)", "numbers only; `open`: no gradient at the ends, as `hardtanh`; NaN passes its gradient on, where PyTorch gives 0"),
     },
     "Norms": {
         "batch_norm": ("x [N, C, ..], running_mean [C], running_var [C], optional w [C], b [C]",

@@ -6,7 +6,7 @@
 page.html names its parts, and each is put where it stands:
 
     <!-- style.css -->     the text of that file, in a <style>
-    <!-- main.js -->       in a <script>, without the comments, indents and blanks, which stay in the tree
+    <!-- a.js b.js -->     in one <script>, without the comments, indents and blanks, which stay in the tree
     <!-- data -->          the cut between the two strings
 """
 
@@ -21,7 +21,8 @@ CUT = "<!-- data -->"
 #: a piece of JavaScript: comment, string, template (without one inside it), regular expression after what cannot end
 #: a value, blanks, anything else
 PIECE = re.compile(r"""(/\*.*?\*/|//[^\n]*)|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|(`)|(?<=[(,=:!&|?] )(/(?:\\.|\[(?:\\.|[^\]])*\]|[^/\\\n])+/)|(?<=\()(/(?:\\.|\[(?:\\.|[^\]])*\]|[^/\\\n])+/)|([ ]+)|(\n\s*)|(.)""", re.S)
-TIGHT = set("=<>&|?:,;{}()[]*!")    # not + and -, which two of in a row are others
+TIGHT = set("=<>&|?:,;{}()[]*!+-")
+TWICE = {"++", "--"}    # two of them in a row are another
 
 
 def template(text, at):
@@ -51,21 +52,25 @@ def squeeze(text):
         if line:
             out += "" if out.endswith("\n") or not out else "\n"
         elif blank:
-            tight = out[-1:] in TIGHT | {"\n", ""} or text[end:end + 1] in TIGHT
-            out += "" if tight else " "
+            before, after = out[-1:], text[end:end + 1]
+            tight = before in TIGHT | {"\n", ""} or after in TIGHT
+            out += "" if tight and before + after not in TWICE else " "
         elif not comment:
             out += text[at:end]
         at = end
     return out
 
 
-def part(name):
-    text = (PAGE / name).read_text()
-    return f"<style>\n{text}</style>" if name.endswith(".css") else f"<script>\n{squeeze(text)}</script>"
+def part(names):
+    texts = [(PAGE / name).read_text() for name in names]
+    if names[0].endswith(".css"):
+        return f"<style>\n{''.join(texts)}</style>"
+    strict = '"use strict";\n'
+    return f"<script>\n{strict}{squeeze(''.join(t.removeprefix(strict) for t in texts))}</script>"
 
 
 def whole():
-    return re.sub(r"<!-- (\w+\.(?:css|js)) -->", lambda m: part(m[1]), (PAGE / "page.html").read_text())
+    return re.sub(r"<!-- ((?:\w+\.(?:css|js)\s+)+)-->", lambda m: part(m[1].split()), (PAGE / "page.html").read_text())
 
 
 def literal(line):
