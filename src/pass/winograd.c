@@ -274,16 +274,30 @@ static bool is_large(const ts_machine_model *m, const ts_value *x, const ts_type
            direct(w, (double)(y->dim[0] * y->dim[2] * y->dim[3])) >= GAIN * price_of_four(m, w, y);
 }
 
-/* The gradient of a weight of few channels is summed in parts of the rows, which the cores share: the smallest
- * number that divides them and gives each core two. */
+/* The gradient of a weight of few channels is summed in parts of the rows, which the cores share. Multiply-adds of
+ * it for each pair of channels: a part's tiles, and its sums back to taps; of the core that has most of them, and
+ * of all, for fewer threads than cores. */
+static double price_of_parts(const ts_machine_model *m, const ts_type *dy, int64_t parts,
+                             int64_t blocks)
+{
+    int64_t tiles = dy->dim[0] * tiles_of_four(dy->dim[2] / parts) * tiles_of_four(dy->dim[3]);
+    int64_t pieces = parts * blocks, turns = (pieces + m->cores - 1) / m->cores;
+
+    return (48 * (double)tiles + 128) * ((double)turns + (double)pieces / m->cores);
+}
+
+/* Of the numbers that divide the rows and give each core two pieces the one with the least work, or 1. */
 static int64_t weight_parts(const ts_machine_model *m, const ts_type *w, const ts_type *dy)
 {
     int64_t blocks = ((w->dim[0] + 63) / 64) * ((w->dim[1] + 63) / 64);
-    int64_t want = (2 * m->cores + blocks - 1) / blocks, parts = want;
+    int64_t want = (2 * m->cores + blocks - 1) / blocks, best = 1;
 
-    while (want > 1 && parts < 4 * want && (dy->dim[2] % parts || dy->dim[2] / parts < 4))
-        parts++;
-    return want > 1 && parts < 4 * want ? parts : 1;
+    for (int64_t parts = want; want > 1 && parts < 4 * want; parts++)
+        if (dy->dim[2] % parts == 0 && dy->dim[2] / parts >= 4 &&
+            (best == 1 ||
+             price_of_parts(m, dy, parts, blocks) < price_of_parts(m, dy, best, blocks)))
+            best = parts;
+    return best;
 }
 
 /* The node again, to be done in tiles of 4 x 4. */

@@ -13,9 +13,9 @@
  * leaves a core's cache: it is 2.25 times the picture, and moving it takes longer than what the method
  * saves (16 channels of 320 x 512: 3 times as long). The functions are in a program once.
  *
- * Channels are in the lanes. Those that do not fill the last vector are completed by the ones before,
- * done again: a row of a block that is shorter than a vector then begins before its place, over the end
- * of the row before, where nothing is; so there is room before the first.
+ * Channels are in the lanes. The last vector is half as wide where that holds the rest of them. Those that do
+ * not fill it are completed by the ones before, done again: a row of a block that is shorter than a vector then
+ * begins before its place, over the end of the row before, where nothing is; so there is room before the first.
  *
  * Each element is summed by one piece in the order of the channels, or of the tiles: the bits do not
  * depend on who does it.
@@ -55,6 +55,9 @@ typedef struct winograd {
     int64_t lines, heaps;    /* of c, in a weight's gradient */
     int64_t together;        /* tiles */
     int rows, vectors;       /* of accumulators */
+    int last;                /* lanes of a block's last vector */
+    int64_t row_c,
+        row_o; /* floats from row to row of a panel: halves of vectors */
 } winograd;
 
 /* --- where it applies --- */
@@ -136,18 +139,31 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* `n` in blocks of whole vectors, at most `most` of them. */
+/* The last vector of n channels: half of one if that is enough. */
+static int last_lanes(int64_t n, int lanes)
+{
+    return lanes >= 8 && n % lanes && n % lanes <= lanes / 2 ? lanes / 2 : lanes;
+}
+
+/* n channels in vectors. */
+static int64_t filled(int64_t n, int lanes)
+{
+    return TS_ROUND_UP(n, lanes) - lanes + last_lanes(n, lanes);
+}
+
+/* `n` in blocks of whole vectors, at most `most` of them; or in one, whose last vector may be narrow. */
 static int64_t block_of(int64_t n, int64_t most, int lanes)
 {
     int64_t vectors = ceil_div(n, lanes);
 
-    return lanes * ceil_div(vectors, ceil_div(vectors, TS_MAX(1, most)));
+    most = TS_MAX(1, most);
+    return vectors <= most ? filled(n, lanes) : lanes * ceil_div(vectors, ceil_div(vectors, most));
 }
 
 /* Accumulators: as many vectors as share a broadcast, and of rows as many as there is room for. */
 static void choose_tile(winograd *g, int64_t rows)
 {
-    int64_t v = g->columns / g->lanes, most;
+    int64_t v = g->columns / g->lanes, most; /* a narrow one is by itself */
 
     g->vectors = (int)(v <= 4 ? v : v % 3 == 0 ? 3 : 4);
     most = ts_machine_accumulators(&g->r->m) / g->vectors;
@@ -168,10 +184,10 @@ static void choose(winograd *g)
                down + right > 2)
             *(down >= right ? &down : &right) /= 2;
         g->columns = block_of(g->o, right, g->lanes);
-        g->lines = block_of(g->c, down, g->lanes);
+        g->lines = TS_MIN(g->c, block_of(g->c, down, g->lanes));
         g->heaps = ceil_div(g->c, g->lines);
         choose_tile(g, g->lines);
-        g->together = TS_MIN(g->tiles, MANY);
+        g->together = ceil_div(g->tiles, ceil_div(g->tiles, MANY));
     } else {
         g->columns = block_of(g->o, WEIGHTS / (4 * SPOTS * g->c * g->lanes), g->lanes);
         g->lines = g->c;
@@ -183,6 +199,15 @@ static void choose(winograd *g)
         g->together = TS_ROUND_UP(most, g->rows);
     }
     g->blocks = ceil_div(g->o, g->columns);
+    g->last = last_lanes(g->columns, g->lanes);
+    g->row_c = TS_ROUND_UP(g->lines, g->lanes / 2);
+    g->row_o = TS_ROUND_UP(g->columns, g->lanes / 2);
+}
+
+/* Lines of a panel of o that are written: the gradient of a weight is summed in whole tiles. */
+static int64_t lines_written(const winograd *g)
+{
+    return g->weight ? TS_ROUND_UP(g->lines, g->rows) : g->lines;
 }
 
 /* Floats of the panels, each with room before it. */
@@ -192,12 +217,10 @@ typedef struct panels {
 
 static panels sizes(const winograd *g)
 {
-    int64_t lines = g->weight ? TS_ROUND_UP(g->lines, g->rows) : g->lines;
-
-    return (panels){.v = SPOTS * g->together * g->lines + 2 * MOST,
-                    .u = SPOTS * lines * g->columns + 2 * MOST,
-                    .m = SPOTS * g->together * g->columns + 2 * MOST,
-                    .patch = SPOTS * TS_MAX(g->columns, g->lanes)};
+    return (panels){.v = SPOTS * g->together * g->row_c + 2 * MOST,
+                    .u = SPOTS * lines_written(g) * g->row_o + 2 * MOST,
+                    .m = SPOTS * g->together * g->row_o + 2 * MOST,
+                    .patch = SPOTS * TS_MAX(g->row_o, g->lanes)};
 }
 
 /* Multiply-adds in whose time a tile of a channel of x, and of y or dy, is transformed, and a weight; and a
@@ -207,11 +230,11 @@ static const double PRODUCT = 1.35;
 
 static double cycles(const winograd *g)
 {
-    double c = (double)g->c, o = (double)g->o, all = (double)(g->tiles * g->parts);
+    double c = (double)filled(g->c, g->lanes), o = (double)(g->blocks * g->columns);
+    double all = (double)(g->tiles * g->parts), sums = PRODUCT * SPOTS * (double)g->c * o;
     double into = INTO * c * (double)g->blocks, out = OUT_OF * o * (double)g->heaps;
 
-    return ts_price_sums(&g->r->m, all * (PRODUCT * SPOTS * c * o + into + out) +
-                                       KERNEL * c * o * (double)g->parts);
+    return ts_price_sums(&g->r->m, all * (sums + into + out) + KERNEL * c * o * (double)g->parts);
 }
 
 /* --- writing --- */
@@ -227,7 +250,7 @@ static void open(writer *w, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    ts_emit_line(w->e, "%s {", ts_arena_vprintf(w->e->a, fmt, ap));
+    ts_emit_line(w->e, *fmt ? "%s {" : "%s{", ts_arena_vprintf(w->e->a, fmt, ap));
     va_end(ap);
     ts_emit_open(w->e, &w->mark[w->depth++]);
 }
@@ -237,93 +260,188 @@ static void close(writer *w)
     ts_emit_close(w->e, w->mark[--w->depth]);
 }
 
-static const char *sums_name(writer *w, int vectors)
+static const char *sums_name(writer *w, int vectors, int lanes)
 {
     winograd *g = w->g;
-    long along = g->weight ? (long)g->lines : 1, down = g->weight ? 1 : (long)g->lines;
-    const char *what = ts_arena_printf(w->e->a, "%d_%d_%ld_%ld_%ld", g->rows, vectors, along, down,
-                                       (long)g->columns);
+    long along = g->weight ? (long)g->row_c : 1, down = g->weight ? 1 : (long)g->row_c;
+    const char *what = ts_arena_printf(w->e->a, "%d_%d_%ld_%ld_%ld_%d", g->rows, vectors, along,
+                                       down, (long)g->row_o, lanes);
 
     ts_render_need(g->r, ts_arena_printf(w->e->a, "winograd sums %s", what));
     return ts_arena_printf(w->e->a, "winograd_sums_%s", what);
+}
+
+/* A variable of the text that counts to `extent`; and one that is made of another. */
+static const ts_ix *counter(writer *w, const char *name, int64_t extent)
+{
+    return ts_ix_var(w->e->a, ts_atom_var(w->e->a, name, 0, extent - 1));
+}
+
+static void declare(writer *w, const char *name, const ts_ix *x)
+{
+    ts_emit_line(w->e, "const int64_t %s = %s;", name, ts_ix_text(w->e->a, x));
+}
+
+/* The samples, and the parts, in which the tiles are. */
+static const ts_ix *sample(writer *w)
+{
+    return counter(w, "n", w->g->n->in[0]->type.dim[0]);
+}
+
+static const ts_ix *part(writer *w)
+{
+    return counter(w, "part", w->g->parts);
 }
 
 /* The places of tile t: sample, row and column of its first result. */
 static void decode(writer *w)
 {
     winograd *g = w->g;
-    ts_emit *e = w->e;
+    ts_arena *a = w->e->a;
+    const ts_ix *t = counter(w, "t", g->tiles);
 
-    ts_emit_line(e, "const int64_t n = t / %ld, y = %d * (t / %ld %% %ld), x = %d * (t %% %ld);",
-                 (long)(g->down * g->across), SIZE, (long)g->across, (long)g->down, SIZE,
-                 (long)g->across);
+    if (g->n->in[0]->type.dim[0] > 1)
+        declare(w, "n", ts_ix_div(a, t, g->down * g->across));
+    declare(w, "y", ts_ix_mul(a, ts_ix_mod(a, ts_ix_div(a, t, g->across), g->down), SIZE));
+    declare(w, "x", ts_ix_mul(a, ts_ix_mod(a, t, g->across), SIZE));
 }
 
-/* Tiles of an operand to a panel, `size` rows and columns of each from (top, left) on, of which
- * those inside are read: channels first .. last - 1. */
-static void transform(writer *w, const place *p, const char *panel, int size, int64_t channels,
-                      int64_t width, const char *first, const char *last)
+/* How a transform is called that does so many lanes. */
+static const char *function(writer *w, const char *name, int lanes)
 {
+    const char *what = ts_arena_printf(w->e->a, "winograd %d", lanes);
+
+    ts_render_need(w->g->r, what);
+    return ts_arena_printf(w->e->a, "winograd_%s_%d", name, lanes);
+}
+
+typedef void step_fn(writer *w, int lanes, const void *of);
+
+/* Channels from `first` on, a vector at a time, the last perhaps a narrow one: z counts them and `at` is where
+ * the vector begins, of `channels` in all. */
+static void each_vector(writer *w, const char *first, const char *end, int64_t channels, int last,
+                        step_fn *step, const void *of)
+{
+    int lanes = w->g->lanes;
+    const char *whole = last < lanes ? ts_arena_printf(w->e->a, "%s - %d", end, last)
+                                     : ts_arena_printf(w->e->a, "%s", end);
+
+    open(w, "for (int64_t z = %s; z < %s; z += %d)", first, whole, lanes);
+    ts_emit_line(w->e, "const int64_t at = min(z, %ld);", (long)(channels - lanes));
+    step(w, lanes, of);
+    close(w);
+    if (last == lanes)
+        return;
+    open(w, "");
+    ts_emit_line(w->e, "const int64_t at = %ld;", (long)(channels - last));
+    step(w, last, of);
+    close(w);
+}
+
+/* Tiles of an operand to a panel: `size` rows and columns of each from (top, left) on, of which those
+ * inside are read. */
+typedef struct source {
+    const place *p;
+    const char *panel, *first; /* channel of the block */
+    int size;
+    int64_t width;
+} source;
+
+/* Row y of a part, in the picture. */
+static const ts_ix *row_of(writer *w)
+{
+    const winograd *g = w->g;
+    ts_arena *a = w->e->a;
+
+    return ts_ix_add(a, counter(w, "y", SIZE * g->down), ts_ix_mul(a, part(w), g->made[0]));
+}
+
+static const char *address(writer *w, const source *s)
+{
+    const winograd *g = w->g;
+    const int64_t *step = s->p->step;
+    ts_arena *a = w->e->a;
+    bool padded = s->size == TILE;
+    const ts_ix *y = ts_ix_addc(a, row_of(w), padded ? -g->pad[0] : 0);
+    const ts_ix *x = ts_ix_addc(a, counter(w, "x", SIZE * g->across), padded ? -g->pad[1] : 0);
+
+    y = ts_ix_add(a, ts_ix_mul(a, y, step[2]), ts_ix_mul(a, x, step[3]));
+    y = ts_ix_add(a, y, ts_ix_mul(a, sample(w), step[0]));
+    return ts_ix_text(a, ts_ix_addc(a, y, s->p->base));
+}
+
+static void transform_vector(writer *w, int lanes, const void *of)
+{
+    const source *s = of;
+    const place *p = s->p;
     winograd *g = w->g;
     ts_emit *e = w->e;
-    const char *f = size == TILE ? "in" : "back";
-    const char *row =
-        g->parts > 1 ? ts_arena_printf(e->a, "(y + %ld * part)", (long)g->made[0]) : "y";
-    long rows = (long)(size == TILE ? g->size[0] : g->made[0]),
-         cols = (long)(size == TILE ? g->size[1] : g->made[1]), ys = (long)p->step[2],
-         xs = (long)p->step[3], pad[2] = {0, 0};
+    bool padded = s->size == TILE;
+    long ys = (long)p->step[2], xs = (long)p->step[3];
 
-    if (size == TILE) {
-        pad[0] = (long)g->pad[0];
-        pad[1] = (long)g->pad[1];
-    }
-    ts_emit_line(e, "const int64_t top = max(0, %ld - %s), bottom = min(%d, %ld - %s);", pad[0],
-                 size == TILE ? row : "y", size, rows + pad[0], size == TILE ? row : "y");
-    ts_emit_line(e, "const int64_t left = max(0, %ld - x), right = min(%d, %ld - x);", pad[1], size,
-                 cols + pad[1]);
-    ts_emit_line(e, "const int whole = bottom - top == %d && right - left == %d;", size, size);
-    open(w, "for (int64_t z = %s; z < %s; z += %d)", first, last, g->lanes);
-    ts_emit_line(e, "const int64_t at = min(z, %ld);", (long)(channels - g->lanes));
-    ts_emit_line(e,
-                 "const float *const from = %s + (%ld + %ld * n + %ld * (%s - %ld) + %ld * "
-                 "(x - %ld) + at);",
-                 ts_render_pointer(g->r, p->from), (long)p->base, (long)p->step[0], ys, row, pad[0],
-                 xs, pad[1]);
-    ts_emit_line(e, "float *const to = %s + (t - first) * %ld + (at - %s);", panel, (long)width,
-                 first);
+    ts_emit_line(e, "const float *const from = %s + (%s + at);", ts_render_pointer(g->r, p->from),
+                 address(w, s));
+    ts_emit_line(e, "float *const to = %s + (t - first) * %ld + (at - %s);", s->panel,
+                 (long)s->width, s->first);
     ts_emit_line(e, "if (!whole)");
-    ts_emit_line(e, "    winograd_patch(pp, from, %ld, %ld, top, bottom, left, right, %d);", ys, xs,
-                 size);
-    ts_emit_line(e, "winograd_%s(to, %ld, whole ? from : pp, whole ? %ld : %d, whole ? %ld : %d);",
-                 f, (long)(g->together * width), ys, size * g->lanes, xs, g->lanes);
+    ts_emit_line(e, "    %s(pp, from, %ld, %ld, top, bottom, left, right, %d);",
+                 function(w, "patch", lanes), ys, xs, s->size);
+    ts_emit_line(e, "%s(to, %ld, whole ? from : pp, whole ? %ld : %d, whole ? %ld : %d);",
+                 function(w, padded ? "in" : "back", lanes), (long)(g->together * s->width), ys,
+                 s->size * lanes, xs, lanes);
+}
+
+/* Channels first .. end - 1 of `channels`. */
+static void transform(writer *w, const source *s, const char *end, int64_t channels, int last)
+{
+    winograd *g = w->g;
+    bool padded = s->size == TILE;
+    const char *row = padded ? ts_ix_text(w->e->a, row_of(w)) : "y";
+    long rows = (long)(padded ? g->size[0] + g->pad[0] : g->made[0]);
+    long cols = (long)(padded ? g->size[1] + g->pad[1] : g->made[1]);
+
+    ts_emit_line(w->e, "const int64_t top = max(0, %ld - (%s)), bottom = min(%d, %ld - (%s));",
+                 padded ? (long)g->pad[0] : 0, row, s->size, rows, row);
+    ts_emit_line(w->e, "const int64_t left = max(0, %ld - x), right = min(%d, %ld - x);",
+                 padded ? (long)g->pad[1] : 0, s->size, cols);
+    ts_emit_line(w->e, "const int whole = bottom - top == %d && right - left == %d;", s->size,
+                 s->size);
+    each_vector(w, s->first, end, channels, last, transform_vector, s);
+}
+
+/* Columns from z on of all rows of spot p, of so many vectors. */
+static void sum_rows(writer *w, const char *z, const char *sums, const char *again)
+{
+    winograd *g = w->g;
+    long tiles = (long)(g->together * g->row_o), lines = (long)(lines_written(g) * g->row_o);
+    long a = (long)(g->together * g->row_c), row = g->weight ? 1 : (long)g->row_c;
+
+    open(w, "for (int64_t y = 0; y < %s; y += %d)", g->weight ? "down - top" : "count", g->rows);
+    ts_emit_line(
+        w->e, "%s(%s, pv + p * %ld + y * %ld, %s + p * %ld + %s, %s + p * %ld + y * %ld + %s, %s);",
+        sums, g->weight ? "count" : ts_arena_printf(w->e->a, "%ld", (long)g->c), a, row,
+        g->weight ? "pm" : "pu", g->weight ? tiles : lines, z, g->weight ? "pu" : "pm",
+        g->weight ? lines : tiles, (long)g->row_o, z, again);
     close(w);
 }
 
 /* The 36 products. */
-static void multiply(writer *w, const char *a, const char *b, const char *to, const char *again)
+static void multiply(writer *w, const char *again)
 {
     winograd *g = w->g;
-    ts_emit *e = w->e;
-    long lanes = (long)g->vectors * g->lanes, c = (long)g->columns, t = (long)g->together;
-    long lines = (long)(g->weight ? TS_ROUND_UP(g->lines, g->rows) : g->lines);
-    int left = (int)(g->columns / g->lanes % g->vectors);
-    const char *n = g->weight ? "count" : ts_arena_printf(e->a, "%ld", (long)g->c);
-    const char *all = g->weight ? "down - top" : "count";
-    long as = g->weight ? t * (long)g->lines : t * (long)g->lines,
-         bs = g->weight ? t * c : lines * c, cs = g->weight ? lines * c : t * c,
-         row = g->weight ? 1 : (long)g->lines;
+    ts_arena *a = w->e->a;
+    long step = (long)g->vectors * g->lanes, whole = (long)(g->columns / g->lanes * g->lanes);
+    const char *sums = sums_name(w, g->vectors, g->lanes);
 
     open(w, "for (int64_t p = 0; p < %d; p++)", SPOTS);
-    open(w, "for (int64_t z = 0; z < %ld; z += %ld)", c, lanes);
-    open(w, "for (int64_t y = 0; y < %s; y += %d)", all, g->rows);
-    ts_emit_line(
-        e, "%s(%s, %s + p * %ld + y * %ld, %s + p * %ld + z, %s + p * %ld + y * %ld + z, %s);",
-        left ? ts_arena_printf(e->a, "(z + %ld > %ld ? %s : %s)", lanes, c, sums_name(w, left),
-                               sums_name(w, g->vectors))
-             : sums_name(w, g->vectors),
-        n, a, as, row, b, bs, to, cs, c, again);
+    open(w, "for (int64_t z = 0; z < %ld; z += %ld)", whole, step);
+    if (whole % step)
+        sums = ts_arena_printf(a, "(z + %ld > %ld ? %s : %s)", step, whole,
+                               sums_name(w, (int)(whole % step / g->lanes), g->lanes), sums);
+    sum_rows(w, "z", sums, again);
     close(w);
-    close(w);
+    if (g->last < g->lanes)
+        sum_rows(w, ts_arena_printf(a, "%ld", whole), sums_name(w, 1, g->last), again);
     close(w);
 }
 
@@ -374,18 +492,70 @@ static void store_lanes(writer *w, const ts_ix **at, int d, int lanes, const cha
     close(w);
 }
 
-/* Behind whole vectors narrower ones if they are filled, else one by one. */
+/* Behind whole vectors narrower ones, and at last one by one: as a block's last channels need them. */
 static void store_row(writer *w, const ts_ix **at, int d, const char *load)
 {
-    int lanes = w->g->lanes, narrow = lanes / 2;
+    int lanes = w->g->lanes, left = (int)(w->g->o % lanes);
+    const char *from = "0";
 
-    store_lanes(w, at, d, lanes, "0", load);
-    if (w->g->o % lanes == 0)
-        return;
-    while (narrow > 1 && w->g->o % narrow)
-        narrow /= 2;
-    store_lanes(w, at, d, narrow < 4 ? 1 : narrow,
-                ts_arena_printf(w->e->a, "width / %d * %d", lanes, lanes), load);
+    for (int n = lanes; n >= 4; n /= 2) {
+        if (n < lanes && !(left & n))
+            continue;
+        store_lanes(w, at, d, n, from, load);
+        from = ts_arena_printf(w->e->a, "width / %d * %d", n, n);
+    }
+    if (left % 4)
+        store_lanes(w, at, d, 1, from, load);
+}
+
+/* Weights of channel c. */
+static void kernel_vector(writer *w, int lanes, const void *of)
+{
+    const winograd *g = w->g;
+    const place *k = &g->w;
+    long ys = (long)k->step[2], xs = (long)k->step[3], base = (long)k->base, row = (long)g->row_o;
+
+    (void)of;
+    if (g->turned) {
+        base += 2 * ys + 2 * xs;
+        ys = -ys;
+        xs = -xs;
+    }
+    ts_emit_line(w->e, "%s(pu + c * %ld + (at - begin), %ld, %s + (%ld + c * %ld + at), %ld, %ld);",
+                 function(w, "kernel", lanes), row, (long)g->lines * row,
+                 ts_render_pointer(g->r, k->from), base, (long)k->step[g->turned ? 0 : 1], ys, xs);
+}
+
+/* What the products made, back: of a tile, or of a row of the weight's gradient. */
+typedef struct products {
+    const char *name, *from;
+    int64_t rows; /* of a spot */
+} products;
+
+static void back_vector(writer *w, int lanes, const void *of)
+{
+    const products *p = of;
+    long row = (long)w->g->row_o;
+
+    ts_emit_line(w->e, "%s(pp + at, %ld, %s * %ld + at, %ld, %ld);", function(w, p->name, lanes),
+                 row, p->from, row, TILE * (long)p->rows * row, (long)p->rows * row);
+}
+
+static void back(writer *w, const char *name, const char *from, int64_t rows)
+{
+    const winograd *g = w->g;
+    bool narrow = g->last < g->lanes;
+
+    each_vector(w, "0", narrow ? ts_arena_printf(w->e->a, "%ld", (long)g->columns) : "width",
+                g->columns, g->last, back_vector, &(products){name, from, rows});
+}
+
+/* Block i of `size` of n: from where to where. */
+static void span(writer *w, const char *from, const char *to, const ts_ix *i, int64_t size,
+                 int64_t n)
+{
+    declare(w, from, ts_ix_mul(w->e->a, i, size));
+    ts_emit_line(w->e, "const int64_t %s = min(%s + %ld, %ld);", to, from, (long)size, (long)n);
 }
 
 static void write_picture(writer *w)
@@ -393,53 +563,36 @@ static void write_picture(writer *w)
     winograd *g = w->g;
     ts_emit *e = w->e;
     const ts_ix *at[TS_MAX_RANK];
-    const place *k = &g->w;
-    long c = (long)g->columns, per = (long)ceil_div(g->tiles, g->together);
-    int in = g->turned ? 0 : 1;
-    long ys = (long)k->step[2], xs = (long)k->step[3], base = (long)k->base;
+    const source x = {&g->x, "pv", "0", TILE, g->row_c};
+    int64_t per = ceil_div(g->tiles, g->together);
+    const ts_ix *i = counter(w, "i", per * g->blocks);
 
-    if (g->turned) {
-        base += 2 * ys + 2 * xs;
-        ys = -ys;
-        xs = -xs;
-    }
     ts_emit_line(e, "int64_t made = -1;");
     open(w, "for (int64_t i = lo; i < hi; i++)");
-    ts_emit_line(e,
-                 "const int64_t block = i / %ld, begin = block * %ld, end = min(begin + %ld, %ld);",
-                 per, c, c, (long)g->o);
-    ts_emit_line(e, "const int64_t first = i %% %ld * %ld, last = min(first + %ld, %ld);", per,
-                 (long)g->together, (long)g->together, (long)g->tiles);
+    declare(w, "block", ts_ix_div(e->a, i, per));
+    span(w, "begin", "end", ts_ix_div(e->a, i, per), g->columns, g->o);
+    span(w, "first", "last", ts_ix_mod(e->a, i, per), g->together, g->tiles);
     ts_emit_line(e, "const int64_t count = last - first, width = end - begin;");
     open(w, "if (made != block)");
     open(w, "for (int64_t c = 0; c < %ld; c++)", (long)g->c);
-    open(w, "for (int64_t z = begin; z < end; z += %d)", g->lanes);
-    ts_emit_line(e, "const int64_t at = min(z, %ld);", (long)(g->o - g->lanes));
-    ts_emit_line(
-        e,
-        "winograd_kernel(pu + c * %ld + (at - begin), %ld, %s + (%ld + c * %ld + at), %ld, %ld);",
-        c, (long)g->lines * c, ts_render_pointer(g->r, k->from), base, (long)k->step[in], ys, xs);
-    close(w);
+    each_vector(w, "begin", "end", g->o, g->last, kernel_vector, NULL);
     close(w);
     ts_emit_line(e, "made = block;");
     close(w);
     open(w, "for (int64_t t = first; t < last; t++)");
     decode(w);
-    transform(w, &g->x, "pv", TILE, g->c, g->c, "0", ts_arena_printf(e->a, "%ld", (long)g->c));
+    transform(w, &x, ts_arena_printf(e->a, "%ld", (long)g->c), g->c, last_lanes(g->c, g->lanes));
     close(w);
-    multiply(w, "pv", "pu", "pm", "0");
+    multiply(w, "0");
     open(w, "for (int64_t t = first; t < last; t++)");
     decode(w);
-    open(w, "for (int64_t z = 0; z < width; z += %d)", g->lanes);
-    ts_emit_line(e, "winograd_out(pp + z, %ld, pm + (t - first) * %ld + z, %ld, %ld);", c, c,
-                 TILE * (long)g->together * c, (long)g->together * c);
-    close(w);
+    back(w, "out", "pm + (t - first)", g->together);
     open(w, "for (int64_t j = 0; j < min(%d, %ld - y); j++)", SIZE, (long)g->made[0]);
     open(w, "for (int64_t k = 0; k < min(%d, %ld - x); k++)", SIZE, (long)g->made[1]);
-    at[0] = ts_ix_var(e->a, ts_atom_var(e->a, "n", 0, g->n->out[0]->type.dim[0] - 1));
+    at[0] = sample(w);
     at[2] = variable(w, "y", g->made[0], "y + j");
     at[3] = variable(w, "x", g->made[1], "x + k");
-    store_row(w, at, 1, ts_arena_printf(e->a, "pp + (%d * j + k) * %ld + z", SIZE, c));
+    store_row(w, at, 1, ts_arena_printf(e->a, "pp + (%d * j + k) * %ld + z", SIZE, (long)g->row_o));
     close(w);
     close(w);
     close(w);
@@ -451,17 +604,18 @@ static void write_weight(writer *w)
     winograd *g = w->g;
     ts_emit *e = w->e;
     const ts_ix *at[TS_MAX_RANK];
-    long c = (long)g->columns, lines = (long)TS_ROUND_UP(g->lines, g->rows);
+    const source x = {&g->x, "pv", "c0", TILE, g->row_c},
+                 dy = {&g->w, "pm", "begin", SIZE, g->row_o};
+    const ts_ix *i = counter(w, "i", g->parts * g->heaps * g->blocks);
     int d = g->parts > 1;
 
     open(w, "for (int64_t i = lo; i < hi; i++)");
-    ts_emit_line(e, "const int64_t begin = i %% %ld * %ld, end = min(begin + %ld, %ld);",
-                 (long)g->blocks, c, c, (long)g->o);
-    ts_emit_line(e, "const int64_t top = i / %ld %% %ld * %ld, down = min(top + %ld, %ld);",
-                 (long)g->blocks, (long)g->heaps, (long)g->lines, (long)g->lines, (long)g->c);
-    ts_emit_line(e, "const int64_t part = i / %ld, width = end - begin;",
-                 (long)(g->blocks * g->heaps));
-    ts_emit_line(e, "(void)part;");
+    span(w, "begin", "end", ts_ix_mod(e->a, i, g->blocks), g->columns, g->o);
+    span(w, "top", "down", ts_ix_mod(e->a, ts_ix_div(e->a, i, g->blocks), g->heaps), g->lines,
+         g->c);
+    if (d)
+        declare(w, "part", ts_ix_div(e->a, i, g->blocks * g->heaps));
+    ts_emit_line(e, "const int64_t width = end - begin;");
     open(w, "for (int64_t first = 0; first < %ld; first += %ld)", (long)g->tiles,
          (long)g->together);
     ts_emit_line(e, "const int64_t last = min(first + %ld, %ld), count = last - first;",
@@ -470,27 +624,24 @@ static void write_weight(writer *w)
     decode(w);
     ts_emit_line(e, "const int64_t c0 = top, c1 = down;");
     open(w, "");
-    transform(w, &g->x, "pv", TILE, g->c, g->lines, "c0", "c1");
+    transform(w, &x, "c1", g->c, g->heaps > 1 ? g->lanes : last_lanes(g->c, g->lanes));
     close(w);
     open(w, "");
-    transform(w, &g->w, "pm", SIZE, g->o, g->columns, "begin", "end");
+    transform(w, &dy, "end", g->o, g->last);
     close(w);
     close(w);
-    multiply(w, "pv", "pm", "pu", "first > 0");
+    multiply(w, "first > 0");
     close(w);
     open(w, "for (int64_t u = top; u < down; u++)");
-    open(w, "for (int64_t z = 0; z < width; z += %d)", g->lanes);
-    ts_emit_line(e, "winograd_taps(pp + z, %ld, pu + (u - top) * %ld + z, %ld, %ld);", c, c,
-                 TILE * lines * c, lines * c);
-    close(w);
+    back(w, "taps", "pu + (u - top)", lines_written(g));
     open(w, "for (int64_t j = 0; j < 3; j++)");
     open(w, "for (int64_t k = 0; k < 3; k++)");
     if (d)
-        at[0] = ts_ix_var(e->a, ts_atom_var(e->a, "part", 0, g->parts - 1));
-    at[d + 1] = ts_ix_var(e->a, ts_atom_var(e->a, "u", 0, g->c - 1));
-    at[d + 2] = ts_ix_var(e->a, ts_atom_var(e->a, "j", 0, 2));
-    at[d + 3] = ts_ix_var(e->a, ts_atom_var(e->a, "k", 0, 2));
-    store_row(w, at, d, ts_arena_printf(e->a, "pp + (3 * j + k) * %ld + z", c));
+        at[0] = part(w);
+    at[d + 1] = counter(w, "u", g->c);
+    at[d + 2] = counter(w, "j", 3);
+    at[d + 3] = counter(w, "k", 3);
+    store_row(w, at, d, ts_arena_printf(e->a, "pp + (3 * j + k) * %ld + z", (long)g->row_o));
     close(w);
     close(w);
     close(w);
@@ -510,7 +661,6 @@ bool ts_render_winograd(ts_render *r, const ts_kernel *k, ts_cut *cut)
     choose(&g);
     p = sizes(&g);
     r->panel_bytes = TS_MAX(r->panel_bytes, 4 * (size_t)(p.v + p.u + p.m + p.patch + MOST));
-    ts_render_need(r, "winograd");
     ts_render_emitter(r, &e);
     ts_emit_line(&e, "/* winograd: %ld tiles together, block of %ld, %d x %d vectors */",
                  (long)g.together, (long)g.columns, g.rows, g.vectors);
@@ -592,18 +742,18 @@ static const struct {
                   {"taps", "KERNEL_FROM_SPOTS", TILE, 3}};
 
 #define TRANSFORM                                                                                  \
-    "void winograd_%s(float *to, int64_t step, const float *x, int64_t ys, int64_t xs)"
+    "void winograd_%s_%d(float *to, int64_t step, const float *x, int64_t ys, int64_t xs)"
 #define PATCH                                                                                      \
-    "void winograd_patch(float *to, const float *x, int64_t ys, int64_t xs, int64_t top, "         \
+    "void winograd_patch_%d(float *to, const float *x, int64_t ys, int64_t xs, int64_t top, "      \
     "int64_t bottom, int64_t left, int64_t right, int64_t size)"
 #define SUMS                                                                                       \
-    "void winograd_sums_%d_%d_%d_%d_%d(int64_t n, const float *a, const float *b, float *c, int "  \
-    "again)"
+    "void winograd_sums_%d_%d_%d_%d_%d_%d(int64_t n, const float *a, const float *b, float *c, "   \
+    "int again)"
 
 /* Columns first, into a square that is n wide; then its rows. */
-static void write_transform(ts_text *t, const char *name, const char *form, int n, int m)
+static void write_transform(ts_text *t, int w, const char *name, const char *form, int n, int m)
 {
-    ts_text_printf(t, TRANSFORM "\n{\n    V t[%d][%d];\n\n", name, m, n);
+    ts_text_printf(t, TRANSFORM "\n{\n    V t[%d][%d];\n\n", name, w, m, n);
     ts_text_printf(t, "    for (int i = 0; i < %d; i++, x += xs) {\n        V d[%d], r[%d];\n", n,
                    n, m);
     for (int j = 0; j < n; j++)
@@ -618,67 +768,91 @@ static void write_transform(ts_text *t, const char *name, const char *form, int 
     ts_text_printf(t, "    }\n}\n");
 }
 
-static void write_patch(ts_text *t)
+static void write_patch(ts_text *t, int w)
 {
-    ts_text_printf(t, PATCH "\n{\n"
-                            "    for (int64_t j = 0; j < size; j++)\n"
-                            "        for (int64_t i = 0; i < size; i++, to += sizeof(V) / 4)\n"
-                            "            if (j >= top && j < bottom && i >= left && i < right)\n"
-                            "                *(U *)to = *(const U *)(x + j * ys + i * xs);\n"
-                            "            else\n"
-                            "                *(U *)to = K(0);\n"
-                            "}\n");
+    ts_text_printf(t,
+                   PATCH "\n{\n"
+                         "    for (int64_t j = 0; j < size; j++)\n"
+                         "        for (int64_t i = 0; i < size; i++, to += %d)\n"
+                         "            if (j >= top && j < bottom && i >= left && i < right)\n"
+                         "                *(U *)to = *(const U *)(x + j * ys + i * xs);\n"
+                         "            else\n"
+                         "                *(U *)to = K(0);\n"
+                         "}\n",
+                   w, w);
 }
 
-/* rows x vectors of c, of n steps: of a they are `along` apart and its rows `down`, of b and c rows are
- * `width`. */
-static void write_sums(ts_text *t, int w, int rows, int vectors, int along, int down, int width)
+/* What a function of sums is made for, as its name has it: rows x vectors of c; of a steps are `along` apart and
+ * rows `down`, of b and c rows are `width`. */
+typedef struct sums {
+    int rows, vectors, along, down, width, lanes;
+} sums;
+
+static bool is_sums(const char *need, sums *s)
 {
-    ts_text_printf(t, SUMS "\n{\n", rows, vectors, along, down, width);
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < vectors; j++)
+    return sscanf(need, "winograd sums %d_%d_%d_%d_%d_%d", &s->rows, &s->vectors, &s->along,
+                  &s->down, &s->width, &s->lanes) == 6;
+}
+
+static void sums_head(ts_text *t, const sums *s, const char *end)
+{
+    ts_text_printf(t, SUMS "%s", s->rows, s->vectors, s->along, s->down, s->width, s->lanes, end);
+}
+
+static void write_sums(ts_text *t, const sums *s)
+{
+    int w = s->lanes;
+
+    sums_head(t, s, "\n{\n");
+    for (int i = 0; i < s->rows; i++)
+        for (int j = 0; j < s->vectors; j++)
             ts_text_printf(t, "    f32x%d c%d_%d = {0};\n", w, i, j);
     ts_text_printf(t, "\n    if (again) {\n");
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < vectors; j++)
+    for (int i = 0; i < s->rows; i++)
+        for (int j = 0; j < s->vectors; j++)
             ts_text_printf(t, "        c%d_%d = *(const f32x%du *)(c + %d);\n", i, j, w,
-                           i * width + j * w);
+                           i * s->width + j * w);
     ts_text_printf(t, "    }\n    for (; n > 0; n--, a += %d, b += %d) {\n        f32x%d x;\n",
-                   along, width, w);
-    for (int j = 0; j < vectors; j++)
+                   s->along, s->width, w);
+    for (int j = 0; j < s->vectors; j++)
         ts_text_printf(t, "        const f32x%d b%d = *(const f32x%du *)(b + %d);\n", w, j, w,
                        j * w);
-    for (int i = 0; i < rows; i++) {
-        ts_text_printf(t, "        x = SPLAT(f32x%d, a[%d]);\n", w, i * down);
-        for (int j = 0; j < vectors; j++)
+    for (int i = 0; i < s->rows; i++) {
+        ts_text_printf(t, "        x = SPLAT(f32x%d, a[%d]);\n", w, i * s->down);
+        for (int j = 0; j < s->vectors; j++)
             ts_text_printf(t, "        c%d_%d = fma_f32x%d(x, b%d, c%d_%d);\n", i, j, w, j, i, j);
     }
     ts_text_printf(t, "    }\n");
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < vectors; j++)
-            ts_text_printf(t, "    *(f32x%du *)(c + %d) = c%d_%d;\n", w, i * width + j * w, i, j);
+    for (int i = 0; i < s->rows; i++)
+        for (int j = 0; j < s->vectors; j++)
+            ts_text_printf(t, "    *(f32x%du *)(c + %d) = c%d_%d;\n", w, i * s->width + j * w, i,
+                           j);
     ts_text_printf(t, "}\n");
 }
 
-static bool is_sums(const char *need, int *n)
+/* Lanes of the transforms that are needed, or 0. */
+static int transform_lanes(const char *need)
 {
-    return sscanf(need, "winograd sums %d_%d_%d_%d_%d", n, n + 1, n + 2, n + 3, n + 4) == 5;
+    int lanes = 0;
+
+    return sscanf(need, "winograd %d", &lanes) == 1 ? lanes : 0;
 }
 
 bool ts_winograd_declare(ts_render *r, ts_text *out)
 {
     bool any = false;
-    int n[5];
+    sums s;
 
     for (int i = 0; i < r->nneeds; i++) {
-        if (is_sums(r->needs[i], n))
-            ts_text_printf(out, SUMS ";\n", n[0], n[1], n[2], n[3], n[4]);
-        if (strcmp(r->needs[i], "winograd") != 0)
+        int lanes = transform_lanes(r->needs[i]);
+        if (is_sums(r->needs[i], &s))
+            sums_head(out, &s, ";\n");
+        if (!lanes)
             continue;
         any = true;
-        ts_text_printf(out, "\n" PATCH ";\n");
+        ts_text_printf(out, "\n" PATCH ";\n", lanes);
         for (int k = 0; k < TS_COUNT(transforms); k++)
-            ts_text_printf(out, TRANSFORM ";\n", transforms[k].name);
+            ts_text_printf(out, TRANSFORM ";\n", transforms[k].name, lanes);
     }
     return any;
 }
@@ -686,25 +860,28 @@ bool ts_winograd_declare(ts_render *r, ts_text *out)
 static void write_transforms(ts_text *t, int w)
 {
     ts_text_printf(t,
-                   "\n" TS_UNIT "typedef f32x%d V;\ntypedef f32x%du U;\n"
+                   "\n" TS_UNIT "#define V f32x%d\n#define U f32x%du\n"
                    "#define F(a, b, c) fma_f32x%d(a, b, c)\n#define K(x) SPLAT(V, (float)(x))\n%s",
                    w, w, w, forms);
-    write_patch(t);
+    write_patch(t, w);
     for (int k = 0; k < TS_COUNT(transforms); k++)
-        write_transform(t, transforms[k].name, transforms[k].form, transforms[k].from,
+        write_transform(t, w, transforms[k].name, transforms[k].form, transforms[k].from,
                         transforms[k].to);
+    ts_text_printf(t, "#undef V\n#undef U\n#undef F\n#undef K\n");
+    for (int k = 0; k < TS_COUNT(transforms); k++)
+        ts_text_printf(t, "#undef %s\n", transforms[k].form);
 }
 
 void ts_winograd_functions(ts_render *r)
 {
-    int n[5];
+    sums s;
 
     for (int i = 0; i < r->nneeds; i++) {
-        if (!strcmp(r->needs[i], "winograd"))
-            write_transforms(&r->body, r->m.isa.width);
-        if (!is_sums(r->needs[i], n))
+        if (transform_lanes(r->needs[i]))
+            write_transforms(&r->body, transform_lanes(r->needs[i]));
+        if (!is_sums(r->needs[i], &s))
             continue;
         ts_text_printf(&r->body, "\n" TS_UNIT);
-        write_sums(&r->body, r->m.isa.width, n[0], n[1], n[2], n[3], n[4]);
+        write_sums(&r->body, &s);
     }
 }
