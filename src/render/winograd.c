@@ -56,8 +56,7 @@ typedef struct winograd {
     int64_t together;        /* tiles */
     int rows, vectors;       /* of accumulators */
     int last;                /* lanes of a block's last vector */
-    int64_t row_c,
-        row_o; /* floats from row to row of a panel: halves of vectors */
+    int64_t row_c, row_o;    /* floats from row to row of a panel: halves of vectors */
 } winograd;
 
 /* --- where it applies --- */

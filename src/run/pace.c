@@ -9,16 +9,21 @@
  *                   trial: slower               faster              slower
  *
  * A trial costs what its micro-batches took longer than they would have, and ends early when they
- * do. The wait for the next one doubles until that cost is a hundredth of the time. Time is what
- * the engine itself has run: others may do anything between two calls.
+ * do. The first comes when two micro-batches are a twentieth of the time, and the wait for the next one doubles
+ * until that cost is a hundredth. Time is what the engine itself has run: others may do anything between two calls.
+ *
+ * The figures are what trials may cost and what counts as different: choices, and none of the machine's. Of steps
+ * of 130 ms every third was one of a trial when the first came after 50 ms, whatever a step took: 0.77 of the
+ * speed in the first five seconds (test/run/pace.c), and 0.85 of torch 2 where 1.2 was there (an encoder).
  */
 #include "run/run.h"
 
 #define SOON  0.05 /* seconds between trials at least */
-#define TRIAL 0.01 /* of one */
+#define TRIAL 0.01 /* of one, or two micro-batches */
+#define FIRST 0.05 /* share of the time that two micro-batches of the first may be */
 #define CHUNK 0.01 /* of what runs between two looks at the clock */
 #define PARTS 4    /* looks at the clock in a trial */
-#define COST  0.01 /* share of the time that trials may cost */
+#define COST  0.01 /* share that trials may cost */
 #define GAIN  0.9  /* of the time is clearly faster */
 #define WORSE 1.5  /* times what it was: something has changed, or a trial is lost */
 
@@ -26,6 +31,12 @@ void ts_pace_start(ts_pace *p, int threads, bool fixed)
 {
     *p = (ts_pace){
         .most = threads, .threads = threads, .fixed = fixed || threads == 1, .wait = SOON};
+}
+
+/* Seconds between two trials at least. */
+static double soon(const ts_pace *p)
+{
+    return TS_MAX(SOON, 2 * p->seconds / FIRST);
 }
 
 static bool can(const ts_pace *p, bool fewer)
@@ -79,10 +90,10 @@ static void end_trial(ts_pace *p)
     if (each < GAIN * p->seconds) {
         p->threads = p->trial;
         p->seconds = each;
-        p->wait = SOON;
+        p->wait = soon(p);
     } else {
         double lost = p->trial_seconds + p->warm_seconds - (p->trial_count + 1) * p->seconds;
-        p->wait = TS_MIN(2 * p->wait, TS_MAX(SOON, lost / COST));
+        p->wait = TS_MIN(2 * p->wait, TS_MAX(soon(p), lost / COST));
         p->fewer = !p->fewer;
     }
     p->trial = 0;
@@ -106,7 +117,8 @@ void ts_pace_done(ts_pace *p, int count, double seconds)
             end_trial(p);
     } else if (!p->seconds) {
         p->seconds = each;
-        p->next = p->clock + SOON;
+        p->wait = soon(p);
+        p->next = p->clock + p->wait;
     } else {
         if (each > WORSE * p->seconds)
             p->next = TS_MIN(p->next, p->clock + p->wait / 10);

@@ -53,6 +53,12 @@ static double large(int threads, double now)
     return threads == 2 ? 15e-3 : 28e-3;
 }
 
+static double huge(int threads, double now)
+{
+    (void)now;
+    return threads == 2 ? 130e-3 : 250e-3;
+}
+
 static double taken_for_a_while(int threads, double now)
 {
     return (now > 5 && now < 20 ? one_core_taken : two_cores)(threads, now);
@@ -84,6 +90,8 @@ static void finds_the_fastest(void **state)
         assert_true(share(one_core_taken, 2, call, 1, 20) > 0.96);
         assert_true(share(large, 2, call, 0, 60) > 0.97);
         assert_true(share(far_apart, 12, call, 1, 20) > 0.96);
+        assert_true(share(huge, 2, call, 0, 5) > 0.97);
+        assert_true(share(huge, 2, call, 0, 60) > 0.97);
     }
 }
 
