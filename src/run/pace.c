@@ -83,14 +83,24 @@ int ts_pace_plan(ts_pace *p, int left, int *threads)
     return n < 1 ? 1 : n < left ? (int)n : left;
 }
 
+/* Fewer threads must do better on average, and as soon as they do much worse it is over. More are given three
+ * chances: if one of them was better, they have the cores again. */
+static bool is_over(const ts_pace *p)
+{
+    if (p->trial > p->threads)
+        return p->trial_best < GAIN * p->seconds ||
+               (p->trial_count >= 3 && p->trial_seconds >= TRIAL);
+    return p->trial_seconds >= TRIAL || p->trial_seconds > WORSE * p->trial_count * p->seconds;
+}
+
 static void end_trial(ts_pace *p)
 {
-    double each = p->trial_seconds / p->trial_count;
+    double each = p->trial > p->threads ? p->trial_best : p->trial_seconds / p->trial_count;
 
-    if (each < GAIN * p->seconds) {
+    if (each < GAIN * p->seconds) { /* perhaps for a moment only */
         p->threads = p->trial;
         p->seconds = each;
-        p->wait = soon(p);
+        p->wait = TS_MAX(SOON, 4 * each);
     } else {
         double lost = p->trial_seconds + p->warm_seconds - (p->trial_count + 1) * p->seconds;
         p->wait = TS_MIN(2 * p->wait, TS_MAX(soon(p), lost / COST));
@@ -113,7 +123,8 @@ void ts_pace_done(ts_pace *p, int count, double seconds)
     } else if (p->trial) {
         p->trial_count += count;
         p->trial_seconds += seconds;
-        if (p->trial_seconds >= TRIAL || p->trial_seconds > WORSE * p->trial_count * p->seconds)
+        p->trial_best = p->trial_count > count ? TS_MIN(p->trial_best, each) : each;
+        if (is_over(p))
             end_trial(p);
     } else if (!p->seconds) {
         p->seconds = each;

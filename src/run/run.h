@@ -23,7 +23,7 @@ typedef struct ts_pace {
     int trial;         /* threads of the trial that runs, or 0 */
     bool warm;         /* its first micro-batch is over */
     int trial_count;
-    double trial_seconds, warm_seconds;
+    double trial_seconds, trial_best, warm_seconds; /* best: of a micro-batch */
 } ts_pace;
 void ts_pace_start(ts_pace *p, int threads, bool fixed);
 /* How many of the micro-batches that are left to run now, and with how many threads. */

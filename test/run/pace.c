@@ -75,6 +75,12 @@ static double large_after_a_neighbour(int threads, double now)
     return large(threads, now) * (threads == 2 && fmod(now, 1) < 0.06 ? 5 : 1);
 }
 
+/* The same in windows of 0.4 seconds, with steps of which there are few in one. */
+static double between_windows(int threads, double now)
+{
+    return threads == 1 ? 20e-3 : fmod(now, 0.4) < 0.12 ? 42e-3 : 15e-3;
+}
+
 /* 12, 6, 3, 1: three are best. */
 static double far_apart(int threads, double now)
 {
@@ -104,6 +110,7 @@ static void follows_a_change(void **state)
     for (int call = 1; call <= 100; call *= 10) {
         assert_true(share(after_a_neighbour, 2, call, 1, 20) > 0.9);
         assert_true(share(large_after_a_neighbour, 2, call, 1, 20) > 0.8);
+        assert_true(share(between_windows, 2, call, 1, 20) > 0.8);
     }
 }
 
