@@ -97,7 +97,7 @@ static void damaged_descriptions(void **state)
 
 /* --- words with any arguments --- */
 
-enum { ROUNDS = 80 };
+enum { ROUNDS = 80, BRIEF = 40 };
 
 static uint64_t state_of_chance = 1;
 
@@ -143,7 +143,7 @@ static void any_arguments(void **state)
         ts_param params[TS_WORD_PARAMS];
         int n = ts_word_params(w, params);
 
-        for (int i = 0; i < ROUNDS; i++) {
+        for (int i = 0; i < (test_brief() ? BRIEF : ROUNDS); i++) {
             ts_text t = {0};
             ts_text_printf(&t, "input %s\nnop -> x\nargmax dim=-1 -> i\nfrom x\n%s",
                            inputs[chance(TS_COUNT(inputs))], w->name);
