@@ -381,33 +381,85 @@ static bool updates(const ts_render *r, const ts_kernel *k)
     return false;
 }
 
+/* Are there too few outer elements for the threads? Then long sums are shared vector by vector. */
+static bool by_vectors(const ts_render *r, const ts_kernel *k, int64_t count, int64_t vectors)
+{
+    return k->anchor && count < 2 * r->m.cores && vectors > 1;
+}
+
+/* A vector of the innermost dim, in units of it, so that div and mod by it simplify. */
+static void vector_body(ts_render *r, ts_emit *e, const ts_kernel *k, const loops *l, int inner,
+                        const ts_ix **phys, const ts_ix *b, int64_t width)
+{
+    e->lane = ts_atom_var(r->a, "l", 0, width - 1);
+    e->lanes = (int)width;
+    phys[inner] = ts_ix_add(r->a, ts_ix_mul(r->a, b, width), ts_ix_var(r->a, e->lane));
+    steps_body(r, e, k, l, 0, inner, phys, NULL);
+    e->lanes = 0;
+}
+
+/* What is left behind the vectors: one that does some elements again, or one by one. */
+static void rest_body(ts_render *r, ts_emit *e, const ts_kernel *k, const loops *l, int inner,
+                      const ts_ix **phys, int64_t width, ts_cut *cut)
+{
+    int64_t size = l->size[inner], main_part = size / width * width;
+    double rows = (double)(ts_type_count(&k->roots[0]->type) / size);
+    int mark;
+
+    if (!updates(r, k)) {
+        while (width > 4 && width / 2 >= size - main_part)
+            width /= 2;
+        ts_emit_line(e, "{");
+        ts_emit_open(e, &mark);
+        e->lane = ts_atom_var(r->a, "l", 0, width - 1);
+        e->lanes = (int)width;
+        phys[inner] = ts_ix_addc(r->a, ts_ix_var(r->a, e->lane), size - width);
+        steps_body(r, e, k, l, 0, inner, phys, NULL);
+        e->lanes = 0;
+        ts_emit_close(e, mark);
+        charge(e, cut, l, rows * (double)width);
+        return;
+    }
+    loop_line(e, "x", ts_arena_printf(r->a, "%ld", (long)main_part),
+              ts_arena_printf(r->a, "%ld", (long)size), 1);
+    ts_emit_open(e, &mark);
+    phys[inner] = ts_ix_var(r->a, ts_atom_var(r->a, "x", main_part, size - 1));
+    steps_body(r, e, k, l, 0, inner, phys, NULL);
+    ts_emit_close(e, mark);
+}
+
 /* Outer dims flattened into the cut, the innermost one in vectors; the last vector may do some
  * elements of the one before again, rather than a few one by one. */
 static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, ts_cut *cut)
 {
-    bool vec = vector_ok(k) && !reduces_across(k);
+    bool vec = vector_ok(k) && !reduces_across(k), shared;
     int inner = l->lanes ? l->rank : l->rank - 1; /* dims that are cut */
-    int64_t count = 1, size, width, main_part;
-    const ts_ix *phys[TS_MAX_RANK + 1], *outer;
+    int64_t count = 1, size, width, vectors;
+    const ts_ix *phys[TS_MAX_RANK + 1], *i, *b;
     int mark, mark2;
 
     /* one output at a time, or an innermost dim shorter than a vector: cut everything */
     if (!l->lanes && (l->rank == 0 || !vec || l->size[inner] < 4))
         inner = l->rank;
-    for (int i = 0; i < k->nroots && !k->copy; i++)
-        find_steps(r, k->roots[i], &k->roots[0]->type, l);
-    for (int i = inner; i < l->rank; i++)
-        l->step[i] = 1; /* the innermost dim is the vectors' */
-    for (int i = 0; i < inner; i++)
-        count *= (l->size[i] + l->step[i] - 1) / l->step[i];
-    follow(r, k, l, inner);
-    cut->count = count;
+    for (int n = 0; n < k->nroots && !k->copy; n++)
+        find_steps(r, k->roots[n], &k->roots[0]->type, l);
+    for (int d = inner; d < l->rank; d++)
+        l->step[d] = 1; /* the innermost dim is the vectors' */
+    for (int d = 0; d < inner; d++)
+        count *= (l->size[d] + l->step[d] - 1) / l->step[d];
+    size = inner < l->rank ? l->size[inner] : 1;
+    width = size >= r->m.isa.width ? r->m.isa.width : size >= 8 ? 8 : 4;
+    vectors = size / width;
+    shared = by_vectors(r, k, count, vectors);
+    if (!shared)
+        follow(r, k, l, inner);
+    cut->count = shared ? count * vectors : count;
     cut->cycles = cycles(r, k, 0);
-    cut->grain = ts_machine_grain(&r->m, count, cut->cycles);
+    cut->grain = ts_machine_grain(&r->m, cut->count, cut->cycles);
     loop_line(e, "i", "lo", "hi", 1);
     ts_emit_open(e, &mark);
-    outer = ts_ix_var(r->a, ts_atom_var(r->a, "i", 0, count - 1));
-    unflatten(r, l, inner, outer, phys);
+    i = ts_ix_var(r->a, ts_atom_var(r->a, "i", 0, cut->count - 1));
+    unflatten(r, l, inner, shared ? ts_ix_div(r->a, i, vectors) : i, phys);
     if (l->lanes) {
         lanes_body(r, e, k, l, inner, phys, vec);
         ts_emit_close(e, mark);
@@ -418,44 +470,24 @@ static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
         ts_emit_close(e, mark);
         return;
     }
-    size = l->size[inner];
-    width = size >= r->m.isa.width ? r->m.isa.width : size >= 8 ? 8 : 4;
-    main_part = size / width * width;
-    {
-        const ts_atom *lane = ts_atom_var(r->a, "l", 0, width - 1);
-        /* in units of the vector, so that div and mod by it simplify */
-        const ts_atom *b = ts_atom_var(r->a, "b", 0, main_part / width - 1);
-        loop_line(e, "b", "0", ts_arena_printf(r->a, "%ld", (long)(main_part / width)), 1);
-        ts_emit_open(e, &mark2);
-        e->lane = lane;
-        e->lanes = (int)width;
-        phys[inner] =
-            ts_ix_add(r->a, ts_ix_mul(r->a, ts_ix_var(r->a, b), width), ts_ix_var(r->a, lane));
-        steps_body(r, e, k, l, 0, inner, phys, NULL);
-        e->lanes = 0;
-        ts_emit_close(e, mark2);
-    }
-    charge(e, cut, l, (double)(ts_type_count(&k->roots[0]->type) / size * main_part));
-    if (main_part < size && !updates(r, k)) {
-        while (width > 4 && width / 2 >= size - main_part)
-            width /= 2;
+    b = shared ? ts_ix_mod(r->a, i, vectors)
+               : ts_ix_var(r->a, ts_atom_var(r->a, "b", 0, vectors - 1));
+    if (shared)
         ts_emit_line(e, "{");
-        ts_emit_open(e, &mark2);
-        e->lane = ts_atom_var(r->a, "l", 0, width - 1);
-        e->lanes = (int)width;
-        phys[inner] = ts_ix_addc(r->a, ts_ix_var(r->a, e->lane), size - width);
-        steps_body(r, e, k, l, 0, inner, phys, NULL);
-        e->lanes = 0;
-        ts_emit_close(e, mark2);
-        charge(e, cut, l, (double)(ts_type_count(&k->roots[0]->type) / size * width));
-    } else if (main_part < size) {
-        const ts_atom *x = ts_atom_var(r->a, "x", main_part, size - 1);
-        loop_line(e, "x", ts_arena_printf(r->a, "%ld", (long)main_part),
-                  ts_arena_printf(r->a, "%ld", (long)size), 1);
-        ts_emit_open(e, &mark2);
-        phys[inner] = ts_ix_var(r->a, x);
-        steps_body(r, e, k, l, 0, inner, phys, NULL);
-        ts_emit_close(e, mark2);
+    else
+        loop_line(e, "b", "0", ts_arena_printf(r->a, "%ld", (long)vectors), 1);
+    ts_emit_open(e, &mark2);
+    vector_body(r, e, k, l, inner, phys, b, width);
+    ts_emit_close(e, mark2);
+    charge(e, cut, l, (double)(ts_type_count(&k->roots[0]->type) / size * vectors * width));
+    if (vectors * width < size) {
+        if (shared)
+            ts_emit_line(e, "if (%s == %ld) {", ts_ix_text(r->a, b), (long)(vectors - 1));
+        if (shared)
+            ts_emit_open(e, &mark2);
+        rest_body(r, e, k, l, inner, phys, width, cut);
+        if (shared)
+            ts_emit_close(e, mark2);
     }
     ts_emit_close(e, mark);
 }
