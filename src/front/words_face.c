@@ -123,8 +123,8 @@ static bool fits(const ts_param *p, const ts_arg *a)
         return a->kind == TS_ARG_TEXT && is_dtype(a->as.s);
     case 'r':
         return is_reduction(a);
-    case 'l':
-        return list && (!p->count || p->count == (whole ? 1 : a->n));
+    case 'l': /* one for all, or one for each */
+        return list && (!p->count || whole || a->n == 1 || a->n == p->count);
     case 'e':
         return list;
     case 'm':
@@ -177,6 +177,30 @@ static ts_status no_argument(const ts_call *c, const char *name)
     return TS_ERR_ARG;
 }
 
+/* One number where there should be several stands for all of them. */
+static ts_arg repeated(ts_call *c, const ts_param *p, const ts_arg *a)
+{
+    bool whole = a->kind == TS_ARG_INT;
+    int64_t *items;
+
+    if (p->kind != 'l' || p->count < 2 || (!whole && a->n != 1))
+        return *a;
+    items = TS_NEWS(c->g->arena, int64_t, p->count);
+    for (int i = 0; i < p->count; i++)
+        items[i] = whole ? a->as.i : a->as.ints[0];
+    return (ts_arg){.name = a->name, .kind = TS_ARG_INTS, .n = p->count, .as.ints = items};
+}
+
+static ts_status misfit(const ts_call *c, const ts_param *p)
+{
+    const char *what = kind_name(p->kind);
+
+    if (p->kind == 'l' && p->count > 1)
+        return ts_fail(TS_ERR_ARG, "%s: '%s' must be %d %s, or one for all", c->row->name, p->name,
+                       p->count, what);
+    return ts_fail(TS_ERR_ARG, "%s: '%s' must be %s", c->row->name, p->name, what);
+}
+
 static ts_status place(ts_call *c, const ts_arg *a, int next)
 {
     int i = a->name ? ts_call_find(c, a->name) : next;
@@ -190,9 +214,8 @@ static ts_status place(ts_call *c, const ts_arg *a, int next)
     if (c->bound[i].kind != TS_ARG_NONE)
         return ts_fail(TS_ERR_ARG, "%s: '%s' is given twice", c->row->name, c->params[i].name);
     if (!fits(&c->params[i], a))
-        return ts_fail(TS_ERR_ARG, "%s: '%s' must be %s", c->row->name, c->params[i].name,
-                       kind_name(c->params[i].kind));
-    c->bound[i] = *a;
+        return misfit(c, &c->params[i]);
+    c->bound[i] = repeated(c, &c->params[i], a);
     return TS_OK;
 }
 

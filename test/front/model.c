@@ -69,6 +69,8 @@ static const row_case word_cases[] = {
     {"3 7 7", "avg_pool2d 2 ceil_mode=yes count_include_pad=no", "2 3 4 4"},
     {"3 4 4 4", "avg_pool3d 2", "2 3 2 2 2"},
     {"3 8 8", "adaptive_avg_pool2d 1 2", "2 3 1 2"},
+    {"3 8 8", "adaptive_avg_pool2d 2", "2 3 2 2"},
+    {"3 4 4", "upsample_nearest2d size=6", "2 3 6 6"},
     {"3 4 4", "upsample_nearest2d 8 6", "2 3 8 6"},
     {"3 4 4", "upsample_bilinear2d size=8,6 align_corners=yes", "2 3 8 6"},
     {"3 4", "relu", "2 3 4"},
