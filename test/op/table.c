@@ -1,6 +1,7 @@
 /* Every op of ops.h has a case in cases.txt, and every case runs on the reference in every dtype.
  */
 #include "cases.h"
+#include "support.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -83,7 +84,7 @@ static void every_case_runs_in(ts_dtype t)
 
     for (int i = 0; i < ncases; i++) {
         op_case c;
-        if (!case_in(&cases[i], t, &c))
+        if ((test_brief() && t != TS_F32 && i % 2) || !case_in(&cases[i], t, &c))
             continue;
         failed += !runs(&c);
         ran++;

@@ -2,6 +2,7 @@
  * and as without it. */
 #include "compare.h"
 #include "run/run.h"
+#include "support.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -91,21 +92,21 @@ static void check(const shape *s, double error, bool ways, bool reference)
 static void in_the_lanes(void **state)
 {
     static const shape shapes[] = {{8, 32, 40, 11, 10, 1},
-                                   {8, 32, 64, 14, 14, 0},
                                    {16, 40, 32, 11, 10, 1},
+                                   {8, 32, 32, 12, 14, 2},
                                    {24, 32, 32, 9, 10, 1},
-                                   {8, 32, 32, 12, 14, 2}};
+                                   {8, 32, 64, 14, 14, 0}};
 
     (void)state;
-    for (int i = 0; i < TS_COUNT(shapes); i++)
-        check(&shapes[i], 1e-5, i < 2, i == 0);
+    for (int i = 0; i < (test_soaks() ? TS_COUNT(shapes) : 3); i++)
+        check(&shapes[i], 1e-5, i == 0, i == 0);
 }
 
 static void channels_last(void **state)
 {
-    static const shape shapes[] = {{1, 32, 32, 33, 34, 1},  {2, 40, 32, 36, 33, 0},
-                                   {1, 16, 16, 64, 40, 1},  {3, 20, 35, 30, 31, 2},
-                                   {1, 96, 130, 32, 33, 1}, {2, 300, 17, 34, 35, 0}};
+    static const shape shapes[] = {{1, 32, 32, 33, 34, 1},   {2, 40, 32, 36, 33, 0},
+                                   {1, 16, 16, 64, 40, 1},   {3, 20, 35, 30, 31, 2},
+                                   {1, 300, 130, 32, 33, 1}, {2, 96, 17, 34, 35, 0}};
 
     (void)state;
     for (int i = 0; i < TS_COUNT(shapes); i++)

@@ -9,7 +9,7 @@
  *   FUZZ_SEED=17          only this one
  *   FUZZ_REPLAY=          that one in all ways, for `make replay`; =isa only those with "isa" in
  *                         their name
- *   FUZZ_COUNT=5000       how many; 200, fewer with sanitizers
+ *   FUZZ_COUNT=5000       how many; 160, fewer with sanitizers
  *   FUZZ_SECONDS=3600     as many as fit
  *   TS_ROUND=3            the third repetition of a soak: other seeds
  *
@@ -35,12 +35,12 @@
 enum { COUNT = 60 };
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-enum { COUNT = 60 };
+enum { COUNT = 40 };
 #else
-enum { COUNT = 200 };
+enum { COUNT = 160 };
 #endif
 #else
-enum { COUNT = 200 };
+enum { COUNT = 160 };
 #endif
 
 enum { JOBS = 2, CALLS = 2 };
