@@ -603,9 +603,6 @@ class Tracer(Memories, TorchDispatchMode):
         if not self._python_gradients or not self.training or self.missing:
             return
         loss = self._lost[self.losses.index(self.theLoss())]
-        if len({p.ipu for p in self.placements}) > 1:
-            raise createPoptorchError("A model with a torch.autograd.Function is trained on one device: its backward pass is "
-                                      "not divided into blocks")
         if self._host_gradients:
             raise createPoptorchError("A model with a torch.autograd.Function cannot have a custom_op or print gradients: only "
                                       "one of them can say what gradients are")
