@@ -44,8 +44,8 @@ def halves(losses, more):
 
 
 def loading(counts, seen):
-    assert counts == [20.0] * 5
-    assert all(v == list(range(0, 40, 2)) for v in seen.values())
+    assert counts == [20, 20, 20, 16, 20]
+    assert all(v == list(range(0, 2 * len(v), 2)) for v in seen.values())
 
 
 def control(worst, more):

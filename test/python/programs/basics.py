@@ -34,10 +34,11 @@ class Classifier(nn.Module):
 
 
 def main():
+    torch.manual_seed(0)
     model = Classifier().train()
     opts = poptorch.Options().deviceIterations(4)
     loader = poptorch.DataLoader(opts, Digits(), batch_size=4, shuffle=True, drop_last=True)
-    trainer = poptorch.trainingModel(model, options=opts, optimizer=poptorch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    trainer = poptorch.trainingModel(model, options=opts, optimizer=poptorch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9))
     losses = []
     for _ in range(6):
         for pictures, labels in loader:

@@ -18,7 +18,7 @@ class Stream(torch.utils.data.IterableDataset):
     def __iter__(self):
         info = torch.utils.data.get_worker_info()
         first, step = (info.id, info.num_workers) if info is not None else (0, 1)
-        return iter(torch.full((2,), float(i)) for i in range(first, 20, step))
+        return iter(torch.full((2,), float(i)) for i in range(first, 16, step))
 
 
 class Doubled(nn.Module):
