@@ -100,6 +100,8 @@ def ask(t: "Tracer", func: Any, args: Any, kwargs: Dict[str, Any]) -> None:
     isPython = hasattr(func, "__code__")
     if not (isPython or func in _SIZES) or all(t.rowsOf(v) is None for v in tensorsIn((args, list(kwargs.values())))):
         return
+    if func is _T.size and len(args) > 1 and isinstance(args[1], int) and args[1] % args[0].dim():    # of another dim
+        return
     target = args[1] if len(args) > 1 else kwargs.get("target")
     shares = func is F.cross_entropy and (target.is_floating_point() or kwargs.get("label_smoothing"))
     if func in _SIZES or func.__name__ not in _FUNCTIONS or shares:
@@ -266,15 +268,31 @@ def _classLoss(t: "Tracer", func: Any, bound: List[Any], rows: Rows) -> Any:
 
 
 def _put(t: "Tracer", func: Any, bound: List[Any], rows: Rows) -> Any:
-    """x[mask] = what was made of y[mask]"""
+    """x[mask] = what was made of y[mask], and x[places] = of places that a mask chooses."""
     x, at, values = bound[:3]
     given = [i for i in at if i is not None]
-    if len(given) != 1 or at[0] is not given[0] or t.rowsOf(values) is None or bound[3] or t.keyOf(given[0]) != rows.key or \
-            t.rowsOf(x) is not None:
+    if t.rowsOf(x) is not None or not given or at[0] is not given[0]:
         t.askSize()
     with t.choosing():
-        values = values.expand(len(rows.mask), *x.shape[given[0].dim():]).reshape(x.shape)
-        mask = given[0].view([*given[0].shape, *[1] * (x.dim() - given[0].dim())])
-        new = torch.where(mask != 0, values.to(x.dtype), x)
+        if all(t.rowsOf(i) is not None and i.dim() == 1 for i in at):
+            same = t.rowsOf(values) is None and values.dim() > x.dim() - len(at) and values.numel() > 1    # one for each row
+            new = _atPlaces(rows, x, at, values, bool(bound[3])) if not same else t.askSize()
+        elif len(given) == 1 and t.rowsOf(values) is not None and not bound[3] and t.keyOf(given[0]) == rows.key:
+            new = _atMask(rows, x, given[0], values)
+        else:
+            t.askSize()
         return x.copy_(new) if func._schema.name.endswith("_") else new
 
+
+def _atMask(rows: Rows, x: _T, given: _T, values: _T) -> _T:
+    values = values.expand(len(rows.mask), *x.shape[given.dim():]).reshape(x.shape)
+    mask = given.view([*given.shape, *[1] * (x.dim() - given.dim())])
+    return torch.where(mask != 0, values.to(x.dtype), x)
+
+
+def _atPlaces(rows: Rows, x: _T, at: List[_T], values: _T, adds: bool) -> _T:
+    """The rows that were not chosen go to one more row of x, which is left out again."""
+    count = x.shape[0]
+    first = torch.where(rows.mask, torch.where(at[0] < 0, at[0] + count, at[0]), count)
+    values = values.to(x.dtype).expand(len(rows.mask), *x.shape[len(at):])
+    return torch.cat([x, x[:1]]).index_put([first, *at[1:]], values, adds)[:count]

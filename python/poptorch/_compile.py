@@ -7,7 +7,6 @@ needs to know, names of weights, shapes and the structure of the results, is a P
 import contextlib
 import os
 import pathlib
-import random
 import sys
 import time
 import warnings
@@ -15,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
-from . import _args, _core, _functions, _groups, _host, _native, _profile, _state, _trace, _wrap, blocks, optim
+from . import _args, _core, _drawn, _functions, _groups, _host, _native, _profile, _state, _trace, _wrap, blocks, optim
 from ._logging import engineWarning, getLogLevel, logger
 from ._batching import Batching
 from ._record import SizeAsked
@@ -261,13 +260,6 @@ def chooseReplicas(program: Program, batching: Batching, options: Any,
         program.own_buffers = changed
 
 
-def _drawnOnHost() -> Tuple:
-    """The states of Python's and numpy's generators."""
-    numpy = sys.modules.get("numpy")
-    state = numpy.random.get_state() if numpy is not None else ()    # type: ignore[attr-defined]
-    return random.getstate(), tuple(v.tobytes() if hasattr(v, "tobytes") else v for v in state)
-
-
 def _forward(model: torch.nn.Module, arguments: Any, tensors: List[torch.Tensor], tracer: _trace.Tracer,
              hooks: Tuple[List[Callable], List[Callable]]) -> Any:
     for hook in hooks[0]:
@@ -277,13 +269,9 @@ def _forward(model: torch.nn.Module, arguments: Any, tensors: List[torch.Tensor]
     defaults = arguments.defaults()
     for t in defaults.values():
         tracer.claim(t)
-    drawn = _drawnOnHost()
     try:
-        result = tracer.run(model, lambda: arguments.call(model, tensors, defaults))
-        if _drawnOnHost() != drawn:
-            tracer.warn("forward() has drawn random numbers on the host, with random or numpy: what it made of them is the same in every "
-                        "run. Draw them with torch, or before the call")
-        return result
+        with _drawn.told(model, tracer.warn):
+            return tracer.run(model, lambda: arguments.call(model, tensors, defaults))
     finally:
         torch.distributions.Distribution.set_default_validate_args(validate)
         for hook in hooks[1]:

@@ -66,7 +66,8 @@ def castWeights(isTraced: Callable[[Any], bool]) -> Iterator[None]:
         return original(*(weightsCast(original, args, {})[0] if isTraced(input) else args))
 
     def checkInput(self: Any, input: torch.Tensor, *more: Any) -> None:
-        check(self, torch.empty(input.shape, dtype=self._flat_weights[0].dtype, device="meta"), *more)
+        shape = (*[1] * (input.dim() - 1), input.size(-1))    # all that it looks at
+        check(self, torch.empty(shape, dtype=self._flat_weights[0].dtype, device="meta"), *more)
     F.linear, torch.nn.RNNBase.check_input = linear, checkInput    # type: ignore[method-assign]
     try:
         yield

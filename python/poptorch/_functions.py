@@ -18,7 +18,7 @@ import torch.utils.hooks
 from torch.nn.modules import transformer
 from torch.overrides import TorchFunctionMode
 
-from . import _chosen, _core, _dtypes, _modes, _recurrent
+from . import _chosen, _core, _dtypes, _modes, _packed, _recurrent
 from ._composed import FUNCTIONS
 from ._memory import tensorsIn
 from ._record import TORCH, needsValue
@@ -50,6 +50,8 @@ _ATTENTION = getattr(F, "scaled_dot_product_attention", None)
 _RECURRENT = frozenset((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu))
 
 _T = torch.Tensor
+
+_PACKED = frozenset((torch._pack_padded_sequence, torch._pad_packed_sequence, _T.size, *_RECURRENT))
 
 _HERE = torch.device("cpu")
 
@@ -102,6 +104,9 @@ class _Functions(TorchFunctionMode):
         if t.pausing:
             return func(*args, **kwargs)
         args, kwargs = _onThisDevice(func, args, kwargs)
+        packed = _packed.call(t, func, args, kwargs) if func in _PACKED else None
+        if packed is not None:
+            return packed
         if t.has_rows:
             _chosen.ask(t, func, args, kwargs)
         made = func in _FACTORIES or (func is torch.normal and next(tensorsIn((args, [*kwargs.values()])), None) is None)
@@ -145,6 +150,8 @@ class _Functions(TorchFunctionMode):
         if func is F.one_hot:
             return _oneHot(t, *args, **kwargs)
         if func in _NEED_VALUES or (func is _T.to and "cpu" in (*args[1:2], kwargs.get("device"))):
+            if func is _T.cpu and sys._getframe(1).f_code.co_filename.startswith(TORCH):    # an index of packed sequences
+                return first
             if not t.isKnown(first):
                 raise needsValue(f"{_NEED_VALUES.get(func, '.to()')} of a tensor", t.isDrawn(first))
             if func in _READ:

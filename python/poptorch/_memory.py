@@ -21,6 +21,9 @@ from .errors import createPoptorchError
 #: they always are.
 UNKNOWN, EXAMPLE, CONSTANT = range(3)
 
+#: Constants of at most so many whole numbers are compared by their elements.
+_COMPARED = 4096
+
 #: Of a complex type, that of its parts.
 _PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 
@@ -117,6 +120,7 @@ class Memories(Record):
         self.sized = False         # masks have the size of the first batch, or are refused
         self.has_rows = False      # something was chosen by a computed mask
         self.in_rows = False
+        self.packings: Dict[int, Any] = {}    # by the ids of the batch_sizes of packed sequences (_packed.py)
         self.size_asked = False
         self._alike: Dict[int, Any] = {}                                  # id of a value: how it was made
         self._pairs: Dict[int, Tuple[torch.Tensor, torch.Tensor]] = {}    # id of a complex tensor: it, and its pairs
@@ -401,6 +405,8 @@ class Memories(Record):
         else:
             value = self.graph.const(DTYPES[t.dtype], t.shape, kept.data_ptr())
         self._constants[key] = (t, value)
+        if t.numel() <= _COMPARED and not t.is_floating_point():    # of the same elements: the same mask is made of them
+            self._alike[id(value)] = str(t.dtype), tuple(t.shape), tuple(t.flatten().tolist())
         return value
 
     def claim(self, t: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ _PREFIXES = {"accum": "Accum___", "momentum": "Accl1___", "exp_avg": "Accl1___",
 _HYPERS = {"lr": "learningRate", "momentum": "momentum", "dampening": "dampening", "weight_decay": "weightDecay",
            "beta1": "beta1", "beta2": "beta2", "eps": "eps", "alpha": "alpha",
            "max_weight_norm": "maxWeightNorm", "velocity_scaling": "velocityScaling"}
-_STEP, _SCALING = "step", "loss_scaling"
+_STEP, _SCALING, _COUNT = "step", "loss_scaling", "micro_batches"
 _SCALING_STATE = {"loss_scaling.updates": "lossScalingUpdates", "loss_scaling.above": "lossScalingAbove"}
 
 
@@ -31,6 +31,8 @@ def _names(name: str, trained: Iterable[str]) -> Tuple[bool, Tuple[str, ...]]:
         return False, ("lossScaling_FLOAT",)
     if name in _SCALING_STATE:
         return True, (_SCALING_STATE[name],)
+    if name.partition(".")[0] == _COUNT:    # 0 between calls
+        return False, ()
     parameter, _, kind = name.rpartition(".")
     if kind in _PREFIXES and parameter:
         return True, (_PREFIXES[kind] + parameter,)
@@ -46,7 +48,7 @@ def toPopTorch(engine: Dict[str, torch.Tensor], trained: Iterable[str],
     for name, t in engine.items():
         is_state, names = _names(name, trained)
         hyper, _, group = name.partition(".")
-        if not is_state and group:
+        if names and not is_state and group:
             names = tuple(f"{_HYPERS.get(hyper, hyper)}___specific___{p}" for p in groups[int(group) - 1])
         (state if is_state else param).update({n: t for n in names})
     return state, param

@@ -32,7 +32,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import (_chosen, _complex, _core, _dtypes, _functions, _gradients, _record, _recurrent, _shapes, autocasting,
+from . import (_chosen, _complex, _core, _drawn, _dtypes, _functions, _gradients, _record, _recurrent, _shapes, autocasting,
                blocks)
 from ._composed import COMPOSED, MORE, borders
 from ._memory import CONSTANT, EXAMPLE, UNKNOWN, Memories, Memory, Tensor, sameElements, storage, tensorsIn
@@ -141,7 +141,7 @@ class Tracer(Memories, TorchDispatchMode):
             with self, self.choosing():
                 return _chosen.like(self, name, args[0], args, kwargs)
         if self._override is None and (name in _SHAPE_ONLY or not (traced or name in _RANDOM)):
-            return self._claim(name, (args, list(kwargs.values())), func(*_withTensors(schema, args), **kwargs))
+            return self._claim(name, (args, list(kwargs.values())), self._onHost(func, _withTensors(schema, args), kwargs))
         if self.training and getattr(forward_ad, "_current_level", -1) >= 0:    # a norm's would lack a part
             raise createPoptorchError("Derivatives in forward mode (torch.func.jvp, jacfwd, hessian) are for inference "
                                       "only (%s:%d)" % userLine())
@@ -194,6 +194,17 @@ class Tracer(Memories, TorchDispatchMode):
             return func(*args, **kwargs)
         args = _withTensors(schema, args)
         return self._call(func, name, bound, args, kwargs)
+
+    def _onHost(self, func: Any, args: Tuple, kwargs: Dict) -> Any:
+        """What PyTorch computes now, once. A random number that no device draws (torch.poisson of a constant) is told of."""
+        if not _drawn.mayDraw(func):
+            return func(*args, **kwargs)
+        before = torch.get_rng_state()
+        out = func(*args, **kwargs)
+        if kwargs.get("generator") is not None or not torch.equal(before, torch.get_rng_state()):
+            self.warn(f"{func._schema.name} of constants draws random numbers on the host (%s:%d): they are the same in every run. "
+                      "Draw them before the call, and pass them as an argument of forward()" % userLine())
+        return out
 
     def _settled(self, name: str, args: Tuple) -> Optional[torch.Tensor]:
         """A random number from [0, 1) compared with one that is outside: `torch.rand([]) < layerdrop`."""
@@ -592,9 +603,6 @@ class Tracer(Memories, TorchDispatchMode):
         if not self._python_gradients or not self.training or self.missing:
             return
         loss = self._lost[self.losses.index(self.theLoss())]
-        if len({p.ipu for p in self.placements}) > 1:
-            raise createPoptorchError("A model with a torch.autograd.Function is trained on one device: its backward pass is "
-                                      "not divided into blocks")
         if self._host_gradients:
             raise createPoptorchError("A model with a torch.autograd.Function cannot have a custom_op or print gradients: only "
                                       "one of them can say what gradients are")

@@ -25,7 +25,18 @@ def _sampled(start: _T, size: _T, cells: int, samples: int, pixels: int) -> _T:
     return torch.where(counts, near.clamp(min=0), 0.0).sum(2) / count.view(-1, 1, 1)
 
 
-def roiAlign(x: _T, boxes: _T, scale: float, rows: int, columns: int, samples: int = -1, aligned: bool = False) -> _T:
+def roiAlign(x: _T, boxes: _T, *more: Any, **named: Any) -> _T:
+    """Of boxes that a mask has chosen, what they make is chosen too."""
+    from . import _trace    # which imports this
+    t: Any = _trace.tracer()
+    rows = t.rowsOf(boxes)
+    if rows is None:
+        return _roiAlign(x, boxes, *more, **named)
+    with t.choosing():
+        return t.markRows(_roiAlign(x, boxes, *more, **named), rows)
+
+
+def _roiAlign(x: _T, boxes: _T, scale: float, rows: int, columns: int, samples: int = -1, aligned: bool = False) -> _T:
     """The mean of each cell of a box is a product of weights of rows and of columns. Boxes have no gradient."""
     boxes = boxes.detach().to(x.dtype)
     left, top, right, bottom = (boxes[:, i] * scale - (0.5 if aligned else 0.0) for i in range(1, 5))

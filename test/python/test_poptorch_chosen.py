@@ -30,6 +30,14 @@ def written(x, labels):
     return y
 
 
+def written_to_places(x, labels):
+    y, i = torch.zeros(6, 4), torch.where(labels > 0)[0]
+    y[i] = x[i].square()
+    y[torch.where(x > 1)] = 3.0
+    y[(labels == 0).nonzero()[:, 0] - 6, 1] = x[labels == 0][:, 0]
+    return y, y.index_put((i,), x[i].exp(), accumulate=True), y.index_put(torch.where(x > 0), torch.ones(()), accumulate=True)
+
+
 RIGHT = {
     "mean": lambda x, labels: (x[x > 0].mean(), x[labels > 0].mean(0), x.masked_select(x > 0).mean()),
     "sum": lambda x, labels: (x[x > 0].sum(), (x[labels > 0] * torch.arange(4.0) + x[0]).sum(), x[labels > 0].sum(1).prod()),
@@ -41,6 +49,8 @@ RIGHT = {
     "exponentials": lambda x, labels: (x[x > 0].logsumexp(0), x[labels > 0].logsumexp(1).sum()),
     "like": lambda x, labels: ((x[x > 0] + torch.ones_like(x[x > 0])).sum(), torch.full_like(x[labels > 0], 2).sum(), torch.zeros_like(x[x > 0]).sum()),
     "whether": lambda x, labels: ((x[labels > 0] > 1).any(), (x[labels > 0] > -9).all()), "written": written,
+    "written to places": written_to_places,
+    "the same mask of constants that are made twice": lambda x, labels: (x[torch.arange(6) < labels] * x[torch.arange(6) < labels]).sum(),
 }
 LOSSES = {
     "cross entropy": lambda y, x, labels: F.cross_entropy(y[labels >= 0], labels[labels >= 0]),
@@ -50,6 +60,7 @@ LOSSES = {
     "what is out of range elsewhere": lambda y, x, labels: y[y > 0].log().sum() + y.relu()[y > 0].sqrt().sum(),
     "of zeros": lambda y, x, labels: F.mse_loss(y[labels > 0], torch.zeros_like(y[labels > 0])),
     "a norm": lambda y, x, labels: y[labels >= 0].norm() + y[labels >= 0].logsumexp(1).sum(),
+    "places": lambda y, x, labels: x.index_put((torch.where(labels > 0)[0],), y[torch.where(labels > 0)[0]].tanh()).square().sum(),
     "a layer": lambda y, x, labels: F.linear(y[labels > 0], torch.ones(2, 4)).sigmoid().log().sum(),
 }
 REFUSED = {
@@ -59,6 +70,7 @@ REFUSED = {
     "product": lambda x: x[x > 0] @ x[x > 0], "norm": lambda x: torch.linalg.vector_norm(x[x > 0], -1), "others": lambda x: (x[x > 0] + x[x > 1]).sum(),
     "batchmean": lambda x: F.kl_div(x[x[:, 0] > 0], x[x[:, 0] > 0].softmax(1), reduction="batchmean"),
     "shares": lambda x: F.cross_entropy(x[x[:, 0] > 0], x[x[:, 0] > 0].softmax(1)), "second dim": lambda x: x[:, x[0] > 0].sum(),
+    "one for each": lambda x: x.index_put((torch.where(x[:, 0] > 0)[0],), torch.ones(6, 4)),
     "turned": lambda x: (x[x[:, 0] > 0].t() @ x[x[:, 0] > 0]).sum(), "places": lambda x: x[x[:, 0] > 0].max(0)[1],
 }
 

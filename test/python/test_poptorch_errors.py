@@ -27,6 +27,60 @@ def test_the_bar(capfd):
     assert "Graph compilation" not in capfd.readouterr().err
 
 
+def test_the_bar_moves_with_the_compiler(tmp_path, monkeypatch):
+    """From 40 to 90 percent is the C compiler's, which takes nearly all of the time: a part of the text after the other."""
+    told, compiler = [], tmp_path / "cc"
+    compiler.write_text('#!/bin/sh\nexec cc "$@" -O0\n')    # a quick one
+    compiler.chmod(0o755)
+    monkeypatch.setenv("TESSERA_CC", str(compiler))
+    monkeypatch.setattr("poptorch._compile._Bar.__call__", lambda self, percent: told.append(percent))
+    layers = [layer for i in range(7) for layer in (nn.Conv2d(3 + i, 4 + i, 3, padding=1), nn.Tanh(), nn.GroupNorm(1, 4 + i))]
+    net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(10 * 144, 1))
+    net.forward = lambda x, forward=net.forward: forward(x).square().mean()
+    training(net, poptorch.Options())[1](torch.randn(2, 3, 12, 12))
+    assert told == sorted(told) and told[0] == 0 and told[-1] == 100
+    assert len({p for p in told if 40 < p < 90}) >= 2, told
+
+
+def test_without_a_compiler_what_is_cached_runs(tmp_path, capfd, monkeypatch):
+    def make():
+        model = inference(lambda x: x * 3, options().enableExecutableCaching(str(tmp_path)))
+        assert model(torch.ones(2)).tolist() == [3, 3]
+        return model._program.executable.stats()
+    assert make()["native"]
+    monkeypatch.setenv("TESSERA_CC", "/nowhere/cc")
+    stats = make()
+    assert stats["from_cache"] and stats["native"] and "compiler" not in capfd.readouterr().err
+    inference(lambda x: x * 4)(torch.ones(2))
+    said = capfd.readouterr().err
+    assert "cannot run the C compiler '/nowhere/cc'" in said and "install gcc or clang, or name one in TESSERA_CC" in said
+
+
+WRONG = {
+    "a value": "x.item()", "an operation": "torch.geqrf(x.view(1, 1))[0]", "shapes": "torch.cat([x, x.view(1)])",
+    "python": "x + {}['missing']",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_cell_shows_of_an_error(name, build_dir, tmp_path):
+    """The program's own lines, of which the last is the one in forward(), and what is wrong with it: no hundred lines of others."""
+    file = tmp_path / "cell.py"
+    file.write_text(f"""import poptorch, torch
+class Inner(torch.nn.Module):
+    def forward(self, x):
+        return {WRONG[name]}
+net = torch.nn.Sequential(torch.nn.Sequential(torch.nn.TransformerEncoderLayer(1, 1), Inner()))
+poptorch.inferenceModel(net, poptorch.Options().showCompilationProgressBar(False))(torch.ones(1, 1))
+""")
+    environment = {**os.environ, "PYTHONPATH": str(build_dir / "python")}
+    out = subprocess.run([sys.executable, str(file)], env=environment, capture_output=True, text=True, timeout=60)
+    lines = out.stderr.splitlines()
+    assert out.returncode == 1 and len(lines) <= 24, out.stderr
+    shown = [line for line in lines if line.startswith("  File ") and "poptorch/" not in line]
+    assert all("cell.py" in line for line in shown) and 'cell.py", line 4' in shown[-1] or "cell.py:4" in out.stderr, out.stderr
+
+
 # --- the cache ------------------------------------------------------------------------------------
 
 def files(folder):

@@ -137,14 +137,39 @@ def test_what_else_has_gradients_of_its_own_is_refused():
         training(One(lambda x: poptorch.ipu_print_tensor(x, "x")))[1](torch.ones(3))
 
 
-def test_several_devices_are_refused():
-    class Two(One):
-        def forward(self, x):
-            poptorch.Block.start("a", ipu_id=0)
-            x = Reversed.apply(self.w * x)
-            poptorch.Block.start("b", ipu_id=1)
-            return poptorch.identity_loss(x * 2, "sum")
+class Staged(Net):
+    def forward(self, x, t):
+        with poptorch.Block("a", ipu_id=0):
+            x = F.max_pool2d(F.relu(self.bn(self.conv(Rounded.apply(x * 1.0, 8)))), 2).flatten(1)
+        with poptorch.Block("b", ipu_id=1):
+            x = Clipped.apply(self.norm(self.fc(x)))
+        with poptorch.Block("c", ipu_id=2):
+            x, _ = Parts.apply(x, self.w)
+        with poptorch.Block("d", ipu_id=3):
+            return x, F.cross_entropy(x, t, label_smoothing=0.1)
+
+
+STAGES = [poptorch.Stage(name).ipu(i) for i, name in enumerate("abcd")]
+
+
+@pytest.mark.parametrize("strategy", [
+    lambda: poptorch.PipelinedExecution(*STAGES), lambda: poptorch.ShardedExecution(*STAGES),
+    lambda: poptorch.SerialPhasedExecution([poptorch.Phase(name) for name in "abcd"])])
+def test_on_several_devices(strategy):
+    """The backward pass is the last one's."""
+    net, other, micro_batches = Staged(), Net(), 8
     opts = options()
-    opts.Training.gradientAccumulation(3)
-    with pytest.raises(poptorch.Error, match="trained on one device"):
-        training(Two(None), opts)[1](torch.ones(9))
+    opts.setExecutionStrategy(strategy())
+    opts.Training.gradientAccumulation(micro_batches)
+    model = poptorch.trainingModel(net, opts, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(3):
+        x, t = torch.randn(micro_batches * 3, 1, 6, 6), torch.randint(3, (micro_batches * 3,))
+        optimizer.zero_grad()
+        for part in zip(x.split(3), t.split(3)):
+            expected = other(*part)[1]
+            (expected / micro_batches).backward()
+        optimizer.step()
+        torch.testing.assert_close(model(x, t)[1], expected.detach())
+    for (name, p), q in zip(net.named_parameters(), other.parameters()):
+        torch.testing.assert_close(p.detach(), q.detach(), rtol=1e-4, atol=1e-5, msg=name)

@@ -141,6 +141,26 @@ def test_accumulators_of_half_precision_hold_a_running_mean():
     assert getattr(training(Small(), opts, combined)[1].options.Training, strategy) == poptorch.MeanReductionStrategy.Post
 
 
+def test_the_state_of_running_means_in_a_pipeline():
+    """Each stage counts its micro-batches, which is no business of the optimizer's."""
+    class Net(Small):
+        def forward(self, x, t):
+            with poptorch.Block("first", ipu_id=0):
+                y = self.fc(x)
+            with poptorch.Block("second", ipu_id=1):
+                return nn.functional.mse_loss(y.tanh(), t)
+    opts, net = options(), Net()
+    opts.Training.gradientAccumulation(4)
+    optimizer = poptorch.optim.Adam(net.parameters(), lr=0.1, accum_type=torch.float16)
+    _, model = training(net, opts, optimizer)
+    for _ in range(2):
+        step(model)
+        state = optimizer.state_dict()
+        assert sorted(state["ipu_state"]) == sorted(
+            f"{kind}___fc.{name}" for kind in ("Accum", "Accl1", "Accl2", "Step") for name in ("weight", "bias"))
+        optimizer.load_state_dict(state)
+
+
 def test_names_inside_of_the_executor():
     net, model = training()
     assert model._executable is None and model._executable_inputs is None and not model._is_attached

@@ -257,12 +257,61 @@ def test_other_probabilities_are_refused_with_the_cure():
         inference(lambda x: x * 2 if torch.rand([]) < 0.1 else x)(torch.ones(2))
 
 
-@pytest.mark.parametrize("draw", [random.random, lambda: numpy.random.rand()])
-def test_numbers_that_the_host_draws_are_told_of(draw, log):
-    model = inference(lambda x: x * draw())
+_RNG, _OWN, _OLD = numpy.random.default_rng(0), random.Random(0), numpy.random.RandomState(0)
+
+DRAWS = {
+    "random": (random.random, "random"), "uniform": (lambda: random.uniform(0, 1), "random"),
+    "gauss": (lambda: random.gauss(0, 1), "random"), "randint": (lambda: random.randint(0, 1 << 30), "random"),
+    "choice": (lambda: random.choice(range(1 << 30)), "random"), "own": (lambda: _OWN.random(), "_OWN"),
+    "numpy": (lambda: numpy.random.rand(), "numpy.random"), "normal": (lambda: numpy.random.normal(), "numpy.random"),
+    "permutation": (lambda: int(numpy.random.permutation(99)[0]), "numpy.random"), "generator": (lambda: _RNG.random(), "_RNG"),
+    "old": (lambda: _OLD.rand(), "_OLD"), "unseeded": (lambda: numpy.random.default_rng().random(), "a generator without a seed"),
+    "system": (lambda: random.SystemRandom().random(), "a generator without a seed"),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_numbers_that_the_host_draws_are_told_of(name, log):
+    draw, generator = DRAWS[name]
+
+    class Net(nn.Module):
+        def forward(self, x):
+            _OWN, _RNG, _OLD    # in sight
+            return x * draw()
+    model = poptorch.inferenceModel(Net(), options())
     assert model(torch.ones(1)).equal(model(torch.ones(1)))
-    assert "has drawn random numbers on the host" in log()
-    inference(lambda x: x * torch.rand(1))(torch.ones(1))
+    said = log()
+    assert f"has drawn random numbers on the host, with {generator}:" in said and said.count("on the host") == 1
+
+
+@pytest.mark.parametrize("make", [lambda: numpy.random.default_rng(3), lambda: random.Random(3)])
+def test_of_a_generator_that_a_layer_has_as_well(make, log):
+    class Drops(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rng = make()
+
+        def forward(self, x):
+            return x if self.rng.random() < 0.5 else x * 2
+    poptorch.inferenceModel(nn.Sequential(Drops(), Drops()), options())(torch.ones(1))
+    assert "with Drops.rng, Drops.rng:" in log()
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.poisson(torch.full((2,), 9.0)), lambda: torch._standard_gamma(torch.ones(2)),
+                                  lambda: torch.binomial(torch.full((2,), 9.0), torch.full((2,), 0.5))])
+def test_of_distributions_that_no_device_draws(draw, log):
+    model = inference(lambda x: x * draw())
+    assert model(torch.ones(2)).equal(model(torch.ones(2)))
+    assert "of constants draws random numbers on the host" in log()
+
+
+@pytest.mark.parametrize("draw", [
+    lambda: torch.rand(1), lambda: torch.randn(1), lambda: torch.empty(1).uniform_(), lambda: torch.empty(1).normal_(),
+    lambda: torch.rand(1, generator=torch.Generator()), lambda: torch.bernoulli(torch.full((40,), 0.5)),
+    lambda: torch.distributions.Normal(0.0, 1.0).sample((1,)), lambda: numpy.random.default_rng(3).random() * torch.rand(1)])
+def test_what_the_device_draws_is_new_in_every_run(draw, log):
+    model = inference(lambda x: x * draw())
+    assert not model(torch.ones(1)).equal(model(torch.ones(1)))
     assert "on the host" not in log()
 
 

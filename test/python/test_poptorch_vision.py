@@ -49,6 +49,40 @@ def test_the_gradient_of_roi_align():
     torch.testing.assert_close(net.w.detach(), (other.w - 0.5 * other.w.grad).detach())
 
 
+class Pyramid(nn.Module):
+    """A box is pooled from the level of a pyramid that fits its size."""
+
+    def __init__(self, **how):
+        super().__init__()
+        torch.manual_seed(1)
+        self.conv, self.pool = nn.Conv2d(3, 4, 3, padding=1), ops.MultiScaleRoIAlign(["a", "b", "c"], 3, 2, **how)
+
+    def forward(self, x, first, second):
+        a = self.conv(x).tanh()
+        levels = {"a": a, "b": nn.functional.avg_pool2d(a, 2), "c": nn.functional.avg_pool2d(a, 4)}
+        y = self.pool(levels, [first, second], [(32, 32), (32, 32)])
+        return y, poptorch.identity_loss(y.square(), "mean")
+
+
+def test_multi_scale_roi_align():
+    net, other, x = Pyramid(canonical_scale=8), Pyramid(canonical_scale=8), torch.randn(2, 3, 32, 32)
+    run, (_, model) = inference(Pyramid(canonical_scale=8)), training(net)
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.5)
+    levels = set()
+    for scale in (0.2, 1.0, 3.0):    # the last two leave levels empty
+        first, second = boxes(5) * scale, boxes(3) * scale
+        torch.testing.assert_close(run(x, first, second)[0], Pyramid(canonical_scale=8)(x, first, second)[0].detach(),
+                                   rtol=1e-4, atol=1e-5)
+        optimizer.zero_grad()
+        other(x, first, second)[1].backward()
+        optimizer.step()
+        model(x, first, second)
+        levels |= set(other.pool.map_levels([first, second]).tolist())
+        for p, q in zip(net.parameters(), other.parameters()):
+            torch.testing.assert_close(p.detach(), q.detach(), rtol=1e-4, atol=1e-5)
+    assert levels == {0, 1, 2}
+
+
 def test_nms_where_the_number_does_not_matter():
     def forward(given, scores):
         return scores[ops.nms(given, scores, 0.3)].mean(), given[ops.nms(given, scores, 0.3)].sum(0)

@@ -3,7 +3,7 @@
 
     PYTHONPATH=build/python python3 test/zoo/models.py              every model whose library is there
     PYTHONPATH=build/python python3 test/zoo/models.py bert gpt2    these
-    ... --optimizer adamw --steps 5 --markdown
+    ... --optimizer adamw --steps 5
 
 One line a model: its name, the call that builds it from a small config, and its inputs. Nothing is downloaded. A line of the
 result says how far the losses of five steps are from PyTorch's and how far the updates of the weights are, relative to the
