@@ -518,28 +518,6 @@ static void write_devices(const tables *t)
                   (int64_t)t->p->bytes[i].states, remote_bytes(t, i));
 }
 
-/* What a model of an IPU says of every tile and kernel. */
-static void write_ipu(const tables *t)
-{
-    const ts_ipu *ipu = ts_ipu_of(t->x->opt->device_kind);
-    ts_ipu_model m;
-
-    if (!ipu)
-        return;
-    ts_ipu_price(t->a, ipu, t->p, t->x->opt, &m);
-    for (int d = 0; d < t->p->pipe.ndevices; d++)
-        for (int i = 0; i < ipu->tiles; i++) {
-            const ts_ipu_tile *x = &m.tiles[d][i];
-            ts_db_add(t->d, "tile", "iilllll", d, i, x->always, x->peak, x->code, x->exchange,
-                      x->gaps);
-        }
-    for (int k = 0; k < t->p->nkernels; k++) {
-        const ts_ipu_cycles *c = &m.kernels[k];
-        ts_db_add(t->d, "cycles", "irrrrr", k, c->compute, c->exchange, c->sync, c->host,
-                  c->matrix_use);
-    }
-}
-
 /* --- the run --- */
 
 static void set_int(const tables *t, const char *key, int64_t x)
@@ -553,6 +531,32 @@ static void set_real(const tables *t, const char *key, double x)
 
     ts_format(s, sizeof(s), "%.9g", x);
     ts_db_set(t->d, key, s);
+}
+
+/* What a model of an IPU says of every tile and kernel. */
+static void write_ipu(const tables *t)
+{
+    const ts_ipu *ipu = ts_ipu_of(t->x->opt->device_kind);
+    ts_ipu_model m;
+
+    if (!ipu)
+        return;
+    ts_ipu_price(t->a, ipu, t->p, t->x->opt, &m);
+    set_real(t, "ipu_hertz", ipu->hertz);
+    set_real(t, "ipu_step_cycles", m.step);
+    set_real(t, "ipu_call_cycles", m.call);
+    set_real(t, "ipu_balance", m.balance);
+    for (int d = 0; d < t->p->pipe.ndevices; d++)
+        for (int i = 0; i < ipu->tiles; i++) {
+            const ts_ipu_tile *x = &m.tiles[d][i];
+            ts_db_add(t->d, "tile", "iilllll", d, i, x->always, x->peak, x->code, x->exchange,
+                      x->gaps);
+        }
+    for (int k = 0; k < t->p->nkernels; k++) {
+        const ts_ipu_cycles *c = &m.kernels[k];
+        ts_db_add(t->d, "cycles", "irrrrr", k, c->compute, c->exchange, c->sync, c->host,
+                  c->matrix_use);
+    }
 }
 
 /* "model name : ..." of the first processor. */

@@ -78,9 +78,9 @@ def test_more_of_everything_costs_more(build_dir, cnn):
 def test_tiles_that_are_too_full_are_named(build_dir, tmp_path):
     args = ["resnet18", "--batch-size", "48", "--training", "--device", "model"]
     done = run(build_dir, "plan", *args)
-    assert done.returncode == 1 and re.search(r"device 0 has \d+ of 1472 tiles that need more than their 624 KiB: tile \d+ needs", done.stderr)
+    assert done.returncode == 1 and re.search(r"device 0 has \d+ of 1472 tiles that need more than their 624.0 KiB: tile \d+ needs", done.stderr)
     done = run(build_dir, "compile", *args, "--output", tmp_path / "x.tsx")
-    assert done.returncode == 1 and re.search(r"\d+ of 1472 tiles that need more than their 639.0 kB: tile \d+ needs .* for code", done.stderr), done.stderr
+    assert done.returncode == 1 and re.search(r"\d+ of 1472 tiles that need more than their 624.0 KiB: tile \d+ needs .* for code", done.stderr), done.stderr
     assert all(cure in done.stderr for cure in ("offload weights (-", "more devices", "half precision", "smaller batch"))
     again = run(build_dir, "compile", *args, "--offload", "weights", "--output", tmp_path / "x.tsx")
     assert again.returncode == 1 and "offload weights" not in again.stderr and "smaller batch" in again.stderr, again.stderr

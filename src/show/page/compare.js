@@ -13,9 +13,9 @@ const tone = x => ({ class: x < 0 ? "good" : x > 0 ? "bad" : "" });
 const signed = (x, show, better = -1) => x == null || !isFinite(x) ? "–" : el("span", tone(-better * x), (x > 0 ? "+" : "") + show(x));
 
 const COMPARED = [["Peak memory", x => total(x.devices, d => d.peak), bytes], ["Always live", x => total(x.devices, d => d.always), bytes],
-  ["Step", x => x.callSeconds == null ? null : x.callSeconds / Math.max(1, x.number("iterations")), seconds], ["Kernels' time in a call", x => x.cost, seconds],
-  ["Samples a second", x => x.callSeconds == null ? null : x.number("samples_per_call") / x.callSeconds, whole, 1], ["FLOP in a call", x => total(x.kernels, k => k.work), flops],
-  ["Bytes moved in a call", x => total(x.kernels, k => k.bytes * k.runs), bytes], ["Kernels", x => x.kernels.length, whole], ["Bubble", bubble, percent]];
+  ["Step", x => x.callSeconds && x.callSeconds / x.steps, seconds], ["Kernels' time in a call", x => x.cost, seconds],
+  ["Samples a second", x => x.speed, whole, 1], ["FLOP in a call", x => total(x.kernels, k => k.work), flops],
+  ["Bytes moved in a call", x => total(x.kernels, k => k.moved), bytes], ["Kernels", x => x.kernels.length, whole], ["Bubble", bubble, percent]];
 
 const simple = (heads, rows) => el("table", {}, el("thead", {}, el("tr", {}, ...heads.map(h => el("th", { class: "text", scope: "col" }, h)))),
   el("tbody", {}, ...rows.map(r => el("tr", {}, ...r.map(c => el("td", { class: "text wide" }, c == null ? "–" : c))))));
