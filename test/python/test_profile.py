@@ -7,6 +7,7 @@ import os
 import re
 import sqlite3
 import subprocess
+import sys
 
 import pytest
 
@@ -243,6 +244,43 @@ def test_waits_for_the_loader(tmp_path, monkeypatch):
         names = {(e.kind, e.name) for e in report.hosts}
         assert {("loader", "__next__"), ("python", "mine: a call"), ("copy_in", "inputs"), ("copy_out", "results")} <= names
         assert {e.call for e in report.events} == {0, 1, 2} and report.run["calls"] == "3"
+
+
+FACES = {
+    "enableProfiling": ("enableProfiling('p')", {"POPLAR_ENGINE_OPTIONS": '{"autoReport.executionProfileProgramRunCount": "3"}'}),
+    "POPLAR_ENGINE_OPTIONS": ("deviceIterations(1)", {"POPLAR_ENGINE_OPTIONS": '{"autoReport.all": "true", "autoReport.directory": "p", '
+                                                      '"autoReport.executionProfileProgramRunCount": "3"}'}),
+    "PVTI_OPTIONS": ("deviceIterations(1)", {"POPLAR_ENGINE_OPTIONS": '{"autoReport.executionProfileProgramRunCount": "3"}',
+                                             "PVTI_OPTIONS": '{"enable": "true", "directory": "p"}'}),
+}
+
+
+@pytest.mark.parametrize("face", ["profile", "train", *FACES])
+def test_every_way_to_ask_times_as_many_calls_and_leaves_the_same_files(face, tool, tmp_path):
+    """Three of five. (ts_options: test/run/stamp.c.)"""
+    folder = tmp_path / "p"
+    if face in FACES:
+        poptorch = pytest.importorskip("poptorch")
+        folder /= "inference"
+        options, env = FACES[face]
+        script = ("import torch, poptorch\n"
+                  f"model = poptorch.inferenceModel(torch.nn.Linear(4, 3), poptorch.Options().{options})\n"
+                  "for i in range(5): model(torch.ones(2, 4))\n")
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=120,
+                              env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(poptorch.__file__)), **env})
+    elif face == "train":
+        done = tool("train", "fashion-mnist", "--model", "mlp", "--epochs", 1, "--limit", 160, "--no-plots", "--profile", folder, "--calls", 3, "--quiet",
+                    "--batch-size", 16, "--device-iterations", 2)
+        if "no data" in done.stderr or "dataset" in done.stderr:
+            pytest.skip("needs the Debian package dataset-fashion-mnist")
+    else:
+        done = tool("profile", "mlp", "--output", folder, "--calls", 3, "--quiet")
+    assert done.returncode == OK, done.stderr
+    assert {f.name for f in folder.iterdir()} - {"plan.txt"} == {"profile.db", "trace.json"}
+    db = sqlite3.connect(folder / "profile.db")
+    assert db.execute("SELECT count(DISTINCT call), max(call) FROM event").fetchone() == (3, 2)
+    assert dict(db.execute("SELECT * FROM run"))["calls"] == "3"
+    check_trace(folder / "trace.json")
 
 
 def test_programs_from_the_cache_and_from_files(tmp_path, monkeypatch):
