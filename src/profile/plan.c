@@ -9,6 +9,7 @@
  * own.
  */
 #include "plan/plan.h"
+#include "gpu/gpu.h"
 #include "plan/ipu.h"
 #include "profile/profile.h"
 #include "render/render.h"
@@ -616,9 +617,11 @@ static void write_machine(const tables *t)
     ts_db_set(t->d, "machine_model", ts_machine_text(t->a, m));
     set_int(t, "cores", ts_core_count());
     set_int(t, "threads", threads);
-    set_real(t, "peak_gflops",
-             2 * m->isa.width * ts_machine_rate(m, m->isa.width) * m->hertz * threads / 1e9);
-    set_real(t, "bandwidth_gbs", m->memory * m->hertz * threads / 1e9);
+    if (!ts_gpu_is(t->x->opt->device_kind)) { /* of which it is not known */
+        set_real(t, "peak_gflops",
+                 2 * m->isa.width * ts_machine_rate(m, m->isa.width) * m->hertz * threads / 1e9);
+        set_real(t, "bandwidth_gbs", m->memory * m->hertz * threads / 1e9);
+    }
     set_real(t, "cycles_per_second", m->hertz);
 }
 

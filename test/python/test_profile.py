@@ -210,6 +210,53 @@ def test_measuring_costs_little_and_adds_up(build_dir, tmp_path):
         assert 0.97 < share <= 1.0001, (name, share)
 
 
+# --- GPUs: the driver's events, on the same clock; TS_GPU_DEVICE=gpu asks a real one ---
+
+DEVICE = os.environ.get("TS_GPU_DEVICE", "opencl")
+
+
+@pytest.mark.parametrize("args", [["--gradient-accumulation", 2, "--device-iterations", 2], ["--devices", 2, "--gradient-accumulation", 3]])
+def test_kernels_of_a_gpu_are_timed(args, tool, tmp_path):
+    done = tool("profile", "mlp", "--device", DEVICE, "--calls", 3, "--output", "p", "--quiet", *args)
+    if "unsupported" in done.stderr and ("OpenCL" in done.stderr or "CUDA" in done.stderr):
+        pytest.skip("needs OpenCL and a driver of a device")
+    assert done.returncode == OK, done.stderr
+    db = sqlite3.connect(tmp_path / "p" / "profile.db")
+    check_trace(tmp_path / "p" / "trace.json")
+    run = dict(db.execute("SELECT * FROM run"))
+    assert run["source"] == "measured" and "unmeasured" not in run and "peak_gflops" not in run and run["uncounted"]
+    # every kernel in every micro-batch or update, or together with the one before it
+    updates = int(run["iterations"]) * 3
+    micros = updates * int(run["accumulation"])
+    counts = dict(db.execute("SELECT s.phase, max(n) FROM (SELECT kernel, count(*) AS n FROM event WHERE kernel IS NOT NULL GROUP BY kernel) "
+                             "JOIN kernel k ON k.id = kernel JOIN section s ON s.id = k.section GROUP BY s.phase"))
+    assert counts[0] == micros and counts.get(1, updates) == updates
+    timed, kernels = db.execute("SELECT (SELECT count(DISTINCT kernel) FROM event), (SELECT count(*) FROM kernel)").fetchone()
+    assert kernels / 2 < timed <= kernels
+    # within their sections, which are within their calls
+    assert db.execute("SELECT count(*) FROM event k WHERE kernel IS NOT NULL AND NOT EXISTS (SELECT 1 FROM event s WHERE s.kernel IS NULL AND s.call = k.call AND "
+                      "s.section = k.section AND s.micro = k.micro AND s.start <= k.start + 1e-9 AND k.end <= s.end + 1e-9)").fetchone() == (0,)
+    assert db.execute("SELECT count(*) FROM event WHERE kernel IS NOT NULL AND NOT end > start").fetchone() == (0,)
+
+
+def test_times_of_a_gpu_change_no_bits(tool, tmp_path):
+    """The calls that are timed and those after them, as without a profile."""
+    poptorch = pytest.importorskip("poptorch")
+    script = ("import sys, torch, poptorch\ntorch.manual_seed(1)\n"
+              "class Net(torch.nn.Linear):\n    def forward(self, x): return poptorch.identity_loss(super().forward(x).square(), 'mean')\n"
+              "opts = poptorch.Options()\nif len(sys.argv) > 1: opts.enableProfiling(sys.argv[1])\n"
+              "net = Net(20, 30)\nmodel = poptorch.trainingModel(net, opts, torch.optim.SGD(net.parameters(), lr=0.1))\n"
+              "print([float(model(torch.randn(8, 20)).sum()).hex() for i in range(4)])\n")
+    env = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(poptorch.__file__)), "TESSERA_DEVICE": DEVICE}
+    done = [subprocess.run([sys.executable, "-c", script, *args], capture_output=True, text=True, timeout=200, env=env, cwd=tmp_path)
+            for args in ([], ["p"])]
+    if "OpenCL" in done[0].stderr or "CUDA" in done[0].stderr:
+        pytest.skip("needs OpenCL and a driver of a device")
+    assert [d.returncode for d in done] == [0, 0], done[1].stderr
+    assert done[0].stdout == done[1].stdout and len(set(json.loads(done[0].stdout.replace("'", '"')))) == 4
+    assert sqlite3.connect(tmp_path / "p" / "training" / "profile.db").execute("SELECT count(DISTINCT call) FROM event").fetchone() == (2,)
+
+
 def test_training_is_timed(tool, tmp_path):
     done = tool("train", "fashion-mnist", "--model", "mlp", "--epochs", 1, "--limit", 640, "--no-plots", "--profile", "p", "--calls", 2,
                 "--quiet", "--batch-size", 16, "--device-iterations", 10)
