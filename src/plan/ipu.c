@@ -106,7 +106,8 @@ static product product_of(const ts_ipu *ipu, const ts_node *n)
 {
     const ts_type *t = &n->out[0]->type;
     bool conv = n->op->flags & TS_CONV;
-    double count = (double)TS_MAX(1, ts_type_count(t)), sums = TS_MAX(count, ts_node_sums(n));
+    double count = (double)TS_MAX(1, ts_type_count(t)),
+           sums = TS_MAX(count, ts_node_useful_flops(n) / 2);
     int wide = conv ? 1 : t->rank - 1;
     product p = {.n = t->rank > wide && wide >= 0 ? (double)TS_MAX(1, t->dim[wide]) : 1, .taps = 1};
     const ts_type *w = &n->in[1]->type;

@@ -417,7 +417,16 @@ static void count_bytes(const tables *t, int kernel, int64_t *read, int64_t *wri
             *(t->edges[i].writes ? written : read) += bytes_of(&t->tensors[t->edges[i].tensor]);
 }
 
-/* What the renderer found or, of what it has no price for, what the plan assumes. */
+/* What the plan prices has also products with what lies beyond the borders. Winograd's method does fewer than it says: those
+ * that are done. */
+static double useful_flops(const ts_kernel *k)
+{
+    const ts_node *n = k->anchor;
+    double done = n ? ts_node_flops(n) : 0;
+
+    return n ? k->flops - done + TS_MIN(done, ts_node_useful_flops(n)) : k->flops;
+}
+
 static double cycles_of(const tables *t, int i, int64_t bytes)
 {
     const ts_source *src = t->x->src;
@@ -440,7 +449,7 @@ static void write_kernel(tables *t, int i)
     ts_db_add(
         t->d, "kernel", "iiittttrlllirtr", i, k->section, layer_of(t, ts_kernel_node(k)),
         src ? src->kernels[i].name : ts_render_kernel(&r, k->again ? k->again->index : i), op_of(k),
-        pass_of(t->p, k), nodes_of(t, k), k->flops, read, written, pieces, (int)k->wait,
+        pass_of(t->p, k), nodes_of(t, k), useful_flops(k), read, written, pieces, (int)k->wait,
         ts_machine_seconds(&t->p->machine, ts_price_shared(&t->p->machine, cycles, (double)pieces)),
         src ? ts_arena_printf(t->a, "%.*s", (int)src->kernels[i].len,
                               src->text + src->kernels[i].at)
@@ -630,7 +639,7 @@ static double flops_of(const ts_program *p, int phase)
     double sum = 0;
 
     for (int i = 0; i < p->nkernels; i++)
-        sum += p->kernels[i]->phase == phase ? p->kernels[i]->flops : 0;
+        sum += p->kernels[i]->phase == phase ? useful_flops(p->kernels[i]) : 0;
     return sum;
 }
 
