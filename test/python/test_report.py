@@ -109,7 +109,7 @@ def wanted(db, tab):
     measured = one(db, TIMES + "SELECT sum(t) / calls.n FROM time, calls")
     return {
         "summary": {"peak": one(db, "SELECT sum(peak) FROM device"), "kernels": one(db, "SELECT count(*) FROM kernel"),
-                    "step": one(db, "SELECT t FROM (SELECT max(end) - min(start) AS t FROM event GROUP BY call) ORDER BY t LIMIT 1 OFFSET (SELECT count(DISTINCT call) / 2 FROM event)")},
+                    "step": one(db, "SELECT t FROM (SELECT max(end) - min(start) AS t FROM event GROUP BY call) ORDER BY t LIMIT 1 OFFSET (SELECT (count(DISTINCT call) - 1) / 2 FROM event)")},
         "memory": {"peak": one(db, "SELECT sum(peak) FROM device"), "always": one(db, "SELECT sum(always) FROM device"),
                    "values": one(db, "SELECT sum(bytes * depth) FROM value")},
         "operations": {"kernels": one(db, "SELECT count(*) FROM kernel"), "measured": measured, "modelled": one(db, runs.format("modelled")),

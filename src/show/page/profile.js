@@ -36,7 +36,7 @@ function makeProfile({ words, tables }) {
   link(p);
   price(p, new Map(rowsOf(tables.time, words).map(t => [t.kernel, t])));
   p.spans = callSpans(p);
-  p.typical = [...p.spans].sort((a, b) => a.end - a.start - b.end + b.start)[p.spans.length >> 1];   // the first call is often slow
+  p.typical = [...p.spans].sort((a, b) => a.end - a.start - b.end + b.start)[p.spans.length - 1 >> 1];   // the first call is often slow
   p.callSeconds = p.typical ? p.typical.end - p.typical.start : null;
   p.speed = p.typical ? p.number("samples_per_call") / p.callSeconds : null;   // samples a second
   return p;
