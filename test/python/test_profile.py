@@ -191,8 +191,10 @@ def test_the_checker_checks(tmp_path):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_pipeline_is_timed(threads, tool, tmp_path):
-    db = profile(tool, tmp_path, *NETS["pipeline"], "--calls", 3, "--threads", threads)
+    db = profile(tool, tmp_path, *NETS["pipeline"], "--calls", 3, "--threads", threads, **FIXED)
     check_plan(db)
+    run = dict(db.execute("SELECT * FROM run"))    # what as many threads can do
+    assert run["threads"] == str(threads) and float(run["peak_gflops"]) == pytest.approx(56 * threads) and float(run["bandwidth_gbs"]) == pytest.approx(28 * threads)
     assert db.execute("SELECT count(DISTINCT call), count(DISTINCT device) FROM event").fetchone() == (3, 4)
     events, arrows = check_trace(tmp_path / "p" / "trace.json")
     sends = sum(len(readers.split()) for readers, in db.execute(
@@ -200,6 +202,9 @@ def test_a_pipeline_is_timed(threads, tool, tmp_path):
     assert sends >= 6 and len(arrows) == 3 * 8 * sends    # calls, micro-batches
     assert sum(e["ph"] == "X" and e["cat"] in ("kernel", "section") for e in events) == \
         db.execute("SELECT count(*) FROM event").fetchone()[0]
+    for e in events:    # whoever clicks on one reads what it is
+        if e["ph"] == "X" and e["cat"] == "kernel":
+            assert {"layer", "op", "pass", "kernel", "call", "micro", "read", "written", "flops"} <= e["args"].keys()
     named = {e["args"]["name"] for e in events if e["ph"] == "M"}
     assert {"host", "calls", "replica 0", "device 0", "device 3"} <= named and ("device 0, thread 1" in named) == (threads > 1)
 

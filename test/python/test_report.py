@@ -200,6 +200,24 @@ def test_a_plan_that_did_not_fit(pages, chromium):
 
 
 @needs_browser
+def test_tiles_that_are_too_full(build_dir, chromium, tmp_path):
+    """A real refusal: the block would fit, its tiles do not."""
+    done = subprocess.run([build_dir / "tessera", "profile", "resnet18", "--batch-size", "48", "--plan-only", "--device", "model", "--output", tmp_path, "--quiet"],
+                          capture_output=True, text=True, timeout=120)
+    if "made without SQLite" in done.stderr:
+        pytest.skip("needs a build with SQLite")
+    assert done.returncode == 1 and report(build_dir, tmp_path).returncode == 0
+    over = one(sqlite3.connect(tmp_path / "profile.db"), "SELECT count(*) FROM tile WHERE peak > 624 * 1024")
+    assert over > 100
+    chromium.open(tmp_path / "report.html")
+    text = "document.querySelector('main').textContent"
+    assert f"{over:,} of 1,472 tiles too full" in chromium.ask(text) and "need more than their 624.0 KiB" in chromium.ask(text)
+    chromium.go("memory")
+    assert f"{over:,} tiles too full" in chromium.ask(text)
+    assert chromium.complaints() == []
+
+
+@needs_browser
 def test_keyboard(pages, chromium):
     chromium.open(pages("pipeline") / "report.html")
     chromium.ask("document.querySelector('nav button').focus()")
