@@ -23,7 +23,7 @@ const simple = (heads, rows) => el("table", {}, el("thead", {}, el("tr", {}, ...
 views.push({
   id: "compare", title: "Compare", draw(root, p, args, q) {
     if (!q) return void root.append(card("Compare", el("p", {}, "This page has one profile. ", el("code", {}, "tessera report DIR --compare DIR2"), " makes one that holds two against each other.")));
-    const by = grouping(args), differ = Object.keys({ ...p.run, ...q.run }).filter(k => p.run[k] !== q.run[k] && !/^(created|flops_step|peak_bytes|refused)$/.test(k)).sort();
+    const by = grouping(args), differ = Object.keys({ ...p.run, ...q.run }).filter(k => p.run[k] !== q.run[k] && !/^(created|refused|ipu_)|_(step|bytes|second)$/.test(k)).sort();
     const table = new Table({ rows: matched(p, q, GROUPINGS[by]), sort: 3, label: "Difference", name: "compare", filter: args.filter, columns: [
       { title: capital(by), text: true, wide: true, get: r => r.key },
       { title: "This", get: r => r.a.cost, show: seconds, total: "this" }, { title: "Other", get: r => r.b.cost, show: seconds, total: "other" },
