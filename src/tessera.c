@@ -275,9 +275,7 @@ static ts_status see(job *j, const ts_options *opt, const lowered *l, const char
 
     if (!j->profile.folder)
         return TS_OK;
-    if (ts_gpu_is(opt->device_kind))
-        x.unmeasured = "kernels of a GPU are not timed";
-    else if (!l->src)
+    if (!l->src && !ts_gpu_is(opt->device_kind))
         x.unmeasured = "the reference executor has no kernels";
     if (x.unmeasured && !refused)
         ts_note(TS_LOG_WARN, "the profile has no times: %s", x.unmeasured);

@@ -103,7 +103,7 @@ static int64_t per_call(const ts_options *opt)
     return (D ? D : 1) * (A ? A : 1) * (R ? R : 1);
 }
 
-/* Kernels of a GPU are not timed: then there is none. */
+/* The reference executor is not timed: then there is none. */
 static bool has_trace(void)
 {
     char path[4096];

@@ -43,18 +43,21 @@ def template(text, at):
 
 
 def squeeze(text):
-    """The same program in fewer bytes: no comments, no indents, no blanks beside punctuation. Lines stay lines."""
+    """The same program in fewer bytes: no comments, no indents, no blanks beside punctuation, no semicolon that ends a
+    block (so no loop may have an empty statement for its body there). Lines stay lines, but for those that end in a comma."""
     out, at = "", 0
     while at < len(text):
         m = PIECE.match(text, at)
         comment, string, tick, regex, regex2, blank, line, _ = m.groups()
         end = template(text, at) if tick else m.end()
         if line:
-            out += "" if out.endswith("\n") or not out else "\n"
+            out += "" if out.endswith(("\n", ",", "(")) or not out else "\n"
         elif blank:
             before, after = out[-1:], text[end:end + 1]
             tight = before in TIGHT | {"\n", ""} or after in TIGHT
             out += "" if tight and before + after not in TWICE else " "
+        elif text[at] == "}" and out.rstrip("\n").endswith(";"):
+            out = out.rstrip("\n")[:-1] + out[len(out.rstrip("\n")):] + "}"
         elif not comment:
             out += text[at:end]
         at = end

@@ -880,6 +880,12 @@ static PyModuleDef module = {
     .m_size = -1,          .m_methods = functions,
 };
 
+#ifdef TS_HAVE_SQLITE3
+enum { PROFILES = 1 }; /* this build writes them */
+#else
+enum { PROFILES = 0 };
+#endif
+
 static bool fill(PyObject *m)
 {
     error_type = PyErr_NewException("poptorch._core.Error", NULL, NULL);
@@ -887,6 +893,7 @@ static bool fill(PyObject *m)
            !PyModule_AddType(m, &core_value_type) && !PyModule_AddType(m, &core_graph_type) &&
            !PyModule_AddType(m, &executable_type) && !PyModule_AddType(m, &engine_type) &&
            !PyModule_AddType(m, &core_table_type) &&
+           !PyModule_AddIntConstant(m, "profiles", PROFILES) &&
            !PyModule_AddStringConstant(m, "version", ts_version());
 }
 

@@ -4,8 +4,8 @@ PVTI_OPTIONS='{"enable":"true","directory":"traces"}' in the environment of the 
 then in traces/host-<process>.json when the program ends, for chrome://tracing or Perfetto: executors and loaders
 record their own, on the channels poptorch.trainingModel, poptorch.inferenceModel, poptorch.DataLoader and dataset,
 and programs add theirs with Channel. Otherwise they cost nothing and do nothing. What other processes do, such as
-a loader's workers, is not in it. While an engine's runs are timed for a profile (Options.enableProfiling), they are in
-that too.
+a loader's workers, is not in it. The first runs of each model are timed beside it: traces/training/profile.db and
+trace.json, as Options.enableProfiling has them, and the trace points of that time are in them too.
 
 openReport() reads a profile.
 """
@@ -34,7 +34,7 @@ class _Recorder:
     """Keeps what was done in this process."""
 
     def __init__(self, folder: str) -> None:
-        self._path = Path(folder) / f"host-{os.getpid()}.json"
+        self.path = Path(folder) / f"host-{os.getpid()}.json"
         self._process = os.getpid()
         self._events: List[Dict[str, Any]] = []
         atexit.register(self.write)
@@ -51,8 +51,8 @@ class _Recorder:
         if os.getpid() != self._process:
             return
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(json.dumps({"traceEvents": self._events}))
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(json.dumps({"traceEvents": self._events}))
         except OSError as e:
             logger.error("The trace that PVTI_OPTIONS asks for cannot be written: %s", e)
 
@@ -84,6 +84,11 @@ def _follow(engine: Any) -> None:
 def enabled() -> bool:
     """Are trace points kept?"""
     return _recorder is not None
+
+
+def _folder() -> str:
+    """Where, when they are."""
+    return str(_recorder.path.parent) if _recorder is not None else "."
 
 
 def _add(channel: str, name: str, begun: float) -> None:

@@ -74,6 +74,8 @@ enum {
     F(result, cuMemHostAlloc, "cuMemHostAlloc", (void **, size_t, unsigned))                       \
     F(result, cuPointerGetAttribute, "cuPointerGetAttribute", (void *, int, address))              \
     F(result, cuEventRecord, "cuEventRecord", (event_id, stream_id))                               \
+    F(result, cuEventElapsedTime, "cuEventElapsedTime", (float *, event_id, event_id))             \
+    F(result, cuEventDestroy, "cuEventDestroy_v2", (event_id))                                     \
     F(result, cuStreamBeginCapture, "cuStreamBeginCapture_v2", (stream_id, int))                   \
     F(result, cuStreamEndCapture, "cuStreamEndCapture", (stream_id, graph_id *))                   \
     F(result, cuGraphInstantiate, "cuGraphInstantiateWithFlags",                                   \
@@ -618,6 +620,45 @@ static ts_status replay(ts_gpu *g, ts_gpu_recording *r)
     return TS_OK;
 }
 
+/* Between the launches of a stream the time goes on, so an end is the next one's start. */
+static ts_status run_timed(ts_gpu *g, ts_gpu_module *m, int n, const ts_gpu_launch *launches,
+                           event_id *events, ts_gpu_span *spans)
+{
+    float ms;
+
+    for (int i = 0; i <= n; i++)
+        CALL(cuEventCreate, &events[i], 0);
+    CALL(cuEventRecord, events[0], g->stream);
+    for (int i = 0; i < n; i++) {
+        TS_TRY(launch(g, m, &launches[i]));
+        CALL(cuEventRecord, events[i + 1], g->stream);
+    }
+    CALL(cuStreamSynchronize, g->stream);
+    for (int i = 0; i < n; i++) {
+        spans[i].start = i ? spans[i - 1].end : 0;
+        CALL(cuEventElapsedTime, &ms, events[0], events[i + 1]);
+        spans[i].end = (double)ms / 1e3;
+    }
+    return TS_OK;
+}
+
+static ts_status timed(ts_gpu *g, ts_gpu_module *m, int n, const ts_gpu_launch *launches,
+                       ts_gpu_span *spans)
+{
+    event_id *events = calloc((size_t)n + 1, sizeof(*events));
+    ts_status s;
+
+    if (!events)
+        return ts_fail(TS_ERR_MEMORY, "cannot allocate %d events", n);
+    (void)cuCtxSetCurrent(g->context);
+    s = run_timed(g, m, n, launches, events, spans);
+    for (int i = 0; i <= n; i++)
+        if (events[i])
+            (void)cuEventDestroy(events[i]);
+    free(events);
+    return s;
+}
+
 static ts_status wait(ts_gpu *g)
 {
     (void)cuCtxSetCurrent(g->context);
@@ -643,5 +684,6 @@ const ts_gpu_driver ts_gpu_cuda = {
     .record = record,
     .forget = forget,
     .replay = replay,
+    .timed = timed,
     .wait = wait,
 };

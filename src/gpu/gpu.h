@@ -131,6 +131,10 @@ typedef struct ts_gpu_launch {
     ts_gpu_memory *memory;
 } ts_gpu_launch;
 
+typedef struct ts_gpu_span {
+    double start, end;
+} ts_gpu_span;
+
 typedef struct ts_gpu_info {
     char name[128];
     char architecture[64]; /* "sm_90": what a binary is for, with the compiler's version */
@@ -161,6 +165,10 @@ typedef struct ts_gpu_driver {
                         ts_gpu_recording **out);
     void (*forget)(ts_gpu *g, ts_gpu_recording *r);
     ts_status (*replay)(ts_gpu *g, ts_gpu_recording *r); /* does not wait */
+    /* The launches with the driver's events around each; returns when all are done. spans[i] is when launch i
+     * began and ended, in seconds since the first began. */
+    ts_status (*timed)(ts_gpu *g, ts_gpu_module *m, int n, const ts_gpu_launch *launches,
+                       ts_gpu_span *spans);
     ts_status (*wait)(ts_gpu *g);
 } ts_gpu_driver;
 

@@ -13,6 +13,7 @@ typedef struct cl_queue *queue_id;
 typedef struct cl_buffer *buffer_id;
 typedef struct cl_code *program_id;
 typedef struct cl_function *kernel_id;
+typedef struct cl_event *event_id;
 typedef int32_t cl_int;
 typedef uint32_t cl_uint;
 typedef uint64_t cl_bits;
@@ -26,6 +27,9 @@ enum {
     PROGRAM_BINARIES = 0x1166,
     PROGRAM_LOG = 0x1183,
     READ_WRITE = 1,
+    WITH_TIMES = 2, /* of a queue's commands */
+    BEGAN = 0x1282,
+    ENDED = 0x1283,
 };
 
 /* return type, name, arguments */
@@ -61,7 +65,9 @@ enum {
       (queue_id, buffer_id, const void *, size_t, size_t, size_t, cl_uint, void *, void *))        \
     F(cl_int, clEnqueueNDRangeKernel,                                                              \
       (queue_id, kernel_id, cl_uint, const size_t *, const size_t *, const size_t *, cl_uint,      \
-       void *, void *))                                                                            \
+       void *, event_id *))                                                                        \
+    F(cl_int, clGetEventProfilingInfo, (event_id, cl_uint, size_t, void *, size_t *))              \
+    F(cl_int, clReleaseEvent, (event_id))                                                          \
     F(cl_int, clFinish, (queue_id))
 
 #define POINTER(type, name, args) static type(*name) args;
@@ -72,6 +78,7 @@ struct ts_gpu {
     device_id device;
     context_id context;
     queue_id queue;
+    queue_id timer; /* whose commands are timed; made by the first profile */
     ts_gpu_info info;
     bool pocl;
 };
@@ -417,7 +424,7 @@ static void forget(ts_gpu *g, ts_gpu_recording *r)
     free(r);
 }
 
-static ts_status launch(ts_gpu *g, ts_gpu_module *m, const ts_gpu_launch *l)
+static ts_status launch(queue_id q, ts_gpu_module *m, const ts_gpu_launch *l, event_id *event)
 {
     const ts_gpu_row *row = l->row;
     kernel_id k = m->kernels[row->function];
@@ -428,15 +435,54 @@ static ts_status launch(ts_gpu *g, ts_gpu_module *m, const ts_gpu_launch *l)
         uint64_t at = row->args[i].offset;
         CALL(clSetKernelArg, k, (cl_uint)i + 1, sizeof(at), &at);
     }
-    CALL(clEnqueueNDRangeKernel, g->queue, k, 1, NULL, &all, &local, 0, NULL, NULL);
+    CALL(clEnqueueNDRangeKernel, q, k, 1, NULL, &all, &local, 0, NULL, event);
     return TS_OK;
 }
 
 static ts_status replay(ts_gpu *g, ts_gpu_recording *r)
 {
     for (int i = 0; i < r->n; i++)
-        TS_TRY(launch(g, r->module, &r->launches[i]));
+        TS_TRY(launch(g->queue, r->module, &r->launches[i], NULL));
     return TS_OK;
+}
+
+/* The other queue's, once those before are done. */
+static ts_status run_timed(ts_gpu *g, ts_gpu_module *m, int n, const ts_gpu_launch *launches,
+                           event_id *events, ts_gpu_span *spans)
+{
+    cl_int error = 0;
+    uint64_t zero = 0, at;
+
+    if (!g->timer)
+        g->timer = clCreateCommandQueue(g->context, g->device, WITH_TIMES, &error);
+    if (error)
+        return failed("clCreateCommandQueue", error);
+    CALL(clFinish, g->queue);
+    for (int i = 0; i < n; i++)
+        TS_TRY(launch(g->timer, m, &launches[i], &events[i]));
+    CALL(clFinish, g->timer);
+    for (int i = 0; i < n; i++) {
+        CALL(clGetEventProfilingInfo, events[i], BEGAN, sizeof(at), &at, NULL);
+        zero = i ? zero : at;
+        spans[i].start = (double)(at - zero) / 1e9;
+        CALL(clGetEventProfilingInfo, events[i], ENDED, sizeof(at), &at, NULL);
+        spans[i].end = (double)(at - zero) / 1e9;
+    }
+    return TS_OK;
+}
+
+static ts_status timed(ts_gpu *g, ts_gpu_module *m, int n, const ts_gpu_launch *launches,
+                       ts_gpu_span *spans)
+{
+    event_id *events = calloc((size_t)n + 1, sizeof(*events));
+    ts_status s = events ? run_timed(g, m, n, launches, events, spans)
+                         : ts_fail(TS_ERR_MEMORY, "cannot allocate %d events", n);
+
+    for (int i = 0; i < n && events; i++)
+        if (events[i])
+            (void)clReleaseEvent(events[i]);
+    free(events);
+    return s;
 }
 
 static ts_status wait(ts_gpu *g)
@@ -463,5 +509,6 @@ const ts_gpu_driver ts_gpu_opencl = {
     .record = record,
     .forget = forget,
     .replay = replay,
+    .timed = timed,
     .wait = wait,
 };

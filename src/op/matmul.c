@@ -322,6 +322,25 @@ double ts_node_flops(const ts_node *n)
     return (double)ts_type_count(&n->out[0]->type);
 }
 
+/* By the plain method. A convolution's gradient of its input meets every element of dy with every weight of its channel, and
+ * no more. */
+double ts_node_useful_flops(const ts_node *n)
+{
+    const ts_value *dy;
+    double useful;
+
+    if (!(n->op->flags & TS_CONTRACT))
+        return ts_node_flops(n);
+    if (n->op != TS_OP(conv_input))
+        return contract_flops(n);
+    dy = n->in[0];
+    if (dy->kind == TS_VALUE_NODE && dy->node->op == TS_OP(pad)) /* borders that a pass has made */
+        dy = dy->node->in[0];
+    useful = 2 * (double)ts_type_count(&dy->type) * (double)ts_type_count(&n->in[1]->type) /
+             (double)TS_MAX(1, n->in[1]->type.dim[0]);
+    return TS_MIN(contract_flops(n), useful);
+}
+
 typedef struct term_arg {
     const ts_node *n;
     const ts_ix *a[TS_MAX_RANK], *b[TS_MAX_RANK];

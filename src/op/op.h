@@ -10,6 +10,8 @@
 const ts_op *ts_op_find(const char *name); /* NULL when there is none */
 const ts_op *ts_op_at(int i);              /* the i-th row, NULL past the last */
 double ts_node_flops(const ts_node *n);
+/* By the plain method, and without what lies beyond the borders. */
+double ts_node_useful_flops(const ts_node *n);
 /* price.c: multiply-adds in whose time an element of a pointwise op is made, by its formula; those of
  * all a node does */
 double ts_op_price(const ts_op *op);

@@ -1,9 +1,9 @@
 /* budget.c - how much memory a device has. A plan that needs more fails before anything runs, and
  * says what would help:
  *
- *   out of memory: device 1 needs 12.4 MB and has 8 MB
- *     hint the largest are fc1.weight (4 MB), its exp_avg (4 MB), ...; offload the optimiser's
- *          state (-8 MB) or ...
+ *   out of memory: device 1 needs 12.4 MiB and has 8.0 MiB
+ *     hint the largest are fc1.weight (4.0 MiB), its exp_avg (4.0 MiB), ...; offload the optimiser's
+ *          state (-8.0 MiB) or ...
  *
  * A model of an IPU has its memory on tiles, and no tile has more than its own: there the tiles that are
  * too full are named.
@@ -49,10 +49,26 @@ static int by_bytes(const void *x, const void *y)
     return p->v->id - q->v->id;
 }
 
+/* In the units that limits are given in, with digits that tell a need from a limit that is near. */
 static const char *size_text(ts_arena *a, size_t bytes)
 {
-    return bytes < 10000000 ? ts_arena_printf(a, "%.1f kB", (double)bytes / 1e3)
-                            : ts_arena_printf(a, "%.1f MB", (double)bytes / 1e6);
+    static const char *const units[] = {"KiB", "MiB", "GiB"};
+    double size = (double)bytes / 1024;
+    int u = 0;
+
+    for (; u < TS_COUNT(units) - 1 && size >= 10240; u++)
+        size /= 1024;
+    return ts_arena_printf(a, "%.1f %s", size, units[u]);
+}
+
+/* A need that reads like the limit is told by the bytes that are missing. */
+static const char *need_text(ts_arena *a, size_t need, size_t has)
+{
+    const char *text = size_text(a, need);
+
+    return strcmp(text, size_text(a, has))
+               ? text
+               : ts_arena_printf(a, "%s (%zu bytes more than there are)", text, need - has);
 }
 
 /* The device's tensors, largest first. */
@@ -158,6 +174,7 @@ static void add_options(ts_arena *a, const ts_program *p, const ts_options *opt,
 static ts_status too_large(ts_arena *a, const ts_options *opt, const ts_program *p, int device,
                            int64_t has)
 {
+    size_t peak = p->bytes[device].peak, limit = (size_t)TS_MAX(0, has);
     ts_text hint = {0};
     tensor *t;
     int n = list(a, p, device, &t);
@@ -165,8 +182,7 @@ static ts_status too_large(ts_arena *a, const ts_options *opt, const ts_program 
     add_largest(a, t, n, &hint);
     add_options(a, p, opt, device, &hint);
     ts_fail(TS_ERR_MEMORY, "device %d needs %s, %s of them always, and has %s", device,
-            size_text(a, p->bytes[device].peak), size_text(a, p->bytes[device].states),
-            size_text(a, (size_t)TS_MAX(0, has)));
+            need_text(a, peak, limit), size_text(a, p->bytes[device].states), size_text(a, limit));
     ts_error_hint("%s", hint.s);
     ts_text_free(&hint);
     return TS_ERR_MEMORY;
@@ -191,7 +207,8 @@ static ts_status too_full(ts_arena *a, const ts_options *opt, const ts_program *
         "device %d has %d of %d tiles that need more than their %s: tile %d needs %s, %s of them "
         "always, %s for code, %s for what other tiles send",
         device, over, m->ipu->tiles, size_text(a, (size_t)m->ipu->tile_bytes),
-        (int)(worst - m->tiles[device]), size_text(a, (size_t)worst->peak),
+        (int)(worst - m->tiles[device]),
+        need_text(a, (size_t)worst->peak, (size_t)m->ipu->tile_bytes),
         size_text(a, (size_t)worst->always), size_text(a, (size_t)worst->code),
         size_text(a, (size_t)worst->exchange));
     ts_error_hint("%s", hint.s);

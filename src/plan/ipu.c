@@ -10,11 +10,11 @@
  *            States are always there; others from the kernel that makes them to the last that reads
  *            them. To that come the code, and what a kernel's operands need when they arrive.
  *   compute  A contraction is m x n x k, cut into a grid of parts, one for each tile; channels are filled
- *            up to what the matrix unit takes at once. The grid is the cheapest of the powers of two, its
- *            exchange included: that is what Poplar's planner looks for too. Everything else is so many
- *            elements in vectors.
+ *            up to what the matrix unit takes at once. The grid is the cheapest, its exchange included:
+ *            that is what Poplar's planner looks for too. Everything else is so many elements in vectors.
  *   exchange An operand that several tiles need is sent to them, parts of sums to where they are added.
- *   sync     Every node that computes is a step of its own there, fused here or not.
+ *   sync     Every node that computes is a step of its own there, fused here or not; views and the casts of
+ *            halves, which are computed as f32 here, are none.
  *   host     Inputs and what is sent between devices, at the speed of the links.
  *
  * doc/ipu-model.md says which figures are published and which assumed, and how far off it is.
@@ -27,17 +27,19 @@ static const ts_ipu mk2 = {.name = "Mk2 (GC200)",
                            .tile_bytes = 624 * 1024,
                            .hertz = 1.33e9,
                            .multiply = {16, 64},
+                           .reached = {0.6, 0.47},
                            .channels = {8, 16},
                            .vector = {2, 4},
                            .in = 8,
                            .out = 4,
-                           .host = 12e9,
+                           .host = 12.5e9,
                            .link = 80e9};
 static const ts_ipu mk1 = {.name = "Mk1 (GC2)",
                            .tiles = 1216,
                            .tile_bytes = 256 * 1024,
                            .hertz = 1.6e9,
-                           .multiply = {16, 64},
+                           .multiply = {8, 32},
+                           .reached = {0.6, 0.47},
                            .channels = {8, 16},
                            .vector = {2, 4},
                            .in = 8,
@@ -51,12 +53,11 @@ enum {
     CODE = 16 * 1024,     /* bytes on every tile whatever the program is */
     CODE_OF_KERNEL = 100, /* and for each kernel: vertices' state, exchange code */
     SYNC = 300,           /* cycles until all tiles have met, both times of a step */
-    START = 1200,         /* cycles of a step until its workers run and after they have */
+    START = 1000,         /* cycles of a step until its workers run and after they have */
     CALL = 26600,         /* cycles in which the host begins a call: 20 us */
-    LEAST_SUMS = 256,     /* multiply-adds that a tile is used for at least */
 };
-static const double MATRIX =
-    0.35; /* of the unit's peak while it works: loads of weights, ends of rows */
+
+static const double AVAILABLE = 0.6; /* of a tile for what arrives; more comes in turns */
 
 const ts_ipu *ts_ipu_of(ts_device_kind kind)
 {
@@ -65,9 +66,25 @@ const ts_ipu *ts_ipu_of(ts_device_kind kind)
 
 /* --- cycles --- */
 
+/* Halves are computed as f32 here, so they come as casts; there they are multiplied as they are. */
+static const ts_type *stored(const ts_value *v)
+{
+    for (const ts_value *x = v; x->kind == TS_VALUE_NODE && x->node->nin == 1; x = x->node->in[0])
+        if (x->node->op == TS_OP(cast))
+            return &x->node->in[0]->type;
+        else if (!(x->node->op->flags & TS_VIEW))
+            break;
+    return &v->type;
+}
+
 static bool half(const ts_value *v)
 {
-    return ts_dtype_size(v->type.dtype) == 2;
+    return ts_dtype_size(stored(v)->dtype) == 2;
+}
+
+static double bytes_of(const ts_value *v)
+{
+    return (double)ts_type_count(&v->type) * (double)ts_dtype_size(stored(v)->dtype);
 }
 
 static double up(double x, double to)
@@ -89,7 +106,8 @@ static product product_of(const ts_ipu *ipu, const ts_node *n)
 {
     const ts_type *t = &n->out[0]->type;
     bool conv = n->op->flags & TS_CONV;
-    double count = (double)TS_MAX(1, ts_type_count(t)), sums = TS_MAX(count, ts_node_sums(n));
+    double count = (double)TS_MAX(1, ts_type_count(t)),
+           sums = TS_MAX(count, ts_node_useful_flops(n) / 2);
     int wide = conv ? 1 : t->rank - 1;
     product p = {.n = t->rank > wide && wide >= 0 ? (double)TS_MAX(1, t->dim[wide]) : 1, .taps = 1};
     const ts_type *w = &n->in[1]->type;
@@ -98,10 +116,10 @@ static product product_of(const ts_ipu *ipu, const ts_node *n)
         p.taps *= (double)TS_MAX(1, w->dim[i]);
     p.m = count / p.n;
     p.k = sums / count;
-    p.a = (double)ts_type_bytes(&n->in[0]->type);
-    p.b = (double)ts_type_bytes(w);
+    p.a = bytes_of(n->in[0]);
+    p.b = bytes_of(n->in[1]);
     p.c = 4 * count;
-    p.rate = ipu->multiply[half(n->in[0])];
+    p.rate = ipu->multiply[half(n->in[0])] * ipu->reached[half(n->in[0])];
     p.channels = ipu->channels[half(n->in[0])];
     return p;
 }
@@ -119,23 +137,22 @@ static part grid(const ts_ipu *ipu, const product *p, double pm, double pn, doub
     double c = pk > 1 ? p->c / (pm * pn) : 0; /* each of pk tiles adds its share of pk parts */
     double out = a / pn + b / pm + c;         /* what many receive is sent once */
 
-    return (part){.compute = rows * columns * sums / (p->rate * MATRIX),
+    return (part){.compute = rows * columns * sums / p->rate,
                   .exchange = TS_MAX((a + b + c) / ipu->in, out / ipu->out),
                   .in = a + b + c};
 }
 
 static part best_grid(const ts_ipu *ipu, const product *p)
 {
-    double most = TS_MAX(1, TS_MIN(ipu->tiles, p->m * p->n * p->k / LEAST_SUMS));
+    double most = TS_MAX(1, TS_MIN(ipu->tiles, p->m * p->n * p->k));
     part best = {.compute = INFINITY};
 
-    for (double pm = 1; pm <= most && pm < 2 * p->m; pm *= 2)
-        for (double pn = 1; pm * pn <= most && pn < 2 * p->n; pn *= 2)
-            for (double pk = 1; pm * pn * pk <= most && pk < 2 * p->k; pk *= 2) {
-                part x = grid(ipu, p, pm, pn, pk);
-                if (x.compute + x.exchange < best.compute + best.exchange)
-                    best = x;
-            }
+    for (double pn = 1; pn <= most && pn < 2 * p->n; pn *= 2)
+        for (double pk = 1; pn * pk <= most && pk < 2 * p->k; pk *= 2) {
+            part x = grid(ipu, p, TS_MIN(p->m, floor(most / (pn * pk))), pn, pk);
+            if (x.compute + x.exchange < best.compute + best.exchange)
+                best = x;
+        }
     return best;
 }
 
@@ -166,41 +183,97 @@ static void price_product(const ts_ipu *ipu, const ts_kernel *k, ts_ipu_cycles *
 
     c->compute += x.compute;
     c->exchange += x.exchange;
-    c->in = x.in;
-    c->matrix_use = p.m * p.n * p.k / (x.compute * p.rate * ipu->tiles);
+    c->in = TS_MIN(x.in, AVAILABLE * (double)ipu->tile_bytes);
+    c->matrix_use =
+        p.m * p.n * p.k / (x.compute * ipu->multiply[half(k->anchor->in[0])] * ipu->tiles);
+}
+
+/* What a kernel's nodes are on a device: steps, and multiply-adds in vectors. Views are where things lie, casts
+ * of halves are not needed, and what is stored was computed by somebody else. */
+typedef struct work {
+    const ts_program *p;
+    const ts_node *anchor;
+    int *seen, walk;
+    double steps, sums;
+} work;
+
+static void take(work *w, const ts_node *n)
+{
+    int *seen = &w->seen[n->out[0]->id];
+
+    if (*seen == w->walk)
+        return;
+    *seen = w->walk;
+    if (!(n->op->flags & (TS_VIEW | TS_SOURCE)) && n->op != TS_OP(cast) && n->op != TS_OP(nop)) {
+        w->steps++;
+        w->sums += n == w->anchor && n->op->flags & TS_CONTRACT ? 0 : ts_node_sums(n);
+    }
+    for (int i = 0; i < n->nin; i++)
+        if (n->in[i]->kind == TS_VALUE_NODE && w->p->place[n->in[i]->id].home == TS_HOME_NONE)
+            take(w, n->in[i]->node);
+}
+
+static void take_kernel(work *w, const ts_kernel *k)
+{
+    w->walk++;
+    w->anchor = k->anchor;
+    w->steps = w->sums = 0;
+    for (int i = 0; i < k->nroots && !k->copy && !k->load && !k->store; i++)
+        if (k->roots[i]->kind == TS_VALUE_NODE)
+            take(w, k->roots[i]->node);
+    if (k->anchor)
+        take(w, k->anchor);
 }
 
 /* Elements in vectors on all tiles that have some. A reduction's parts are sent once. */
-static void price_elements(const ts_ipu *ipu, const ts_program *p, const ts_kernel *k,
-                           ts_ipu_cycles *c)
+static void price_elements(const ts_ipu *ipu, const work *w, const ts_kernel *k, ts_ipu_cycles *c)
 {
     const ts_value *v = k->nroots ? k->roots[0] : NULL;
-    double bytes = TS_MAX(bytes_written(k), bytes_read(p, k, TS_HOME_BLOCK));
+    double bytes = TS_MAX(bytes_written(k), bytes_read(w->p, k, TS_HOME_BLOCK));
     double tiles = TS_MAX(1, TS_MIN(ipu->tiles, bytes / GRAIN));
-    double own = k->anchor && k->anchor->op->flags & TS_CONTRACT ? ts_node_sums(k->anchor) : 0;
-    double each = ipu->vector[v && half(v)];
 
-    c->compute += TS_MAX(0, k->sums - own) / (tiles * each);
+    c->compute += w->sums / (tiles * ipu->vector[v && half(v)]);
     if (k->anchor && !(k->anchor->op->flags & TS_CONTRACT)) {
         c->in = TS_MAX(c->in, bytes / tiles);
         c->exchange += bytes / tiles / ipu->in;
     }
 }
 
-static ts_ipu_cycles price(const ts_ipu *ipu, const ts_program *p, const ts_kernel *k)
+static ts_ipu_cycles price_one(const ts_ipu *ipu, work *w, const ts_kernel *k)
 {
     ts_ipu_cycles c = {0};
-    double steps = TS_MAX(1, k->nodes), host = bytes_read(p, k, TS_HOME_INPUT);
+    double host = bytes_read(w->p, k, TS_HOME_INPUT);
 
     if (k->load || k->store)
         host = (double)ts_type_bytes(&(k->load ? k->load : k->store)->type);
+    take_kernel(w, k);
     if (k->anchor && k->anchor->op->flags & TS_CONTRACT)
         price_product(ipu, k, &c);
-    price_elements(ipu, p, k, &c);
-    c.compute += START * steps;
-    c.sync = SYNC * steps;
+    price_elements(ipu, w, k, &c);
+    c.compute += START * w->steps;
+    c.sync = SYNC * w->steps;
     c.host = host / ipu->host * ipu->hertz;
     return c;
+}
+
+/* Several that are one here, for the caches' sake, follow each other there. */
+static ts_ipu_cycles price(const ts_ipu *ipu, work *w, const ts_kernel *k)
+{
+    ts_ipu_cycles sum = {0};
+
+    if (!k->bands)
+        return price_one(ipu, w, k);
+    for (int i = 0; i < k->bands->nparts; i++) {
+        ts_ipu_cycles c = price_one(ipu, w, k->bands->parts[i]);
+        sum.matrix_use += c.matrix_use * c.compute;
+        sum.compute += c.compute;
+        sum.exchange += c.exchange;
+        sum.sync += c.sync;
+        sum.host += c.host;
+        sum.in = TS_MAX(sum.in, c.in);
+    }
+    sum.matrix_use /= TS_MAX(1, sum.compute);
+    return sum;
 }
 
 static double cycles_of(const ts_ipu_cycles *c)
@@ -433,12 +506,14 @@ static void add_gaps(const layout *l, int device, ts_ipu_tile *tiles)
 void ts_ipu_price(ts_arena *a, const ts_ipu *ipu, const ts_program *p, const ts_options *opt,
                   ts_ipu_model *out)
 {
+    work w = {.p = p, .seen = TS_NEWS(a, int, p->g->nvalues)};
+
     *out = (ts_ipu_model){.ipu = ipu};
     out->kernels = TS_NEWS(a, ts_ipu_cycles, p->nkernels);
     out->tiles = TS_NEWS(a, ts_ipu_tile *, p->pipe.ndevices);
     out->stage = TS_NEWS(a, double, p->pipe.ndevices);
     for (int i = 0; i < p->nkernels; i++)
-        out->kernels[i] = price(ipu, p, p->kernels[i]);
+        out->kernels[i] = price(ipu, &w, p->kernels[i]);
     add_up(p, opt, out);
     for (int d = 0; d < p->pipe.ndevices; d++) {
         layout l = {.ipu = ipu, .p = p};

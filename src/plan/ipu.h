@@ -11,6 +11,7 @@ typedef struct ts_ipu {
     int64_t tile_bytes;
     double hertz;
     double multiply[2]; /* multiply-adds of the matrix unit of a tile in a cycle */
+    double reached[2];  /* of that, in products of large matrices */
     double channels[2]; /* that it takes at once */
     double vector[2];   /* elements of a vector */
     double in, out;     /* bytes that a tile receives and sends in a cycle */

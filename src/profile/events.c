@@ -48,6 +48,33 @@ static void set_number(ts_db *d, const char *key, double x)
     ts_db_set(d, key, s);
 }
 
+static void take_number(void *arg, const ts_db *d)
+{
+    *(double *)arg = ts_db_real(d, 0);
+}
+
+static double number(ts_db *d, const char *key)
+{
+    char sql[96];
+    double x = 0;
+
+    ts_format(sql, sizeof(sql), "SELECT CAST(value AS REAL) FROM run WHERE key = '%s'", key);
+    ts_db_ask(d, sql, take_number, &x);
+    return x;
+}
+
+/* As many threads as there were: the plan only knew how many there usually are. */
+static void set_threads(ts_db *d, int threads)
+{
+    static const char *const shared[] = {"peak_gflops", "bandwidth_gbs"};
+    double before = number(d, "threads");
+
+    for (int i = 0; i < TS_COUNT(shared); i++)
+        if (before > 0 && number(d, shared[i]) > 0)
+            set_number(d, shared[i], number(d, shared[i]) * threads / before);
+    set_number(d, "threads", threads);
+}
+
 ts_status ts_profile_times_add(const ts_profile *to, const ts_profile_times *x)
 {
     ts_text path = {0};
@@ -59,7 +86,7 @@ ts_status ts_profile_times_add(const ts_profile *to, const ts_profile_times *x)
         add_host(d, to, x->host, x->nhost);
         ts_db_set(d, "source", "measured");
         set_number(d, "calls", x->calls);
-        set_number(d, "threads", x->threads);
+        set_threads(d, x->threads);
         set_number(d, "cycles_per_second", x->rate);
         if (x->uncounted)
             ts_db_set(d, "uncounted", x->uncounted);

@@ -9,6 +9,7 @@
  * own.
  */
 #include "plan/plan.h"
+#include "gpu/gpu.h"
 #include "plan/ipu.h"
 #include "profile/profile.h"
 #include "render/render.h"
@@ -416,7 +417,16 @@ static void count_bytes(const tables *t, int kernel, int64_t *read, int64_t *wri
             *(t->edges[i].writes ? written : read) += bytes_of(&t->tensors[t->edges[i].tensor]);
 }
 
-/* What the renderer found or, of what it has no price for, what the plan assumes. */
+/* What the plan prices has also products with what lies beyond the borders. Winograd's method does fewer than it says: those
+ * that are done. */
+static double useful_flops(const ts_kernel *k)
+{
+    const ts_node *n = k->anchor;
+    double done = n ? ts_node_flops(n) : 0;
+
+    return n ? k->flops - done + TS_MIN(done, ts_node_useful_flops(n)) : k->flops;
+}
+
 static double cycles_of(const tables *t, int i, int64_t bytes)
 {
     const ts_source *src = t->x->src;
@@ -439,7 +449,7 @@ static void write_kernel(tables *t, int i)
     ts_db_add(
         t->d, "kernel", "iiittttrlllirtr", i, k->section, layer_of(t, ts_kernel_node(k)),
         src ? src->kernels[i].name : ts_render_kernel(&r, k->again ? k->again->index : i), op_of(k),
-        pass_of(t->p, k), nodes_of(t, k), k->flops, read, written, pieces, (int)k->wait,
+        pass_of(t->p, k), nodes_of(t, k), useful_flops(k), read, written, pieces, (int)k->wait,
         ts_machine_seconds(&t->p->machine, ts_price_shared(&t->p->machine, cycles, (double)pieces)),
         src ? ts_arena_printf(t->a, "%.*s", (int)src->kernels[i].len,
                               src->text + src->kernels[i].at)
@@ -518,28 +528,6 @@ static void write_devices(const tables *t)
                   (int64_t)t->p->bytes[i].states, remote_bytes(t, i));
 }
 
-/* What a model of an IPU says of every tile and kernel. */
-static void write_ipu(const tables *t)
-{
-    const ts_ipu *ipu = ts_ipu_of(t->x->opt->device_kind);
-    ts_ipu_model m;
-
-    if (!ipu)
-        return;
-    ts_ipu_price(t->a, ipu, t->p, t->x->opt, &m);
-    for (int d = 0; d < t->p->pipe.ndevices; d++)
-        for (int i = 0; i < ipu->tiles; i++) {
-            const ts_ipu_tile *x = &m.tiles[d][i];
-            ts_db_add(t->d, "tile", "iilllll", d, i, x->always, x->peak, x->code, x->exchange,
-                      x->gaps);
-        }
-    for (int k = 0; k < t->p->nkernels; k++) {
-        const ts_ipu_cycles *c = &m.kernels[k];
-        ts_db_add(t->d, "cycles", "irrrrr", k, c->compute, c->exchange, c->sync, c->host,
-                  c->matrix_use);
-    }
-}
-
 /* --- the run --- */
 
 static void set_int(const tables *t, const char *key, int64_t x)
@@ -553,6 +541,32 @@ static void set_real(const tables *t, const char *key, double x)
 
     ts_format(s, sizeof(s), "%.9g", x);
     ts_db_set(t->d, key, s);
+}
+
+/* What a model of an IPU says of every tile and kernel. */
+static void write_ipu(const tables *t)
+{
+    const ts_ipu *ipu = ts_ipu_of(t->x->opt->device_kind);
+    ts_ipu_model m;
+
+    if (!ipu)
+        return;
+    ts_ipu_price(t->a, ipu, t->p, t->x->opt, &m);
+    set_real(t, "ipu_hertz", ipu->hertz);
+    set_real(t, "ipu_step_cycles", m.step);
+    set_real(t, "ipu_call_cycles", m.call);
+    set_real(t, "ipu_balance", m.balance);
+    for (int d = 0; d < t->p->pipe.ndevices; d++)
+        for (int i = 0; i < ipu->tiles; i++) {
+            const ts_ipu_tile *x = &m.tiles[d][i];
+            ts_db_add(t->d, "tile", "iilllll", d, i, x->always, x->peak, x->code, x->exchange,
+                      x->gaps);
+        }
+    for (int k = 0; k < t->p->nkernels; k++) {
+        const ts_ipu_cycles *c = &m.kernels[k];
+        ts_db_add(t->d, "cycles", "irrrrr", k, c->compute, c->exchange, c->sync, c->host,
+                  c->matrix_use);
+    }
 }
 
 /* "model name : ..." of the first processor. */
@@ -612,9 +626,11 @@ static void write_machine(const tables *t)
     ts_db_set(t->d, "machine_model", ts_machine_text(t->a, m));
     set_int(t, "cores", ts_core_count());
     set_int(t, "threads", threads);
-    set_real(t, "peak_gflops",
-             2 * m->isa.width * ts_machine_rate(m, m->isa.width) * m->hertz * threads / 1e9);
-    set_real(t, "bandwidth_gbs", m->memory * m->hertz * threads / 1e9);
+    if (!ts_gpu_is(t->x->opt->device_kind)) { /* of which it is not known */
+        set_real(t, "peak_gflops",
+                 2 * m->isa.width * ts_machine_rate(m, m->isa.width) * m->hertz * threads / 1e9);
+        set_real(t, "bandwidth_gbs", m->memory * m->hertz * threads / 1e9);
+    }
     set_real(t, "cycles_per_second", m->hertz);
 }
 
@@ -623,7 +639,7 @@ static double flops_of(const ts_program *p, int phase)
     double sum = 0;
 
     for (int i = 0; i < p->nkernels; i++)
-        sum += p->kernels[i]->phase == phase ? p->kernels[i]->flops : 0;
+        sum += p->kernels[i]->phase == phase ? useful_flops(p->kernels[i]) : 0;
     return sum;
 }
 

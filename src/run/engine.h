@@ -161,6 +161,7 @@ void ts_stamps_begin(const ts_engine *e); /* of a call */
 void ts_stamps_end(const ts_engine *e);
 ts_stamp_ring *ts_stamps_ring(const ts_engine *e, int thread); /* NULL: it is not measured */
 void ts_stamp_end(ts_stamp_ring *r, ts_stamp s);               /* it ends now */
+void ts_stamp_add(ts_stamp_ring *r, ts_stamp s);
 /* A member's share of a section; s has what its kernels have in common. */
 void ts_run_stamped(ts_stamp_ring *r, ts_stamp s, ts_team *team, const ts_module_kernel *k,
                     const ts_section *of, const ts_run_ctx *c, int member, int size);
@@ -179,7 +180,9 @@ ts_status ts_gpu_push(const ts_engine *e, int replica, const ts_slot *s, ts_spot
 ts_status ts_gpu_pull_all(const ts_engine *e);
 ts_status ts_gpu_push_all(const ts_engine *e);
 /* For lanes.c: a section; an output, `turn` bytes into its ring; what is sent, by its places. */
-ts_status ts_gpu_section(ts_engine *e, int replica, const ts_section *s, const ts_run_ctx *c);
+/* With a ring its kernels are timed. */
+ts_status ts_gpu_section(ts_engine *e, int replica, const ts_section *s, const ts_run_ctx *c,
+                         ts_stamp stamp, ts_stamp_ring *ring);
 ts_status ts_gpu_give(ts_engine *e, int output, int replica, int m, size_t turn);
 ts_status ts_gpu_send(ts_engine *e, int replica, const ts_send *s, size_t to, size_t from);
 

@@ -364,11 +364,110 @@ static ts_status make_recordings(ts_engine *e)
     return r->nspan > 1 ? record_span(e, r->nspan) : TS_OK;
 }
 
+/* --- for a profile --- */
+
+static int section_of(const ts_engine *e, int row)
+{
+    const ts_pipeline *p = &e->exe->pipe;
+    int i = 0;
+
+    while (i < p->nsections - 1 &&
+           (row < p->sections[i].first || row >= p->sections[i].first + p->sections[i].count))
+        i++;
+    return i;
+}
+
+/* The device's times on the processor's counter: the last launch ended when the host saw it. */
+typedef struct watch {
+    uint64_t begun, seen;
+    double rate; /* counts a second */
+} watch;
+
+static uint64_t count_at(const watch *c, double before_end)
+{
+    double counts = before_end * c->rate;
+
+    return counts < (double)(c->seen - c->begun) ? c->seen - (uint64_t)counts : c->begun;
+}
+
+/* Kernels of the plan; outputs and what moves on to the next micro-batch are nobody's. */
+static void add_stamps(const ts_engine *e, const list *l, const ts_gpu_span *spans, const watch *c,
+                       ts_stamp s, ts_stamp_ring *ring, bool sections)
+{
+    const ts_gpu_code *code = e->gpu->code;
+    double end = spans[l->n - 1].end;
+    ts_stamp whole = {.kernel = TS_STAMP_SECTION, .section = -1};
+
+    for (int i = 0; i < l->n; i++) {
+        const ts_gpu_row *row = l->l[i].row;
+        if (row < code->rows || row >= code->rows + code->nrows)
+            continue;
+        s.kernel = (int)(row - code->rows);
+        s.section = section_of(e, s.kernel);
+        s.from = count_at(c, end - spans[i].start);
+        s.to = count_at(c, end - spans[i].end);
+        if (sections && whole.section >= 0 && whole.section != s.section)
+            ts_stamp_add(ring, whole);
+        if (whole.section != s.section)
+            whole = (ts_stamp){s.from, s.to, TS_STAMP_SECTION, s.section, s.micro, s.replica};
+        whole.to = s.to;
+        ts_stamp_add(ring, s);
+    }
+    if (sections && whole.section >= 0)
+        ts_stamp_add(ring, whole);
+}
+
+/* Launches in a row with the driver's events around each, instead of a recording of them. */
+static ts_status run_timed(ts_engine *e, int index, const list *l, ts_stamp s, ts_stamp_ring *ring,
+                           bool sections)
+{
+    ts_gpu_run *r = e->gpu;
+    ts_gpu_span *spans = NULL;
+    watch c;
+    double begun, seconds;
+    ts_status st;
+
+    if (!l->n)
+        return TS_OK;
+    TS_TRY(ts_alloc((size_t)l->n * sizeof(*spans), "the times of kernels", (void **)&spans));
+    st = r->d->wait(gpu_of(r, index));
+    c.begun = ts_cycles();
+    begun = ts_now();
+    st = st ? st : r->d->timed(gpu_of(r, index), module_of(r, index), l->n, l->l, spans);
+    c.seen = ts_cycles();
+    seconds = ts_now() - begun;
+    c.rate = (double)(c.seen - c.begun) / TS_MAX(seconds, 1e-9);
+    if (!st)
+        add_stamps(e, l, spans, &c, s, ring, sections);
+    free(spans);
+    return st;
+}
+
+static ts_status start_timed(ts_engine *e, int m, ts_stamp_ring *ring)
+{
+    int A = e->exe->gradient_accumulation;
+    list l = {0};
+    ts_status s;
+
+    TS_TRY(ts_alloc(((size_t)e->gpu->code->nrows + 3) * sizeof(*l.l), "a list of launches",
+                    (void **)&l.l));
+    add_one(e, &l, (m + 1) % A == 0);
+    s = run_timed(e, 0, &l, (ts_stamp){.micro = m}, ring, true);
+    free(l.l);
+    return s;
+}
+
+/* --- */
+
 /* Micro-batches first .. end - 1 are there: starts them. */
 static ts_status start(ts_engine *e, int first, int end)
 {
     ts_gpu_run *r = e->gpu;
+    ts_stamp_ring *ring = ts_stamps_ring(e, 0);
     int A = e->exe->gradient_accumulation;
+
+    for (; ring && first < end; first++)
+        TS_TRY(start_timed(e, first, ring));
 
     while (first < end) {
         bool whole = r->span && first % A == 0 && end - first >= r->nspan * A;
@@ -473,19 +572,25 @@ static size_t place(const ts_gpu_at *at, const ts_run_ctx *c)
     return at->offset + (at->how == TS_GPU_SHARE ? (size_t)c->replica * at->stride : 0);
 }
 
-/* Launches of rows first .. end - 1 of a device. */
-static ts_status run_launches(ts_engine *e, int index, int first, int end)
+/* Launches of rows first .. end - 1 of a device; `ring`: they are timed. */
+static ts_status run_launches(ts_engine *e, int index, int first, int end, ts_stamp s,
+                              ts_stamp_ring *ring)
 {
     ts_gpu_run *r = e->gpu;
     ts_gpu_recording **p = &r->parts[(size_t)index * (size_t)(r->code->nrows + 1) + (size_t)first];
     list l = {0};
 
-    if (*p)
+    if (*p && !ring)
         return r->d->replay(gpu_of(r, index), *p);
     TS_TRY(ts_alloc((size_t)(end - first) * sizeof(*l.l), "a list of launches", (void **)&l.l));
     for (int i = first; i < end; i++)
         if (r->code->rows[i].kind == TS_GPU_LAUNCH)
             l.l[l.n++] = (ts_gpu_launch){&r->code->rows[i], r->memories[index]};
+    if (ring) {
+        ts_status st = run_timed(e, index, &l, s, ring, false);
+        free(l.l);
+        return st;
+    }
     TS_TRY(record(e, index, &l, p));
     return r->d->replay(gpu_of(r, index), *p);
 }
@@ -532,7 +637,8 @@ static ts_status move(ts_engine *e, int index, const ts_gpu_row *row, const ts_r
     return read_at(r, index, here, there, row->bytes);
 }
 
-static ts_status run_rows(ts_engine *e, int index, int first, int end, const ts_run_ctx *c)
+static ts_status run_rows(ts_engine *e, int index, int first, int end, const ts_run_ctx *c,
+                          ts_stamp s, ts_stamp_ring *ring)
 {
     const ts_gpu_row *rows = e->gpu->code->rows;
 
@@ -546,13 +652,14 @@ static ts_status run_rows(ts_engine *e, int index, int first, int end, const ts_
             while (next < end &&
                    (rows[next].kind == TS_GPU_LAUNCH || rows[next].kind == TS_GPU_DONE))
                 next++;
-            TS_TRY(run_launches(e, index, i, next));
+            TS_TRY(run_launches(e, index, i, next, s, ring));
         }
     }
     return TS_OK;
 }
 
-ts_status ts_gpu_section(ts_engine *e, int replica, const ts_section *s, const ts_run_ctx *c)
+ts_status ts_gpu_section(ts_engine *e, int replica, const ts_section *s, const ts_run_ctx *c,
+                         ts_stamp stamp, ts_stamp_ring *ring)
 {
     ts_gpu_run *r = e->gpu;
     int index = index_of(e, replica, s->device);
@@ -561,7 +668,7 @@ ts_status ts_gpu_section(ts_engine *e, int replica, const ts_section *s, const t
     for (int i = 0; i < e->exe->ninputs && !s->phase; i++)
         TS_TRY(write_at(r, index, r->code->inputs[i], c->in[i], e->exe->inputs[i].info.bytes));
     TS_TRY(write_at(r, index, 0, &ctx, sizeof(ctx)));
-    return run_rows(e, index, s->first, s->first + s->count, c);
+    return run_rows(e, index, s->first, s->first + s->count, c, stamp, ring);
 }
 
 ts_status ts_gpu_give(ts_engine *e, int output, int replica, int m, size_t turn)

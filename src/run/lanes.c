@@ -189,7 +189,7 @@ static void run_item(ts_lanes *l, lane *x, int replica, const ts_item *item, int
     ts_monitor_begin(e, replica * l->order.ndevices + s->device);
     from = ts_cycles();
     if (e->gpu)
-        keep(l, ts_gpu_section(e, replica, s, &x->ctx));
+        keep(l, ts_gpu_section(e, replica, s, &x->ctx, x->stamp, ts_stamps_ring(e, x->first)));
     else
         ts_team_run_some(x->team, TS_MIN(l->threads, x->threads), run_section, x);
     stamp(l, x, TS_STAMP_SECTION, &from);

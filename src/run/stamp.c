@@ -10,6 +10,8 @@
  * and at the end: writing takes longer than a call and leaves the caches full of something else, so
  * that the next call is slower than it would be (one of W4 by 2 to 3 %).
  *
+ * On a GPU the driver's events say it (gpu.c), which are put on the same clock.
+ *
  * A profile that cannot be written does not fail a run: the measuring ends, and ts_engine_profile says
  * why.
  */
@@ -51,7 +53,7 @@ ts_stamp_ring *ts_stamps_ring(const ts_engine *e, int thread)
     return e->stamps && !e->stamps->off ? &e->stamps->rings[thread] : NULL;
 }
 
-static void add(ts_stamp_ring *r, ts_stamp s)
+void ts_stamp_add(ts_stamp_ring *r, ts_stamp s)
 {
     if (r->n < r->room)
         r->at[r->n++] = s;
@@ -62,7 +64,7 @@ static void add(ts_stamp_ring *r, ts_stamp s)
 void ts_stamp_end(ts_stamp_ring *r, ts_stamp s)
 {
     s.to = ts_cycles();
-    add(r, s);
+    ts_stamp_add(r, s);
 }
 
 /* The same walk with the processor's counters read around each kernel. A thread opens its own. */
@@ -104,7 +106,7 @@ void ts_run_stamped(ts_stamp_ring *r, ts_stamp s, ts_team *team, const ts_module
             continue;
         s.to = ts_cycles();
         s.kernel = i;
-        add(r, s);
+        ts_stamp_add(r, s);
         s.from = s.to;
     }
 }
@@ -152,7 +154,7 @@ void ts_stamps_begin(const ts_engine *e)
     }
     for (int i = 0; i < x->threads; i++) {
         x->rings[i].n = x->rings[i].kept;
-        add(&x->rings[i], (ts_stamp){.kernel = TS_STAMP_CALL});
+        ts_stamp_add(&x->rings[i], (ts_stamp){.kernel = TS_STAMP_CALL});
     }
 }
 
@@ -351,10 +353,16 @@ static int64_t stamps_of(const ts_executable *x)
 /* Whether this machine has counters to give is found out once. */
 static ts_status make_counts(ts_stamps *x, const ts_executable *exe)
 {
-    size_t bytes = sizeof(uint64_t) * TS_COUNTERS * (size_t)exe->module->nkernels;
+    size_t bytes;
     ts_counters c = {0};
-    int why = ts_counters_open(&c);
+    int why;
 
+    if (!exe->module) {
+        snprintf(x->uncounted, sizeof(x->uncounted), "those of a GPU are not read");
+        return TS_OK;
+    }
+    bytes = sizeof(uint64_t) * TS_COUNTERS * (size_t)exe->module->nkernels;
+    why = ts_counters_open(&c);
     ts_counters_close(&c);
     if (why) {
         snprintf(x->uncounted, sizeof(x->uncounted), "perf_event_open: %s", strerror(why));
@@ -373,7 +381,8 @@ ts_status ts_stamps_new(ts_engine *e)
     int64_t room = TS_MIN(one * e->exe->profile.calls, ALL_STAMPS / e->threads);
     ts_stamps *x;
 
-    if (!e->exe->profile.folder || !e->exe->module || atomic_exchange(&e->exe->profiled, 1))
+    if (!e->exe->profile.folder || (!e->exe->module && !e->gpu) ||
+        atomic_exchange(&e->exe->profiled, 1))
         return TS_OK;
     TS_TRY(ts_alloc(sizeof(*x), "the profile", (void **)&x));
     e->stamps = x;

@@ -104,7 +104,8 @@ static void no_tile_is_too_full_unnoticed(void **state)
     assert_true(fit > 3 && full > 3);
 }
 
-/* Below four samples the passes make another program, of more kernels. */
+/* Below four samples the passes make another program, of more kernels. What arrives may be a little less, where another grid of
+ * tiles becomes the cheapest. */
 static void less_work_needs_no_more_memory(void **state)
 {
     (void)state;
@@ -114,7 +115,7 @@ static void less_work_needs_no_more_memory(void **state)
         for (int batch = 4; batch <= 256; batch *= 2) {
             ts_graph *g = network(batch, 16, half);
             priced x = price(g, TS_DEVICE_MK2, (ts_options){.optimizer = adam()});
-            assert_true(fullest(&x) >= last && x.m.step >= step);
+            assert_true((double)fullest(&x) > 0.95 * (double)last && x.m.step >= step);
             last = fullest(&x);
             step = x.m.step;
             ts_arena_free(x.a);

@@ -321,8 +321,8 @@ static void over_budget(void **state)
     opt.recompute = false;
     assert_int_equal(ts_estimate(g, &opt, &again), TS_ERR_MEMORY);
     char words[64];
-    ts_format(words, sizeof(words), "recompute (-%.1f kB)",
-              (double)(kept.peak_bytes - (size_t)opt.device_memory) / 1e3);
+    ts_format(words, sizeof(words), "recompute (-%.1f KiB)",
+              (double)(kept.peak_bytes - (size_t)opt.device_memory) / 1024);
     assert_non_null(strstr(ts_last_error()->hint, words));
     assert_int_equal(ts_estimate(unmarked, &opt, &again), TS_ERR_MEMORY);
     assert_null(strstr(ts_last_error()->hint, "recompute"));

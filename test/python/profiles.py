@@ -188,6 +188,8 @@ def write(path, layers=4, devices=1, calls=3, micros=1, threads=2, name=lambda i
            "source": "plan" if refused else "measured", "option.gradient_accumulation": micros}
     if refused:
         run["refused"] = refused
+    if tiles:
+        run |= {"ipu_hertz": 1.33e9, "ipu_step_cycles": 120000, "ipu_call_cycles": 150000, "ipu_balance": 0.8}
     fill("run", [[k, str(v)] for k, v in run.items()])
     fill("device", [[d, "mk2" if tiles else "cpu", limit, tiles, peaks[d], always[d], 0] for d in range(devices)])
     if not code:
@@ -218,7 +220,7 @@ KINDS = {
     "pipeline": dict(layers=12, devices=4, micros=8, calls=3, threads=1, model="mnist-pipeline"),
     "deep": dict(layers=54, forward=4, calls=3, name=resnet, model="resnet50"),
     "huge": dict(layers=334, forward=5, calls=10, name=lambda i: f"stack.{i // 40}.block{i // 8}.layer{i}", model="huge"),
-    "refused": dict(layers=12, devices=2, limit=1 << 20, refused="device 0 needs 2.9 MB, 1.4 MB of them always, and has 1.0 MB", model="large"),
+    "refused": dict(layers=12, devices=2, limit=1 << 20, refused="device 0 needs 2969.6 KiB, 1433.6 KiB of them always, and has 1024.0 KiB", model="large"),
     "tiles": dict(layers=8, devices=2, tiles=1472, limit=1472 * 624 * 1024, micros=4, model="model of an IPU"),
     "hostile": dict(layers=len(HOSTILE), name=lambda i: HOSTILE[i], model="<script>alert('model')</script>"),
 }

@@ -209,10 +209,20 @@ def test_plan_says_what_does_not_fit(tool):
         tool(*args, size)
     peak = json.loads(tool(*args, "1GiB", "--json"))["devices"][0]["peak"]
     assert "device" in tool(*args, "900KiB", code=FAILED)
-    assert re.search(r"device 0 needs 1\.\d MiB and has 900 KiB", tool.err)
+    assert re.search(r"device 0 needs 1\d+\.\d KiB, .* and has 900.0 KiB", tool.err)
     tool(*args, peak)
     tool(*args, peak - 1, code=FAILED)
-    assert f"device 0 needs {peak} bytes and has {peak - 1}\n" in tool.err
+    assert f"device 0 needs {peak / 1024:.1f} KiB (1 bytes more than there are)" in tool.err
+
+
+@pytest.mark.parametrize("cure, option", [
+    ("offload the optimiser's state (-", ["--offload", "optimizer"]), ("offload accumulators (-", ["--offload", "accumulators"]),
+    ("offload weights (-", ["--offload", "weights"]), ("recompute (-", ["--recompute"]), ("a smaller batch", ["--batch-size", 1])])
+def test_no_cure_is_proposed_that_is_on(tool, cure, option):
+    for on in (False, True):
+        tool("plan", "mnist-pipeline", "--training", "--batch-size", 4, "--device-memory", "30KiB", "--gradient-accumulation", 8, "--stages",
+             "B1|B2|B3|B4", "--optimizer", "adam", *(option if on else []), code=FAILED)
+        assert (cure in tool.err) != on and "use more devices, half precision" in tool.err
 
 
 def test_models_of_ipus_have_their_memory(tool):
@@ -220,10 +230,10 @@ def test_models_of_ipus_have_their_memory(tool):
     tool(*args, "--device", "model")
     for kind in ("model:mk1", "mk1"):
         tool(*args, *(["--device", kind] if ":" in kind else ["--device-memory", kind]), code=FAILED)
-        assert re.search(r"device 0 needs \d+ MiB and has 304 MiB", tool.err)
+        assert re.search(r"device 0 needs \d+\.\d MiB, .* and has 304.0 MiB", tool.err)
     tool(*args, "--device", "model:mk1", "--device-memory", "2GiB")    # what is set wins
     tool("compile", "resnet18", "--training", "--batch-size", 16, "--device", "model:mk1", code=FAILED)
-    assert "device 0 needs" in tool.err and "and has 318.8 MB" in tool.err and "the largest are" in tool.err
+    assert "device 0 needs" in tool.err and "and has 304.0 MiB" in tool.err and "the largest are" in tool.err
     tool("plan", "mlp", "--device", "gc200", code=USAGE)
     assert "cpu model model:mk2 model:mk1 gpu opencl" in tool.err
 

@@ -134,15 +134,24 @@ def test_cache_and_the_simulated_device(tmp_path, log):
 def test_a_simulated_device_has_an_ipus_memory(monkeypatch):
     monkeypatch.setenv("POPTORCH_IPU_MODEL_VERSION", "ipu1")
     net = nn.Linear(9100, 9100, bias=False, device="meta").to_empty(device="cpu")
-    with pytest.raises(poptorch.Error, match="device 0 needs .* and has 318.8 MB") as caught:
+    with pytest.raises(poptorch.Error, match="device 0 needs .* and has 304.0 MiB") as caught:
         inference(net, options().useIpuModel(True)).compile(torch.ones(1, 9100))
     assert "the largest are weight (" in str(caught.value) and "offload weights (-" in str(caught.value)
+
+
+def test_halves_are_no_cure_for_halves():
+    for net, words in ((nn.Linear(550, 550), True), (nn.Linear(550, 550).half(), False)):
+        opts = options().useIpuModel(True)
+        opts._Popart.set("deviceMemory", 100000)
+        with pytest.raises(poptorch.Error, match="more devices") as caught:
+            inference(net, opts).compile(torch.ones(1, 550, dtype=net.weight.dtype))
+        assert ("half precision" in str(caught.value)) == words
 
 
 def test_the_memory_of_a_device_can_be_set():
     opts = options().useIpuModel(True)
     opts._Popart.set("deviceMemory", 1000000)
-    with pytest.raises(poptorch.Error, match=r"device 0 needs .* and has 1000\.0 kB"):
+    with pytest.raises(poptorch.Error, match=r"device 0 needs .* and has 976\.6 KiB"):
         inference(nn.Linear(550, 550), opts).compile(torch.ones(1, 550))
 
 

@@ -1043,7 +1043,12 @@ def test_traces_of_the_host_and_graphs_in_files(tmp_path):
     assert re.search(r"\[debug\] The graph:\n.*\n.*\n\.\.\. and \d+ lines more \(POPTORCH_MAX_GRAPH_LEN\)", log), log
     text = (tmp_path / "logs" / "graphs" / "net.ir").read_text()
     assert "weight" in text and len(text.splitlines()) > 2
-    trace, = (tmp_path / "traces" / "x").iterdir()
+    if poptorch._core.profiles:    # the same files as of every other way to ask for a profile
+        assert {f.relative_to(tmp_path / "traces" / "x").as_posix() for f in (tmp_path / "traces" / "x").glob("*/*")} == {
+            f"{kind}/{name}" for kind in ("training", "inference") for name in ("profile.db", "trace.json")}
+        with poptorch.profiling.openReport(tmp_path / "traces" / "x" / "training") as report:
+            assert ("loader", "__next__") in {(e.kind, e.name) for e in report.hosts} and {e.call for e in report.events} == {0, 1}
+    trace, = (tmp_path / "traces" / "x").glob("*.json")
     events = json.loads(trace.read_text())["traceEvents"]
     assert re.fullmatch(r"host-\d+\.json", trace.name) and all(e["dur"] >= 0 and e["ph"] == "X" for e in events)
     counts = collections.Counter((e["cat"], e["name"]) for e in events)

@@ -7,6 +7,7 @@ import os
 import re
 import sqlite3
 import subprocess
+import sys
 
 import pytest
 
@@ -113,6 +114,16 @@ def test_databases_agree_with_themselves(name, tool, tmp_path):
     check_plan(profile(tool, tmp_path, *NETS[name], "--plan-only"))
 
 
+@pytest.mark.parametrize("net", ["mnist-pipeline", "resnet18"])
+def test_gradients_of_convolutions_do_no_more_than_them(net, tool, tmp_path):
+    """Products with what lies beyond the borders, or between strides, are none."""
+    db = profile(tool, tmp_path, net, "--batch-size", 2, "--plan-only")
+    rows = db.execute("SELECT layer.name, max(CASE WHEN op = 'conv' THEN flops END), max(CASE WHEN op = 'conv_input' THEN flops END) "
+                      "FROM kernel JOIN layer ON layer.id = layer GROUP BY layer.name HAVING count(DISTINCT op) > 1").fetchall()
+    found = [(name, f, g) for name, f, g in rows if f and g]
+    assert found and all(g < 1.15 * f for _, f, g in found), found
+
+
 def test_what_does_not_fit_is_written_too(tool, tmp_path):
     db = profile(tool, tmp_path, "mlp", "--plan-only", "--device-memory", "100KiB", code=FAILED)
     run = dict(db.execute("SELECT * FROM run"))
@@ -180,8 +191,10 @@ def test_the_checker_checks(tmp_path):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_pipeline_is_timed(threads, tool, tmp_path):
-    db = profile(tool, tmp_path, *NETS["pipeline"], "--calls", 3, "--threads", threads)
+    db = profile(tool, tmp_path, *NETS["pipeline"], "--calls", 3, "--threads", threads, **FIXED)
     check_plan(db)
+    run = dict(db.execute("SELECT * FROM run"))    # what as many threads can do
+    assert run["threads"] == str(threads) and float(run["peak_gflops"]) == pytest.approx(56 * threads) and float(run["bandwidth_gbs"]) == pytest.approx(28 * threads)
     assert db.execute("SELECT count(DISTINCT call), count(DISTINCT device) FROM event").fetchone() == (3, 4)
     events, arrows = check_trace(tmp_path / "p" / "trace.json")
     sends = sum(len(readers.split()) for readers, in db.execute(
@@ -189,6 +202,9 @@ def test_a_pipeline_is_timed(threads, tool, tmp_path):
     assert sends >= 6 and len(arrows) == 3 * 8 * sends    # calls, micro-batches
     assert sum(e["ph"] == "X" and e["cat"] in ("kernel", "section") for e in events) == \
         db.execute("SELECT count(*) FROM event").fetchone()[0]
+    for e in events:    # whoever clicks on one reads what it is
+        if e["ph"] == "X" and e["cat"] == "kernel":
+            assert {"layer", "op", "pass", "kernel", "call", "micro", "read", "written", "flops"} <= e["args"].keys()
     named = {e["args"]["name"] for e in events if e["ph"] == "M"}
     assert {"host", "calls", "replica 0", "device 0", "device 3"} <= named and ("device 0, thread 1" in named) == (threads > 1)
 
@@ -207,6 +223,54 @@ def test_measuring_costs_little_and_adds_up(build_dir, tmp_path):
             "SELECT max(share) FROM (SELECT sum(CASE WHEN kernel IS NOT NULL THEN end - start END) / "
             "sum(CASE WHEN kernel IS NULL THEN end - start END) AS share FROM event GROUP BY call)").fetchone()[0]
         assert 0.97 < share <= 1.0001, (name, share)
+
+
+# --- GPUs: the driver's events, on the same clock; TS_GPU_DEVICE=gpu asks a real one ---
+
+DEVICE = os.environ.get("TS_GPU_DEVICE", "opencl")
+
+
+@pytest.mark.parametrize("args", [["--gradient-accumulation", 2, "--device-iterations", 2], ["--devices", 2, "--gradient-accumulation", 3]])
+def test_kernels_of_a_gpu_are_timed(args, tool, tmp_path):
+    done = tool("profile", "mlp", "--device", DEVICE, "--calls", 3, "--output", "p", "--quiet", *args)
+    if "unsupported" in done.stderr and ("OpenCL" in done.stderr or "CUDA" in done.stderr):
+        pytest.skip("needs OpenCL and a driver of a device")
+    assert done.returncode == OK, done.stderr
+    db = sqlite3.connect(tmp_path / "p" / "profile.db")
+    check_trace(tmp_path / "p" / "trace.json")
+    run = dict(db.execute("SELECT * FROM run"))
+    assert run["source"] == "measured" and "unmeasured" not in run and "peak_gflops" not in run and run["uncounted"]
+    # every kernel in every micro-batch or update, or together with the one before it
+    updates = int(run["iterations"]) * 3
+    micros = updates * int(run["accumulation"])
+    counts = dict(db.execute("SELECT s.phase, max(n) FROM (SELECT kernel, count(*) AS n FROM event WHERE kernel IS NOT NULL GROUP BY kernel) "
+                             "JOIN kernel k ON k.id = kernel JOIN section s ON s.id = k.section GROUP BY s.phase"))
+    assert counts[0] == micros and counts.get(1, updates) == updates
+    timed, kernels = db.execute("SELECT (SELECT count(DISTINCT kernel) FROM event), (SELECT count(*) FROM kernel)").fetchone()
+    assert kernels / 2 < timed <= kernels
+    # within their sections, which are within their calls
+    assert db.execute("SELECT count(*) FROM event k WHERE kernel IS NOT NULL AND NOT EXISTS (SELECT 1 FROM event s WHERE s.kernel IS NULL AND s.call = k.call AND "
+                      "s.section = k.section AND s.micro = k.micro AND s.start <= k.start + 1e-9 AND k.end <= s.end + 1e-9)").fetchone() == (0,)
+    assert db.execute("SELECT count(*) FROM event WHERE kernel IS NOT NULL AND NOT end > start").fetchone() == (0,)
+
+
+def test_times_of_a_gpu_change_no_bits(tool, tmp_path):
+    """The calls that are timed and those after them, as without a profile."""
+    poptorch = pytest.importorskip("poptorch")
+    script = ("import torch, poptorch\n"
+              "class Net(torch.nn.Linear):\n    def forward(self, x): return poptorch.identity_loss(super().forward(x).square(), 'mean')\n"
+              "for opts in poptorch.Options(), poptorch.Options().enableProfiling('p'):\n"
+              "    torch.manual_seed(1)\n"
+              "    net = Net(20, 30)\n    model = poptorch.trainingModel(net, opts, torch.optim.SGD(net.parameters(), lr=0.1))\n"
+              "    print([float(model(torch.randn(8, 20)).sum()).hex() for i in range(4)])\n    model.destroy()\n")
+    env = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(poptorch.__file__)), "TESSERA_DEVICE": DEVICE}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=200, env=env, cwd=tmp_path)
+    if done.returncode and ("OpenCL" in done.stderr or "CUDA" in done.stderr):
+        pytest.skip("needs OpenCL and a driver of a device")
+    assert done.returncode == 0, done.stderr
+    without, timed = done.stdout.splitlines()
+    assert without == timed and len(set(without.split())) == 4
+    assert sqlite3.connect(tmp_path / "p" / "training" / "profile.db").execute("SELECT count(DISTINCT call) FROM event").fetchone() == (2,)
 
 
 def test_training_is_timed(tool, tmp_path):
@@ -243,6 +307,43 @@ def test_waits_for_the_loader(tmp_path, monkeypatch):
         names = {(e.kind, e.name) for e in report.hosts}
         assert {("loader", "__next__"), ("python", "mine: a call"), ("copy_in", "inputs"), ("copy_out", "results")} <= names
         assert {e.call for e in report.events} == {0, 1, 2} and report.run["calls"] == "3"
+
+
+FACES = {
+    "enableProfiling": ("enableProfiling('p')", {"POPLAR_ENGINE_OPTIONS": '{"autoReport.executionProfileProgramRunCount": "3"}'}),
+    "POPLAR_ENGINE_OPTIONS": ("deviceIterations(1)", {"POPLAR_ENGINE_OPTIONS": '{"autoReport.all": "true", "autoReport.directory": "p", '
+                                                      '"autoReport.executionProfileProgramRunCount": "3"}'}),
+    "PVTI_OPTIONS": ("deviceIterations(1)", {"POPLAR_ENGINE_OPTIONS": '{"autoReport.executionProfileProgramRunCount": "3"}',
+                                             "PVTI_OPTIONS": '{"enable": "true", "directory": "p"}'}),
+}
+
+
+@pytest.mark.parametrize("face", ["profile", "train", *FACES])
+def test_every_way_to_ask_times_as_many_calls_and_leaves_the_same_files(face, tool, tmp_path):
+    """Three of five. (ts_options: test/run/stamp.c.)"""
+    folder = tmp_path / "p"
+    if face in FACES:
+        poptorch = pytest.importorskip("poptorch")
+        folder /= "inference"
+        options, env = FACES[face]
+        script = ("import torch, poptorch\n"
+                  f"model = poptorch.inferenceModel(torch.nn.Linear(4, 3), poptorch.Options().{options})\n"
+                  "for i in range(5): model(torch.ones(2, 4))\n")
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=120,
+                              env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(poptorch.__file__)), **env})
+    elif face == "train":
+        done = tool("train", "fashion-mnist", "--model", "mlp", "--epochs", 1, "--limit", 160, "--no-plots", "--profile", folder, "--calls", 3, "--quiet",
+                    "--batch-size", 16, "--device-iterations", 2)
+        if "no data" in done.stderr or "dataset" in done.stderr:
+            pytest.skip("needs the Debian package dataset-fashion-mnist")
+    else:
+        done = tool("profile", "mlp", "--output", folder, "--calls", 3, "--quiet")
+    assert done.returncode == OK, done.stderr
+    assert {f.name for f in folder.iterdir()} - {"plan.txt"} == {"profile.db", "trace.json"}
+    db = sqlite3.connect(folder / "profile.db")
+    assert db.execute("SELECT count(DISTINCT call), max(call) FROM event").fetchone() == (3, 2)
+    assert dict(db.execute("SELECT * FROM run"))["calls"] == "3"
+    check_trace(folder / "trace.json")
 
 
 def test_programs_from_the_cache_and_from_files(tmp_path, monkeypatch):

@@ -24,7 +24,33 @@ def report(build_dir, *args):
 MEASURED = {
     "measured": ["mnist-pipeline", "--batch-size", "64", "--gradient-accumulation", "8", "--stages", "B1|B2|B3|B4", "--calls", "5", "--threads", "1"],
     "measured-deep": ["resnet18", "--batch-size", "4", "--calls", "3"],
+    "branches": ["BRANCHES", "--batch-size", "4", "--plan-only"],
 }
+BRANCHES = """input 8 16 16
+classes 4
+stem: conv2d 8 3 padding=1
+-> x
+a1: conv2d 8 1
+a2: conv2d 8 1
+a3: conv2d 8 1 -> y
+from x
+b1: conv2d 8 3 padding=1 -> z
+from x
+c1: conv2d 8 1
+c2: conv2d 8 1
+add y
+add z
+add x
+join: conv2d 8 1 -> w
+d1: conv2d 8 1
+d2: conv2d 8 1
+d3: conv2d 8 1
+add w
+add x
+flatten
+fc: linear classes
+loss cross_entropy
+"""
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +63,9 @@ def pages(build_dir, tmp_path_factory):
             made[kind] = folder / kind
             made[kind].mkdir()
             if kind in MEASURED:
-                done = subprocess.run([build_dir / "tessera", "profile", *MEASURED[kind], "--output", made[kind], "--quiet"], capture_output=True,
+                (folder / "branches.txt").write_text(BRANCHES)
+                args = [folder / "branches.txt" if a == "BRANCHES" else a for a in MEASURED[kind]]
+                done = subprocess.run([build_dir / "tessera", "profile", *args, "--output", made[kind], "--quiet"], capture_output=True,
                                       text=True, timeout=600, env={**os.environ, "TESSERA_CACHE_DIR": str(build_dir / "test-cache")})
                 if "made without SQLite" in done.stderr:
                     pytest.skip("needs a build with SQLite")
@@ -81,7 +109,7 @@ def wanted(db, tab):
     measured = one(db, TIMES + "SELECT sum(t) / calls.n FROM time, calls")
     return {
         "summary": {"peak": one(db, "SELECT sum(peak) FROM device"), "kernels": one(db, "SELECT count(*) FROM kernel"),
-                    "step": one(db, "SELECT t FROM (SELECT max(end) - min(start) AS t FROM event GROUP BY call) ORDER BY t LIMIT 1 OFFSET (SELECT count(DISTINCT call) / 2 FROM event)")},
+                    "step": one(db, "SELECT t FROM (SELECT max(end) - min(start) AS t FROM event GROUP BY call) ORDER BY t LIMIT 1 OFFSET (SELECT (count(DISTINCT call) - 1) / 2 FROM event)")},
         "memory": {"peak": one(db, "SELECT sum(peak) FROM device"), "always": one(db, "SELECT sum(always) FROM device"),
                    "values": one(db, "SELECT sum(bytes * depth) FROM value")},
         "operations": {"kernels": one(db, "SELECT count(*) FROM kernel"), "measured": measured, "modelled": one(db, runs.format("modelled")),
@@ -172,6 +200,24 @@ def test_a_plan_that_did_not_fit(pages, chromium):
 
 
 @needs_browser
+def test_tiles_that_are_too_full(build_dir, chromium, tmp_path):
+    """A real refusal: the block would fit, its tiles do not."""
+    done = subprocess.run([build_dir / "tessera", "profile", "resnet18", "--batch-size", "48", "--plan-only", "--device", "model", "--output", tmp_path, "--quiet"],
+                          capture_output=True, text=True, timeout=120)
+    if "made without SQLite" in done.stderr:
+        pytest.skip("needs a build with SQLite")
+    assert done.returncode == 1 and report(build_dir, tmp_path).returncode == 0
+    over = one(sqlite3.connect(tmp_path / "profile.db"), "SELECT count(*) FROM tile WHERE peak > 624 * 1024")
+    assert over > 100
+    chromium.open(tmp_path / "report.html")
+    text = "document.querySelector('main').textContent"
+    assert f"{over:,} of 1,472 tiles too full" in chromium.ask(text) and "need more than their 624.0 KiB" in chromium.ask(text)
+    chromium.go("memory")
+    assert f"{over:,} tiles too full" in chromium.ask(text)
+    assert chromium.complaints() == []
+
+
+@needs_browser
 def test_keyboard(pages, chromium):
     chromium.open(pages("pipeline") / "report.html")
     chromium.ask("document.querySelector('nav button').focus()")
@@ -250,6 +296,50 @@ def test_a_graph_unfolds(pages, chromium):
     before = chromium.ask(boxes)
     chromium.ask("document.querySelector('main svg g[role=button]').dispatchEvent(new MouseEvent('click'))")
     assert chromium.ask(boxes) > before
+
+
+# Lines of the graph that come nearer than a pixel to the inside of a box, of all lines.
+CROSSINGS = """(() => {
+  const boxes = [...document.querySelectorAll('main svg rect[role=button]')].map(r => r.getBoundingClientRect());
+  const lines = [...document.querySelectorAll('main .tall svg path')], at = p => { const m = p.getScreenCTM(), n = p.getTotalLength();
+    return Array.from({length: Math.ceil(n / 3)}, (_, i) => p.getPointAtLength(i * 3).matrixTransform(m)); };
+  return [lines.length, lines.filter(p => at(p).some(q => boxes.some(b => b.left + 1 < q.x && q.x < b.right - 1 && b.top + 1 < q.y && q.y < b.bottom - 1))).length];
+})()"""
+
+
+@needs_browser
+@pytest.mark.parametrize("kind", ["measured", "branches"])
+def test_no_line_runs_through_a_box(pages, chromium, kind):
+    """Of branches that are joined again and lines that skip many rows."""
+    chromium.open(pages(kind) / "report.html")
+    chromium.go("graph")
+    lines, crossing = chromium.ask(CROSSINGS)
+    assert lines >= {"measured": 4, "branches": 15}[kind] and crossing == 0
+    box = "document.querySelector('main svg g > g[transform], main svg > g')"
+    chromium.ask(f"{box}.setAttribute('transform', 'translate(0 150)')")    # the test can fail
+    assert chromium.ask(CROSSINGS)[1] > 0
+
+
+@needs_browser
+@pytest.mark.parametrize("kind", ["measured", "measured-deep", "deep", "huge"])
+@pytest.mark.parametrize("by", ["layer", "kernel"])
+def test_names_on_the_roofline_cover_nothing(pages, chromium, kind, by):
+    if kind == "measured-deep" and not os.environ.get("TS_GOLDEN_UPDATE"):
+        pytest.skip("takes long: TS_GOLDEN_UPDATE=1")
+    chromium.open(pages(kind) / "report.html", f"operations/by={by}")
+    boxes = chromium.ask("""['text.name', 'circle'].map(s => [...document.querySelectorAll('main svg ' + s)].map(x => (r => [r.left, r.top, r.right, r.bottom])(x.getBoundingClientRect())))""")
+    names, marks = boxes
+    assert marks and (names or by == "kernel" or kind == "huge")
+    apart = lambda a, b: a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]    # noqa: E731
+    for i, name in enumerate(names):
+        assert all(apart(name, other) for other in names[i + 1:] + marks)
+
+
+@needs_browser
+def test_the_kernel_that_is_shown_is_in_sight(pages, chromium):
+    chromium.open(pages("deep") / "report.html", "program/kernel=200")
+    chromium.wait("document.querySelector('main .tree .chosen') != null")
+    assert chromium.ask("(([a, b]) => a.top < b.top && b.bottom < a.bottom)(['.side', '.chosen'].map(s => document.querySelector('main ' + s).getBoundingClientRect()))")
 
 
 def test_errors(build_dir, tmp_path):

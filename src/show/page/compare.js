@@ -13,9 +13,9 @@ const tone = x => ({ class: x < 0 ? "good" : x > 0 ? "bad" : "" });
 const signed = (x, show, better = -1) => x == null || !isFinite(x) ? "–" : el("span", tone(-better * x), (x > 0 ? "+" : "") + show(x));
 
 const COMPARED = [["Peak memory", x => total(x.devices, d => d.peak), bytes], ["Always live", x => total(x.devices, d => d.always), bytes],
-  ["Step", x => x.callSeconds == null ? null : x.callSeconds / Math.max(1, x.number("iterations")), seconds], ["Kernels' time in a call", x => x.cost, seconds],
-  ["Samples a second", x => x.callSeconds == null ? null : x.number("samples_per_call") / x.callSeconds, whole, 1], ["FLOP in a call", x => total(x.kernels, k => k.work), flops],
-  ["Bytes moved in a call", x => total(x.kernels, k => k.bytes * k.runs), bytes], ["Kernels", x => x.kernels.length, whole], ["Bubble", bubble, percent]];
+  ["Step", x => x.callSeconds && x.callSeconds / x.steps, seconds], ["Kernels' time in a call", x => x.cost, seconds],
+  ["Samples a second", x => x.speed, whole, 1], ["FLOP in a call", x => total(x.kernels, k => k.work), flops],
+  ["Bytes moved in a call", x => total(x.kernels, k => k.moved), bytes], ["Kernels", x => x.kernels.length, whole], ["Bubble", bubble, percent]];
 
 const simple = (heads, rows) => el("table", {}, el("thead", {}, el("tr", {}, ...heads.map(h => el("th", { class: "text", scope: "col" }, h)))),
   el("tbody", {}, ...rows.map(r => el("tr", {}, ...r.map(c => el("td", { class: "text wide" }, c == null ? "–" : c))))));
@@ -23,7 +23,7 @@ const simple = (heads, rows) => el("table", {}, el("thead", {}, el("tr", {}, ...
 views.push({
   id: "compare", title: "Compare", draw(root, p, args, q) {
     if (!q) return void root.append(card("Compare", el("p", {}, "This page has one profile. ", el("code", {}, "tessera report DIR --compare DIR2"), " makes one that holds two against each other.")));
-    const by = grouping(args), differ = Object.keys({ ...p.run, ...q.run }).filter(k => p.run[k] !== q.run[k] && !/^(created|flops_step|peak_bytes|refused)$/.test(k)).sort();
+    const by = grouping(args), differ = Object.keys({ ...p.run, ...q.run }).filter(k => p.run[k] !== q.run[k] && !/^(created|refused|ipu_)|_(step|bytes|second)$/.test(k)).sort();
     const table = new Table({ rows: matched(p, q, GROUPINGS[by]), sort: 3, label: "Difference", name: "compare", filter: args.filter, columns: [
       { title: capital(by), text: true, wide: true, get: r => r.key },
       { title: "This", get: r => r.a.cost, show: seconds, total: "this" }, { title: "Other", get: r => r.b.cost, show: seconds, total: "other" },

@@ -15,10 +15,10 @@ const LANE = 22, TOP = 28, LEFT = 108;
 /* Without measured events: each section of a micro-batch as soon as its device and the section before are
  * done, as long as it is modelled. */
 function modelledEvents(p) {
-  const rows = [], free = {}, done = {}, micros = Math.min(16, Math.max(1, p.number("accumulation")));
+  const rows = [], free = {}, done = {}, micros = min(16, max(1, p.number("accumulation")));
   const order = p.sections.flatMap((s, i) => Array.from({ length: s.phase ? 1 : micros }, (_, m) => ({ s, i, m, at: s.phase ? Infinity : m + i })));
   for (const { s, i, m } of order.sort((a, b) => a.at - b.at || a.i - b.i)) {
-    let at = Math.max(free[s.device] || 0, done[[i - 1, m]] || 0);
+    let at = max(free[s.device] || 0, done[[i - 1, m]] || 0);
     const row = { call: 0, replica: 0, device: s.device, thread: 0, section: s.id, micro: m, start: at };
     for (const k of p.kernels) if (k.section === s) rows.push({ ...row, kernel: k.id, start: at, end: at += k.modelled || 0 });
     rows.push({ ...row, kernel: null, end: at });
@@ -46,8 +46,8 @@ class Timeline {
     Object.assign(this, { p, onpick, chosen: -1, e: p.measured ? p.event : modelledEvents(p) });
     this.lanes = lanesOf(this.e, hosts);
     this.arrows = this.findSends();
-    this.lo = Math.min(this.e.start ? this.e.start[0] : 0, ...hosts.map(h => h.start));
-    this.hi = (this.e.end || []).reduce((a, b) => Math.max(a, b), Math.max(this.lo + 1e-9, ...hosts.map(h => h.end)));
+    this.lo = min(this.e.start ? this.e.start[0] : 0, ...hosts.map(h => h.start));
+    this.hi = (this.e.end || []).reduce((a, b) => max(a, b), max(this.lo + 1e-9, ...hosts.map(h => h.end)));
     this.runs = p.spans.length ? p.spans : [{ start: this.lo, end: this.hi }];
     const first = p.typical || this.runs[0];
     this.open(first, false);
@@ -80,22 +80,24 @@ class Timeline {
     marks.forEach((t, i) => {
       const x = this.x(t + this.zero);
       pen.box("line", x, TOP - 6, 1, h);
-      pen.words("faint", labels[i], Math.max(LEFT + 14, Math.min(x, w - 24)), 14, "center");
+      pen.words("faint", labels[i], max(LEFT + 14, min(x, w - 24)), 14, "center");
     });
+    this.texts = [];   // above the arrows
     this.lanes.forEach((l, i) => this.drawLane(pen, w, TOP + i * LANE, l));
     this.drawArrows(pen);
+    for (const [text, x, y] of this.texts) pen.words("card", text, x, y);
     pen.box("card", 0, 0, LEFT - 4, h);
     this.lanes.forEach((l, i) => pen.words(l.sections || l.hosts ? "ink" : "faint", l.name, 4, TOP + i * LANE + 15));
   }
   drawLane(pen, w, y, l) {
     let last = -1;
     const box = (t0, t1, paint, text, edge) => {
-      const x0 = Math.max(LEFT, this.x(t0)), wide = Math.min(w, this.x(t1)) - x0;
-      if (wide < 1 && Math.floor(x0) === last && !edge) return;
-      last = Math.floor(x0);
-      pen.box(paint, x0, y + 2, Math.max(1, wide > 4 ? wide - 1 : wide), LANE - 4);
-      if (edge) { pen.strokeStyle = pen.paint("ink"); pen.lineWidth = 2; pen.strokeRect(x0, y + 2, Math.max(2, wide - 1), LANE - 4); }
-      if (wide > (l.sections ? 20 : 44)) pen.words("card", fitted(pen, text(), wide - 5), x0 + 3, y + 15);
+      const x0 = max(LEFT, this.x(t0)), wide = min(w, this.x(t1)) - x0;
+      if (wide < 1 && floor(x0) === last && !edge) return;
+      last = floor(x0);
+      pen.box(paint, x0, y + 2, max(1, wide > 4 ? wide - 1 : wide), LANE - 4);
+      if (edge) { pen.strokeStyle = pen.paint("ink"); pen.lineWidth = 2; pen.strokeRect(x0, y + 2, max(2, wide - 1), LANE - 4); }
+      if (wide > (l.sections ? 20 : 44)) this.texts.push([fitted(pen, text(), wide - 5), x0 + 3, y + 15]);
     };
     if (l.sections) this.shade(pen, w, y);
     for (const h of l.hosts || []) if (h.end >= this.from && h.start <= this.to) box(h.start, h.end, "host", () => h.name || h.kind);
@@ -106,9 +108,9 @@ class Timeline {
   }
   /* Hatched: what sections do not cover stays so, and is a device that has nothing to run. */
   shade(pen, w, y) {
-    const x0 = Math.max(LEFT, this.x(this.runs[0].start)), x1 = Math.min(w, this.x(this.runs[this.runs.length - 1].end));
+    const x0 = max(LEFT, this.x(this.runs[0].start)), x1 = min(w, this.x(this.runs[this.runs.length - 1].end));
     pen.save();
-    pen.beginPath(); pen.rect(x0, y + 2, Math.max(0, x1 - x0), LANE - 4); pen.clip();
+    pen.beginPath(); pen.rect(x0, y + 2, max(0, x1 - x0), LANE - 4); pen.clip();
     pen.strokeStyle = pen.paint("hatch"); pen.lineWidth = 2; pen.beginPath();
     for (let x = x0 - LANE; x < x1; x += 8) { pen.moveTo(x, y + LANE); pen.lineTo(x + LANE, y); }
     pen.stroke(); pen.restore();
@@ -131,7 +133,7 @@ class Timeline {
     return lo;
   }
   show(from, to) {
-    const span = Math.min(to - from, this.hi - this.lo), at = Math.max(this.lo, Math.min(this.hi - span, from));
+    const span = min(to - from, this.hi - this.lo), at = max(this.lo, min(this.hi - span, from));
     [this.from, this.to] = [at, at + span];
     this.node.redraw();
   }
@@ -141,13 +143,13 @@ class Timeline {
     if (redraw) this.node.redraw();
   }
   zoom(factor, about = (this.from + this.to) / 2) {
-    const span = Math.max((this.hi - this.lo) * 1e-6 + 1e-8, this.span * factor), from = about - (about - this.from) / this.span * span;
+    const span = max((this.hi - this.lo) * 1e-6 + 1e-8, this.span * factor), from = about - (about - this.from) / this.span * span;
     this.show(from, from + span);
   }
   pan(share) { const d = share * this.span; this.show(this.from + d, this.to + d); }
   /* What lies under the pointer: an event's number, or an event of the host. */
   hit(e) {
-    const l = this.lanes[Math.floor((e.offsetY - TOP) / LANE)], t = this.time(e.offsetX), slack = this.span / this.width;
+    const l = this.lanes[floor((e.offsetY - TOP) / LANE)], t = this.time(e.offsetX), slack = this.span / this.width;
     if (!l || e.offsetX < LEFT) return {};
     if (l.hosts) return { host: l.hosts.filter(h => h.start - slack <= t && t <= h.end + slack).pop() };
     const i = l.events[this.firstAfter(l, t - slack)];
@@ -158,7 +160,7 @@ class Timeline {
   step(by) {
     const l = this.lanes.find(l => l.events.includes(this.chosen)) || this.lanes.find(l => l.events.length), n = l ? l.events.indexOf(this.chosen) : 0;
     if (!l) return;
-    const i = l.events[n < 0 ? this.firstAfter(l, this.from) : Math.max(0, Math.min(l.events.length - 1, n + by))], half = this.span / 2;
+    const i = l.events[n < 0 ? this.firstAfter(l, this.from) : max(0, min(l.events.length - 1, n + by))], half = this.span / 2;
     if (this.e.start[i] < this.from || this.e.end[i] > this.to) this.show(this.e.start[i] - half, this.e.start[i] + half);
     this.pick(i);
   }
@@ -170,7 +172,7 @@ class Timeline {
     on(this.node, "pointerdown", e => { held = { x: e.offsetX, from: this.from, to: this.to }; this.node.setPointerCapture(e.pointerId); });
     on(this.node, "pointermove", e => {
       if (!held) return this.note(e);
-      held.moved = held.moved || Math.abs(held.x - e.offsetX) > 3;
+      held.moved = held.moved || abs(held.x - e.offsetX) > 3;
       const d = (held.x - e.offsetX) / (this.width - LEFT) * (held.to - held.from);
       if (held.moved) this.show(held.from + d, held.to + d);
     });
@@ -190,8 +192,10 @@ class Timeline {
 
 views.push({
   id: "execution", title: "Execution", draw(root, p) {
-    const detail = section("card", note("Click a box to see what it is.")), busy = total(p.kernels, k => k.measured);
-    const line = new Timeline(p, i => detail.replaceChildren(...line.detail(i))), calls = p.spans.map(s => [s.call, s.call]);
+    const detail = section("card"), busy = total(p.kernels, k => k.measured), calls = p.spans.map(s => [s.call, s.call]);
+    const line = new Timeline(p, i => detail.replaceChildren(...line.detail(i)));
+    const hottest = costly(p.kernels)[0], first = (line.e.kernel || []).findIndex((k, i) => hottest && k === hottest.id && line.e.start[i] >= line.from);
+    if (first >= 0) line.pick(first);
     root.append(card(p.measured ? "Execution" : "Execution, as modelled on one core", div("bar", legend(...PASSES.filter(x => p.kernels.some(k => k.pass === x)), ["both", "forward and backward"], ...p.measured ? ["host"] : []), grow(),
       calls.length > 1 ? select("Call", calls, p.typical.call, c => line.open(p.spans.find(s => s.call === Number(c)))) : null,
       button("−", () => line.zoom(1.6), { "aria-label": "Zoom out" }), button("+", () => line.zoom(0.6), { "aria-label": "Zoom in" }), button("All", () => line.show(line.lo, line.hi))), line.node,

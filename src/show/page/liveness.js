@@ -6,7 +6,7 @@ const EDGE = 74;   // room for the axis at the left
 const across = (live, w) => s => EDGE + s / live.n * (w - EDGE - 8);
 
 function drawArea(pen, w, h, live, limit, at) {
-  const peak = live.all[live.peak], most = Math.max(peak, limit < 3 * peak ? limit : 0, 1) * 1.06, x = across(live, w), y = b => h - 8 - b / most * (h - 20);
+  const peak = live.all[live.peak], most = max(peak, limit < 3 * peak ? limit : 0, 1) * 1.06, x = across(live, w), y = b => h - 8 - b / most * (h - 20);
   for (const b of ticks(0, most, 5, 1024)) {
     pen.box("line", EDGE, y(b), w - EDGE - 8, 1);
     pen.words("faint", bytes(b), EDGE - 8, y(b) + 4, "right");
@@ -29,7 +29,7 @@ function drawMap(pen, w, h, live, size, at, chosen) {
   const x = across(live, w), y = b => h - 22 - b / size * (h - 30);
   pen.box("soft", EDGE, 8, w - EDGE - 8, h - 30);
   for (const [v, from, to] of live.values.flatMap(v => v.offset == null ? [] : v.spans.map(s => [v, ...s]))) {
-    const high = Math.max(0.5, v.size / size * (h - 30)), wide = Math.max(1, x(to + 1) - x(from)), top = y(v.offset + v.size);
+    const high = max(0.5, v.size / size * (h - 30)), wide = max(1, x(to + 1) - x(from)), top = y(v.offset + v.size);
     pen.globalAlpha = chosen && chosen !== v ? 0.35 : 0.9;
     pen.box(v.kind, x(from), top, wide, high);
     pen.globalAlpha = 1;
@@ -55,11 +55,11 @@ function liveList(p, live, step) {
 views.push({
   id: "liveness", title: "Liveness", draw(root, p, args) {
     const largest = [...p.devices].sort((a, b) => b.peak - a.peak)[0], d = p.devices.find(x => x.id === Number(args.device)) || largest, live = liveness(p, d.id);
-    const side = el("section", { class: "card side", "aria-live": "polite" }), chosen = live.values.find(v => v.id === Number(args.value)), size = Math.max(1, d.peak, ...live.values.map(v => (v.offset || 0) + v.size));
+    const side = el("section", { class: "card side", "aria-live": "polite" }), chosen = live.values.find(v => v.id === Number(args.value)), size = max(1, d.peak, ...live.values.map(v => (v.offset || 0) + v.size));
     let at = args.step != null ? Number(args.step) : chosen ? chosen.from : live.peak;
     const area = canvas(260, "Bytes that live at each step, by kind", (pen, w, h) => drawArea(pen, w, h, live, d.bytes, at));
     const map = canvas(380, "Addresses of values over the steps", (pen, w, h) => drawMap(pen, w, h, live, size, at, chosen));
-    const within = s => Math.max(0, Math.min(live.n - 1, Math.floor(s))), stepAt = e => within((e.offsetX - EDGE) / (e.target.clientWidth - EDGE - 8) * live.n);
+    const within = s => max(0, min(live.n - 1, floor(s))), stepAt = e => within((e.offsetX - EDGE) / (e.target.clientWidth - EDGE - 8) * live.n);
     const move = s => { at = within(s); side.replaceChildren(...liveList(p, live, at)); area.redraw(); map.redraw(); };
     for (const node of [area, map]) {
       on(node, "click", e => move(stepAt(e)));

@@ -6,15 +6,15 @@ const TILE = [["weight", "always live", "always"], ["state", "code", "code"], ["
 
 /* The bars share one scale: the largest block, or limit that is near. */
 function deviceBars(p) {
-  const blocks = p.devices.map(d => blockOf(p, d)), most = Math.max(1, ...blocks.map(b => Math.max(b.peak, b.limit < 4 * b.peak ? b.limit : 0)));
+  const blocks = p.devices.map(d => blockOf(p, d)), most = max(1, ...blocks.map(b => max(b.peak, b.limit < 4 * b.peak ? b.limit : 0)));
   return bars(blocks.map((b, i) => ({ name: `Device ${p.devices[i].id} ${p.devices[i].kind || ""}`, limit: b.limit, parts: BLOCK.map(([paint, what, key]) => [paint, what, b[key]]),
-    text: b.limit ? el("span", tone(b.peak - b.limit), `${bytes(b.peak)} of ${bytes(b.limit)}`) : bytes(b.peak) })), most, bytes);
+    text: b.limit ? el("span", tone(b.over || b.peak - b.limit), `${bytes(b.peak)} of ${bytes(b.limit)}${b.over ? `, ${plural(b.over, "tile")} too full` : ""}`) : bytes(b.peak) })), most, bytes);
 }
 
 /* One thin bar for each tile of a modelled device. */
 function tileBars(p, device) {
-  const tiles = p.tiles.filter(t => t.device === device), limit = p.devices.find(d => d.id === device).bytes / Math.max(1, tiles.length), most = Math.max(limit, ...tiles.map(t => t.peak)) * 1.05;
-  for (const t of tiles) t.rest = Math.max(0, t.peak - t.always - t.code - t.exchange - t.gaps);
+  const tiles = p.tiles.filter(t => t.device === device), limit = p.devices.find(d => d.id === device).bytes / max(1, tiles.length), most = max(limit, ...tiles.map(t => t.peak)) * 1.05;
+  for (const t of tiles) t.rest = max(0, t.peak - t.always - t.code - t.exchange - t.gaps);
   const node = canvas(240, "Memory by tile", (pen, w, h) => {
     const each = (w - 70) / tiles.length, high = n => n / most * (h - 30);
     for (const n of ticks(0, most, 5, 1024)) {
@@ -23,7 +23,7 @@ function tileBars(p, device) {
     }
     let drawn = 60;   // whole pixels: bars that share one would make stripes
     tiles.forEach((t, i) => {
-      const to = Math.round(60 + (i + 1) * each);
+      const to = round(60 + (i + 1) * each);
       let y = h - 20;
       for (const [paint, , key] of to > drawn ? TILE : []) pen.box(paint, drawn, y -= high(t[key]), to - drawn, high(t[key]));
       drawn = to;
@@ -32,7 +32,7 @@ function tileBars(p, device) {
     pen.words("faint", `tiles 0 to ${tiles.length - 1}; the line is the limit of ${bytes(limit)}`, 60, h - 4);
   });
   on(node, "mousemove", e => {
-    const t = tiles[Math.floor((e.offsetX - 60) / ((node.clientWidth - 70) / tiles.length))];
+    const t = tiles[floor((e.offsetX - 60) / ((node.clientWidth - 70) / tiles.length))];
     tip(e, t && `tile ${t.tile}: ${bytes(t.peak)}` + TILE.map(([, name, key]) => `\n${name} ${bytes(t[key])}`).join(""));
   });
   return node;

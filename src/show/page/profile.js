@@ -36,8 +36,9 @@ function makeProfile({ words, tables }) {
   link(p);
   price(p, new Map(rowsOf(tables.time, words).map(t => [t.kernel, t])));
   p.spans = callSpans(p);
-  p.typical = [...p.spans].sort((a, b) => a.end - a.start - b.end + b.start)[p.spans.length >> 1];   // the first call is often slow
+  p.typical = [...p.spans].sort((a, b) => a.end - a.start - b.end + b.start)[p.spans.length - 1 >> 1];   // the first call is often slow
   p.callSeconds = p.typical ? p.typical.end - p.typical.start : null;
+  p.speed = p.typical ? p.number("samples_per_call") / p.callSeconds : null;   // samples a second
   return p;
 }
 
@@ -50,7 +51,6 @@ function link(p) {
     k.layer = layers.get(k.layer) || none;
     k.section = sections.get(k.section) || { device: 0 };
     k.device = k.section.device;
-    k.bytes = (k.read || 0) + (k.written || 0);
     k.cycles = cycles.get(k.id);
     k.label = k.layer.name ? `${short(k.layer.name, 80)} ${k.op || ""}` : k.op || k.name;
   }
@@ -59,7 +59,7 @@ function link(p) {
   for (const v of p.values) {
     v.lives = lives.get(v.id) || [v];
     v.layer = layers.get(v.layer) || none;
-    v.size = (v.bytes || 0) * Math.max(1, v.depth || 1);
+    v.size = (v.bytes || 0) * max(1, v.depth || 1);
     v.name = v.name || "";
   }
   for (const s of p.sections) s.label = [s.kind === "both" ? "step" : s.kind, s.name].filter(x => x).join(" ");
@@ -69,15 +69,16 @@ function link(p) {
 }
 
 function price(p, times) {
-  const steps = Math.max(1, p.number("iterations")), micros = Math.max(1, p.number("accumulation"));
-  const calls = Math.max(1, p.calls);
+  const micros = max(1, p.number("accumulation")), calls = max(1, p.calls);
+  p.steps = max(1, p.number("iterations"));
   for (const k of p.kernels) {
     const t = times.get(k.id);
-    k.runs = t ? t.runs / calls : steps * (k.section.phase ? 1 : micros);
+    k.runs = t ? t.runs / calls : p.steps * (k.section.phase ? 1 : micros);
     k.measured = t ? t.seconds / calls : null;
     k.modelledCall = (k.modelled || 0) * k.runs;
     k.cost = p.measured ? k.measured || 0 : k.modelledCall;
     k.work = (k.flops || 0) * k.runs;
+    k.moved = ((k.read || 0) + (k.written || 0)) * k.runs;
   }
   p.cost = total(p.kernels, k => k.cost);
 }
@@ -89,7 +90,7 @@ function callSpans(p) {
   for (let i = 0; i < e.length; i++) {
     const s = spans.get(e.call[i]);
     if (!s) spans.set(e.call[i], { call: e.call[i], start: e.start[i], end: e.end[i] });
-    else s.end = Math.max(s.end, e.end[i]);
+    else s.end = max(s.end, e.end[i]);
   }
   return [...spans.values()];
 }
@@ -102,11 +103,11 @@ function bubble(p) {
   for (let i = 0; i < e.length; i++)
     if ((e.kernel[i] == null) === sections) {
       const key = e.replica[i] + " " + e.device[i], lane = busy[key] || (busy[key] = { end: 0, time: 0 });
-      lane.time += Math.max(0, e.end[i] - Math.max(e.start[i], lane.end));
-      lane.end = Math.max(lane.end, e.end[i]);
+      lane.time += max(0, e.end[i] - max(e.start[i], lane.end));
+      lane.end = max(lane.end, e.end[i]);
     }
   const lanes = Object.values(busy), span = total(p.spans, s => s.end - s.start);
-  return lanes.length ? Math.max(0, 1 - total(lanes, l => l.time) / (span * lanes.length)) : null;
+  return lanes.length ? max(0, 1 - total(lanes, l => l.time) / (span * lanes.length)) : null;
 }
 
 /* --- memory over the program's steps --- */
@@ -115,7 +116,7 @@ function bubble(p) {
 function liveness(p, device) {
   if (!p.live) p.live = new Map();
   if (p.live.has(device)) return p.live.get(device);
-  const steps = p.kernels.filter(k => k.device === device), n = Math.max(1, steps.length);
+  const steps = p.kernels.filter(k => k.device === device), n = max(1, steps.length);
   const values = p.values.filter(v => v.device === device), kinds = KINDS.filter(k => values.some(v => v.kind === k));
   const by = Object.fromEntries(kinds.map(k => [k, new Float64Array(n + 1)])), all = new Float64Array(n + 1);
   const passing = new Float64Array(n + 1);
@@ -141,26 +142,25 @@ function stepOf(steps, kernel) {
     const mid = (lo + hi) >> 1;
     if (steps[mid].id <= kernel) lo = mid + 1; else hi = mid;
   }
-  return Math.max(0, lo - 1);
+  return max(0, lo - 1);
 }
 
 /* A device's block: always live, not always live at its most, and what lies between. */
 function blockOf(p, d) {
   const live = liveness(p, d.id), always = d.always || 0;
-  const passing = Math.min(live.passing.subarray(0, live.n).reduce((m, x) => Math.max(m, x), 0), Math.max(0, d.peak - always));
-  return { always, passing, gaps: Math.max(0, d.peak - always - passing), peak: d.peak, limit: d.bytes || 0 };
+  const passing = min(live.passing.subarray(0, live.n).reduce((m, x) => max(m, x), 0), max(0, d.peak - always));
+  return { always, passing, gaps: max(0, d.peak - always - passing), peak: d.peak, limit: d.bytes || 0, over: p.tiles.filter(t => t.device === d.id && t.peak > d.bytes / d.tiles).length };
 }
 
 /* --- the roofline --- */
 
-/* What bounds work of so many flops and bytes that took so long. Kernels far below both roofs wait for
- * something else: threads that meet, or too little work. */
-function roofline(p, flops, moved, time) {
+/* What bounds a kernel, or a group of them, that was measured. Those far below both roofs wait for something else:
+ * threads that meet, or too little work. */
+function roofline(p, { work, moved, measured }) {
   const peak = p.number("peak_gflops") * 1e9, band = p.number("bandwidth_gbs") * 1e9;
-  if (!peak || !band || !time) return null;
-  const roof = Math.min(peak, band * flops / Math.max(1, moved)), memory = !flops || flops / Math.max(1, moved) < peak / band;
-  const share = Math.max(flops / time / peak, moved / time / band);
-  return { roof, share, of: flops / time / peak, bound: share < 0.1 ? "overhead" : memory ? "memory" : "compute" };
+  if (!peak || !band || !measured) return {};
+  const of = work / measured / peak, share = max(of, moved / measured / band);
+  return { of, share, bound: share < 0.1 ? "overhead" : work / peak < moved / band ? "memory" : "compute" };
 }
 
 const costly = rows => [...rows].sort((a, b) => b.cost - a.cost);
@@ -174,7 +174,7 @@ function groups(kernels, keyOf) {
     const g = found.get(key);
     g.kernels.push(k);
     g.cost += k.cost; g.measured += k.measured || 0; g.modelled += k.modelledCall;
-    g.work += k.work; g.moved += k.bytes * k.runs; g.runs += k.runs;
+    g.work += k.work; g.moved += k.moved; g.runs += k.runs;
   }
   return [...found.values()];
 }

@@ -23,11 +23,11 @@ function edgesOf(p, id, writes) {
 }
 
 function kernelDetail(p, k) {
-  const r = roofline(p, k.work, k.bytes * k.runs, k.measured), c = k.cycles;
+  const r = roofline(p, k), c = k.cycles;
   return [h2(k.label), links(p, k, "program"), div("row",
     facts([["function", k.name], ["op", k.op], ["layer", k.layer.name], ["source", sourceOf(k.layer)], ["pass", k.pass], ["device", k.device], ["pieces", k.pieces], ["waits", k.waits ? "for all threads" : "no"], ...p.counters.filter(x => x.kernel === k.id).map(x => [x.name, whole(x.value)])]),
     facts([["measured", k.measured ? `${seconds(k.measured / k.runs)} × ${fixed(k.runs, k.runs % 1 ? 1 : 0)}` : null], ["modelled", seconds(k.modelled)], ["FLOP", flops(k.flops)], ["read", bytes(k.read)], ["written", bytes(k.written)],
-      ["speed", k.measured ? `${fixed(k.work / k.measured / 1e9)} GFLOP/s` : null], ["bound", r && `${r.bound}, ${percent(r.share, 0)} of its roof`],
+      ["speed", k.measured ? `${fixed(k.work / k.measured / 1e9)} GFLOP/s` : null], ["bound", boundOf(r)],
       ["cycles", c && `${whole(c.compute)} compute, ${whole(c.exchange)} exchange, ${whole(c.sync)} sync, ${whole(c.host)} host`], ["matrix unit", c && c.matrix_use ? percent(c.matrix_use, 0) : null]])),
   h3("Fused nodes"), el("pre", {}, k.nodes || ""), div("row", edgesOf(p, k.id, false), edgesOf(p, k.id, true)),
   h3("Generated C"), k.code ? highlight(k.code) : note("There is none in this profile.")];
@@ -53,7 +53,8 @@ views.push({
     const show = (k, b) => {
       for (const x of tree.querySelectorAll(".chosen")) x.classList.remove("chosen");
       b.classList.add("chosen");
-      if (b.offsetTop < list.scrollTop || b.offsetTop > list.scrollTop + list.clientHeight) list.scrollTop = b.offsetTop - list.clientHeight / 2;
+      const at = b.parentNode.offsetTop - list.scrollTop;
+      if (at < 0 || at > list.clientHeight - 30) list.scrollTop += at - list.clientHeight / 2;
       side.replaceChildren(...kernelDetail(p, k));
     };
     for (const phase of new Set(p.sections.map(s => s.phase))) tree.append(el("li", {}, h3(phase ? "Once an update" : "Every micro-batch"), ...p.sections.filter(s => s.phase === phase).map(s => {

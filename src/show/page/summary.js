@@ -22,9 +22,9 @@ const findings = [
   function hottest(p) {
     const g = costly(groups(p.kernels, partName))[0];
     if (!g || !p.cost) return;
-    const r = p.measured && roofline(p, g.work, g.moved, g.cost);
+    const r = roofline(p, g);
     return { weight: g.cost / p.cost + 0.2, tab: "operations", args: { filter: g.first.layer.name || g.first.op },
-      words: `${short(g.key, 80)} takes ${percent(g.cost / p.cost, 0)} of the ${p.measured ? "" : "modelled "}time${r ? ` at ${percent(r.of, 0)} of the machine's peak: ${BOUND[r.bound]}` : ""}.` };
+      words: `${short(g.key, 80)} takes ${percent(g.cost / p.cost, 0)} of the ${p.measured ? "" : "modelled "}time${r.bound ? ` at ${percent(r.of, 0)} of the machine's peak: ${BOUND[r.bound]}` : ""}.` };
   },
   function idle(p) {
     const b = bubble(p);
@@ -46,7 +46,7 @@ const findings = [
     if (p.spans.length < 2) return;
     /* writing the profile is our own doing */
     const from = p.spans[0].start, to = p.spans[p.spans.length - 1].end, ours = total(p.hosts, h => h.kind === "profile" && h.end <= to ? h.end - h.start : 0);
-    const between = 1 - total(p.spans, s => s.end - s.start) / Math.max(1e-9, to - from - ours);
+    const between = 1 - total(p.spans, s => s.end - s.start) / max(1e-9, to - from - ours);
     return between > 0.1 && { weight: between, tab: "execution", words: `Between calls the devices wait for the host ${percent(between, 0)} of the time.` };
   },
   function passes(p) {
@@ -57,25 +57,22 @@ const findings = [
 
 /* How full the fullest tile of a modelled device is. */
 function tileNote(p) {
-  const limit = p.devices[0].bytes / p.devices[0].tiles, over = p.tiles.filter(t => t.peak > limit).length, most = Math.max(...p.tiles.map(t => t.peak)) / limit;
+  const limit = p.devices[0].bytes / p.devices[0].tiles, over = total(p.devices, d => blockOf(p, d).over), most = max(...p.tiles.map(t => t.peak)) / limit;
   return over ? `${whole(over)} of ${plural(p.tiles.length, "tile")} too full` : `the fullest tile is ${percent(most, 0)} full`;
 }
-function cycleTile(p, steps) {
-  const of = (...parts) => total(p.kernels, k => k.cycles && total(parts, x => k.cycles[x]) * k.runs), all = of("compute", "exchange", "sync", "host");
-  return tile("On the IPU", flops(all / steps), `cycles a step, ${percent(of("compute") / all, 0)} computing`);
-}
+const cycleTile = p => tile("Step on the IPU", seconds(p.number("ipu_step_cycles") / p.number("ipu_hertz")), p.devices.length > 1 ? `modelled, stages ${percent(p.number("ipu_balance"), 0)} balanced` : "modelled");
 
 const tile = (name, figure, note, tone) => div("tile", div("name", name), div("figure " + (tone || ""), figure), div("note", note || ""));
 
 function figures(p) {
-  const peak = total(p.devices, d => d.peak), limit = total(p.devices, d => d.bytes), fits = p.run.fits !== "0", most = Math.max(...p.devices.map(d => d.peak));
-  const steps = Math.max(1, p.number("iterations")), call = p.callSeconds, work = total(p.kernels, k => k.work), top = p.number("peak_gflops"), b = bubble(p);
+  const peak = total(p.devices, d => d.peak), limit = total(p.devices, d => d.bytes), fits = p.run.fits !== "0", most = max(...p.devices.map(d => d.peak));
+  const steps = p.steps, call = p.callSeconds, work = total(p.kernels, k => k.work), top = p.number("peak_gflops"), b = bubble(p);
   return [
     tile("Memory", fits ? "Fits" : "Does not fit", p.tiles.length ? tileNote(p) : limit ? `${percent(peak / limit, 0)} of ${bytes(limit)}` : "no limit was set", fits ? "good" : "bad"),
     tile("Peak", sum("peak", peak, bytes(peak)), p.devices.length > 1 ? `${bytes(most)} at most on one of ${p.devices.length}` : `${bytes(p.devices[0].always)} always live`),
     call ? tile("Step", sum("step", call / steps, seconds(call / steps)), `median of ${plural(p.spans.length, "call")}${steps > 1 ? ` of ${steps}` : ""}`) : tile("Step", seconds(p.cost / steps), "modelled, on one core"),
-    call ? tile("Samples a second", rate(p.number("samples_per_call") / call), `${whole(p.number("samples_per_call"))} in a call`) : null,
-    p.cycles.length ? cycleTile(p, steps) : null,
+    call ? tile("Samples a second", rate(p.speed), `${whole(p.number("samples_per_call"))} in a call`) : null,
+    p.cycles.length ? cycleTile(p) : null,
     tile("Work", flops(work / steps) + "FLOP", "a step"),
     call && top ? tile("Of the peak", percent(work / call / top / 1e9), `${fixed(work / call / 1e9, 0)} of ${fixed(top, 0)} GFLOP/s`) : null,
     b != null ? tile("Bubble", percent(b), "devices idle", b > 0.3 ? "warn" : "") : null,

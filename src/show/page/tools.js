@@ -4,6 +4,7 @@
  * Names come from users and may be hostile. They reach the page as text (textContent, fillText, a title) and
  * never as markup: nothing in these files sets innerHTML or a style, a link or a handler from the data. */
 
+const { abs, ceil, floor, log10, max, min, round } = Math;
 const views = [];   // {id, title, draw(root, profile, args)}; each file adds its own
 const KINDS = ["weight", "state", "constant", "input", "activation", "gradient", "output"];
 const PASSES = ["forward", "backward", "update", "copy"];
@@ -50,7 +51,7 @@ const legend = (...names) => el("div", { class: "legend" }, ...names.map(n => [n
 const facts = pairs => el("dl", {}, ...pairs.filter(p => p[1] != null && p[1] !== "")
   .flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, typeof value === "string" ? short(value, 160) : value)]));
 
-const meter = share => el("span", { class: "meter" }, el("i", { style: `width:${Math.min(100, 100 * share).toFixed(1)}%` }));
+const meter = share => el("span", { class: "meter" }, el("i", { style: `width:${min(100, 100 * share).toFixed(1)}%` }));
 
 /* Stacked bars on one scale, rows of {name, parts: [[colour, what, size]], text, limit}; a limit is a line. */
 const bars = (rows, most, show) => div("bars", ...rows.flatMap(({ name, parts, text, limit }) => [span(tail(name)),
@@ -70,27 +71,27 @@ function pressable(node, action) {
 /* --- numbers --- */
 
 function scaled(n, step, units, digits = 3) {
-  let i = 0, x = Math.abs(n);
+  let i = 0, x = abs(n);
   while (i + 1 < units.length && x >= step * 0.9995) { x /= step; i++; }
-  return (n < 0 ? "−" : "") + (i || x % 1 ? x.toPrecision(Math.max(digits, Math.ceil(Math.log10(x + 1)))) : x) + " " + units[i];
+  return (n < 0 ? "−" : "") + (i || x % 1 ? x.toPrecision(max(digits, ceil(log10(x + 1)))) : x) + " " + units[i];
 }
-const bytes = n => n == null ? "–" : scaled(Math.round(n), 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
-const flops = n => n == null ? "–" : scaled(Math.round(n), 1000, ["", "K", "M", "G", "T", "P"]).trim();
-const whole = n => n == null ? "–" : Math.round(n).toLocaleString("en-US");
+const bytes = n => n == null ? "–" : scaled(round(n), 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
+const flops = n => n == null ? "–" : scaled(round(n), 1000, ["", "K", "M", "G", "T", "P"]).trim();
+const whole = n => n == null ? "–" : round(n).toLocaleString("en-US");
 const rate = n => n < 100 ? n.toPrecision(3) : whole(n);
 const fixed = (n, digits = 1) => n == null || !isFinite(n) ? "–" : n.toFixed(digits);
 const percent = (x, digits = 1) => x == null || !isFinite(x) ? "–" : (100 * x).toFixed(digits) + " %";
-const unitOf = s => Math.abs(s) < 1e-3 ? [1e6, "µs"] : Math.abs(s) < 1 ? [1e3, "ms"] : [1, "s"];
+const unitOf = s => abs(s) < 1e-3 ? [1e6, "µs"] : abs(s) < 1 ? [1e3, "ms"] : [1, "s"];
 function seconds(s) {
   if (s == null || !isFinite(s)) return "–";
   const [factor, unit] = unitOf(s);
   const x = s * factor;
-  return x.toFixed(Math.abs(x) >= 100 ? 0 : Math.abs(x) >= 10 ? 1 : 2).replace("-", "−") + " " + unit;
+  return x.toFixed(abs(x) >= 100 ? 0 : abs(x) >= 10 ? 1 : 2).replace("-", "−") + " " + unit;
 }
 /* Times of an axis: one unit for all, and as many digits as tell two of them apart. */
 function timesOf(times) {
-  const most = Math.max(...times.map(Math.abs)), [factor, unit] = unitOf(most), digits = Math.ceil(-Math.log10((times[1] - times[0]) * factor) - 1e-9);
-  return times.map(t => `${(t * factor).toFixed(Math.max(0, Math.min(6, digits || 0))).replace("-", "−")} ${unit}`);
+  const most = max(...times.map(abs)), [factor, unit] = unitOf(most), digits = ceil(-log10((times[1] - times[0]) * factor) - 1e-9);
+  return times.map(t => `${(t * factor).toFixed(max(0, min(6, digits || 0))).replace("-", "−")} ${unit}`);
 }
 const plural = (n, word) => `${whole(n)} ${word}${n === 1 ? "" : "s"}`;
 
@@ -102,14 +103,14 @@ function tip(event, text) {
   if (!text) return;
   box.textContent = text;
   const r = box.getBoundingClientRect();
-  box.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - r.width - 8)) + "px";
+  box.style.left = max(4, min(event.clientX + 14, innerWidth - r.width - 8)) + "px";
   box.style.top = (event.clientY + 18 + r.height > innerHeight ? event.clientY - r.height - 10 : event.clientY + 18) + "px";
 }
 const tipped = (node, text) => build(node, { onmousemove: e => tip(e, text), onmouseleave: e => tip(e, "") }, []);
 
 /* --- drawings --- */
 
-const rect = (x, y, width, height, paint, more) => svg("rect", { x, y, width: Math.max(0, width), height, style: `fill:var(--${paint})`, ...more });
+const rect = (x, y, width, height, paint, more) => svg("rect", { x, y, width: max(0, width), height, style: `fill:var(--${paint})`, ...more });
 const chart = (wide, high, label, ...children) => svg("svg", { viewBox: `0 0 ${wide} ${high}`, width: "100%", role: "img", "aria-label": label }, ...children);
 const words = (x, y, text, more) => svg("text", { x, y, ...more }, text);
 const FAINT = { class: "faint" }, END = { "text-anchor": "end" }, MIDDLE = { "text-anchor": "middle" };
@@ -130,7 +131,7 @@ function canvas(height, label, draw) {
     pen.paint = name => known[name] || (known[name] = root.getPropertyValue("--" + name) || "#888");
     pen.box = (name, x, y, w, h) => { pen.fillStyle = pen.paint(name); pen.fillRect(x, y, w, h); };
     pen.words = (name, text, x, y, align = "left") => { pen.fillStyle = pen.paint(name); pen.textAlign = align; pen.fillText(text, x, y); };
-    pen.limit = (x, y, w) => { pen.box("card", x, y - 1, w, 4); pen.box("bad", x, y, w, 2); };
+    pen.limit = (x, y, w) => { pen.box("card", x, y - 2, w, 6); pen.box("bad", x, y, w, 2); };
     draw(pen, width, height);
   };
   drawings.push(node.redraw);
@@ -142,10 +143,10 @@ const redrawAll = () => drawings.forEach(f => f());
 
 /* Round steps for an axis from lo to hi. */
 function ticks(lo, hi, most, base = 10) {
-  const rough = (hi - lo) / most || 1, power = base ** Math.floor(Math.log(rough) / Math.log(base));
+  const rough = (hi - lo) / most || 1, power = base ** floor(Math.log(rough) / Math.log(base));
   const steps = base === 1024 ? [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024] : [1, 2, 5, 10];
   const step = power * steps.find(s => s * power >= rough), out = [];
-  for (let t = Math.ceil(lo / step) * step; t <= hi + step * 1e-6; t += step) out.push(t);
+  for (let t = ceil(lo / step) * step; t <= hi + step * 1e-6; t += step) out.push(t);
   return out;
 }
 
