@@ -81,6 +81,8 @@ static ts_status load_what_there_is(const dataset_options *o, ts_dataset_options
     opt->split = TS_SPLIT_TRAIN;
     if (load(o, opt, size, out))
         return s;
+    if (o->other)
+        *o->other = true;
     if (!o->quiet)
         fprintf(stderr, "tessera: the training set is taken: %s\n", first.message);
     return TS_OK;
