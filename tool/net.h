@@ -104,6 +104,7 @@ typedef struct download { /* for ts_dataset_options.progress_arg; close the bar 
 bool show_download(void *arg, const char *file, int64_t done, int64_t total);
 bool dataset_has_name(const char *name); /* it is one of ts_dataset_builtin */
 int dataset_open(const dataset_options *o, ts_dataset **out);
+bool set_is_missing(void); /* what the last error says of a split */
 
 /* --- weights.c: files of weights --- */
 

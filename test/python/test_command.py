@@ -396,13 +396,28 @@ def test_class_names_of_any_bytes(tessera, tmp_path):
     assert "caf?" in text and "new?line\\n" in text
 
 
-def test_idx_files_without_a_test_set(tessera, tmp_path):
+def idx(folder, part):
     import struct
     r = np.random.RandomState(0)
     x, y = r.randint(0, 256, (64, 8, 8)).astype("u1"), (np.arange(64) % 2).astype("u1")
-    (tmp_path / "idx").mkdir()
-    (tmp_path / "idx/train-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 0x803, 64, 8, 8) + x.tobytes())
-    (tmp_path / "idx/train-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, 64) + y.tobytes())
+    folder.mkdir(exist_ok=True)
+    (folder / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 0x803, 64, 8, 8) + x.tobytes())
+    (folder / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, 64) + y.tobytes())
+
+
+def test_a_damaged_test_set_is_not_a_missing_one(tessera, tmp_path):
+    """Its accuracy is not that of the training set."""
+    idx(tmp_path / "idx", "train")
+    tessera("train", "idx", *SMALL)
+    idx(tmp_path / "idx", "t10k")
+    os.truncate(tmp_path / "idx/t10k-images-idx3-ubyte", 1000)
+    for args in (["train", "idx", *SMALL, "--overwrite"], ["eval", "mlp.pth", "--no-plots"]):
+        tessera(*args, code=FAILED)
+        assert "t10k-images-idx3-ubyte should have 4096 bytes" in tessera.err
+
+
+def test_idx_files_without_a_test_set(tessera, tmp_path):
+    idx(tmp_path / "idx", "train")
     assert "64, not divided" in tessera("data", "idx")
     out = tessera("train", "idx", *SMALL)
     assert "1 epoch," in out and "No test set" in out
