@@ -502,6 +502,52 @@ def test_each_of_them_learns_and_resumes_to_the_same_bits(tessera, tmp_path, mor
         assert (tmp_path / "plain.pth").read_bytes() != (tmp_path / "mlp.pth").read_bytes()
 
 
+def ratio(y):
+    return np.bincount(y).sum() / (len(np.bincount(y)) * np.bincount(y).astype("f8"))
+
+
+@pytest.mark.parametrize("more, how", [
+    (["--label-smoothing", 0.2], dict(label_smoothing=0.2)),
+    (["--class-weights", "1,3"], dict(weight=[1, 3])),
+    (["--class-weights", "balanced"], dict(weight="balanced")),
+    (["--class-weights", "2,0.5", "--label-smoothing", 0.1], dict(weight=[2, 0.5], label_smoothing=0.1)),
+    (["--clip", 0.05], dict(clip=0.05)),
+    (["--optimizer", "sgd", "--momentum", 0.9, "--weight-decay", 0.01], dict(sgd=True)),
+])
+def test_what_is_learned_is_what_pytorch_learns(tessera, tmp_path, more, how):
+    """All samples in one batch, so that their order does not matter: the same losses from the same weights."""
+    torch = pytest.importorskip("torch")
+    F = torch.nn.functional
+    r = np.random.RandomState(0)
+    x, y = r.randn(48, 6).astype("f4"), (r.rand(48) < 0.3).astype("i4")
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    (tmp_path / "net.txt").write_text("input 6\nclasses 2\nfc1: linear 8\ntanh\nfc2: linear classes\nloss cross_entropy\n")
+    torch.manual_seed(0)
+    fc1, fc2 = torch.nn.Linear(6, 8), torch.nn.Linear(8, 2)
+    net = torch.nn.ModuleDict({"fc1": fc1, "fc2": fc2})
+    torch.save(net.state_dict(), tmp_path / "first.pth")
+    weight = ratio(y) if how.get("weight") == "balanced" else how.get("weight")
+    weight = weight if weight is None else torch.tensor(np.float32(weight))
+    o = (torch.optim.SGD(net.parameters(), 0.1, momentum=0.9, weight_decay=0.01) if "sgd" in how else
+         torch.optim.Adam(net.parameters(), 0.1))
+    want = []
+    for _ in range(5):
+        loss = F.cross_entropy(fc2(fc1(torch.tensor(x)).tanh()), torch.tensor(y).long(), weight,
+                               label_smoothing=how.get("label_smoothing", 0))
+        o.zero_grad()
+        loss.backward()
+        if "clip" in how:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), how["clip"])
+        o.step()
+        want.append(loss.item())
+    got = lines(tessera("train", "data.npz", "--model", "net.txt", "--weights", "first.pth", "--batch-size", 48, "--epochs", 5,
+                        "--lr", 0.1, "--no-plots", "--json", *more))
+    np.testing.assert_allclose([e["loss"] for e in got], want, rtol=2e-5)
+    own = torch.load(tmp_path / "net.pth")
+    for name, w in net.state_dict().items():
+        np.testing.assert_allclose(own[name], w, rtol=1e-3, atol=2e-5, err_msg=name)
+
+
 def test_averaged_weights_are_the_average(tessera, tmp_path):
     torch = pytest.importorskip("torch")
     table(tmp_path / "data.npz", 64)
