@@ -70,17 +70,27 @@ static ts_status load(const dataset_options *o, ts_dataset_options *opt, ts_imag
 }
 
 /* A dataset of one's own may have no test set: then it is measured on what there is, which is said. */
+/* One that is damaged is there. */
+bool set_is_missing(void)
+{
+    ts_status s = ts_last_error()->code;
+
+    return s != TS_ERR_CORRUPT && s != TS_ERR_SHAPE && s != TS_ERR_MEMORY;
+}
+
 static ts_status load_what_there_is(const dataset_options *o, ts_dataset_options *opt,
                                     ts_image_options *size, ts_dataset **out)
 {
     ts_status s = load(o, opt, size, out);
     ts_error first = *ts_last_error();
 
-    if (!s || opt->split != TS_SPLIT_TEST || dataset_has_name(o->name))
+    if (!s || opt->split != TS_SPLIT_TEST || dataset_has_name(o->name) || !set_is_missing())
         return s;
     opt->split = TS_SPLIT_TRAIN;
     if (load(o, opt, size, out))
         return s;
+    if (o->other)
+        *o->other = true;
     if (!o->quiet)
         fprintf(stderr, "tessera: the training set is taken: %s\n", first.message);
     return TS_OK;

@@ -46,6 +46,7 @@ typedef struct evaluation {
     net n;
     ts_dataset *d;
     const char *data;
+    bool trained; /* it is the training set: there is no other */
     net_result r;
     const char **names;     /* of the classes */
     char (*shown)[128];     /* those that the file does not name */
@@ -67,7 +68,8 @@ static int open_data(evaluation *e)
                                            .split = TS_SPLIT_TEST,
                                            .limit = args.limit,
                                            .recipe = &e->w.recipe,
-                                           .quiet = args.quiet},
+                                           .quiet = args.quiet,
+                                           .other = &e->trained},
                         &e->d);
 }
 
@@ -393,7 +395,8 @@ static int draw_it(evaluation *e)
                      e->picture, sizeof(e->picture));
     if (code)
         return code;
-    snprintf(title, sizeof(title), "%.100s on %.100s", e->n.name, e->data);
+    snprintf(title, sizeof(title), "%.100s on the %s set of %.100s", e->n.name,
+             e->trained ? "training" : "test", e->data);
     if (e->r.task == TASK_NUMBERS)
         return plot_done(draw_numbers(e->picture, title, e->d, &e->r));
     code = plot_done(ts_plot_confusion(e->picture, title, e->r.counts, e->names, e->r.classes));

@@ -4,9 +4,6 @@
  *   DIR/main.c           an example that runs a sample: of the dataset it was trained on when that
  *                        is at hand, else made-up numbers
  *   DIR/expected.txt     what it must print
- *
- * All files are written under other names first and renamed when all are there. A file that is
- * there and is not ours is left alone unless --force says otherwise.
  */
 #include "net.h"
 #include <errno.h>
@@ -176,89 +173,12 @@ static char *about(const weights *w, const ts_model_options *o, const sample *s)
 
 /* --- files --- */
 
-typedef struct file {
-    char path[PATH_MAX + 80], temp[PATH_MAX + 96];
-    const char *text;
-} file;
-
-/* Is there such a file, and not made by us? */
-static bool foreign(const char *path)
-{
-    char head[256];
-    FILE *f = fopen(path, "r");
-    size_t n;
-
-    if (!f)
-        return errno != ENOENT;
-    n = fread(head, 1, sizeof(head) - 1, f);
-    fclose(f);
-    head[n] = 0;
-    return !strstr(head, "made by Tessera");
-}
-
-static int write_temp(file *f)
-{
-    mode_t mask = umask(0);
-    size_t len = strlen(f->text);
-    bool good;
-    FILE *out;
-    int fd;
-
-    umask(mask);
-    snprintf(f->temp, sizeof(f->temp), "%s.XXXXXX", f->path);
-    fd = mkstemp(f->temp);
-    out = fd < 0 ? NULL : fdopen(fd, "w");
-    if (!out) {
-        f->temp[0] = 0;
-        return failure("cannot write %s: %s", f->path, strerror(errno));
-    }
-    good = fwrite(f->text, 1, len, out) == len && !fchmod(fd, 0666 & ~mask) && !fflush(out) &&
-           !fsync(fd);
-    good = !fclose(out) && good;
-    return good ? TOOL_OK : failure("cannot write %s: %s", f->path, strerror(errno));
-}
-
-static int write_all(file *files, int n)
-{
-    int code = TOOL_OK;
-
-    for (int i = 0; i < n && !code; i++)
-        code = write_temp(&files[i]);
-    for (int i = 0; i < n && !code; i++) {
-        if (rename(files[i].temp, files[i].path))
-            code = failure("cannot write %s: %s", files[i].path, strerror(errno));
-        else
-            files[i].temp[0] = 0;
-    }
-    for (int i = 0; i < n; i++)
-        if (files[i].temp[0])
-            unlink(files[i].temp);
-    return code;
-}
-
 static int write_files(const ts_c_files *c)
 {
-    enum { FILES = 4 };
-    const char *const texts[FILES] = {c->header, c->source, c->example, c->expected};
-    const char *const ends[FILES] = {".h", ".c", "main.c", "expected.txt"};
-    bool ours = false; /* main.c is there and ours; then so is expected.txt, which cannot say so */
-    file *files = calloc(FILES, sizeof(*files));
-    int code = files ? make_folder(args.folder, "the C files", "--c DIR chooses another")
-                     : failure("out of memory");
+    int code = make_folder(args.folder, "the C files", "--c DIR chooses another");
 
-    for (int i = 0; i < FILES && !code; i++) {
-        snprintf(files[i].path, sizeof(files[i].path), "%s/%s%s", args.folder,
-                 ends[i][0] == '.' ? c->name : "", ends[i]);
-        files[i].text = texts[i];
-        if (!args.force && !(ours && i == FILES - 1) && foreign(files[i].path))
-            code = explain(TS_ERR_FILE, files[i].path, "exporting",
-                           "choose another folder, or replace it with --force",
-                           "%s is there, and 'tessera export' did not write it", files[i].path);
-        ours = !access(files[i].path, F_OK);
-    }
-    if (!code)
-        code = write_all(files, FILES);
-    free(files);
+    if (!code && ts_c_files_write(c, args.folder, args.force))
+        code = failed();
     return code;
 }
 
@@ -470,6 +390,8 @@ static void measure_c(const weights *w, const ts_c_files *c, net *n, const ts_da
 
     q->bytes = c->constant_bytes;
     if (shipped_open(c, w->model, args.batch, &s)) {
+        fprintf(stderr, "tessera: the C is not measured: %s\n", ts_last_error()->message);
+    } else {
         q->seconds = shipped_seconds(&s, n->in, n->out);
         n->shipped = int8 ? &s : NULL;
         if (d)

@@ -33,6 +33,8 @@ static void print_default(const option *o, char *out, size_t size)
                            : NULL;
 
     out[0] = 0;
+    if (o->varies)
+        return;
     if (v && v >= o->low && v <= o->high)
         snprintf(out, size, " (default %.15g)", v);
     else if (text)

@@ -473,7 +473,7 @@ int claim_output(run *r)
     struct stat mine, there;
 
     snprintf(path, sizeof(path), "%s.lock", r->resume);
-    r->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    r->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (r->lock < 0)
         return explain(TS_ERR_FILE, path, "preparing to train", "--output chooses another folder",
                        "cannot write beside the output: %s", strerror(errno));

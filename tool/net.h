@@ -94,6 +94,7 @@ typedef struct dataset_options {
     int64_t limit;
     const recipe *recipe; /* of the net: folders of images are resized for it; NULL: as they are */
     bool quiet;           /* no bar for a download */
+    bool *other; /* becomes true when it is the training set, for want of another; or NULL */
 } dataset_options;
 typedef struct download { /* for ts_dataset_options.progress_arg; close the bar when all is open */
     ts_bar *bar;
@@ -103,6 +104,7 @@ typedef struct download { /* for ts_dataset_options.progress_arg; close the bar 
 bool show_download(void *arg, const char *file, int64_t done, int64_t total);
 bool dataset_has_name(const char *name); /* it is one of ts_dataset_builtin */
 int dataset_open(const dataset_options *o, ts_dataset **out);
+bool set_is_missing(void); /* what the last error says of a split */
 
 /* --- weights.c: files of weights --- */
 
@@ -151,14 +153,12 @@ parts parts_of(const ts_model *m);
 void parts_split(const parts *p, int64_t rows, const float *samples, void *const *out);
 
 typedef struct shipped {
-    void *library;
-    void (*run)(const void *const *in, void *const *out);
+    ts_c_net *net;
     parts parts;
     int64_t batch;
     void *in[INPUTS];
 } shipped;
-/* False: there is no compiler. */
-bool shipped_open(const ts_c_files *c, const ts_model *m, int64_t batch, shipped *out);
+ts_status shipped_open(const ts_c_files *c, const ts_model *m, int64_t batch, shipped *out);
 void shipped_close(shipped *s);
 void shipped_run(const shipped *s, const void *samples, float *out);
 double shipped_seconds(const shipped *s, const void *samples, float *out); /* of a run */

@@ -108,8 +108,8 @@ static int open_test(run *r)
 {
     int code = open_split(r, asked.data, TS_SPLIT_TEST, asked.limit, &r->test);
 
-    if (code && dataset_has_name(asked.data))
-        return failed();
+    if (code && (dataset_has_name(asked.data) || !set_is_missing()))
+        return code == TOOL_USAGE ? code : failed();
     if (code)
         say("No test set: %s", ts_last_error()->message);
     else if (data_hash(r->test) == r->hash) { /* the reader knows no other split of it */

@@ -56,7 +56,7 @@ typedef struct option {
     char letter;    /* -l is the same; 0 for none */
     const char *of; /* the field of ts_options that it sets. Its help, what it can be and what it is
                        usually are those of the library's table, where they are not given here */
-    bool varies;    /* with `of`: when it is not given, the command chooses */
+    bool varies;    /* when it is not given, the command chooses: no default is shown */
 } option;
 
 typedef struct command {

@@ -15,7 +15,7 @@ train_args asked = {
 static const option options[] = {
     {"DATA", NULL, KIND_TEXT, &asked.data,
      "mnist, fashion-mnist, or the path of a folder (IDX files, images by class) or file (.csv, "
-     ".npy, .npz, .h5)",
+     ".npy, .npz, .h5, .txt)",
      .takes = TAKES_DATA, .argument = true, .needed = true},
     {.name = "what is trained", .kind = KIND_TITLE},
     {"model", "NAME|FILE", KIND_TEXT, &asked.model,
@@ -52,8 +52,8 @@ static const option options[] = {
      .choice = "f32 bf16 f16 half"},
     {.name = "validation, augmentation, fine-tuning", .kind = KIND_TITLE},
     {"augment", "WHAT,...", KIND_TEXT, &asked.augment,
-     .help = "change images at random: flip, vflip, shift=4, rotate=10, color=0.2, cutout=8, "
-             "mixup=0.2"},
+     .help = "change images at random: flip, vflip, shift=4, rotate=10, color=0.2 (or brightness, "
+             "contrast, saturation), cutout=8, mixup=0.2"},
     {"validate", "SHARE|DATA", KIND_TEXT, &asked.validate,
      "hold out a share of the training set, as in 0.1, or measure on other data after each epoch; "
      "the best weights are the result",

@@ -127,6 +127,25 @@ static int difference(FILE *out, const char *name, const char *what)
     return 1;
 }
 
+/* What an engine that trains saves beside the weights (ts_engine_save): NAME.exp_avg and the like,
+ * which nothing else can be called where NAME is a tensor itself, the count of steps, and numbers
+ * that may change on the way, as lr. */
+static bool of_optimizer(const ts_executable *x, const char *key)
+{
+    char name[1024];
+    const char *dot = key ? strrchr(key, '.') : NULL;
+    const ts_option *o;
+
+    if (dot && (size_t)(dot - key) < sizeof(name)) {
+        snprintf(name, sizeof(name), "%.*s", (int)(dot - key), key);
+        return has_state(x, name);
+    }
+    for (int i = 0; key && (o = ts_option_at(TS_RECORD_HYPER, i)); i++)
+        if (!strcmp(o->name, key))
+            return true;
+    return key && !strcmp(key, "step");
+}
+
 int weights_compare(const ts_executable *x, const ts_object *states, FILE *out)
 {
     const ts_tensor_info *t;
@@ -138,7 +157,7 @@ int weights_compare(const ts_executable *x, const ts_object *states, FILE *out)
             n += difference(out, t->name, text);
     for (int64_t i = 0; i < ts_object_size(states); i++) {
         const char *key = ts_object_text(ts_object_key(states, i));
-        if (!ignored(key) && !has_state(x, key))
+        if (!ignored(key) && !has_state(x, key) && !of_optimizer(x, key))
             n += difference(out, key ? key : "(no text)", "unexpected: the model has none");
     }
     return n;

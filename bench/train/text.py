@@ -1,6 +1,6 @@
 """A character model as `tessera train FILE.txt` does it, written in PyTorch: the net of `tessera models gpt`, the same windows.
 
-    python3 text.py FILE EPOCHS [LIMIT]          prints seconds and the loss on the last tenth
+    python3 text.py FILE EPOCHS SEED [LIMIT]     prints seconds and the loss on the last tenth
 """
 import sys
 import time
@@ -42,8 +42,8 @@ class Net(nn.Module):
         return self.head(self.norm(x)).transpose(1, 2)
 
 
-def main(path, epochs, limit=None, batch=32):
-    torch.manual_seed(42)
+def main(path, epochs, seed, limit=None, batch=32):
+    torch.manual_seed(seed)
     text = open(path, encoding="utf-8").read()
     index = {c: i for i, c in enumerate(sorted(set(text)))}
     ids = torch.tensor([index[c] for c in text])
@@ -68,4 +68,5 @@ def main(path, epochs, limit=None, batch=32):
     print(f"{seconds:.1f} {sum(losses) / held[1].numel():.4f}")
 
 
-main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None)
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -44,7 +44,8 @@ typedef struct ts_c_files {
     char name[64];
     size_t constant_bytes, scratch_bytes;
     int kernels;
-    int int8_products; /* of bytes by bytes: calibrated */
+    int int8_products;   /* of bytes by bytes: calibrated */
+    int inputs, outputs; /* arguments of NAME_run */
 } ts_c_files;
 /* g is the net as inference: no update, no random number. Its loss is left out. */
 TS_API ts_status ts_export_c_sized(const ts_graph *g, const ts_export_options *opt, size_t size,
@@ -55,6 +56,17 @@ static inline ts_status ts_export_c(const ts_graph *g, const ts_export_options *
     return ts_export_c_sized(g, opt, sizeof(*opt), out, sizeof(*out));
 }
 TS_API void ts_c_files_free(ts_c_files *f);
+/* NAME.h, NAME.c and, if there is an example, main.c and expected.txt into a folder that is there:
+ * all of them or none. A file of such a name that no export wrote stays, and is an error, unless
+ * `replace`. */
+TS_API ts_status ts_c_files_write(const ts_c_files *f, const char *folder, bool replace);
+
+/* The C as this machine's compiler makes it (-O3; TESSERA_CC, CC, or cc), loaded: to see how fast
+ * and how good what is shipped is. Inputs and outputs are the arguments of NAME_run. */
+typedef struct ts_c_net ts_c_net;
+TS_API ts_status ts_c_net_new(const ts_c_files *f, ts_c_net **out);
+TS_API void ts_c_net_run(const ts_c_net *n, const void *const *inputs, void *const *outputs);
+TS_API void ts_c_net_free(ts_c_net *n);
 
 #ifdef __cplusplus
 }

@@ -115,10 +115,21 @@ ts_status ts_file_begin(ts_file_out *f, const char *path);
 ts_status ts_file_put(ts_file_out *f, const void *data, size_t len);
 ts_status ts_file_end(ts_file_out *f, unsigned mode, ts_status so_far);
 ts_status ts_file_mkdirs(const char *path);
-ts_status ts_file_temp_folder(char *path, size_t size); /* a new one in $TMPDIR, mode 0700 */
-void ts_file_remove_folder(const char *path);           /* with the files in it */
 /* The first line of a file of our control group, as "cpu.max"; false when there is none. */
 bool ts_file_control_group(const char *name, char *line, size_t size);
+
+/* temp.c: what is there for the time being. Each is locked by the process that made it. */
+int ts_temp_file(const char *target, char *path, size_t size); /* beside target; -1: errno */
+void ts_temp_sweep(const char *path); /* files beside it that killed processes left */
+/* Of what is locked by whoever needs it: does nobody any more? */
+bool ts_temp_left(int folder, const char *entry, bool remove);
+typedef struct ts_temp_folder {
+    char path[3072];
+    int lock; /* for processes that work there too */
+} ts_temp_folder;
+ts_status ts_temp_folder_new(ts_temp_folder *t); /* in $TMPDIR, mode 0700 */
+void ts_temp_folder_remove(ts_temp_folder *t);   /* with the files in it */
+void ts_temp_folder_keep(ts_temp_folder *t);     /* for people to look at */
 
 /* log.c: one line on stderr when TESSERA_LOG allows (default: warnings) */
 typedef enum ts_log_level { TS_LOG_ERROR, TS_LOG_WARN, TS_LOG_INFO, TS_LOG_DEBUG } ts_log_level;

@@ -1,12 +1,9 @@
 /* file.c - whole files, written so that a reader never sees half of one. */
 #include "base/base.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 ts_status ts_file_read(const char *path, char **data, size_t *len)
@@ -83,58 +80,12 @@ static void sync_folder(const char *path)
     }
 }
 
-/* --- what a killed process left --- */
-
-enum { LEFT_SECONDS = 60 }; /* so long after its last byte: its process may be another machine's */
-
-/* NAME.PID.XXXXXX, and no such process. */
-static bool is_left(const char *entry, const char *name)
-{
-    size_t n = strlen(name);
-    char *end;
-    long pid;
-
-    if (strncmp(entry, name, n) != 0 || entry[n] != '.')
-        return false;
-    pid = strtol(entry + n + 1, &end, 10);
-    return pid > 0 && *end == '.' && strlen(end) == 7 && kill((pid_t)pid, 0) && errno == ESRCH;
-}
-
-static void remove_left(DIR *d, const char *entry)
-{
-    struct stat st;
-
-    if (fstatat(dirfd(d), entry, &st, AT_SYMLINK_NOFOLLOW) || st.st_uid != geteuid() ||
-        time(NULL) - st.st_mtime < LEFT_SECONDS)
-        return;
-    if (S_ISREG(st.st_mode))
-        unlinkat(dirfd(d), entry, 0);
-}
-
-/* Files of this name that were never finished. */
-static void sweep(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char folder[PATH_MAX];
-    DIR *d;
-
-    snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - path) + 1 : 1,
-             slash ? path : ".");
-    d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d));)
-        if (is_left(e->d_name, slash ? slash + 1 : path))
-            remove_left(d, e->d_name);
-    if (d)
-        closedir(d);
-}
-
 /* A file that becomes `target`, whatever that is now. */
 static ts_status begin(ts_file_out *f)
 {
-    if ((size_t)snprintf(f->temp, sizeof(f->temp), "%s.%ld.XXXXXX", f->target, (long)getpid()) >=
-        sizeof(f->temp))
+    f->fd = ts_temp_file(f->target, f->temp, sizeof(f->temp));
+    if (f->fd < 0 && errno == ENAMETOOLONG)
         return ts_fail(TS_ERR_FILE, "the path %.60s... is too long", f->path);
-    f->fd = ts_fault("create") ? -1 : mkostemp(f->temp, O_CLOEXEC);
     if (f->fd < 0)
         return ts_fail(TS_ERR_FILE, "cannot create a file beside %s: %s", f->path, strerror(errno));
     return TS_OK;
@@ -151,7 +102,7 @@ ts_status ts_file_begin(ts_file_out *f, const char *path)
         return ts_fail(TS_ERR_FILE, "%s is not a regular file", path);
     if (!realpath(path, f->target))
         snprintf(f->target, sizeof(f->target), "%s", path);
-    sweep(f->target);
+    ts_temp_sweep(f->target);
     return begin(f);
 }
 
@@ -161,14 +112,13 @@ ts_status ts_file_end(ts_file_out *f, unsigned mode, ts_status s)
         s = ts_fail(TS_ERR_FILE, "cannot flush %s to disk: %s", f->path, strerror(errno));
     if (!s && fchmod(f->fd, mode))
         s = ts_fail(TS_ERR_FILE, "cannot set the mode of %s: %s", f->path, strerror(errno));
-    if (close(f->fd) && !s)
-        s = ts_fail(TS_ERR_FILE, "cannot close %s: %s", f->path, strerror(errno));
     if (!s && (ts_fault("rename") || rename(f->temp, f->target)))
         s = ts_fail(TS_ERR_FILE, "cannot rename to %s: %s", f->path, strerror(errno));
     if (s)
         unlink(f->temp);
     else
         sync_folder(f->target);
+    close(f->fd); /* and with it the lock: nothing has the temporary name any more */
     return s;
 }
 
@@ -226,29 +176,6 @@ ts_status ts_file_write_private(const char *path, const void *data, size_t len)
     snprintf(f.target, sizeof(f.target), "%s", path);
     TS_TRY(begin(&f));
     return ts_file_end(&f, 0600, ts_file_put(&f, data, len));
-}
-
-ts_status ts_file_temp_folder(char *path, size_t size)
-{
-    const char *tmp = getenv("TMPDIR");
-
-    tmp = tmp && tmp[0] ? tmp : "/tmp";
-    if ((size_t)snprintf(path, size, "%s/tessera.XXXXXX", tmp) >= size)
-        return ts_fail(TS_ERR_FILE, "the path in TMPDIR, %.60s..., is too long", tmp);
-    if (ts_fault("mkdir") || !mkdtemp(path))
-        return ts_fail(TS_ERR_FILE, "cannot make a folder in %s: %s", tmp, strerror(errno));
-    return TS_OK;
-}
-
-void ts_file_remove_folder(const char *path)
-{
-    DIR *d = opendir(path);
-
-    for (struct dirent *e; d && (e = readdir(d));)
-        unlinkat(dirfd(d), e->d_name, 0);
-    if (d)
-        closedir(d);
-    rmdir(path);
 }
 
 bool ts_file_control_group(const char *name, char *line, size_t size)

@@ -30,7 +30,6 @@
 
 enum { HASH = 32 };
 static const int64_t default_limit = (int64_t)1 << 30;
-static const time_t leftover_age = 24 * 3600; /* of files that a killed process left */
 
 struct ts_cache {
     char *folder, *path, *lock_path;
@@ -445,6 +444,7 @@ bool ts_cache_find(ts_cache *c, ts_executable **out)
         s = load(c, out); /* someone may have made it while we waited */
     }
     if (*out) {
+        (void)ts_temp_left(AT_FDCWD, c->lock_path, true);
         ts_note(TS_LOG_DEBUG, "cache hit: %s", c->path);
         return true;
     }
@@ -473,13 +473,18 @@ static int older_first(const void *p, const void *q)
     return (a->used.tv_nsec > b->used.tv_nsec) - (a->used.tv_nsec < b->used.tv_nsec);
 }
 
-/* <hash>.lock, or <hash>.tse and what ts_file_write adds, of a process that was killed. */
-static bool is_leftover(const char *name, const struct stat *st)
+/* <hash>.lock, or <hash>.tse and what ts_file_write adds: of a process that was killed, unless it
+ * is locked. */
+static bool is_passing(const char *name)
 {
     size_t n = strspn(name, "0123456789abcdef");
 
-    return n == HASH && (!strcmp(name + n, ".lock") || !strncmp(name + n, ".tse.", 5)) &&
-           time(NULL) - st->st_mtime > leftover_age;
+    return n == HASH && (!strcmp(name + n, ".lock") || !strncmp(name + n, ".tse.", 5));
+}
+
+static bool is_left(int folder, const char *name)
+{
+    return is_passing(name) && ts_temp_left(folder, name, false);
 }
 
 static file *list(ts_cache *c, DIR *d, int *n)
@@ -494,8 +499,8 @@ static file *list(ts_cache *c, DIR *d, int *n)
             file f = {.used = st.st_mtim, .bytes = st.st_size};
             memcpy(f.name, e->d_name, sizeof(f.name));
             TS_PUSH(c->a, files, *n, f);
-        } else if (is_leftover(e->d_name, &st))
-            unlinkat(dirfd(d), e->d_name, 0);
+        } else if (is_passing(e->d_name))
+            (void)ts_temp_left(dirfd(d), e->d_name, true);
     }
     return files;
 }
@@ -611,7 +616,7 @@ static ts_cache_entry *read_folder(ts_arena *a, DIR *d, int *n)
         e.used = st.st_mtim.tv_sec;
         if (is_entry(f->d_name))
             look_into(dirfd(d), &e);
-        else if (is_leftover(f->d_name, &st))
+        else if (is_left(dirfd(d), f->d_name))
             snprintf(e.problem, sizeof(e.problem), "a process that was killed left it");
         else
             continue;
@@ -670,7 +675,7 @@ ts_status ts_cache_remove(const char *dir, const char *file)
 
     TS_TRY(open_folder(dir, &d));
     if (!d || fstatat(dirfd(d), file, &st, AT_SYMLINK_NOFOLLOW) ||
-        (!is_entry(file) && !is_leftover(file, &st)))
+        (!is_entry(file) && !is_left(dirfd(d), file)))
         s = ts_fail(TS_ERR_ARG, "the cache has no entry '%.100s'", file);
     else if (unlinkat(dirfd(d), file, 0))
         s = ts_fail(TS_ERR_FILE, "the cached %s cannot be removed: %s", file, strerror(errno));

@@ -20,6 +20,7 @@
 
 #include "base/base.h"
 #include "tessera/data.h"
+#include "tessera/store.h"
 
 struct ts_dataset {
     ts_arena *arena; /* class names */
@@ -128,8 +129,10 @@ ts_status ts_data_csv(const char *path, const ts_dataset_options *opt, ts_datase
 /* join.c: up to TS_JOINED arrays of a file as one; free(out->data) */
 enum { TS_JOINED = 16 };
 ts_status ts_join_arrays(const ts_array *x, int count, const char *path, ts_array *out);
+ts_status ts_join_count(const char *names, const char *path, int *count); /* of "a,b" 2 */
 bool ts_join_name(const char *names, int i, ts_split split, bool plain, char *out, size_t size);
 ts_status ts_numpy_open(const ts_dataset_options *opt, ts_dataset **out);
+ts_status ts_numpy_take(const ts_object *o, const ts_dataset_options *opt, ts_dataset **out);
 /* Samples and labels, which may be NULL, as a dataset. */
 ts_status ts_numpy_pair(const ts_array *x, const ts_array *y, const ts_dataset_options *opt,
                         ts_dataset **out);

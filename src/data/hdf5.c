@@ -816,14 +816,15 @@ static ts_status choose_arrays(const reading *r, const char **x, const char **y)
 static ts_status read_samples(const reading *r, const char *names, ts_array *out)
 {
     ts_array x[TS_JOINED] = {0};
-    char name[256];
+    char name[1000];
     ts_status s = TS_OK;
-    int n = 0;
+    int n, all;
 
     if (!strchr(names, ',') || is_here(r->file, names))
         return read_array(r, names, r->opt->limit, out);
-    for (; !s && n < TS_JOINED && ts_join_name(names, n, r->opt->split, false, name, sizeof(name));
-         n++) {
+    TS_TRY(ts_join_count(names, r->path, &all));
+    for (n = 0; !s && n < all; n++) {
+        ts_join_name(names, n, r->opt->split, false, name, sizeof(name));
         if (!is_here(r->file, name))
             ts_join_name(names, n, r->opt->split, true, name, sizeof(name));
         s = read_array(r, name, r->opt->limit, &x[n]);

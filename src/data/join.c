@@ -56,6 +56,24 @@ ts_status ts_join_arrays(const ts_array *x, int count, const char *path, ts_arra
     return TS_OK;
 }
 
+ts_status ts_join_count(const char *names, const char *path, int *count)
+{
+    size_t n;
+
+    *count = 0;
+    for (const char *p = names;; p += n + 1) {
+        n = strcspn(p, ",");
+        if (!n || n + 8 > TS_MAX_NAME)
+            return ts_fail(TS_ERR_ARG, "'%.100s' are no arrays of %s: a name is %s", names, path,
+                           n ? "too long" : "empty");
+        if (++*count > TS_JOINED)
+            return ts_fail(TS_ERR_ARG, "'%.100s' are more than %d arrays of %s", names, TS_JOINED,
+                           path);
+        if (!p[n])
+            return TS_OK;
+    }
+}
+
 /* Of "a,b" the i-th, as a file may have it for a split: a_train, then a. */
 bool ts_join_name(const char *names, int i, ts_split split, bool plain, char *out, size_t size)
 {

@@ -11,7 +11,6 @@
  */
 #include "data/data.h"
 #include "graph/graph.h"
-#include "tessera/store.h"
 #include <limits.h>
 #include <math.h>
 
@@ -61,38 +60,36 @@ static ts_status no_array(const ts_object *o, const char *path, const char *name
     return TS_ERR_PARSE;
 }
 
-/* The arrays that are asked for by name; what is joined is in *joined. */
-static ts_status find_named(const ts_object *o, const ts_dataset_options *opt, ts_array *joined,
-                            pair *p)
+/* The array of a name, or those of several as one, which is *joined then. */
+static ts_status find_named(const ts_object *o, const ts_dataset_options *opt, const char *names,
+                            ts_array *joined, const ts_array **out)
 {
     ts_array x[TS_JOINED];
-    const ts_array *one = ts_object_array(ts_object_get(o, opt->samples));
     char name[TS_MAX_NAME];
-    int n = 0;
+    int n;
 
-    for (; !one && n < TS_JOINED && ts_join_name(opt->samples, n, 0, true, name, sizeof(name));
-         n++) {
-        p->x = find_array(o, opt->samples, n, opt->split);
-        if (!p->x)
+    *out = ts_object_array(ts_object_get(o, names));
+    if (*out)
+        return TS_OK;
+    TS_TRY(ts_join_count(names, opt->name, &n));
+    for (int i = 0; i < n; i++) {
+        ts_join_name(names, i, 0, true, name, sizeof(name));
+        *out = find_array(o, names, i, opt->split);
+        if (!*out)
             return no_array(o, opt->name, name);
-        x[n] = *p->x;
+        x[i] = **out;
     }
-    if (one)
-        p->x = one;
-    if (n < 2)
-        return p->x ? TS_OK : no_array(o, opt->name, opt->samples);
-    TS_TRY(ts_join_arrays(x, n, opt->name, joined));
-    p->x = joined;
-    return TS_OK;
+    if (n == 1)
+        return TS_OK;
+    *out = joined;
+    return ts_join_arrays(x, n, opt->name, joined);
 }
 
-static ts_status find_named_labels(const ts_object *o, const ts_dataset_options *opt, pair *p)
+static ts_status find_named_labels(const ts_object *o, const ts_dataset_options *opt,
+                                   ts_array *joined, pair *p)
 {
-    if (opt->label) {
-        p->y = ts_object_array(ts_object_get(o, opt->label));
-        p->y = p->y ? p->y : find_array(o, opt->label, 0, opt->split);
-        return p->y ? TS_OK : no_array(o, opt->name, opt->label);
-    }
+    if (opt->label)
+        return find_named(o, opt, opt->label, joined, &p->y);
     if (opt->samples) {
         p->y = find_array(o, "y", 0, opt->split);
         p->y = p->y ? p->y : ts_object_array(ts_object_get(o, "labels"));
@@ -235,19 +232,19 @@ static ts_status make(const char *path, const pair *p, const ts_dataset_options 
     return copy_labels(path, p->y, *out);
 }
 
-/* An .npy file's labels are where the caller says. */
+/* An .npy file's labels are where the caller says. What is joined is in joined[]. */
 static ts_status choose(const ts_object *o, const ts_dataset_options *opt, ts_object **labels,
                         ts_array *joined, pair *p)
 {
     p->x = ts_object_array(o);
     p->y = NULL;
     if (!p->x && opt->samples) {
-        TS_TRY(find_named(o, opt, joined, p));
-        return find_named_labels(o, opt, p);
+        TS_TRY(find_named(o, opt, opt->samples, &joined[0], &p->x));
+        return find_named_labels(o, opt, &joined[1], p);
     }
     if (!p->x) {
         if (find_pair(o, opt->split, p))
-            return find_named_labels(o, opt, p);
+            return find_named_labels(o, opt, &joined[1], p);
         ts_fail(TS_ERR_PARSE, "%s has no samples and labels for this split", opt->name);
         ts_error_hint("its arrays are called x_train, y_train, x_test and y_test, or x and y, or "
                       "images and labels; --samples and --label name others");
@@ -269,19 +266,27 @@ ts_status ts_numpy_pair(const ts_array *x, const ts_array *y, const ts_dataset_o
     return make(opt->name, &p, opt, out);
 }
 
+ts_status ts_numpy_take(const ts_object *o, const ts_dataset_options *opt, ts_dataset **out)
+{
+    ts_object *labels = NULL;
+    ts_array joined[2] = {{0}};
+    pair p;
+    ts_status s = choose(o, opt, &labels, joined, &p);
+    if (!s)
+        s = ts_numpy_pair(p.x, p.y, opt, out);
+    free(joined[0].data);
+    free(joined[1].data);
+    ts_object_free(labels);
+    return s;
+}
+
 ts_status ts_numpy_open(const ts_dataset_options *opt, ts_dataset **out)
 {
-    ts_object *o, *labels = NULL;
-    ts_array joined = {0};
-    pair p;
+    ts_object *o;
     ts_status s;
 
     TS_TRY(ts_object_load(opt->name, &o));
-    s = choose(o, opt, &labels, &joined, &p);
-    if (!s)
-        s = ts_numpy_pair(p.x, p.y, opt, out);
-    free(joined.data);
-    ts_object_free(labels);
+    s = ts_numpy_take(o, opt, out);
     ts_object_free(o);
     return s;
 }

@@ -667,6 +667,8 @@ static ts_status write_files(ts_export *x, ts_c_files *out)
     out->scratch_bytes = scratch_floats(x) * sizeof(float);
     out->kernels = x->r.p->nkernels;
     out->int8_products = x->products;
+    out->inputs = x->nin;
+    out->outputs = x->nout;
     put_header(x, out, &header);
     put_source(x, &source);
     out->header = header.s;

@@ -39,6 +39,7 @@ static const char schema[] =
 
 #ifdef TS_HAVE_SQLITE3
 #include <sqlite3.h>
+#include <unistd.h>
 
 enum { TABLES = 16 };
 
@@ -256,6 +257,16 @@ bool ts_db_null(const ts_db *d, int column)
     return sqlite3_column_type(d->row, column) == SQLITE_NULL;
 }
 
+/* The journal that a killed process left belongs to the file that is replaced: SQLite would take
+ * back with it what is in the new one. */
+static void remove_journal(const char *path)
+{
+    char name[4096];
+
+    if ((size_t)snprintf(name, sizeof(name), "%s-journal", path) < sizeof(name))
+        unlink(name);
+}
+
 ts_status ts_db_save(ts_db *d, const char *path)
 {
     sqlite3_int64 bytes;
@@ -266,6 +277,7 @@ ts_status ts_db_save(ts_db *d, const char *path)
     if (d->status)
         return ts_db_close(d);
     all = sqlite3_serialize(d->db, "main", &bytes, 0);
+    remove_journal(path);
     s = all ? ts_file_write(path, all, (size_t)bytes)
             : ts_fail(TS_ERR_MEMORY, "no memory for the profile %s", path);
     sqlite3_free(all);

@@ -104,9 +104,15 @@ static bool interrupted(const ending *e)
     return e->signal == SIGINT || e->signal == SIGTERM || e->signal == SIGHUP;
 }
 
-/* Starts `argv` with its output in log_path, or to the descriptor `out`. Returns its id, or fails
- * with e->start_errno. */
-static pid_t start(char **argv, char **env, const char *log_path, int out, ending *e)
+/* Where a child's output goes: a file, or a descriptor. `held` is one that it has as long as it
+ * runs, or -1. */
+typedef struct channel {
+    const char *log_path;
+    int out, held;
+} channel;
+
+/* Returns its id, or fails with e->start_errno. */
+static pid_t start(char **argv, char **env, channel to, ending *e)
 {
     posix_spawn_file_actions_t files;
     pid_t pid = -1;
@@ -116,10 +122,13 @@ static pid_t start(char **argv, char **env, const char *log_path, int out, endin
         return -1;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    if (log_path)
-        posix_spawn_file_actions_addopen(&files, 1, log_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (to.log_path)
+        posix_spawn_file_actions_addopen(&files, 1, to.log_path, O_WRONLY | O_CREAT | O_APPEND,
+                                         0600);
     else
-        posix_spawn_file_actions_adddup2(&files, out, 1);
+        posix_spawn_file_actions_adddup2(&files, to.out, 1);
+    if (to.held >= 0)
+        posix_spawn_file_actions_adddup2(&files, to.held, to.held);
     posix_spawn_file_actions_adddup2(&files, 1, 2);
     e->start_errno = posix_spawnp(&pid, argv[0], &files, NULL, argv, env);
     posix_spawn_file_actions_destroy(&files);
@@ -138,10 +147,10 @@ static ending wait_for(pid_t pid)
     return (ending){.signal = WTERMSIG(status)};
 }
 
-static ending run(char **argv, char **env, const char *log_path, int out)
+static ending run(char **argv, char **env, channel to)
 {
     ending e;
-    pid_t pid = start(argv, env, log_path, out, &e);
+    pid_t pid = start(argv, env, to, &e);
 
     return pid < 0 ? e : wait_for(pid);
 }
@@ -158,7 +167,7 @@ char *ts_cc_identity(ts_arena *a, const ts_options *opt)
     add_words(a, &argv, &argc, compiler(opt));
     add_word(a, &argv, &argc, "--version");
     add_end(a, &argv, &argc);
-    e = run(argv, environ, NULL, out);
+    e = run(argv, environ, (channel){.out = out, .held = -1});
     if (pread(out, line, sizeof(line) - 1, 0) < 0)
         line[0] = 0;
     close(out);
@@ -233,7 +242,8 @@ typedef struct job {
     ts_arena *a;
     const ts_source *src;
     const ts_options *opt;
-    const char *folder, *log_path;
+    ts_temp_folder folder;
+    const char *log_path;
     ts_text units[MAX_UNITS];
     bool light[MAX_UNITS];
     int nunits;
@@ -323,8 +333,8 @@ static void cut(job *j)
 
 static const char *unit_path(job *j, int u, const char *suffix)
 {
-    return j->nunits == 1 ? ts_arena_printf(j->a, "%s/step.%s", j->folder, suffix)
-                          : ts_arena_printf(j->a, "%s/step%d.%s", j->folder, u, suffix);
+    return j->nunits == 1 ? ts_arena_printf(j->a, "%s/step.%s", j->folder.path, suffix)
+                          : ts_arena_printf(j->a, "%s/step%d.%s", j->folder.path, u, suffix);
 }
 
 /* cc <flags> <words> -o <to> <from...> */
@@ -343,6 +353,11 @@ static char **command(job *j, const char *words, const char *to, const char *con
     add_words(j->a, &argv, &argc, LIBRARIES);
     add_end(j->a, &argv, &argc);
     return argv;
+}
+
+static channel to_log(const job *j)
+{
+    return (channel){.log_path = j->log_path, .held = j->folder.lock};
 }
 
 static ts_status judge(job *j, const ending *e, const char *c_path)
@@ -379,7 +394,7 @@ static pid_t start_unit(crew *c, int u)
     const char *c_path = unit_path(c->j, u, "c");
 
     return start(command(c->j, c->j->light[u] ? LIGHT " -c" : "-c", c->objects[u], &c_path, 1),
-                 environment(c->j->a, c->j->folder), c->j->log_path, -1, &c->ends[u]);
+                 environment(c->j->a, c->j->folder.path), to_log(c->j), &c->ends[u]);
 }
 
 /* What each member does: the next unit, until there is none or one has failed. The lock is held
@@ -440,7 +455,7 @@ static ts_status compile_job(job *j, const char *so_path)
     if (j->nunits > 1)
         TS_TRY(compile_units(j, objects));
     e = run(command(j, SHARED, so_path, j->nunits > 1 ? objects : &c_path, j->nunits),
-            environment(j->a, j->folder), j->log_path, -1);
+            environment(j->a, j->folder.path), to_log(j));
     return judge(j, &e, c_path);
 }
 
@@ -507,20 +522,20 @@ static ts_status take_object(const job *j, const char *so_path, char **object, s
 ts_status ts_cc_build(const ts_source *src, const ts_options *opt, char **object, size_t *bytes)
 {
     job j = {.a = ts_arena_new(), .src = src, .opt = opt};
-    char folder[3072];
-    ts_status s = ts_file_temp_folder(folder, sizeof(folder));
+    ts_status s = ts_temp_folder_new(&j.folder);
 
     if (!s) {
-        const char *so_path = ts_arena_printf(j.a, "%s/step.so", folder);
-        watcher w = watch(folder);
-        j.folder = folder;
-        j.log_path = ts_arena_printf(j.a, "%s/cc.log", folder);
+        const char *so_path = ts_arena_printf(j.a, "%s/step.so", j.folder.path);
+        watcher w = watch(j.folder.path);
+        j.log_path = ts_arena_printf(j.a, "%s/cc.log", j.folder.path);
         cut(&j);
         s = compile_job(&j, so_path);
         if (!s)
             s = take_object(&j, so_path, object, bytes);
-        if (!j.keep)
-            ts_file_remove_folder(folder);
+        if (j.keep)
+            ts_temp_folder_keep(&j.folder);
+        else
+            ts_temp_folder_remove(&j.folder);
         unwatch(&w);
     }
     for (int u = 0; u < j.nunits; u++)

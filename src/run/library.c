@@ -59,7 +59,6 @@ static ts_status open_file(const char *path, const void *object, size_t bytes, v
 {
     TS_TRY(ts_file_write_private(path, object, bytes));
     *library = ts_fault("dlopen") ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    unlink(path);
     if (!*library) {
         const char *why = dlerror();
         return ts_fail(TS_ERR_CORRUPT, "cannot load the compiled step: %s", why ? why : path);
@@ -69,16 +68,17 @@ static ts_status open_file(const char *path, const void *object, size_t bytes, v
 
 ts_status ts_library_open(const void *object, size_t bytes, void **library)
 {
-    char folder[3072], path[4096];
+    ts_temp_folder folder;
+    char path[4096];
     ts_status s;
 
     *library = open_anonymous(object, bytes);
     if (*library)
         return TS_OK;
-    TS_TRY(ts_file_temp_folder(folder, sizeof(folder)));
-    snprintf(path, sizeof(path), "%s/step.so", folder);
+    TS_TRY(ts_temp_folder_new(&folder));
+    snprintf(path, sizeof(path), "%s/step.so", folder.path);
     s = open_file(path, object, bytes, library);
-    rmdir(folder);
+    ts_temp_folder_remove(&folder);
     return s;
 }
 

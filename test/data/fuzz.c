@@ -1,7 +1,10 @@
 /* fuzz.c - damaged files of every format that data/ reads itself: refused or read, never more. */
 #include "fuzz.h"
 #include "data/data.h"
+#include "graph/graph.h"
 #include "images.h"
+#include "support.h"
+#include "tessera/store.h"
 #include <zlib.h>
 
 enum { RUNS = 20000, IMAGE_RUNS = 6000 };
@@ -123,6 +126,119 @@ static void fuzz_csv(void **state)
          RUNS, parse_csv);
 }
 
+/* --- arrays by their names --- */
+
+static ts_object *new_array(ts_dtype t, int rank, const int64_t *dims)
+{
+    ts_array a = {.dtype = t, .rank = rank};
+    int64_t n = 1;
+    ts_object *o;
+
+    for (int i = 0; i < rank; i++)
+        n *= a.dims[i] = dims[i];
+    a.bytes = (size_t)n * ts_dtype_size(t);
+    assert_ok(ts_alloc(a.bytes, "array", &a.data));
+    for (int64_t i = 0; i < n; i++)
+        ts_dtype_set(t, a.data, i, (double)(i % 2));
+    o = ts_object_new_tensor(&a);
+    free(a.data);
+    return o;
+}
+
+/* Samples in three arrays, labels in two. */
+static ts_object *named_arrays(void)
+{
+    ts_object *o = ts_object_new_dict();
+
+    assert_ok(ts_object_set(o, "a_train", new_array(TS_F32, 2, (int64_t[]){4, 3})));
+    assert_ok(ts_object_set(o, "b", new_array(TS_U8, 3, (int64_t[]){4, 2, 2})));
+    assert_ok(ts_object_set(o, "c", new_array(TS_I64, 1, (int64_t[]){4})));
+    assert_ok(ts_object_set(o, "y", new_array(TS_I32, 1, (int64_t[]){4})));
+    assert_ok(ts_object_set(o, "z", new_array(TS_F64, 2, (int64_t[]){4, 2})));
+    return o;
+}
+
+/* What reads has as many numbers as it says, all of them there. */
+static bool takes(const ts_object *o, const char *samples, const char *label, ts_task task)
+{
+    ts_dataset_options opt = {.name = "fuzz", .samples = samples, .label = label, .task = task};
+    ts_dataset *d = NULL;
+    double sum = 0;
+    bool good = !ts_numpy_take(o, &opt, &d);
+
+    if (good) {
+        ts_array all = ts_dataset_samples(d);
+        assert_int_equal(all.bytes, d->sample.bytes * (size_t)d->count);
+        for (size_t i = 0; i < all.bytes / ts_dtype_size(all.dtype); i++)
+            sum += ts_dtype_get(all.dtype, all.data, (int64_t)i);
+        for (int64_t i = 0; i < d->count * ts_dataset_target_count(d); i++)
+            sum += (double)ts_dataset_targets(d)[i];
+        assert_true(sum == sum || sum != sum);
+    }
+    ts_dataset_free(d);
+    return good;
+}
+
+static void take_arrays(const uint8_t *data, size_t len)
+{
+    static const char *const samples[] = {"a,b,c", "b", NULL, "a,c", "c,b,a,c"};
+    static const char *const labels[] = {NULL, "y", "y,z", "z", "b"};
+    static const ts_task tasks[] = {TS_TASK_AUTO, TS_TASK_NUMBERS, TS_TASK_CLASSES};
+    ts_object *o;
+
+    if (ts_object_load_memory(data, len, &o))
+        return;
+    takes(o, samples[len % 5], labels[len / 5 % 5], tasks[len % 3]);
+    ts_object_free(o);
+}
+
+static void fuzz_arrays(void **state)
+{
+    char *folder = test_folder(), path[4096], *data;
+    ts_object *o = named_arrays();
+    size_t len;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/a.npz", folder);
+    assert_ok(ts_object_save(o, path, TS_FILE_NPZ));
+    assert_ok(ts_file_read(path, &data, &len));
+    fuzz("named arrays", (const void *[]){data}, (size_t[]){len}, 1, RUNS / 4, take_arrays);
+    free(data);
+    ts_object_free(o);
+    test_folder_remove(folder);
+    free(folder);
+}
+
+static ts_object *five;
+
+static void take_names(const uint8_t *data, size_t len)
+{
+    char *text = malloc(len + 1), *bar;
+
+    memcpy(text, data, len);
+    text[len] = 0;
+    bar = strchr(text, '|');
+    if (bar)
+        *bar = 0;
+    takes(five, text, bar ? bar + 1 : NULL, TS_TASK_AUTO);
+    free(text);
+}
+
+static void fuzz_names(void **state)
+{
+    static const char two[] = "a,b|y", many[] = "a,b,c,a,b,c|y,z";
+
+    (void)state;
+    five = named_arrays();
+    assert_true(takes(five, "a,b", "y", TS_TASK_AUTO) && takes(five, "c", "y,z", TS_TASK_AUTO));
+    assert_false(takes(five, "a,,b", NULL, TS_TASK_AUTO) || takes(five, "a,", NULL, TS_TASK_AUTO) ||
+                 takes(five, "a", "y,", TS_TASK_AUTO) || takes(five, "", NULL, TS_TASK_AUTO) ||
+                 takes(five, "b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b", NULL, TS_TASK_AUTO));
+    fuzz("names of arrays", (const void *[]){two, many},
+         (size_t[]){sizeof(two) - 1, sizeof(many) - 1}, 2, RUNS, take_names);
+    ts_object_free(five);
+}
+
 static void decode(const uint8_t *data, size_t len)
 {
     const ts_image_options o = {.width = 5, .height = 4, .channels = 1, .invert_light = true};
@@ -191,8 +307,9 @@ static void fuzz_jpeg(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fuzz_idx), cmocka_unit_test(fuzz_gzip), cmocka_unit_test(fuzz_csv),
-        cmocka_unit_test(fuzz_png), cmocka_unit_test(fuzz_jpeg),
+        cmocka_unit_test(fuzz_idx),    cmocka_unit_test(fuzz_gzip),  cmocka_unit_test(fuzz_csv),
+        cmocka_unit_test(fuzz_arrays), cmocka_unit_test(fuzz_names), cmocka_unit_test(fuzz_png),
+        cmocka_unit_test(fuzz_jpeg),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

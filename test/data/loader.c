@@ -92,6 +92,10 @@ static void wrong_parts_are_refused(void **state)
 {
     ts_loader *l;
 
+    assert_fails(ts_loader_new(NULL, &(ts_loader_options){.batch = 8}, &l), TS_ERR_ARG,
+                 "a loader needs a dataset and a place for it");
+    assert_fails(ts_loader_new(*state, &(ts_loader_options){.batch = 8}, NULL), TS_ERR_ARG,
+                 "a loader needs a dataset and a place for it");
     assert_fails(ts_loader_new(*state, &(ts_loader_options){.part = 2, .parts = 2}, &l), TS_ERR_ARG,
                  "a loader cannot be part 2 of 2");
     assert_fails(

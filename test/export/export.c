@@ -618,6 +618,80 @@ static int teardown(void **state)
     return 0;
 }
 
+/* --- into a folder, and through the compiler of this machine --- */
+
+/* Two inputs, one of whole numbers, and two outputs. */
+static ts_graph *two_and_two(void)
+{
+    ts_graph *g = ts_graph_new("two");
+    ts_value *x = ts_input(g, "x", TS_F32, 4), *i = ts_input(g, "i", TS_I32, 4);
+
+    ts_output(ts_add(x, ts_cast(i, TS_F32)), "sum");
+    ts_output(ts_mul_scalar(x, 2), "double");
+    return g;
+}
+
+static void what_is_shipped_runs_here(void **state)
+{
+    const float x[] = {1, 2, 3, 4};
+    const int32_t i[] = {10, 20, 30, 40};
+    float sum[4], twice[4];
+    ts_graph *g = two_and_two();
+    ts_c_files f;
+    ts_c_net *n;
+
+    (void)state;
+    assert_ok(ts_export_c(g, &(ts_export_options){.no_example = true}, &f));
+    assert_int_equal(f.inputs, 2);
+    assert_int_equal(f.outputs, 2);
+    assert_ok(ts_c_net_new(&f, &n));
+    ts_c_net_run(n, (const void *[]){x, i}, (void *[]){sum, twice});
+    for (int k = 0; k < 4; k++) {
+        assert_true(sum[k] == x[k] + (float)i[k]);
+        assert_true(twice[k] == 2 * x[k]);
+    }
+    ts_c_net_free(n);
+    ts_c_net_free(NULL);
+    setenv("TESSERA_CC", "/nowhere/cc", 1);
+    assert_int_equal(ts_c_net_new(&f, &n), TS_ERR_COMPILER);
+    assert_null(n);
+    unsetenv("TESSERA_CC");
+    assert_int_equal(ts_c_net_new(NULL, &n), TS_ERR_ARG);
+    assert_int_equal(ts_c_net_new(&(ts_c_files){0}, &n), TS_ERR_ARG);
+    ts_c_files_free(&f);
+    ts_graph_free(g);
+}
+
+/* All files or none, whatever fails; and none of somebody else's. */
+static void a_folder_has_all_or_none(void **state)
+{
+    char *folder = test_folder();
+    ts_graph *g = two_and_two();
+    ts_c_files f;
+
+    (void)state;
+    assert_ok(ts_export_c(g, &(ts_export_options){0}, &f));
+    write_text(folder, "", "main.c", "int main(void) { return 0; }");
+    assert_fails(ts_c_files_write(&f, folder, false), TS_ERR_FILE,
+                 ts_arena_printf(arena, "%s/main.c is there, and no export wrote it", folder));
+    assert_int_equal(test_folder_count(folder), 1);
+    for (int nth = 0; nth < 8; nth++) { /* four files are begun, then written */
+        ts_fault_arm(nth < 4 ? "create" : "write", nth % 4);
+        assert_int_equal(ts_c_files_write(&f, folder, true), TS_ERR_FILE);
+        assert_int_equal(test_folder_count(folder), 1);
+    }
+    ts_fault_arm(NULL, -1);
+    assert_ok(ts_c_files_write(&f, folder, true));
+    assert_ok(ts_c_files_write(&f, folder, false)); /* ours */
+    assert_int_equal(test_folder_count(folder), 4);
+    assert_int_equal(ts_c_files_write(&f, "/nowhere", false), TS_ERR_FILE);
+    assert_int_equal(ts_c_files_write(&f, NULL, false), TS_ERR_ARG);
+    ts_c_files_free(&f);
+    ts_graph_free(g);
+    test_folder_remove(folder);
+    free(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -633,6 +707,8 @@ int main(void)
         cmocka_unit_test(weights_from_anywhere),
         cmocka_unit_test(comments_stay_comments),
         cmocka_unit_test(outputs_that_nothing_computes),
+        cmocka_unit_test(what_is_shipped_runs_here),
+        cmocka_unit_test(a_folder_has_all_or_none),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -77,6 +77,8 @@ static void null_goes_through(void **state)
     assert_null(ts_transpose(NULL, 0, 1));
     assert_null(ts_slice(NULL, 0, 0, 1, 1));
     assert_null(ts_concat(2, none, 0));
+    assert_null(ts_concat(0, NULL, 0));
+    assert_non_null(strstr(ts_last_error()->message, "ts_concat needs at least one tensor"));
     assert_null(ts_concat(2, (ts_value *[]){x, NULL}, 0));
     assert_null(ts_stack(2, none, 0));
     assert_null(ts_stack(2, (ts_value *[]){x, NULL}, 0));

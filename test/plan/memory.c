@@ -551,17 +551,19 @@ static void text(void **state)
 {
     ts_graph *g = net_fashion(16);
     ts_arena *a = ts_arena_new();
-    char folder[256], *data;
+    ts_temp_folder folder;
+    char *data;
     size_t len;
 
     (void)state;
-    assert_int_equal(ts_file_temp_folder(folder, sizeof(folder)), TS_OK);
-    plan(a, g, &(ts_options){.dump_dir = folder});
-    assert_int_equal(ts_file_read(ts_arena_printf(a, "%s/plan.txt", folder), &data, &len), TS_OK);
+    assert_int_equal(ts_temp_folder_new(&folder), TS_OK);
+    plan(a, g, &(ts_options){.dump_dir = folder.path});
+    assert_int_equal(ts_file_read(ts_arena_printf(a, "%s/plan.txt", folder.path), &data, &len),
+                     TS_OK);
     assert_non_null(strstr(data, "(conv): %"));
     assert_non_null(strstr(data, "peak "));
     free(data);
-    ts_file_remove_folder(folder);
+    ts_temp_folder_remove(&folder);
     ts_arena_free(a);
     ts_graph_free(g);
 }

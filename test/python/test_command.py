@@ -1,9 +1,13 @@
 """The command as a person uses it on data of their own: every line of what it promises, through the command line."""
 
 import ctypes.util
+import fcntl
+import importlib.util
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -177,12 +181,86 @@ def test_wrong_recipes(tessera, tmp_path, args, words):
 # --- the command starts from wherever it is installed
 
 
-def test_an_installed_command_starts(tmp_path, build_dir):
-    subprocess.run(["meson", "install", "-C", build_dir, "--no-rebuild", "--quiet", "--destdir", tmp_path / "a"], check=True)
-    os.rename(tmp_path / "a", tmp_path / "moved")
-    command = next(p for p in (tmp_path / "moved").rglob("bin/tessera"))
-    done = subprocess.run([command, "--version"], cwd="/", env={"PATH": "/usr/bin:/bin"}, text=True, capture_output=True)
-    assert done.returncode == 0 and done.stdout.startswith("tessera "), done.stderr
+STRANGER = r"""
+#include <stdio.h>
+#include <tessera.h>
+#include <tessera/store.h>
+
+int main(void)
+{
+    static float x[64][2], t[64][1];
+    for (int i = 0; i < 64; i++)
+        t[i][0] = (x[i][0] = (float)(i % 8) / 8) - 2 * (x[i][1] = (float)(i / 8) / 8);
+    ts_graph *g = ts_graph_new("line");
+    ts_value *in = ts_input(g, "x", TS_F32, 16, 2), *want = ts_input(g, "t", TS_F32, 16, 1);
+    ts_value *y = ts_linear(ts_tanh(ts_linear(in, "fc1", 16)), "fc2", 1);
+    ts_loss(ts_mse_loss(y, want));
+    ts_optimizer adam = ts_adam(0.01);
+    ts_executable *exe = NULL;
+    ts_engine *e = NULL;
+    double loss = 0;
+    if (ts_compile(g, &(ts_options){.optimizer = &adam}, &exe) || ts_engine_new(exe, NULL, &e) ||
+        ts_train(e, 64, (const void *[]){x, t}, &(ts_train_options){.epochs = 200}, &loss) ||
+        ts_engine_save(e, "line.pth"))
+        return fputs(ts_error_text(), stderr), 1;
+    printf("loss %.5f\n", loss);
+    return loss > 0.01;
+}
+"""
+
+VISIT = r"""
+set -e
+cat > net.txt <<END
+input 2
+classes 1
+fc1: linear 16
+tanh
+fc2: linear 1
+loss mse
+END
+tessera --version
+flags=$(pkg-config --define-variable=prefix=$PREFIX --cflags --libs tessera)
+cc -std=c11 -Wall -Wextra -Werror line.c $flags -Wl,-rpath,$(pkg-config --define-variable=prefix=$PREFIX --variable=libdir tessera) -o line
+./line
+tessera export line.pth --model net.txt --c out
+cc -std=c99 -O3 out/main.c out/net.c -lm -o out/net
+out/net | diff - out/expected.txt
+tessera train data.npz --model mlp --epochs 1 --batch-size 4
+tessera eval mlp.pth
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(build_dir):
+    """What `make install` installs, in a folder that was moved and that everyone may read."""
+    with tempfile.TemporaryDirectory(prefix="tessera-test-") as folder:
+        os.chmod(folder, 0o755)
+        subprocess.run(["meson", "install", "-C", build_dir, "--no-rebuild", "--quiet", "--destdir", f"{folder}/a"], check=True)
+        os.rename(f"{folder}/a", f"{folder}/moved")
+        yield Path(folder), next(Path(folder).rglob("bin/tessera")).parents[1]
+
+
+@pytest.mark.parametrize("who", ["myself", "nobody"])
+def test_what_is_installed_serves_a_stranger(installed, who):
+    """The command starts, a program of 25 lines and exported C compile and run: from a folder outside the tree, as root and as
+    a user who may write nothing but that folder."""
+    folder, prefix = installed
+    if who == "nobody" and (os.geteuid() or not shutil.which("setpriv")):
+        pytest.skip("needs root, to be another user")
+    home = folder / who
+    home.mkdir()
+    (home / "line.c").write_text(STRANGER)
+    table(home / "data.npz")
+    be = []
+    if who == "nobody":
+        os.chown(home, 65534, 65534)
+        be = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    pc = next(prefix.rglob("tessera.pc")).parent
+    done = subprocess.run([*be, "sh", "-c", VISIT], cwd=home, text=True, capture_output=True, timeout=120, env={
+        "PATH": f"{prefix}/bin:/usr/bin:/bin", "HOME": str(home), "PREFIX": str(prefix), "PKG_CONFIG_PATH": str(pc), "LC_ALL": "C.UTF-8"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("tessera ") and "loss 0.0" in done.stdout and "accuracy" in done.stdout
+    assert list((home / ".cache/tessera").glob("*.tse"))    # compiled, and kept in the user's own folder
 
 
 # --- files from others
@@ -264,7 +342,6 @@ def test_a_finished_model_is_not_replaced(tessera, tmp_path):
 
 
 def test_two_runs_do_not_share_an_output(tessera, tmp_path):
-    import fcntl
     table(tmp_path / "data.npz")
     with open(tmp_path / "mlp.resume.pth.lock", "w") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
@@ -286,15 +363,13 @@ def test_resuming_goes_by_what_is_in_the_data(tessera, tmp_path):
 
 def test_what_a_killed_run_left_is_removed(tessera, tmp_path):
     table(tmp_path / "data.npz")
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    left = [tmp_path / f"mlp.resume.pth.{gone.pid}.abc123", tmp_path / f"mlp.pth.{gone.pid}.xyz789"]
-    kept = [tmp_path / f"mlp.pth.{os.getpid()}.abc123", tmp_path / f"mlp.pth.{gone.pid}.new456", tmp_path / "mlp.pth.old"]
+    left = [tmp_path / "mlp.resume.pth.12.abc123", tmp_path / "mlp.pth.13.xyz789"]
+    kept = [tmp_path / "mlp.pth.14.abc123", tmp_path / "mlp.pth.old", tmp_path / "mlp.pth.old.abc123"]
     for path in left + kept:
         path.write_text("half")
-        if "new456" not in path.name:
-            os.utime(path, (1e9, 1e9))
-    tessera("train", "data.npz", *SMALL)
+    with open(kept[0]) as f:    # another process is writing it
+        fcntl.flock(f, fcntl.LOCK_EX)
+        tessera("train", "data.npz", *SMALL)
     assert not any(p.exists() for p in left) and all(p.exists() for p in kept)
 
 
@@ -321,13 +396,28 @@ def test_class_names_of_any_bytes(tessera, tmp_path):
     assert "caf?" in text and "new?line\\n" in text
 
 
-def test_idx_files_without_a_test_set(tessera, tmp_path):
+def idx(folder, part):
     import struct
     r = np.random.RandomState(0)
     x, y = r.randint(0, 256, (64, 8, 8)).astype("u1"), (np.arange(64) % 2).astype("u1")
-    (tmp_path / "idx").mkdir()
-    (tmp_path / "idx/train-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 0x803, 64, 8, 8) + x.tobytes())
-    (tmp_path / "idx/train-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, 64) + y.tobytes())
+    folder.mkdir(exist_ok=True)
+    (folder / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 0x803, 64, 8, 8) + x.tobytes())
+    (folder / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, 64) + y.tobytes())
+
+
+def test_a_damaged_test_set_is_not_a_missing_one(tessera, tmp_path):
+    """Its accuracy is not that of the training set."""
+    idx(tmp_path / "idx", "train")
+    tessera("train", "idx", *SMALL)
+    idx(tmp_path / "idx", "t10k")
+    os.truncate(tmp_path / "idx/t10k-images-idx3-ubyte", 1000)
+    for args in (["train", "idx", *SMALL, "--overwrite"], ["eval", "mlp.pth", "--no-plots"]):
+        tessera(*args, code=FAILED)
+        assert "t10k-images-idx3-ubyte should have 4096 bytes" in tessera.err
+
+
+def test_idx_files_without_a_test_set(tessera, tmp_path):
+    idx(tmp_path / "idx", "train")
     assert "64, not divided" in tessera("data", "idx")
     out = tessera("train", "idx", *SMALL)
     assert "1 epoch," in out and "No test set" in out
@@ -410,6 +500,52 @@ def test_each_of_them_learns_and_resumes_to_the_same_bits(tessera, tmp_path, mor
     if more[0] != "--lr-schedule":
         tessera("train", "data.npz", "--model", "mlp", "--lr", 0.01, "--no-plots", "--epochs", 6, "--output", "plain.pth")
         assert (tmp_path / "plain.pth").read_bytes() != (tmp_path / "mlp.pth").read_bytes()
+
+
+def ratio(y):
+    return np.bincount(y).sum() / (len(np.bincount(y)) * np.bincount(y).astype("f8"))
+
+
+@pytest.mark.parametrize("more, how", [
+    (["--label-smoothing", 0.2], dict(label_smoothing=0.2)),
+    (["--class-weights", "1,3"], dict(weight=[1, 3])),
+    (["--class-weights", "balanced"], dict(weight="balanced")),
+    (["--class-weights", "2,0.5", "--label-smoothing", 0.1], dict(weight=[2, 0.5], label_smoothing=0.1)),
+    (["--clip", 0.05], dict(clip=0.05)),
+    (["--optimizer", "sgd", "--momentum", 0.9, "--weight-decay", 0.01], dict(sgd=True)),
+])
+def test_what_is_learned_is_what_pytorch_learns(tessera, tmp_path, more, how):
+    """All samples in one batch, so that their order does not matter: the same losses from the same weights."""
+    torch = pytest.importorskip("torch")
+    F = torch.nn.functional
+    r = np.random.RandomState(0)
+    x, y = r.randn(48, 6).astype("f4"), (r.rand(48) < 0.3).astype("i4")
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    (tmp_path / "net.txt").write_text("input 6\nclasses 2\nfc1: linear 8\ntanh\nfc2: linear classes\nloss cross_entropy\n")
+    torch.manual_seed(0)
+    fc1, fc2 = torch.nn.Linear(6, 8), torch.nn.Linear(8, 2)
+    net = torch.nn.ModuleDict({"fc1": fc1, "fc2": fc2})
+    torch.save(net.state_dict(), tmp_path / "first.pth")
+    weight = ratio(y) if how.get("weight") == "balanced" else how.get("weight")
+    weight = weight if weight is None else torch.tensor(np.float32(weight))
+    o = (torch.optim.SGD(net.parameters(), 0.1, momentum=0.9, weight_decay=0.01) if "sgd" in how else
+         torch.optim.Adam(net.parameters(), 0.1))
+    want = []
+    for _ in range(5):
+        loss = F.cross_entropy(fc2(fc1(torch.tensor(x)).tanh()), torch.tensor(y).long(), weight,
+                               label_smoothing=how.get("label_smoothing", 0))
+        o.zero_grad()
+        loss.backward()
+        if "clip" in how:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), how["clip"])
+        o.step()
+        want.append(loss.item())
+    got = lines(tessera("train", "data.npz", "--model", "net.txt", "--weights", "first.pth", "--batch-size", 48, "--epochs", 5,
+                        "--lr", 0.1, "--no-plots", "--json", *more))
+    np.testing.assert_allclose([e["loss"] for e in got], want, rtol=2e-5)
+    own = torch.load(tmp_path / "net.pth")
+    for name, w in net.state_dict().items():
+        np.testing.assert_allclose(own[name], w, rtol=1e-3, atol=2e-5, err_msg=name)
 
 
 def test_averaged_weights_are_the_average(tessera, tmp_path):
@@ -637,6 +773,44 @@ def test_text_is_learned_and_written(tessera, tmp_path, more):
     assert "is no net of texts" in tessera.err
 
 
+def test_a_text_is_learned_as_pytorch_learns_it(tessera, tmp_path, root):
+    """From the same weights the same losses (bench/train has the same net in PyTorch); and first weights of the same spread."""
+    torch = pytest.importorskip("torch")
+    spec = importlib.util.spec_from_file_location("text", root / "bench/train/text.py")
+    text = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(text)
+    text.BLOCKS, text.DROPOUT = 2, 0
+    story(tmp_path / "story.txt")
+    words = (tmp_path / "story.txt").read_text()
+    letters = sorted(set(words))
+    ids = torch.tensor([letters.index(c) for c in words])
+    x, y = ids[:32 * 64].view(32, 64), ids[1:32 * 64 + 1].view(32, 64)
+    torch.manual_seed(3)
+    net = text.Net(len(letters))
+    first = {k.replace("places", "places.weight"): v.clone() for k, v in net.state_dict().items() if k != "hidden"}
+    torch.save(first, tmp_path / "first.pth")
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.001)
+    want = []
+    for _ in range(6):
+        loss = torch.nn.functional.cross_entropy(net(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        want.append(loss.item())
+    gpt = tessera("models", "gpt").replace("repeat i 4", "repeat i 2").replace("dropout 0.1", "dropout 0")
+    (tmp_path / "net.txt").write_text(gpt)
+    args = ["train", "story.txt", "--model", "net.txt", "--limit", 32, "--batch-size", 32, "--no-plots", "--json"]
+    got = [e["loss"] for e in lines(tessera(*args, "--weights", "first.pth", "--epochs", 6))]
+    np.testing.assert_allclose(got, want, rtol=2e-4)
+    tessera(*args, "--epochs", 1, "--lr", 0, "--output", "own.pth")
+    own = torch.load(tmp_path / "own.pth")
+    assert own.keys() == first.keys()
+    for name, w in first.items():
+        assert own[name].shape == w.shape
+        if w.numel() > 100:    # the deviation of n numbers is known to a share of 1 / sqrt(2 n)
+            assert abs(own[name].std() / w.std() - 1) < 6 / (2 * w.numel()) ** 0.5 if w.std() else not own[name].std(), name
+
+
 def test_the_named_gpt_is_the_choice_for_texts(tessera, tmp_path):
     story(tmp_path / "story.txt")
     out = tessera("train", "story.txt", "--limit", 32, "--epochs", 1, "--no-plots")
@@ -833,6 +1007,29 @@ def test_a_net_of_several_inputs(tessera, tmp_path, kind):
     assert "const float *in_image_0, const float *in_more_1, const int32_t *in_kind_2" in header
     subprocess.run("cc -std=c99 -O1 -Wall -Werror main.c net.c -lm -o run && ./run | cmp - expected.txt", shell=True, check=True,
                    cwd=tmp_path / "c")
+
+
+@pytest.mark.parametrize("args, words", [
+    (["--samples", "a,,b"], "a name is empty"),
+    (["--samples", "a,"], "a name is empty"),
+    (["--samples", ",".join("a" * 17)], "are more than 16 arrays"),
+    (["--samples", "a", "--label", "y,"], "a name is empty"),
+    (["--samples", "a", "--label", "y,none"], "has no array 'none'"),
+])
+def test_lists_of_arrays_that_are_none(tessera, tmp_path, args, words):
+    """A list is never shortened in silence."""
+    np.savez(tmp_path / "data.npz", a=np.ones((8, 2), "f4"), b=np.ones((8, 3), "f4"), y=np.arange(8) % 2)
+    tessera("data", "data.npz", *args, code=FAILED)
+    assert words in tessera.err
+
+
+def test_labels_in_several_arrays(tessera, tmp_path):
+    r = np.random.RandomState(0)
+    x = r.randn(64, 3).astype("f4")
+    np.savez(tmp_path / "data.npz", x=x, up=x[:, 0], down=-x[:, :2])
+    assert "targets    0\n           1\n           2\n" in tessera("data", "data.npz", "--label", "up,down")
+    end, = events(tessera("train", "data.npz", "--label", "up,down", "--epochs", 30, "--lr", 0.01, "--no-plots", "--json"), "end")
+    assert end["r2"] > 0.9
 
 
 def test_several_inputs_that_do_not_fit(tessera, tmp_path):

@@ -100,29 +100,102 @@ static void names_of_texts(void **state)
 }
 
 /* An exported net is compiled as strictly as a stranger might. */
+static void exports(const ts_graph *g, const char *about)
+{
+    ts_export_options opt = {.name = "net", .about = about, .no_example = true};
+    char *folder = test_folder(), command[512];
+    ts_c_files f;
+
+    assert_ok(ts_export_c(g, &opt, &f));
+    assert_ok(ts_c_files_write(&f, folder, false));
+    snprintf(command, sizeof(command),
+             "cc -std=c99 -pedantic -Wall -Wextra -Werror -trigraphs -c %s/net.c -o %s/net.o",
+             folder, folder);
+    assert_int_equal(system(command), 0);
+    test_folder_remove(folder);
+    free(folder);
+    ts_c_files_free(&f);
+}
+
 static void names_of_exports(void **state)
 {
-    char folder[64], path[128], command[512];
-
     (void)state;
     for (int i = 0; i < TS_COUNT(hostile); i++) {
         ts_graph *g = net(hostile[i]);
-        ts_c_files f;
-        assert_ok(ts_export_c(
-            g, &(ts_export_options){.name = "net", .about = hostile[i], .no_example = true}, &f));
-        assert_ok(ts_file_temp_folder(folder, sizeof(folder)));
-        snprintf(path, sizeof(path), "%s/net.h", folder);
-        assert_ok(ts_file_write(path, f.header, strlen(f.header)));
-        snprintf(path, sizeof(path), "%s/net.c", folder);
-        assert_ok(ts_file_write(path, f.source, strlen(f.source)));
-        snprintf(command, sizeof(command),
-                 "cc -std=c99 -pedantic -Wall -Wextra -Werror -trigraphs -c %s -o %s/net.o", path,
-                 folder);
-        assert_int_equal(system(command), 0);
-        ts_file_remove_folder(folder);
-        ts_c_files_free(&f);
+        exports(g, hostile[i]);
         ts_graph_free(g);
     }
+}
+
+/* --- names at random: pieces that end, begin or hide something in C --- */
+
+static void random_name(int seed, int i, char *out, size_t size)
+{
+    static const char *const pieces[] = {"*/",
+                                         "/*",
+                                         "//",
+                                         "\"",
+                                         "'",
+                                         "\\",
+                                         "?"
+                                         "?/",
+                                         "?"
+                                         "?'",
+                                         "?"
+                                         "?(",
+                                         "{",
+                                         "}",
+                                         ";",
+                                         "#define ",
+                                         "%s",
+                                         "%n",
+                                         "a",
+                                         "\xc3\xa4",
+                                         "\xe2\x80\xa8",
+                                         "__LINE__",
+                                         "\\n",
+                                         "0",
+                                         " ",
+                                         "*",
+                                         "/",
+                                         "\\u000a",
+                                         "_Pragma(\"x\")",
+                                         CODE};
+    size_t n = (size_t)snprintf(out, size, "%d", i);
+
+    for (uint64_t k = 0; k < 8; k++) {
+        uint64_t which = ts_random_bits((uint64_t)seed, (uint64_t)i, k, 0) % TS_COUNT(pieces);
+        if (n + strlen(pieces[which]) < size)
+            n += (size_t)snprintf(out + n, size - n, "%s", pieces[which]);
+    }
+}
+
+/* One net of many layers: all names in one text. */
+static void names_at_random(void **state)
+{
+    enum { LAYERS = 48 };
+    int seed = getenv("TS_ROUND") ? atoi(getenv("TS_ROUND")) : 0;
+    ts_optimizer sgd = ts_sgd(0.1);
+    ts_options opt = {.optimizer = &sgd, .cache_dir = "", .executor = TS_EXECUTOR_NATIVE};
+    char name[400];
+    ts_graph *g;
+    ts_value *x;
+
+    (void)state;
+    random_name(seed, -1, name, sizeof(name));
+    g = ts_graph_new(name);
+    x = ts_input(g, name, TS_F32, 8, 4);
+    for (int i = 0; i < LAYERS; i++) {
+        random_name(seed, i, name, sizeof(name));
+        ts_scope_begin(g, name);
+        x = ts_tanh(ts_linear(x, name, i == LAYERS - 1 ? 2 : 4));
+        ts_scope_end(g);
+    }
+    ts_output(x, name);
+    ts_loss(ts_mean(x, 0, NULL, false));
+    runs(g, &opt);
+    exports(g, name);
+    ts_graph_free(g);
 }
 
 static void what_is_no_name(void **state)
@@ -153,9 +226,8 @@ static void what_is_no_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_of_steps),
-        cmocka_unit_test(names_of_texts),
-        cmocka_unit_test(names_of_exports),
+        cmocka_unit_test(names_of_steps),   cmocka_unit_test(names_of_texts),
+        cmocka_unit_test(names_of_exports), cmocka_unit_test(names_at_random),
         cmocka_unit_test(what_is_no_name),
     };
 
