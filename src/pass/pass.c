@@ -141,6 +141,8 @@ ts_status ts_pass_step(ts_arena *a, const char *name, ts_pass_fn *fn, const ts_g
 
     if (!s)
         s = ts_graph_verify(*out);
+    if (!s)
+        s = check_outputs(*out); /* a pass may not hand an operand through as a result either */
     if (s) {
         ts_error_doing("running pass %s", name);
         return s;

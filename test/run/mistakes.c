@@ -74,6 +74,28 @@ static void outputs_that_nothing_computes(void **state)
     }
 }
 
+/* Nor what an op hands through: sort of a single number is that number, in memory of its own. */
+static void outputs_that_are_operands(void **state)
+{
+    static const char text[] = "graph net\ninput %a : f32[]\nstate %b : f32[] full(5)\n"
+                               "%1, %2 = sort(%a)\n%3, %4 = sort(%b)\n%5 = add(%a, %b)\n"
+                               "output y = %1\noutput z = %3\noutput s = %5\n";
+    float a = 3, y = 0, z = 0, s = 0;
+    ts_options opt = {.cache_dir = "", .executor = *(ts_executor *)*state};
+    ts_executable *x;
+    ts_engine *e;
+    ts_graph *g;
+
+    assert_ok(ts_graph_parse(text, &g));
+    assert_ok(ts_compile(g, &opt, &x));
+    assert_ok(ts_engine_new(x, NULL, &e));
+    assert_ok(ts_engine_run(e, (const void *const[]){&a}, (void *[]){&y, &z, &s}));
+    assert_true(y == 3 && z == 5 && s == 8);
+    ts_engine_free(e);
+    ts_executable_free(x);
+    ts_graph_free(g);
+}
+
 static void options_that_are_not_there(void **state)
 {
     static const char *const no_name[] = {NULL};
@@ -224,6 +246,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_to_return),
         cmocka_unit_test(outputs_that_nothing_computes),
+        {"outputs_that_are_operands", outputs_that_are_operands, NULL, NULL, &native},
+        {"outputs_that_are_operands, reference", outputs_that_are_operands, NULL, NULL, &reference},
         cmocka_unit_test(options_that_are_not_there),
         cmocka_unit_test(null_where_something_belongs),
         cmocka_unit_test(wrong_calls_of_an_engine),
