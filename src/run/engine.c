@@ -37,20 +37,74 @@ static int64_t laid_out(const ts_slot *s, const int64_t *at)
     return l->set && l->lanes > 1 ? x * l->lanes + at[l->lane_dim] % l->lanes : x;
 }
 
+/* A laid out tensor's dims as they lie, outermost first, the lanes last: how many elements, and how far apart they
+ * are in the block and on the host. */
+typedef struct walk {
+    int rank, blocks; /* the dim that counts blocks of lanes, or -1 */
+    int64_t size[TS_MAX_RANK + 1], block[TS_MAX_RANK + 1], host[TS_MAX_RANK + 1];
+    int64_t all; /* lanes of all blocks: the last may be less than full */
+    size_t bytes;
+    bool to_host;
+} walk;
+
+static void walk_of(const ts_slot *s, bool to_host, walk *w)
+{
+    const ts_layout *l = &s->layout;
+    int64_t host[TS_MAX_RANK], step = 1;
+
+    *w = (walk){.blocks = -1, .bytes = ts_dtype_size(s->info.dtype), .to_host = to_host};
+    for (int d = s->info.rank - 1; d >= 0; step *= s->info.dims[d--])
+        host[d] = step;
+    for (int i = 0; i < s->info.rank; i++) {
+        int d = l->order[i];
+        bool lanes = l->lanes > 1 && d == l->lane_dim;
+        if (lanes)
+            w->blocks = w->rank;
+        w->size[w->rank] = lanes ? (s->info.dims[d] + l->lanes - 1) / l->lanes : s->info.dims[d];
+        w->host[w->rank++] = lanes ? l->lanes * host[d] : host[d];
+    }
+    if (w->blocks >= 0) {
+        w->all = s->info.dims[l->lane_dim];
+        w->size[w->rank] = l->lanes;
+        w->host[w->rank++] = host[l->lane_dim];
+    }
+    step = 1;
+    for (int i = w->rank - 1; i >= 0; step *= w->size[i--])
+        w->block[i] = step;
+}
+
+/* Elements from dim d on; of the last, `lanes` if they are lanes. */
+static void copy_dims(const walk *w, int d, char *block, char *host, int64_t lanes)
+{
+    bool last = d == w->rank - 1;
+    int64_t n = last && w->blocks >= 0 ? lanes : w->size[d];
+
+    for (int64_t i = 0; i < n; i++) {
+        char *b = block + (size_t)(i * w->block[d]) * w->bytes;
+        char *h = host + (size_t)(i * w->host[d]) * w->bytes;
+        if (!last)
+            copy_dims(w, d + 1, b, h,
+                      d == w->blocks
+                          ? TS_MIN(w->size[w->rank - 1], w->all - i * w->size[w->rank - 1])
+                          : lanes);
+        else if (w->bytes == 4)
+            memcpy(w->to_host ? h : b, w->to_host ? b : h, 4);
+        else
+            memcpy(w->to_host ? h : b, w->to_host ? b : h, w->bytes);
+    }
+}
+
 /* Copies a state between the block's layout and row-major. */
 static void convert(const ts_slot *s, char *block, char *host, bool to_host)
 {
-    size_t size = ts_dtype_size(s->info.dtype);
-    ts_type t = ts_type_of(s->info.dtype, s->info.rank, s->info.dims);
+    walk w;
 
-    if (!s->layout.set) {
+    if (!s->layout.set || !s->info.rank || !slot_bytes(s)) {
         memcpy(to_host ? host : block, to_host ? block : host, slot_bytes(s));
         return;
     }
-    for (ts_each it = ts_each_of(&t); it.more; ts_each_next(&it)) {
-        char *b = block + (size_t)laid_out(s, it.at) * size, *h = host + (size_t)it.flat * size;
-        memcpy(to_host ? h : b, to_host ? b : h, size);
-    }
+    walk_of(s, to_host, &w);
+    copy_dims(&w, 0, block, host, 0);
 }
 
 char *ts_engine_state(const ts_engine *e, int replica, const ts_slot *s, ts_spot_at at)
@@ -131,10 +185,19 @@ static ts_status state_read(const ts_engine *e, const ts_slot *s, void *host)
     return TS_OK;
 }
 
+/* Blocks begin with zeros. */
+static bool is_there(const ts_engine *e, const ts_init *init)
+{
+    return e->blocks && !e->exe->gpu && init->kind == TS_INIT_FULL && init->a == 0 &&
+           !signbit(init->a);
+}
+
 static ts_status init_states(ts_engine *e)
 {
     for (int i = 0; i < e->exe->nstates; i++) {
         const ts_slot *s = &e->exe->states[i];
+        if (is_there(e, &s->init))
+            continue;
         ts_type t = ts_type_of(s->info.dtype, s->info.rank, s->info.dims);
         ts_status written;
         char *host;
