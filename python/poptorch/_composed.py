@@ -4,7 +4,7 @@ Most are words of the library; here is what is left.
 """
 
 import functools
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import torch
 
@@ -92,6 +92,28 @@ def _pinv(a: _T, atol: Any = None, rtol: Any = None, hermitian: bool = False) ->
     return p - p @ d @ p + p @ p.mT @ beside + below @ p.mT @ p
 
 
+def _eigenOnHost(x: _T) -> List[_T]:
+    values, vectors = torch.linalg.eig(x)
+    return [torch.view_as_real(values).contiguous(), torch.view_as_real(vectors).contiguous()]
+
+
+def _eigenGradient(x: _T, values: _T, vectors: _T, dvalues: _T, dvectors: _T) -> List[_T]:
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        made = _eigenOnHost(x)
+    return list(torch.autograd.grad(made, x, [dvalues, dvectors]))
+
+
+def _eig(x: _T) -> Tuple[_T, _T]:
+    """Eigenvalues of a matrix that need not be symmetric, which may be complex: the host finds them, in the middle of a run, as
+    PyTorch does."""
+    from . import _trace    # which imports this
+    t: Any = _trace.tracer()
+    results = [torch.zeros(*x.shape[:-1], 2, dtype=x.dtype), torch.zeros(*x.shape, 2, dtype=x.dtype)]
+    values, vectors = t.callHost(_eigenOnHost, [x], results, _eigenGradient)
+    return torch.view_as_complex(values), torch.view_as_complex(vectors)
+
+
 #: Ops of libraries that have a gradient of their own, in Python or C++: they are taken before autograd sees them.
 FUNCTIONS: Dict[str, Callable] = {"transformers::grouped_mm_fallback": _groupedProduct, "torchvision::roi_align": _vision.roiAlign}
 
@@ -99,6 +121,7 @@ COMPOSED: Dict[str, Callable] = {
     "aten::_linalg_check_errors": lambda info, name, is_matrix: None,
     "torchvision::nms": _vision.nms,
     "aten::linalg_pinv.atol_rtol_tensor": _pinv, "aten::linalg_pinv.atol_rtol_float": _pinv,
+    "aten::linalg_eig": _eig, "aten::linalg_eigvals": lambda x: _eig(x)[0],
     "aten::_neg_view": torch.neg,    # the imaginary part of a conjugate
     "aten::_grouped_mm": _groupedProduct, "aten::_pack_padded_sequence": _packed,
 }

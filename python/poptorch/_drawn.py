@@ -1,9 +1,9 @@
 """Random numbers that forward() draws on the host.
 
-Those of torch are drawn by the device, in every run, but for a few distributions (_trace.py tells of them). Those of Python and of numpy are drawn while the model is traced, once, and
-what is made of them is the same in every run: that has to be said. A draw changes its generator. So the states are compared of
-all generators in sight: the two that everybody shares, and those that modules and the functions of forward() hold. One that
-forward() makes anew, without a seed, asks the system for numbers.
+Those of torch are drawn by the device, in every run, but for a few distributions (_trace.py tells of them). Those of Python and of
+numpy are drawn while the model is traced, once, and what is made of them is the same in every run: that has to be said. A draw changes its
+generator. So the states are compared of all generators in sight: the two that everybody shares, and those that modules and the functions of
+forward() hold. One that forward() makes anew, without a seed, asks the system for numbers.
 """
 
 import contextlib
@@ -41,12 +41,18 @@ def _held(model: torch.nn.Module) -> Iterator[Tuple[str, Any]]:
         for name, value in vars(module).items():
             yield f"{type(module).__name__}.{name}", value
         function = inspect.unwrap(getattr(module.forward, "__func__", module.forward))
-        cells = inspect.getclosurevars(function).nonlocals if getattr(function, "__closure__", None) else {}
-        yield from cells.items()
+        yield from _enclosed(function)
         names = getattr(function, "__globals__", {})
         if id(names) not in seen:
             seen.add(id(names))
             yield from names.items()
+
+
+def _enclosed(function: Any) -> Iterator[Tuple[str, Any]]:
+    cells = getattr(function, "__closure__", None) or ()
+    for name, cell in zip(function.__code__.co_freevars if cells else (), cells):
+        with contextlib.suppress(ValueError):    # one that holds nothing yet
+            yield name, cell.cell_contents
 
 
 def _state(generator: Any) -> Any:
@@ -62,7 +68,7 @@ def _states(model: torch.nn.Module) -> List[Tuple[str, Any, Any]]:
     kinds = _kinds()
     found: Dict[int, Tuple[str, Any]] = {}
     for name, value in (*_shared(), *_held(model)):
-        if isinstance(value, kinds):
+        if issubclass(type(value), kinds):    # asks nothing of the value
             found.setdefault(id(value), (name, value))
     return [(name, generator, _state(generator)) for name, generator in found.values()]
 

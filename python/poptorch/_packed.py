@@ -34,7 +34,7 @@ class Steps(int):
 
 
 class Packing:
-    """Of a batch_sizes: the lengths, and the rows of its data."""
+    """What a tensor of batch_sizes was made of. It is kept, for its id is what it is found by."""
 
     def __init__(self, lengths: _T, sizes: _T) -> None:
         self.lengths, self.sizes = lengths, sizes

@@ -580,10 +580,18 @@ RANDOM = {"rand": lambda case: check_uniform(case["tensors"]["y0"]),
           "round_random": check_rounding}
 
 
+def slope_of_a_border():
+    x = torch.tensor(1.0, requires_grad=True)
+    x.clamp(-1.0, 1.0).backward()
+    return x.grad
+
+
 @pytest.mark.filterwarnings("ignore:reduction. .mean")
 @pytest.mark.parametrize("line", LINES, ids=lambda i: f"{i}-{LINES[i].split()[0]}")
 def test_case(dumped, line):
     assert dumped[line]
+    if LINES[line].startswith("clamp ") and "@kink" in LINES[line] and slope_of_a_border() == 0:
+        pytest.skip("this release's gradient at a border is 0: test_poptorch_borders.py has that")
     for case in dumped[line]:
         assert case["text"] == LINES[line]
         try:

@@ -164,3 +164,26 @@ class Twice(nn.Module):
 def test_what_is_refused(function, what):
     with pytest.raises(poptorch.Error, match=what):
         inference(function)(X)
+
+
+class Eigen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.w = nn.Parameter(torch.randn(2, 4, 4))
+
+    def forward(self, x):
+        values, vectors = torch.linalg.eig(self.w + x)
+        loss = torch.linalg.eigvals(self.w * x).abs().square().sum() + values.real.sum() + (vectors[..., :1].abs() * values.abs()[..., None]).sum()
+        return torch.view_as_real(values), poptorch.identity_loss(loss, "sum")
+
+
+def test_eigenvalues_of_any_matrix():
+    """The host computes them, with their gradient."""
+    net, other, x = Eigen(), Eigen(), torch.randn(4, 4)
+    torch.testing.assert_close(inference(Eigen())(x)[0], other(x)[0].detach())
+    training(net)[1](x)
+    other(x)[1].backward()
+    torch.testing.assert_close(net.w.detach(), (other.w - 0.5 * other.w.grad).detach(), rtol=1e-4, atol=1e-4)
+    with pytest.raises(poptorch.Error, match="linalg_eig.* of complex numbers is not supported"):
+        inference(lambda x: torch.linalg.eigvals(torch.complex(x, x)).real)(x)

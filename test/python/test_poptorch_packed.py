@@ -11,6 +11,12 @@ from poptorch_helpers import inference, nothing_cached, training    # noqa: F401
 LENGTHS = torch.tensor([3, 5, 1])
 
 
+@pytest.fixture(autouse=True)
+def no_compiler(monkeypatch):
+    """What is compiled is tested elsewhere."""
+    monkeypatch.setenv("TESSERA_CC", "/nowhere/cc")
+
+
 class Net(nn.Module):
     def __init__(self, layer, lengths, **how):
         super().__init__()

@@ -10,7 +10,6 @@ from torch_geometric.utils import scatter
 import poptorch
 from poptorch_geometric import FixedSizeOptions, OverSizeStrategy
 from poptorch_geometric.dataloader import FixedSizeDataLoader
-from poptorch_geometric.ops import knn_graph    # noqa: F401
 
 
 def graphs(count=24):
@@ -19,7 +18,8 @@ def graphs(count=24):
         g = torch.Generator().manual_seed(i)
         nodes = 3 + i % 4
         edges = torch.randint(nodes, (2, 2 * nodes), generator=g)
-        made.append(Data(x=torch.full((nodes, 2), float(i % 2)) + torch.randn(nodes, 2, generator=g) * 0.1, edge_index=edges, y=torch.tensor([i % 2])))
+        x = torch.full((nodes, 2), float(i % 2)) + torch.randn(nodes, 2, generator=g) * 0.1
+        made.append(Data(x=x, edge_index=edges, y=torch.tensor([i % 2])))
     return made
 
 
