@@ -184,7 +184,7 @@ def test_a_compiler_that_goes_on_is_waited_for(tmp_path, build_dir, killer):
     assert len(list((place.folder / "tmp").iterdir())) == 1    # a process works there
     with open(place.folder / "work/go", "w") as f:
         f.write("\n")
-    for _ in range(1000):
+    for _ in range(100):
         place.forget()
         place.run(COMMANDS["compile"])
         if not list((place.folder / "tmp").iterdir()):
