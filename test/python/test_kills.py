@@ -156,7 +156,7 @@ def test_the_next_run_leaves_nothing(tmp_path, build_dir, killer, name):
     calls, want = int(count.read_text()), files(clean.folder)
     clean.run(COMMANDS[name])    # the same again, which finds what is compiled, makes the same files
     assert files(clean.folder) == want and calls > 10
-    round, n = int(os.environ.get("TS_ROUND", 0)), calls if os.environ.get("TS_SOAK") else 5
+    round, n = int(os.environ.get("TS_ROUND", 0)), calls if os.environ.get("TS_SOAK") else 4
     kills = 0
     for i in range(n):
         kills += killed.run(COMMANDS[name], 1 + (i * calls // n + round) % calls) != 0
