@@ -382,6 +382,14 @@ static void print_json(const evaluation *e)
 
 /* --- all --- */
 
+/* Data without a name may not be divided: then what is seen is all of it. */
+static const char *set_of(const evaluation *e)
+{
+    return e->trained                  ? "the training set of "
+           : dataset_has_name(e->data) ? "the test set of "
+                                       : "";
+}
+
 static int draw_it(evaluation *e)
 {
     enum { MOST = 1000 }; /* classes that fit in a picture */
@@ -395,8 +403,7 @@ static int draw_it(evaluation *e)
                      e->picture, sizeof(e->picture));
     if (code)
         return code;
-    snprintf(title, sizeof(title), "%.100s on the %s set of %.100s", e->n.name,
-             e->trained ? "training" : "test", e->data);
+    snprintf(title, sizeof(title), "%.100s on %s%.100s", e->n.name, set_of(e), e->data);
     if (e->r.task == TASK_NUMBERS)
         return plot_done(draw_numbers(e->picture, title, e->d, &e->r));
     code = plot_done(ts_plot_confusion(e->picture, title, e->r.counts, e->names, e->r.classes));

@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT / os.environ.get("TS_BUILD_ROOT", "build") / "python
 
 
 # What takes longest begins first, so that no core is without work at the end.
-LONGEST = ["seeds", "poptorch_devices", "parity", "processes", "poptorch_nets", "train", "poptorch_ops", "poptorch_data",
+LONGEST = ["seeds", "poptorch_devices", "parity", "processes", "poptorch_nets", "train", "kills", "poptorch_ops", "poptorch_data",
            "examples", "export", "devices", "tool", "eval", "package", "poptorch_model", "store"]
 
 

@@ -156,7 +156,7 @@ def test_the_next_run_leaves_nothing(tmp_path, build_dir, killer, name):
     calls, want = int(count.read_text()), files(clean.folder)
     clean.run(COMMANDS[name])    # the same again, which finds what is compiled, makes the same files
     assert files(clean.folder) == want and calls > 10
-    round, n = int(os.environ.get("TS_ROUND", 0)), calls if os.environ.get("TS_SOAK") else 5
+    round, n = int(os.environ.get("TS_ROUND", 0)), calls if os.environ.get("TS_SOAK") else 4
     kills = 0
     for i in range(n):
         kills += killed.run(COMMANDS[name], 1 + (i * calls // n + round) % calls) != 0
@@ -184,7 +184,7 @@ def test_a_compiler_that_goes_on_is_waited_for(tmp_path, build_dir, killer):
     assert len(list((place.folder / "tmp").iterdir())) == 1    # a process works there
     with open(place.folder / "work/go", "w") as f:
         f.write("\n")
-    for _ in range(1000):
+    for _ in range(100):
         place.forget()
         place.run(COMMANDS["compile"])
         if not list((place.folder / "tmp").iterdir()):
