@@ -268,7 +268,8 @@ def test_every_word_has_a_case(own):
         for name, call in table.items():
             if name not in NOT_ALONE:
                 trace(call, inputs)
-    assert sorted(set(WORDS) - own[0] - set(CASES) - set(RANDOM) - IN_C - DRAWN) == []
+    of_others = {"diag"} if not torch.__version__.startswith("1.") else set()    # PyTorch 2 makes it of diagonal
+    assert sorted(set(WORDS) - own[0] - set(CASES) - set(RANDOM) - IN_C - DRAWN - of_others) == []
 
 
 def test_the_page_of_words_is_current():
