@@ -69,7 +69,6 @@ static ts_status load(const dataset_options *o, ts_dataset_options *opt, ts_imag
     return s;
 }
 
-/* A dataset of one's own may have no test set: then it is measured on what there is, which is said. */
 /* One that is damaged is there. */
 bool set_is_missing(void)
 {
@@ -78,6 +77,7 @@ bool set_is_missing(void)
     return s != TS_ERR_CORRUPT && s != TS_ERR_SHAPE && s != TS_ERR_MEMORY;
 }
 
+/* A dataset of one's own may have no test set: then it is measured on what there is, which is said. */
 static ts_status load_what_there_is(const dataset_options *o, ts_dataset_options *opt,
                                     ts_image_options *size, ts_dataset **out)
 {

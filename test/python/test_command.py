@@ -449,6 +449,48 @@ def test_the_best_epoch_is_the_result_and_patience_ends_the_run(tessera, tmp_pat
     assert (tmp_path / "again.pth").read_bytes() == (tmp_path / "mlp.pth").read_bytes() and whole
 
 
+def shades(path, n=200):
+    """Colours of a picture that are more than a line of text."""
+    from PIL import Image
+    image = Image.open(path).convert("RGB")
+    return {c for k, c in image.getcolors(1 << 24) if k >= n}
+
+
+def strip(path):
+    """The top of a picture, where its title is."""
+    from PIL import Image
+    image = Image.open(path).convert("RGB")
+    return image.crop((0, 0, image.width, image.height // 8)).tobytes()
+
+
+def test_pictures_of_a_run_say_what_they_show(tessera, tmp_path):
+    """Samples of all classes though the file has one after the other; which set is confused; both curves."""
+    y = np.repeat([0, 1], 32).astype("i4")
+    x = np.where(y == 0, 64, 192).astype("u1").reshape(-1, 1, 1, 1) * np.ones((1, 1, 8, 8), "u1")
+    args = ["train", "data.npz", "--model", "mlp", "--epochs", 12, "--batch-size", 4, "--overwrite"]
+
+    def run(*more, **arrays):
+        np.savez(tmp_path / "data.npz", x_train=x, y_train=y, **arrays)
+        tessera(*args, *more)
+        plots = tmp_path / "mlp-plots"
+        lines = {c for c in shades(plots / "curves.png", 100) if max(c) - min(c) > 120}
+        return strip(plots / "confusion.png"), lines, shades(plots / "samples.png")
+    alone, again, tested, validated = run(), run(), run(x_test=x[2:], y_test=y[2:]), run("--validate", 0.25)
+    assert {(64, 64, 64), (192, 192, 192)} <= alone[2]
+    assert alone[0] == again[0] and len({alone[0], tested[0], validated[0]}) == 3
+    assert len(validated[1]) >= len(alone[1]) + 2
+
+
+def test_the_layer_is_named_that_made_a_number_that_is_none(tessera, tmp_path):
+    """Not the state of the optimiser, which takes it from there."""
+    table(tmp_path / "data.npz")
+    (tmp_path / "net.txt").write_text("input 8\nclasses 2\none: linear 8\ngrow: exp\ntwo: linear classes\nloss cross_entropy\n")
+    tessera("train", "data.npz", "--model", "net.txt", "--epochs", 3, "--optimizer", "adam", "--lr", 1e6, "--no-plots", "--check-numbers",
+            code=FAILED)
+    assert "grow" in tessera.err and " made a" in tessera.err, tessera.err
+    assert "exp_avg" not in tessera.err, tessera.err
+
+
 def test_validation_data_of_its_own(tessera, tmp_path):
     table(tmp_path / "data.npz", 128)
     table(tmp_path / "other.npz", 64, seed=5)
