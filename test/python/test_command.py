@@ -473,12 +473,12 @@ def test_pictures_of_a_run_say_what_they_show(tessera, tmp_path):
         np.savez(tmp_path / "data.npz", x_train=x, y_train=y, **arrays)
         tessera(*args, *more)
         plots = tmp_path / "mlp-plots"
-        lines = {c for c in shades(plots / "curves.png", 100) if max(c) - min(c) > 120}
+        lines = {c for c in shades(plots / "curves.png", 100) if max(c) - min(c) > 150}
         return strip(plots / "confusion.png"), lines, shades(plots / "samples.png")
     alone, again, tested, validated = run(), run(), run(x_test=x[2:], y_test=y[2:]), run("--validate", 0.25)
     assert {(64, 64, 64), (192, 192, 192)} <= alone[2]
     assert alone[0] == again[0] and len({alone[0], tested[0], validated[0]}) == 3
-    assert len(validated[1]) >= len(alone[1]) + 2
+    assert alone[1] < validated[1]
 
 
 def test_the_layer_is_named_that_made_a_number_that_is_none(tessera, tmp_path):
