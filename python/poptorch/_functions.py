@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional,
 
 import torch
 import torch.nn.functional as F
+import torch.nn.utils.rnn
+import torch.overrides
 import torch.utils.checkpoint
 import torch.utils.hooks
 from torch.nn.modules import transformer
@@ -57,6 +59,9 @@ _HERE = torch.device("cpu")
 
 #: What takes a tensor to a device, or to where another tensor is.
 _MOVES = frozenset((_T.to, _T.type_as, torch.as_tensor, torch.asarray, _T.new_tensor))
+
+#: Files of PyTorch: that of packed sequences, and one that is between a call and its mode in some releases.
+_PACKING, _BETWEEN = torch.nn.utils.rnn.__file__, torch.overrides.__file__
 
 _NEED_VALUES: Dict[Any, str] = {
     _T.item: ".item()", _T.tolist: ".tolist()", _T.numpy: ".numpy()", _T.__array__: ".numpy()",
@@ -150,7 +155,7 @@ class _Functions(TorchFunctionMode):
         if func is F.one_hot:
             return _oneHot(t, *args, **kwargs)
         if func in _NEED_VALUES or (func is _T.to and "cpu" in (*args[1:2], kwargs.get("device"))):
-            if func is _T.cpu and sys._getframe(1).f_code.co_filename.startswith(TORCH):    # an index of packed sequences
+            if func is _T.cpu and _askedBy(_PACKING):    # an index of packed sequences
                 return first
             if not t.isKnown(first):
                 raise needsValue(f"{_NEED_VALUES.get(func, '.to()')} of a tensor", t.isDrawn(first))
@@ -163,6 +168,14 @@ class _Functions(TorchFunctionMode):
         if func in (_T.__repr__, _T.__format__):
             return f"tensor(<unavailable>, size={tuple(first.shape)}, dtype={first.dtype})"
         return func(*args, **kwargs)
+
+
+def _askedBy(file: str) -> bool:
+    """Is the function that is called here called by this file?"""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename == _BETWEEN:
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename == file
 
 
 def _onThisDevice(func: Any, args: Tuple, kwargs: Dict[str, Any]) -> Tuple[Tuple, Dict[str, Any]]:

@@ -45,6 +45,7 @@ static int teardown(void **state)
     (void)state;
     ts_fault_arm(NULL, -1);
     test_folder_remove(folder);
+    free(folder);
     return 0;
 }
 

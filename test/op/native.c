@@ -209,12 +209,17 @@ static int run_batch(const char *isa, int n, const op_case *const *c)
     return wrong;
 }
 
-/* OpenCL on a processor compiles for long: of an op's cases the first and every fifth; a soak has all. */
-static bool left_to_soak(int i)
+/* OpenCL on a processor compiles for long: of an op's cases the first and every tenth; a soak has all. */
+static bool is_slow(void)
 {
     const char *device = test_device();
 
-    if (!device || strcmp(device, "opencl") || test_soaks() || i % 5 == 0)
+    return device && !strcmp(device, "opencl") && !test_soaks();
+}
+
+static bool left_to_soak(int i)
+{
+    if (!is_slow() || i % 10 == 0)
         return false;
     for (int k = 0; k < i; k++)
         if (cases[k].op == cases[i].op)
@@ -222,13 +227,13 @@ static bool left_to_soak(int i)
     return false;
 }
 
-/* Every `step`-th case from `first` on, as dtype t. In brief every other batch of them: the same
+/* Every `step`-th case from `first` on, as dtype t. In brief, and where it is slow, every other batch of them: the same
  * batches as ever, which were compiled before (tools/cc-once). */
 static void run_cases(const char *isa, ts_dtype t, int first, int step)
 {
     const op_case *batch[BATCH];
     int n = 0, wrong = 0, ran = 0, turn = 0;
-    bool half = test_brief() && step > 1;
+    bool half = (test_brief() || is_slow()) && step > 1;
     ts_arena *a = ts_arena_new();
 
     for (int i = first; i < ncases; i += step) {
