@@ -460,7 +460,8 @@ static void finish(ts_tiles *t, const ts_ix **axes, int rows)
         for (int i = 0; i < sides[k]->naxes; i++)
             axes[sides[k]->axis[i]] = ts_tile_axis(t, names[i], sides[k]->axis[i]);
     }
-    ts_emit_line(e, "const float s = %s[i];", t->shared);
+    ts_emit_line(e, "const float s = %s[i / %d * %d + i %% %d];", t->shared, t->columns.tile,
+                 ts_tile_result_pitch(t), t->columns.tile);
     for (int d = 0; d < t->n->out[0]->type.rank; d++)
         at[d] = ts_spec_ix(e->a, &t->s.out[d], t->s.naxes, axes);
     ts_emit_bind(e, t->n->out[0], at, "s");
@@ -483,7 +484,7 @@ static void write_tiles(ts_tiles *t)
     const char *names[TS_AXES];
     int rows = TS_MIN(t->rows.tile, TS_TILE_RESULTS / t->columns.tile), mark;
 
-    t->shared = ts_gpu_much_shared(t->w, shared_floats(t, rows * t->columns.tile));
+    t->shared = ts_gpu_much_shared(t->w, shared_floats(t, rows * ts_tile_result_pitch(t)));
     find_tile(t);
     ts_tile_decode(t, &t->both, "both", names);
     fixed_axes(t, names, axes);

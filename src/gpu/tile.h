@@ -79,6 +79,7 @@ void ts_tile_keep(ts_tiles *t, const ts_side *s);
 /* tile_multiply.c */
 void ts_tile_start(ts_tiles *t);
 void ts_tile_multiply(ts_tiles *t);
+int ts_tile_result_pitch(const ts_tiles *t);
 void ts_tile_results(ts_tiles *t, int rows); /* the rows of part `part` to shared memory */
 
 #endif

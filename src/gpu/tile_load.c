@@ -459,7 +459,7 @@ void ts_tile_keep(ts_tiles *t, const ts_side *s)
     for (int j = 0; j < s->loads; j++) {
         unit_at(t, s, local, j, &side, &deep);
         if (is_half(t))
-            ts_emit_line(e, "PUT4(uint4, %s_to + %s, %s_next, %d)", s->name,
+            ts_emit_line(e, "PUT_AS(uint4, %s_to + %s, %s_next, %d)", s->name,
                          kept_at(t, s, side, deep), s->name, 4 * j);
         else
             ts_emit_line(e, "%s_to[%s] = %s_next[%d];", s->name, kept_at(t, s, side, deep), s->name,

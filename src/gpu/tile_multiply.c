@@ -40,6 +40,17 @@ static const char *column_of(const ts_tiles *t)
     return ts_arena_printf(a, "j / 4 * %d + j %% 4", 4 * across(t));
 }
 
+/* f32: neighbouring threads have the same columns, and every other one the same rows, so that two of them
+ * ask for the same 16 bytes of either side: shared memory serves half a warp of such pairs at once,
+ * else a quarter. */
+static void own_floats(ts_tiles *t)
+{
+    ts_emit_line(t->w->e, "const int32_t own_row = (own / %d * 2 + own %% 2) * %d;", 2 * across(t),
+                 t->rows.lies_deep ? 1 : t->own_rows);
+    ts_emit_line(t->w->e, "const int32_t own_column = own / 2 %% %d * %d;", across(t),
+                 t->columns.lies_deep ? 1 : 4);
+}
+
 void ts_tile_start(ts_tiles *t)
 {
     ts_emit *e = t->w->e;
@@ -51,9 +62,7 @@ void ts_tile_start(ts_tiles *t)
         ts_emit_line(e, "const int32_t own_row = warp / %d * %d, own_column = warp %% %d * %d;",
                      across(t), t->own_rows, across(t), t->own_columns);
     } else
-        ts_emit_line(e, "const int32_t own_row = own / %d * %d, own_column = own %% %d * %d;",
-                     across(t), t->rows.lies_deep ? 1 : t->own_rows, across(t),
-                     t->columns.lies_deep ? 1 : 4);
+        own_floats(t);
     ts_emit_line(e, "SHARED_PLACE %s *const rows_all = (SHARED_PLACE %s *)%s;", type, type,
                  t->shared);
     ts_emit_line(e, "SHARED_PLACE %s *const columns_all = rows_all + %d;", type,
@@ -221,24 +230,47 @@ void ts_tile_multiply(ts_tiles *t)
 
 /* --- results --- */
 
-static void put_floats(ts_tiles *t, int rows, const char *how)
+/* How many results of a thread lie side by side. */
+static int together(const ts_tiles *t)
+{
+    return is_half(t) ? 2 : t->columns.lies_deep ? 1 : 4;
+}
+
+/* Rows are as far apart as keeps those that a warp writes at once in other banks. */
+int ts_tile_result_pitch(const ts_tiles *t)
+{
+    if (is_half(t))
+        return t->columns.tile + 8;
+    return t->columns.tile + (t->columns.lies_deep ? across(t) : 16);
+}
+
+/* Results from j on to `place`, or added to what is there. */
+static void put(ts_tiles *t, int wide, const char *place, bool add)
+{
+    int n = together(t);
+
+    ts_emit_line(t->w->e, "        UNROLL(%d)", wide / n);
+    ts_emit_line(t->w->e, "        for (int32_t j = 0; j < %d; j += %d)", wide, n);
+    ts_emit_line(t->w->e, "            %s%d(%s + %s, sum, i * %d + j)", add ? "ADD" : "PUT", n,
+                 t->shared, place, wide);
+}
+
+static void put_floats(ts_tiles *t, int rows, bool add)
 {
     ts_emit *e = t->w->e;
 
     ts_emit_line(e, "UNROLL(%d)", t->own_rows);
     ts_emit_line(e, "for (int32_t i = 0; i < %d; i++) {", t->own_rows);
     ts_emit_line(e, "    if ((own_row + i * %d) / %d == part) {", row_step(t), rows);
-    ts_emit_line(e, "        UNROLL(%d)", t->own_columns);
-    ts_emit_line(e, "        for (int32_t j = 0; j < %d; j++)", t->own_columns);
-    ts_emit_line(e,
-                 "            %s[(own_row + i * %d) %% %d * %d + own_column + %s] %s= sum[i * %d + "
-                 "j];",
-                 t->shared, row_step(t), rows, t->columns.tile, column_of(t), how, t->own_columns);
+    put(t, t->own_columns,
+        ts_arena_printf(e->a, "(own_row + i * %d) %% %d * %d + own_column + %s", row_step(t), rows,
+                        ts_tile_result_pitch(t), column_of(t)),
+        add);
     ts_emit_line(e, "    }");
     ts_emit_line(e, "}");
 }
 
-static void put_matrices(ts_tiles *t, int rows, const char *how)
+static void put_matrices(ts_tiles *t, int rows, bool add)
 {
     ts_emit *e = t->w->e;
     int down = t->own_rows / 16, wide = t->own_columns / 8;
@@ -246,12 +278,13 @@ static void put_matrices(ts_tiles *t, int rows, const char *how)
     ts_emit_line(e, "UNROLL(%d)", down);
     ts_emit_line(e, "for (int32_t i = 0; i < %d; i++) {", down);
     ts_emit_line(e, "    if ((own_row + i * 16) / %d == part) {", rows);
-    ts_emit_line(e, "        UNROLL(%d)", 4 * wide);
-    ts_emit_line(e, "        for (int32_t j = 0; j < %d; j++)", 4 * wide);
-    ts_emit_line(e,
-                 "            %s[((own_row + i * 16) %% %d + j / 2 %% 2 * 8 + lane / 4) * %d + "
-                 "own_column + j / 4 * 8 + lane %% 4 * 2 + j %% 2] %s= sum[i * %d + j];",
-                 t->shared, rows, t->columns.tile, how, 4 * wide);
+    put(t, 4 * wide,
+        ts_arena_printf(
+            e->a,
+            "((own_row + i * 16) %% %d + j / 2 %% 2 * 8 + lane / 4) * %d + own_column + "
+            "j / 4 * 8 + lane %% 4 * 2",
+            rows, ts_tile_result_pitch(t)),
+        add);
     ts_emit_line(e, "    }");
     ts_emit_line(e, "}");
 }
@@ -265,9 +298,9 @@ void ts_tile_results(ts_tiles *t, int rows)
         if (t->slices > 1)
             ts_emit_line(e, "if (slice == %d) {", k);
         if (is_half(t))
-            put_matrices(t, rows, k ? "+" : "");
+            put_matrices(t, rows, k > 0);
         else
-            put_floats(t, rows, k ? "+" : "");
+            put_floats(t, rows, k > 0);
         if (t->slices > 1)
             ts_emit_line(e, "}");
         ts_emit_line(e, "BARRIER();");
