@@ -158,10 +158,11 @@ ts_status ts_pass_rows(ts_arena *a, const ts_graph *in, const ts_options *opt, c
               .want = TS_NEWS(a, const ts_type *, in->nvalues),
               .other = TS_NEWS(a, bool, in->nvalues)};
 
+    (void)opt;
     *out = in;
     find_wanted(&r);
     keep_products(&r);
-    if (ts_pass_for_gpu(opt) || !any(&r))
+    if (!any(&r))
         return TS_OK;
     r.g = ts_graph_begin_copy(a, in, &r.map);
     for (int i = 0; i < in->nnodes; i++) {

@@ -34,8 +34,9 @@
  * for two. */
 enum { FEW = 512, ROWS = 8 };
 
-/* The results of a sum that keep a GPU busy, and a sum that is worth another kernel. */
-enum { RESULTS = 8192, LONG_SUM = 128 << 10 };
+/* The results of a sum that keep a GPU busy, those whose terms lie side by side (a whole group adds up one, gpu/sum.c),
+ * and a sum that is worth another kernel. */
+enum { RESULTS = 8192, ROW_RESULTS = 512, LONG_SUM = 128 << 10 };
 
 /* The fewest rows of a result that a GPU computes by tiles. */
 enum { SIDE = 8 };
@@ -164,7 +165,7 @@ static ts_value *split_rows(const ts_node *n, ts_value *x, ts_value *dy, int64_t
 static bool sum_parts(const ts_node *n, bool *summed, int64_t *parts)
 {
     const ts_type *t;
-    int64_t all, made, need;
+    int64_t all, made, need, results;
     bool any = false;
 
     if (!(n->op->flags & TS_REDUCE) || n->op->flags & TS_NODIFF ||
@@ -173,10 +174,12 @@ static bool sum_parts(const ts_node *n, bool *summed, int64_t *parts)
     t = &n->in[0]->type;
     all = ts_type_count(t);
     made = TS_MAX(1, ts_type_count(&n->out[0]->type));
-    if (all < LONG_SUM || RESULTS / made < 2 || all / made < 8 * ROWS)
-        return false;
     (void)row_dim(n, summed);
-    need = TS_MIN(RESULTS / made, all / made / ROWS);
+    /* pictures may yet be laid out with their channels last */
+    results = t->rank > 0 && t->rank < 4 && summed[t->rank - 1] ? ROW_RESULTS : RESULTS;
+    if (all < LONG_SUM || results / made < 2 || all / made < 8 * ROWS)
+        return false;
+    need = TS_MIN(results / made, all / made / ROWS);
     for (int d = 0; d < t->rank; d++) {
         parts[d] = summed[d] && t->dim[d] <= need ? t->dim[d] : 1;
         while (summed[d] && t->dim[d] > need && 2 * parts[d] <= need &&

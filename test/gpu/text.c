@@ -122,6 +122,36 @@ static void of_one_for_tensor_cores(void **state)
     check(&n);
 }
 
+/* A linear layer of three dims with what follows it, and a norm of its rows. */
+static ts_graph *words(void)
+{
+    ts_graph *g = ts_graph_new("words");
+    ts_value *x = ts_input(g, "x", TS_F32, 32, 128, 256);
+
+    ts_output(ts_layer_norm(ts_relu(ts_linear(x, "up", 512)), "norm"), "y");
+    return g;
+}
+
+/* Product, bias and relu are one launch; mean, variance and the norm itself three. */
+static void what_follows_is_in_the_launch(void **state)
+{
+    ts_options opt = {.device_kind = TS_DEVICE_GPU, .device_memory = INT64_C(1) << 40};
+    ts_arena *a = ts_arena_new();
+    ts_graph *g = words();
+    const ts_program *p;
+    ts_gpu_code code;
+    int launches = 0;
+
+    (void)state;
+    assert_ok(ts_compile_plan(a, g, &opt, &p));
+    assert_ok(ts_gpu_text(a, p, &opt, &code));
+    for (int i = 0; i < code.nrows; i++)
+        launches += code.rows[i].kind == TS_GPU_LAUNCH;
+    assert_int_equal(launches, 4);
+    ts_graph_free(g);
+    ts_arena_free(a);
+}
+
 /* What an executable keeps is what it gets back. */
 static void packed_and_unpacked(void **state)
 {
@@ -149,8 +179,11 @@ static void packed_and_unpacked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_a_small_net),      cmocka_unit_test(of_one_with_dropout),
-        cmocka_unit_test(of_one_with_tiles),   cmocka_unit_test(of_one_for_tensor_cores),
+        cmocka_unit_test(of_a_small_net),
+        cmocka_unit_test(of_one_with_dropout),
+        cmocka_unit_test(of_one_with_tiles),
+        cmocka_unit_test(of_one_for_tensor_cores),
+        cmocka_unit_test(what_follows_is_in_the_launch),
         cmocka_unit_test(packed_and_unpacked),
     };
 
