@@ -314,8 +314,8 @@ static const char *emit_ways(ts_emit *e, const ts_node *n, const ts_ix *const *a
     return acc[0];
 }
 
-/* The innermost dim fills the vectors and is not a multiple of them: WAYS vectors run along it,
- * then the tail. */
+/* The innermost dim fills the vectors and is not a multiple of them: WAYS vectors run along it, then those
+ * that are left, then the tail. */
 static const char *emit_along(ts_emit *e, const ts_node *n, const ts_ix *const *at, ts_dtype t,
                               int dim, const char *s)
 {
@@ -335,10 +335,12 @@ static const char *emit_along(ts_emit *e, const ts_node *n, const ts_ix *const *
     ways_body(e, n, t, acc, (int)ways, x, dim, ts_ix_add(e->a, base, ts_ix_var(e->a, e->lane)),
               WIDTH);
     ts_emit_close(e, mark);
-    if (blocks * WIDTH * ways < size) {
+    ways_body(e, n, t, acc, (int)(size % (WIDTH * ways) / WIDTH), x, dim,
+              ts_ix_addc(e->a, ts_ix_var(e->a, e->lane), blocks * WIDTH * ways), WIDTH);
+    if (size % WIDTH) {
         int lanes = e->lanes;
         e->lanes = 0;
-        base = ts_ix_var(e->a, ts_emit_loop(e, "r", blocks * WIDTH * ways, size));
+        base = ts_ix_var(e->a, ts_emit_loop(e, "r", size / WIDTH * WIDTH, size));
         ts_emit_open(e, &mark);
         ways_body(e, n, t, &s, 1, x, dim, base, 1);
         ts_emit_close(e, mark);

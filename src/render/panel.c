@@ -31,9 +31,21 @@ const char *ts_panel_multiply(ts_render *r, ts_panel p, int64_t rows, int vector
 {
     const char *name = panel_name(p, p == TS_PANEL_F64 ? TS_F64 : TS_F32);
 
-    ts_render_need(r,
-                   ts_arena_printf(r->a, "multiply %s %ld %d %d", name, (long)rows, vectors, of));
+    ts_render_need(r, ts_arena_printf(r->a, "multiply %s_%ld_%d_%d %s %ld %d %d 1 %ld", name,
+                                      (long)rows, vectors, of, name, (long)rows, vectors, of,
+                                      (long)rows));
     return ts_arena_printf(r->a, "multiply_%s_%ld_%d_%d", name, (long)rows, vectors, of);
+}
+
+const char *ts_panel_multiply_at(ts_render *r, int64_t rows, int vectors, int of, int64_t step,
+                                 int64_t kstep)
+{
+    const char *name = ts_arena_printf(r->a, "f32_%ld_%d_%d_of_%ld_%ld", (long)rows, vectors, of,
+                                       (long)step, (long)kstep);
+
+    ts_render_need(r, ts_arena_printf(r->a, "multiply %s f32 %ld %d %d %ld %ld", name, (long)rows,
+                                      vectors, of, (long)step, (long)kstep));
+    return ts_arena_printf(r->a, "multiply_%s", name);
 }
 
 /* --- packing --- */
@@ -212,8 +224,21 @@ static void pack(ts_render *r, ts_text *t, const char *name, int width)
 /* --- multiplying --- */
 
 #define MULTIPLY                                                                                   \
-    "void multiply_%s_%d_%d_%d(int64_t n, const %s *a, const %s *b, %s *c, int64_t step, int "     \
-    "again)"
+    "void multiply_%s(int64_t n, const %s *a, const %s *b, %s *c, int64_t step, int again)"
+
+/* A function that is needed: its name, what the panels hold, its tile, the vectors of a row of columns; how far
+ * apart rows are, and steps. */
+typedef struct need {
+    char name[80], panel[16];
+    int rows, vectors, of;
+    long apart, kstep;
+} need;
+
+static bool read_need(const char *text, need *m)
+{
+    return sscanf(text, "multiply %79s %15s %d %d %d %ld %ld", m->name, m->panel, &m->rows,
+                  &m->vectors, &m->of, &m->apart, &m->kstep) == 7;
+}
 
 /* A dot product of pairs is one instruction, of which C has no name that all compilers know. */
 static void add_product(ts_text *t, const char *name, int width, int i, int j)
@@ -229,13 +254,13 @@ static void add_product(ts_text *t, const char *name, int width, int i, int j)
         ts_text_printf(t, "        c%d_%d = fma_f32x%d(x, b%d, c%d_%d);\n", i, j, width, j, i, j);
 }
 
-static void multiply(ts_render *r, ts_text *t, const char *name, int rows, int vectors, int of)
+static void multiply(ts_render *r, ts_text *t, const need *m)
 {
-    bool f64 = !strcmp(name, "f64");
-    int w = f64 ? r->m.isa.width / 2 : r->m.isa.width;
-    const char *type = panel_type(name), *kind = f64 ? "f64" : "f32";
+    bool f64 = !strcmp(m->panel, "f64");
+    int w = f64 ? r->m.isa.width / 2 : r->m.isa.width, rows = m->rows, vectors = m->vectors;
+    const char *type = panel_type(m->panel), *kind = f64 ? "f64" : "f32";
 
-    ts_text_printf(t, MULTIPLY "\n{\n", name, rows, vectors, of, type, type, type);
+    ts_text_printf(t, MULTIPLY "\n{\n", m->name, type, type, type);
     if (f64) /* rounded once where the processor can, as the emitter's sums are */
         ts_text_printf(
             t,
@@ -257,18 +282,18 @@ static void multiply(ts_render *r, ts_text *t, const char *name, int rows, int v
         for (int j = 0; j < vectors; j++)
             ts_text_printf(t, "        c%d_%d = *(const %sx%du *)(s + %d);\n", i, j, kind, w,
                            j * w);
-    ts_text_printf(t, "    }\n    for (; n > 0; n--, a += %d, b += %d) {\n        %sx%d x;\n", rows,
-                   of * w, kind, w);
+    ts_text_printf(t, "    }\n    for (; n > 0; n--, a += %ld, b += %d) {\n        %sx%d x;\n",
+                   m->kstep, m->of * w, kind, w);
     for (int j = 0; j < vectors; j++)
         ts_text_printf(t, "        const %sx%d b%d = *(const %sx%du *)(b + %d);\n", kind, w, j,
                        kind, w, j * w);
     for (int i = 0; i < rows; i++) {
         if (f64)
-            ts_text_printf(t, "        x = a[%d] - (f64x%d){0};\n", i, w);
+            ts_text_printf(t, "        x = a[%ld] - (f64x%d){0};\n", i * m->apart, w);
         else
-            ts_text_printf(t, "        x = SPLAT(f32x%d, a[%d]);\n", w, i);
+            ts_text_printf(t, "        x = SPLAT(f32x%d, a[%ld]);\n", w, i * m->apart);
         for (int j = 0; j < vectors; j++)
-            add_product(t, name, w, i, j);
+            add_product(t, m->panel, w, i, j);
     }
     /* else the compiler keeps the addresses of all rows, and there is no room for them */
     ts_text_printf(t, "    }\n    __asm__(\"\" : \"+r\"(step));\n");
@@ -284,16 +309,17 @@ static void multiply(ts_render *r, ts_text *t, const char *name, int rows, int v
 void ts_panel_declare(ts_render *r, ts_text *out)
 {
     char name[16];
-    int width, vectors, of;
+    int width;
+    need m;
     bool any = ts_winograd_declare(r, out);
 
     for (int i = 0; i < r->nneeds; i++) {
         if (sscanf(r->needs[i], "pack %15s %d", name, &width) == 2)
             ts_text_printf(out, "%s" PACK ";\n", any ? "" : "\n", name, width, panel_type(name),
                            memory_type(name));
-        else if (sscanf(r->needs[i], "multiply %15s %d %d %d", name, &width, &vectors, &of) == 4)
-            ts_text_printf(out, "%s" MULTIPLY ";\n", any ? "" : "\n", name, width, vectors, of,
-                           panel_type(name), panel_type(name), panel_type(name));
+        else if (read_need(r->needs[i], &m))
+            ts_text_printf(out, "%s" MULTIPLY ";\n", any ? "" : "\n", m.name, panel_type(m.panel),
+                           panel_type(m.panel), panel_type(m.panel));
         else
             continue;
         any = true;
@@ -305,16 +331,16 @@ void ts_panel_declare(ts_render *r, ts_text *out)
 void ts_panel_functions(ts_render *r)
 {
     char name[16];
-    int width, vectors, of;
+    int width;
+    need m;
 
     for (int i = 0; i < r->nneeds; i++) {
         if (sscanf(r->needs[i], "pack %15s %d", name, &width) == 2) {
             ts_text_printf(&r->body, "\n" TS_UNIT);
             pack(r, &r->body, name, width);
-        } else if (sscanf(r->needs[i], "multiply %15s %d %d %d", name, &width, &vectors, &of) ==
-                   4) {
+        } else if (read_need(r->needs[i], &m)) {
             ts_text_printf(&r->body, "\n" TS_UNIT);
-            multiply(r, &r->body, name, width, vectors, of);
+            multiply(r, &r->body, &m);
         }
     }
     ts_winograd_functions(r);

@@ -5,7 +5,7 @@
  *     for each block of the sum
  *       pack the columns                                 stays in level 2; once for all pieces below
  *       for each strip of rows                           each other, where the sum is one block
- *         pack the rows                                  stays in level 1
+ *         pack the rows                                  stays in level 1; not those that are there anyway
  *         for each strip of columns
  *           multiply                                     panel.c: sums in registers
  *           epilogue: bias, activation, update, store    after the last block of the sum
@@ -51,6 +51,7 @@ typedef struct product {
     int64_t tile; /* rows */
     int vectors;
     int64_t strips;                     /* of rows packed together */
+    bool in_place;                      /* rows are read where they lie */
     int64_t height, width, down, right; /* of a piece, and pieces */
     int64_t block, blocks;              /* steps of the sum, or of the axes around it */
     double cycles, cost;
@@ -294,6 +295,17 @@ static double pack_price(const product *p, int o, const group *g, int64_t width)
     return away + (step(p, o, g) == 1 ? 2.0 / (double)TS_MIN(width, m->isa.width) : 1.5);
 }
 
+/* Rows that stay in level 1 as they are, whole strips of them and in other sets of it: 4 KB apart they would all be in one.
+ * Packing them would take longer than it saves. */
+static bool stay(const product *p)
+{
+    int64_t apart = step(p, !p->wide, &p->rows), kstep = step(p, !p->wide, &p->sum);
+
+    return p->panel == TS_PANEL_F32 && p->from[!p->wide]->type.dtype == TS_F32 && !p->nfar &&
+           p->blocks == 1 && p->rows.extent >= p->tile && kstep == 1 && apart % 1024 &&
+           4 * p->rows.extent * p->sum.extent <= p->m.level1;
+}
+
 /* The sum in blocks, so that a strip of rows takes `share` quarters of level 1 at most. */
 static void make_blocks(product *p, int share)
 {
@@ -309,6 +321,7 @@ static void make_blocks(product *p, int share)
     p->blocks = (all + p->block - 1) / p->block;
     /* rows that lie side by side come in whole lines */
     p->strips = step(p, !p->wide, &p->sum) == 1 ? 1 : (LINES * 16 + p->tile - 1) / p->tile;
+    p->in_place = stay(p);
 }
 
 static int64_t block_steps(const product *p)
@@ -327,7 +340,7 @@ static void panel_sizes(const product *p, int64_t *rows, int64_t *columns, int64
 {
     int64_t lanes = p->vectors * (int64_t)p->m.isa.width;
 
-    *rows = p->strips * strip_size(p);
+    *rows = p->in_place ? 0 : p->strips * strip_size(p);
     *columns = block_steps(p) * p->width;
     *sums = p->blocks > 1 ? p->height * p->width : p->tile * lanes;
 }
@@ -358,6 +371,8 @@ static double whole_cost(const product *p, double multiply)
     double sums = batches * (double)(p->rows.extent * p->lanes.extent * (p->blocks - 1)) * 8 /
                   p->m.near; /* there and back */
 
+    if (p->in_place)
+        rows = 0;
     if (p->blocks > 1)
         packs = (double)(p->fixeds * p->turns * p->down * p->right);
     return batches * multiply + batches * (double)p->right * rows +
@@ -557,8 +572,24 @@ static void store_lanes(writer *w, int lanes, const char *from)
     ts_emit_close(e, mark);
 }
 
-/* What is left of the columns behind whole vectors goes in narrower ones if they fill them, else one
- * by one. */
+/* What is left of the columns behind whole vectors goes in narrower ones, the last few one by one. */
+static void store_rest(writer *w, int64_t left)
+{
+    ts_emit *e = w->e;
+    int lanes = w->p->m.isa.width;
+
+    for (int narrow = lanes / 2; left > 0; narrow /= 2) {
+        narrow = narrow < 4 ? 1 : narrow;
+        if (left < narrow)
+            continue;
+        e->lane = ts_atom_var(e->a, "l", 0, narrow - 1);
+        store_lanes(w, narrow,
+                    ts_arena_printf(e->a, "columns / %d * %d", narrow > 1 ? 2 * narrow : 4,
+                                    narrow > 1 ? 2 * narrow : 4));
+        left %= narrow;
+    }
+}
+
 static void epilogue(writer *w)
 {
     ts_emit *e = w->e;
@@ -579,15 +610,53 @@ static void epilogue(writer *w)
     e->lane = ts_atom_var(e->a, "l", 0, lanes - 1);
     if (n >= lanes)
         store_lanes(w, lanes, "0");
-    if (n % lanes) {
-        int narrow = lanes / 2;
-        while (narrow > 1 && n % narrow)
-            narrow /= 2;
-        narrow = narrow < 4 ? 1 : narrow;
-        e->lane = ts_atom_var(e->a, "l", 0, narrow - 1);
-        store_lanes(w, narrow, ts_arena_printf(e->a, "columns / %d * %d", lanes, lanes));
-    }
+    store_rest(w, n % lanes);
     ts_emit_close(e, mark);
+}
+
+static const char *multiply_function(const product *p, int vectors)
+{
+    int o = !p->wide;
+
+    if (p->in_place)
+        return ts_panel_multiply_at(p->x.r, p->tile, vectors, p->vectors, step(p, o, &p->rows),
+                                    step(p, o, &p->sum));
+    return ts_panel_multiply(p->x.r, p->panel, p->tile, vectors, p->vectors);
+}
+
+/* Rows where they lie: the last strip begins `above` rows higher, so that it is whole. */
+static void point_at_rows(writer *w)
+{
+    product *p = w->p;
+    ts_emit *e = w->e;
+    bool whole = p->rows.extent % p->tile == 0;
+    const char *row = "m";
+
+    if (!whole) {
+        ts_emit_line(e, "const int64_t above = max(m + %ld - %ld, 0), row = m - above;",
+                     (long)p->tile, (long)p->rows.extent);
+        row = "row";
+    }
+    spread(w, &p->rows, ts_ix_var(e->a, ts_atom_var(e->a, row, 0, p->rows.extent - 1)));
+    spread(w, &p->sum, ts_ix_const(e->a, 0));
+    ts_emit_line(e, "const float *const ma = %s + %s;",
+                 ts_render_pointer(p->x.r, p->from[!p->wide]), address(w, !p->wide));
+    ts_emit_line(e, whole ? "float *const at = pc;" : "float *const at = pc + above * %ld;",
+                 (long)sums_stride(p));
+}
+
+static void point_at_panels(writer *w)
+{
+    product *p = w->p;
+    ts_emit *e = w->e;
+
+    ts_emit_line(e, "const %s *const ma = pa + (m - first) / %ld * %ld;", element_type(p),
+                 (long)p->tile, (long)strip_size(p));
+    if (p->blocks > 1)
+        ts_emit_line(e, "%s *const at = pc + (m - top) * %ld + (n - left);", element_type(p),
+                     (long)p->width);
+    else
+        ts_emit_line(e, "%s *const at = pc;", element_type(p));
 }
 
 static void multiply(writer *w)
@@ -596,25 +665,22 @@ static void multiply(writer *w)
     ts_emit *e = w->e;
     int64_t width = p->m.isa.width, lanes = p->vectors * width;
     int64_t left = (p->lanes.extent % lanes + width - 1) / width;
-    const char *f = ts_panel_multiply(p->x.r, p->panel, p->tile, p->vectors, p->vectors);
+    const char *f = multiply_function(p, p->vectors);
     int mark;
 
     ts_emit_line(e, "const int64_t columns = min(%ld, right - n);", (long)lanes);
-    ts_emit_line(e, "const %s *const ma = pa + (m - first) / %ld * %ld;", element_type(p),
-                 (long)p->tile, (long)strip_size(p));
-    if (p->blocks > 1)
-        ts_emit_line(e, "%s *const at = pc + (m - top) * %ld + (n - left);", element_type(p),
-                     (long)p->width);
+    if (p->in_place)
+        point_at_rows(w);
     else
-        ts_emit_line(e, "%s *const at = pc;", element_type(p));
-    if (left) {
-        const char *last = ts_panel_multiply(p->x.r, p->panel, p->tile, (int)left, p->vectors);
+        point_at_panels(w);
+    if (left && left < p->vectors) {
+        const char *last = multiply_function(p, (int)left);
         f = p->lanes.extent < lanes
                 ? last
                 : ts_arena_printf(e->a, "(columns > %ld ? %s : %s)", (long)(left * width), f, last);
     }
-    ts_emit_line(e, "%s(steps, ma, pb + (n - left) * steps, at, %ld, k > 0);", f,
-                 (long)sums_stride(p));
+    ts_emit_line(e, "%s(steps, ma, pb + (n - left) * steps, %s, %ld, k > 0);", f,
+                 p->in_place ? "pc" : "at", (long)sums_stride(p));
     if (p->blocks > 1) {
         ts_emit_line(e, "if (k + sums == %ld) {", (long)(p->nfar ? p->fars : p->sum.extent));
         ts_emit_open(e, &mark);
@@ -647,9 +713,10 @@ static void strips(writer *w)
     ts_emit *e = w->e;
     int mark, mark2;
 
-    pack(w, !p->wide, &p->rows, "pa", ts_arena_printf(e->a, "%ld", (long)strip_size(p)),
-         ts_ix_var(e->a, ts_atom_var(e->a, "first", 0, p->rows.extent - 1)), "last - first",
-         p->tile);
+    if (!p->in_place)
+        pack(w, !p->wide, &p->rows, "pa", ts_arena_printf(e->a, "%ld", (long)strip_size(p)),
+             ts_ix_var(e->a, ts_atom_var(e->a, "first", 0, p->rows.extent - 1)), "last - first",
+             p->tile);
     ts_emit_line(e, "for (int64_t m = first; m < last; m += %ld) {", (long)p->tile);
     ts_emit_open(e, &mark);
     ts_emit_line(e, "const int64_t rows = min(%ld, last - m);", (long)p->tile);

@@ -17,6 +17,9 @@ const char *ts_panel_pack(ts_render *r, ts_panel p, ts_dtype from, int64_t width
  * lanes], rows `step` apart, of n steps of panels a and b; `again` adds to what is there. b's rows are
  * `of` vectors. Of f64 all floats here are doubles, and a vector has half as many. */
 const char *ts_panel_multiply(ts_render *r, ts_panel p, int64_t rows, int vectors, int of);
+/* The same of f32 rows where they lie, `step` apart, and `kstep` from one step of the sum to the next. */
+const char *ts_panel_multiply_at(ts_render *r, int64_t rows, int vectors, int of, int64_t step,
+                                 int64_t kstep);
 void ts_panel_declare(ts_render *r, ts_text *out); /* for the head */
 void ts_panel_functions(ts_render *r);             /* to the body, each a unit */
 

@@ -65,12 +65,12 @@ static const ts_value *behind(const ts_render *r, const ts_value *v)
     return r->p->place[v->id].home == TS_HOME_NONE ? NULL : v;
 }
 
-/* The widest vector that the channels fill. */
+/* The widest vector that the channels fill. If they do not fill the last one it begins in the one before. */
 static int lanes_of(const ts_render *r, int64_t channels)
 {
     int n = r->m.isa.width;
 
-    while (n > 2 && channels % n)
+    while (n > 2 && channels < n)
         n /= 2;
     return n;
 }
@@ -210,17 +210,30 @@ static void tail(ts_render *r, ts_emit *e, const turn *t)
     ts_emit_close(e, mark);
 }
 
-/* Piece i: which matrix, which block of its features, which of its rows. */
-static void place(ts_render *r, ts_emit *e, const turn *t, int64_t blocks, int64_t groups)
+/* Piece i: which matrix, which block of its features, which of its rows; all rows, one group after the other, where the
+ * last two share some, so that nothing is written by two threads. */
+static void place(ts_render *r, ts_emit *e, const turn *t, int64_t blocks, int64_t groups,
+                  int *mark)
 {
     ts_arena *a = r->a;
-    const ts_ix *i = ts_ix_var(a, ts_atom_var(a, "i", 0, t->matrices * blocks * groups - 1));
-    const ts_ix *m = ts_ix_mul(a, ts_ix_div(a, i, blocks * groups), t->rows * t->features);
-    const ts_ix *b = ts_ix_mod(a, ts_ix_div(a, i, groups), blocks);
-    const ts_ix *c = ts_ix_mul(a, ts_ix_mod(a, i, groups), t->lanes);
+    bool all = t->rows % t->lanes;
+    int64_t pieces = all ? 1 : groups;
+    const ts_ix *i = ts_ix_var(a, ts_atom_var(a, "i", 0, t->matrices * blocks * pieces - 1));
+    const ts_ix *m = ts_ix_mul(a, ts_ix_div(a, i, blocks * pieces), t->rows * t->features);
+    const ts_ix *b = ts_ix_mod(a, ts_ix_div(a, i, pieces), blocks);
+    const ts_ix *c = ts_ix_mul(a, ts_ix_mod(a, i, pieces), t->lanes);
 
-    ts_emit_line(e, "const int64_t m = %s, b = %s, c = %s;", ts_ix_text(a, m), ts_ix_text(a, b),
-                 ts_ix_text(a, c));
+    ts_emit_line(e, "const int64_t m = %s, b = %s;", ts_ix_text(a, m), ts_ix_text(a, b));
+    if (all)
+        ts_emit_line(e, "for (int64_t g = 0; g < %ld; g++) {", (long)groups);
+    else
+        ts_emit_line(e, "{");
+    ts_emit_open(e, mark);
+    if (all)
+        ts_emit_line(e, "const int64_t c = min(%d * g, %ld);", t->lanes,
+                     (long)(t->rows - t->lanes));
+    else
+        ts_emit_line(e, "const int64_t c = %s;", ts_ix_text(a, c));
 }
 
 bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut)
@@ -228,18 +241,18 @@ bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut)
     turn t;
     ts_emit e;
     int64_t whole, blocks, groups;
-    int mark, mark2;
+    int mark, mark2, mark3;
 
     if (!takes(r, k, &t))
         return false;
     whole = t.features / t.lanes;
     blocks = (t.features + t.lanes - 1) / t.lanes;
-    groups = t.rows / t.lanes;
+    groups = (t.rows + t.lanes - 1) / t.lanes;
     ts_render_need(r, ts_arena_printf(r->a, "swap %d", t.lanes));
     ts_render_emitter(r, &e);
     ts_emit_line(&e, "for (int64_t i = lo; i < hi; i++) {");
     ts_emit_open(&e, &mark);
-    place(r, &e, &t, blocks, groups);
+    place(r, &e, &t, blocks, groups, &mark3);
     ts_emit_line(&e, whole < blocks ? "if (b < %ld) {" : "{", (long)whole);
     ts_emit_open(&e, &mark2);
     ts_emit_line(&e, "const int64_t f = %d * b;", t.lanes);
@@ -251,8 +264,9 @@ bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut)
         tail(r, &e, &t);
         ts_emit_close(&e, mark2);
     }
+    ts_emit_close(&e, mark3);
     ts_emit_close(&e, mark);
-    cut->count = t.matrices * blocks * groups;
+    cut->count = t.matrices * blocks * (t.rows % t.lanes ? 1 : groups);
     cut->cycles = ts_price_sums(&r->m, 2 * (double)ts_type_count(&t.to->type));
     cut->grain = ts_machine_grain(&r->m, cut->count, cut->cycles);
     return true;

@@ -1,5 +1,5 @@
 /* sweep.c - no cliffs: of nets that differ by one in one size the modelled cost differs by no more than
- * their share of work and a quarter, up and down (test/models/sizes.h has two that need more, and why).
+ * their share of work and a quarter, up and down.
  *
  * TS_SWEEP=1 prints the costs, as bench/sweep prints times.
  */

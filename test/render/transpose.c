@@ -108,10 +108,17 @@ static ts_executable *compile_last(const shape *s)
 static void channels_and_back(void **state)
 {
     static const shape shapes[] = {
-        {1, 32 * 40, 32, NULL, true},       {3, 16 * 37, 16, NULL, true},
-        {2, 24 * 50, 24, NULL, true},       {2, 4 * 9, 4, "portable", true},
-        {2, 12 * 21, 12, "portable", true}, {2, 6 * 40, 6, NULL, false}, /* no vector of channels */
-        {5, 32 * 3, 32, "portable", false},                              /* less than a block */
+        {1, 32 * 40, 32, NULL, true},
+        {3, 16 * 37, 16, NULL, true},
+        {2, 24 * 50, 24, NULL, true},
+        {2, 4 * 9, 4, "portable", true},
+        {2, 12 * 21, 12, "portable", true},
+        {2, 6 * 40, 6, NULL, true},
+        {3, 33 * 41, 33, NULL, true},
+        {2, 5 * 19, 5, "portable", true},
+        {2, 31 * 20, 31, "x86-64-v3", true},
+        {2, 3 * 40, 3, NULL, false},        /* no vector of channels */
+        {5, 32 * 3, 32, "portable", false}, /* less than a block */
     };
 
     (void)state;
