@@ -198,31 +198,55 @@ int adapt_model(run *r)
 
 /* --- weights to begin with --- */
 
-static bool same_shape(const ts_tensor_info *t, const ts_array *a)
+/* The state dict of --weights by the model's names, to be freed. */
+static ts_object *start_states(run *r)
 {
-    return a && a->rank == t->rank && a->dtype == t->dtype &&
-           !memcmp(a->dims, t->dims, sizeof(*a->dims) * (size_t)a->rank);
+    const ts_object *states = weights_states(r->start);
+    const char **names;
+    ts_object *o;
+    int n = 0;
+
+    while (ts_graph_state(r->graph, n, NULL))
+        n++;
+    names = calloc((size_t)n + 1, sizeof(*names));
+    for (int i = 0; names && i < n; i++)
+        names[i] = ts_graph_state(r->graph, i, NULL);
+    o = names ? weights_renamed(states, names, n) : NULL;
+    free(names);
+    return o ? o : ts_object_share(states);
+}
+
+static int write_weights(run *r, const ts_object *states, int64_t *taken, int64_t *anew,
+                         char *first, size_t size)
+{
+    const char *name;
+
+    for (int i = 0; (name = ts_graph_state(r->graph, i, NULL)); i++) {
+        const ts_object *o = ts_object_get(states, name);
+        const ts_tensor_info *t = find_tensor(r, name);
+        int code = TOOL_OK;
+        if (t && weights_fit(t, o)) {
+            code = weights_write(r->engine, t, ts_object_array(o));
+            ++*taken;
+        } else if (!(*anew)++)
+            printable(name, first, size);
+        if (code)
+            return code;
+    }
+    return TOOL_OK;
 }
 
 /* What has the same name and shape; the rest, such as the head for other classes, starts anew. */
 int take_weights(run *r)
 {
-    const ts_object *states = weights_states(r->start);
-    const ts_tensor_info *t;
+    ts_object *states = start_states(r);
     int64_t taken = 0, anew = 0;
     char first[256] = "";
-    const char *name;
+    int code = write_weights(r, states, &taken, &anew, first, sizeof(first));
 
-    for (int i = 0; (name = ts_graph_state(r->graph, i, NULL)); i++) {
-        const ts_array *a = ts_object_array(ts_object_get(states, name));
-        t = find_tensor(r, name);
-        if (t && same_shape(t, a)) {
-            if (ts_engine_write(r->engine, name, a->data, a->bytes))
-                return failed();
-            taken++;
-        } else if (!anew++)
-            printable(name, first, sizeof(first));
-    }
+    ts_object_free(states);
+    if (code)
+        return code;
     if (!taken)
         return explain(TS_ERR_SHAPE, asked.weights, "taking weights to begin with",
                        "'tessera inspect' shows its names and shapes",

@@ -111,7 +111,8 @@ bool set_is_missing(void); /* what the last error says of a split */
 typedef struct weights {
     char *path;
     ts_object *file;
-    const ts_object *states; /* the state dict in it                              */
+    const ts_object *states; /* the state dict in it, with the model's names      */
+    ts_object *renamed;      /* which is this where the file has others; or NULL  */
     ts_model *model;         /* by --model, by the metadata, or the one that fits */
     recipe recipe;
     int64_t classes;  /* 0: the model does not say       */
@@ -133,12 +134,18 @@ const ts_object *weights_states(const ts_object *file);
 /* The name of class i when the file names as many as there are; else NULL. */
 const char *weights_class(const weights *w, int64_t classes, int i);
 void weights_tidy_names(weights *w); /* names that a terminal may be shown, from now on */
+bool weights_fit(const ts_tensor_info *t, const ts_object *o); /* a tensor for a state */
 /* How many tensors are missing, unexpected or of another shape; written to out, unless NULL, a line
  * each. */
 int weights_compare(const ts_executable *x, const ts_object *states, FILE *out);
 /* Says all of them as an error. */
 int weights_misfit(const ts_executable *x, const ts_object *states, const char *model,
                    const char *where);
+
+/* --- names.c: what other programs call tensors --- */
+
+/* The same tensors under the model's names, to be freed; NULL: there is nothing to change. */
+ts_object *weights_renamed(const ts_object *states, const char *const *names, int n);
 
 /* --- shipped.c: exported C, compiled and loaded --- */
 
@@ -170,6 +177,7 @@ typedef enum net_end { NET_LOGITS, NET_LOG_PROBABILITIES, NET_PROBABILITIES } ne
 typedef struct net_options {
     const char *model;   /* net_open: in place of what the file says         */
     const char *command; /* it has the options of devices: they are obeyed     */
+    ts_device_kind kind; /* without a command: one device of this kind         */
     int64_t batch;       /* rows of a batch; 0: 32                           */
     int iterations;      /* batches of one run, times the replicas; 0: 16 in a pipeline, else 1 */
     int rank;            /* of one sample; 0: what the description says      */
@@ -200,6 +208,8 @@ int net_from_weights(const weights *w, const net_options *o, net *out);
 /* weights_open and net_from_weights. */
 int net_open(const char *path, const net_options *o, weights *w, net *out);
 void net_free(net *n);
+/* A tensor of a file into a state of its shape; floats of another type are converted. */
+int weights_write(ts_engine *e, const ts_tensor_info *t, const ts_array *a);
 /* All that is missing, unexpected or of another shape is said at once. where: for the message. */
 int net_load(net *n, const ts_object *states, const char *where);
 /* Scores of any number of rows: net->classes for each. */

@@ -78,6 +78,13 @@ static ts_device_kind read_kind(void)
     return TS_DEVICE_CPU;
 }
 
+ts_device_kind placed_gpu(void)
+{
+    ts_device_kind kind = read_kind();
+
+    return kind == TS_DEVICE_GPU || kind == TS_DEVICE_OPENCL ? kind : TS_DEVICE_CPU;
+}
+
 static int read_memory(const char *command, int64_t *bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

@@ -126,6 +126,7 @@ typedef struct placing {
     bool recompute, separate, shard;
 } placing;
 extern placing placed;
+ts_device_kind placed_gpu(void); /* what the line names to compute with: a GPU, or the processor */
 /* Adds to opt what the line says of devices; the stages are compared with the model's blocks. */
 int place(const char *command, const ts_model *m, const ts_model_options *o, ts_options *opt);
 

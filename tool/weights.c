@@ -118,6 +118,13 @@ static const char *misfit(const ts_tensor_info *t, const ts_object *o, char *out
     return out;
 }
 
+bool weights_fit(const ts_tensor_info *t, const ts_object *o)
+{
+    char text[400];
+
+    return !misfit(t, o, text, sizeof(text))[0];
+}
+
 static int difference(FILE *out, const char *name, const char *what)
 {
     char shown[256];
@@ -199,6 +206,37 @@ static ts_status states_of(const ts_model *m, const ts_model_options *o, ts_exec
     return s;
 }
 
+static const char **state_names(const ts_executable *x, int *n)
+{
+    const ts_tensor_info *t;
+    const char **names;
+
+    for (*n = 0; ts_executable_tensor(x, TS_ROLE_STATE, *n);)
+        ++*n;
+    names = calloc((size_t)*n + 1, sizeof(*names));
+    for (int i = 0; names && (t = ts_executable_tensor(x, TS_ROLE_STATE, i)); i++)
+        names[i] = t->name;
+    return names;
+}
+
+/* The tensors by the model's names; NULL where they have them, or have others altogether. */
+static ts_object *called_by(const ts_model *m, const ts_object *states)
+{
+    ts_object *o = NULL;
+    const char **names;
+    ts_executable *x;
+    int n;
+
+    if (states_of(m, NULL, &x))
+        return NULL;
+    names = state_names(x, &n);
+    if (names)
+        o = weights_renamed(states, names, n);
+    free(names);
+    ts_executable_free(x);
+    return o;
+}
+
 /* As many classes as the weights of the last layer that has the model's number of them say; else
  * what the description says. */
 static int64_t count_classes(const ts_model *m, const ts_executable *x, const ts_object *states)
@@ -231,13 +269,16 @@ static ts_status model_classes(const ts_model *m, const ts_object *states, int64
 
 static ts_status fits(const ts_model *m, const ts_object *states, int64_t *classes, bool *out)
 {
+    ts_object *renamed = called_by(m, states);
+    const ts_object *found = renamed ? renamed : states;
     ts_executable *x = NULL;
-    ts_status s = model_classes(m, states, classes);
+    ts_status s = model_classes(m, found, classes);
 
     if (!s)
         s = states_of(m, &(ts_model_options){.classes = *classes}, &x);
-    *out = !s && !weights_compare(x, states, NULL);
+    *out = !s && !weights_compare(x, found, NULL);
     ts_executable_free(x);
+    ts_object_free(renamed);
     return s;
 }
 
@@ -282,18 +323,30 @@ static int no_model(const weights *w)
                    w->path);
 }
 
+static void rename_states(weights *w)
+{
+    w->renamed = w->model ? called_by(w->model, w->states) : NULL;
+    if (w->renamed)
+        w->states = w->renamed;
+}
+
 static int find_model(weights *w, const char *model)
 {
     const char *text = fact(w->file, "tessera.model");
     const char *name = fact(w->file, "tessera.model.name");
     ts_status s = TS_OK;
+    int code;
 
     if (model)
         s = ts_model_load(model, &w->model);
     else if (text)
         s = ts_model_parse(text, name ? name : w->path, &w->model);
-    else
-        return match(w->states, &w->model, &w->classes);
+    else {
+        code = match(w->states, &w->model, &w->classes);
+        rename_states(w);
+        return code;
+    }
+    rename_states(w);
     if (!s)
         s = model_classes(w->model, w->states, &w->classes);
     return s ? failed() : TOOL_OK;
@@ -378,6 +431,7 @@ int weights_open(const char *path, const char *model, weights *out)
 void weights_free(weights *w)
 {
     free(w->path);
+    ts_object_free(w->renamed);
     ts_object_free(w->file);
     ts_model_free(w->model);
     recipe_free(&w->recipe);

@@ -46,7 +46,8 @@ ts_status ts_alloc(size_t bytes, const char *what, void **out)
     *out = ts_fault("alloc") || size < bytes ? NULL : aligned_alloc(align, size);
     if (!*out) {
         ts_fail(TS_ERR_MEMORY, "cannot allocate %zu bytes for %s", bytes, what);
-        ts_error_hint("use a smaller batch, half precision or a machine with more memory");
+        ts_error_hint("end what else takes memory, or use a machine with more; 'tessera plan' says "
+                      "what a model needs");
         return TS_ERR_MEMORY;
     }
 #ifdef MADV_HUGEPAGE

@@ -49,6 +49,9 @@
     "  if {norm} is batch\n"                                                                       \
     "    norm: batch_norm\n"                                                                       \
     "  end\n"                                                                                      \
+    "  if {norm} is group\n"                                                                       \
+    "    norm: group_norm 8\n"                                                                     \
+    "  end\n"                                                                                      \
     "  if {activation}\n"                                                                          \
     "    leaky_relu\n"                                                                             \
     "  end\n"                                                                                      \
@@ -305,13 +308,13 @@ static const struct {
      URESNET_SETTINGS("# CosmicTagger's U-ResNet, large: sizes double, sums as skips, batch norm\n",
                       "each            # one after the other: a batch norm counts each of them",
                       "multiplicative  # or additive", "sum              # or concat",
-                      "convolution   # or pooling", "batch             # or none") URESNET_LAYERS},
+                      "convolution   # or pooling", "batch             # or group, none") URESNET_LAYERS},
     {"uresnet-a21",
      URESNET_SETTINGS(
          "# CosmicTagger's U-ResNet as of A21: sizes grow by 16, concatenations as skips\n",
          "samples         # as more samples, which is the same without batch norm",
          "additive        # or multiplicative", "concat           # or sum",
-         "pooling       # or convolution", "none              # or batch") URESNET_LAYERS},
+         "pooling       # or convolution", "none              # or batch, group") URESNET_LAYERS},
 };
 
 const char *ts_net_find(const char *name)

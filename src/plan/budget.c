@@ -134,6 +134,12 @@ static bool has_batch(const ts_graph *g)
     return false;
 }
 
+const char *ts_plan_cures(ts_arena *a, const ts_graph *g)
+{
+    return ts_arena_printf(a, "use more devices%s%s", is_half(g) ? "" : ", half precision",
+                           has_batch(g) ? ", a smaller batch" : "");
+}
+
 /* What each option would take off the device, at most. The host's memory is the machine's too, so a
  * share of that is not made larger by putting things there. */
 static void add_options(ts_arena *a, const ts_program *p, const ts_options *opt, int device,
@@ -166,9 +172,7 @@ static void add_options(ts_arena *a, const ts_program *p, const ts_options *opt,
     if (opt->device_memory && !(opt->offload & TS_OFFLOAD_WEIGHTS))
         add_help(a, "offload weights", weights, &n, out);
     add_help(a, "recompute", recomputed(a, p, opt, device), &n, out);
-    ts_text_printf(out, "%suse more devices%s%s", n ? ", " : "; ",
-                   is_half(p->g) ? "" : ", half precision",
-                   has_batch(p->g) ? ", a smaller batch" : "");
+    ts_text_printf(out, "%s%s", n ? ", " : "; ", ts_plan_cures(a, p->g));
 }
 
 static ts_status too_large(ts_arena *a, const ts_options *opt, const ts_program *p, int device,

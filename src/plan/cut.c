@@ -137,6 +137,20 @@ static double stage_time(const cut *c, int from, int to)
            ts_machine_seconds(&c->machine, ts_price_bytes(&c->machine, copies));
 }
 
+static ts_status no_cut(const cut *c)
+{
+    const ts_options *o = c->opt;
+
+    ts_fail(TS_ERR_MEMORY, "no cut into %d stages fits %lld bytes a device", c->stages,
+            (long long)o->device_memory);
+    ts_error_hint("%s%s%s", ts_plan_cures(c->a, c->g),
+                  o->optimizer && !(o->offload & TS_OFFLOAD_OPTIMIZER)
+                      ? ", offload the optimiser's state"
+                      : "",
+                  o->optimizer && !o->recompute ? ", recompute" : "");
+    return TS_ERR_MEMORY;
+}
+
 /* best[s][e]: the slowest of s + 1 stages over the groups before e; from[s][e]: where the last of
  * them begins. */
 static ts_status find(const cut *c, int *begin)
@@ -157,12 +171,8 @@ static ts_status find(const cut *c, int *begin)
                 }
             }
         }
-    if (!isfinite(best[(c->stages - 1) * n + c->groups])) {
-        ts_fail(TS_ERR_MEMORY, "no cut into %d stages fits %lld bytes a device", c->stages,
-                (long long)c->opt->device_memory);
-        ts_error_hint("use more devices, a smaller batch, or offload the optimiser's state");
-        return TS_ERR_MEMORY;
-    }
+    if (!isfinite(best[(c->stages - 1) * n + c->groups]))
+        return no_cut(c);
     for (int s = c->stages - 1, e = c->groups; s >= 0; e = begin[s--])
         begin[s] = s ? from[s * n + e] : 0;
     return TS_OK;

@@ -154,6 +154,8 @@ ts_status ts_plan_memory(ts_arena *a, const ts_options *opt, ts_program *p);
 /* budget.c */
 int64_t ts_plan_kind_memory(ts_device_kind kind); /* of this machine, or of a model */
 ts_status ts_plan_budget(ts_arena *a, const ts_options *opt, const ts_program *p);
+/* What helps whatever the plan is, without what the graph has already. */
+const char *ts_plan_cures(ts_arena *a, const ts_graph *g);
 void ts_plan_waits(const ts_program *p, const bool *alone); /* sets wait, once the cut is known */
 /* tessera.c: what ts_compile would plan, its options checked */
 ts_status ts_compile_plan(ts_arena *a, const ts_graph *g, const ts_options *opt,

@@ -32,18 +32,22 @@ static const char *hint_of(int64_t batch, bool half, ts_options opt)
     return ts_last_error()->hint;
 }
 
+/* Of a plan, and where there is not even a cut that would fit. */
 static void what_is_on_is_not_proposed(void **state)
 {
     (void)state;
-    for (int i = 0; i < 16; i++) {
-        bool half = i & 1, batch = i & 2, recompute = i & 4, offload = i & 8;
-        ts_options opt = {.recompute = recompute, .offload = offload ? TS_OFFLOAD_OPTIMIZER : 0};
+    for (int i = 0; i < 32; i++) {
+        bool half = i & 1, batch = i & 2, recompute = i & 4, offload = i & 8, cut = i & 16;
+        ts_options opt = {.recompute = recompute,
+                          .offload = offload ? TS_OFFLOAD_OPTIMIZER : 0,
+                          .devices = cut ? 2 : 1};
         const char *hint = hint_of(batch ? 8 : 1, half, opt);
         assert_true((strstr(hint, "half precision") != NULL) == !half);
         assert_true((strstr(hint, "smaller batch") != NULL) == batch);
         if (recompute)
             assert_null(strstr(hint, "recompute"));
         assert_true((strstr(hint, "the optimiser's state") != NULL) == !offload);
+        assert_true((strstr(ts_last_error()->message, "no cut into") != NULL) == cut);
     }
 }
 

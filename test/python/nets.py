@@ -133,9 +133,10 @@ class Bottom(nn.Module):
 
     def __init__(self, config, n):
         super().__init__()
-        self.bottleneck = Convolution(config, 3 * n, 256, 1)
-        self.blocks = series(config, 5, 256, 5)
-        self.unbottleneck = Convolution(config, 256, 3 * n, 1)
+        inside = config.get("bottleneck", 256)
+        self.bottleneck = Convolution(config, 3 * n, inside, 1)
+        self.blocks = series(config, config.get("deepest", 5), inside, 5)
+        self.unbottleneck = Convolution(config, inside, 3 * n, 1)
 
     def forward(self, planes):
         return self.unbottleneck(self.blocks(self.bottleneck(torch.cat(planes, 1)))).chunk(3, 1)
@@ -184,7 +185,7 @@ class UResNet(nn.Module):
         super().__init__()
         self.initial_convolution = Convolution(config, 1, 16, 7)
         self.net_core = Level(config, config.get("depth", 6), 16)
-        self.final_layer = series(config, 5, 16)
+        self.final_layer = series(config, config.get("last", 5), 16)
         self.bottleneck = nn.Conv2d(16, 3, 1)
 
     def forward(self, x):

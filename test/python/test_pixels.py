@@ -5,8 +5,11 @@ import json
 import os
 import subprocess
 
+import re
+
 import numpy as np
 import pytest
+from nets import LARGE, UResNet
 
 torch = pytest.importorskip("torch")
 Image = pytest.importorskip("PIL.Image")
@@ -169,3 +172,70 @@ def test_events_that_are_not_there(run):
     assert "there is no event 6" in run.err
     run("predict", "net.pth", "data.npz", "event", code=USAGE)
     run("predict", "net.pth", "data.npz", "event", "last", code=USAGE)
+
+
+# --- checkpoints of others
+
+def numbered(name):
+    return name.replace("block_", "")
+
+
+#: What other programs make of a checkpoint: its names, where the state dict is, its type.
+OTHERS = {
+    "as it is": lambda d: d,
+    "of several processes": lambda d: {"state_dict": {f"module.{k}": v for k, v in d.items()}, "global_step": 7},
+    "of Lightning": lambda d: {"state_dict": {f"model.{k}": v for k, v in d.items()}, "epoch": 1},
+    "of a compiled wrapper": lambda d: {"model": {f"_orig_mod.module.{k}": v for k, v in d.items()}},
+    "bn": lambda d: {k.replace(".norm.", ".bn."): v for k, v in d.items()},
+    "numbers": lambda d: {numbered(k): v for k, v in d.items()},
+    "lists of blocks": lambda d: {k.replace("block_", "blocks."): v for k, v in d.items()},
+    "all of it, in half": lambda d: {"state_dict": {"module." + numbered(k).replace(".norm.", ".bn."):
+                                                    v.half() if v.is_floating_point() else v for k, v in d.items()}},
+}
+
+
+@pytest.fixture
+def levels(build_dir, tmp_path):
+    """A net of CosmicTagger's kind with one level, its text, and five events."""
+    text = subprocess.run([build_dir / "tessera", "models", "uresnet"], capture_output=True, text=True, check=True).stdout
+    for setting, small in ("depth 6", "depth 1"), ("bottleneck 256", "bottleneck 8"), ("deepest 5", "deepest 2"), ("last 5", "last 2"):
+        assert f"let {setting} " in text
+        text = text.replace(f"let {setting} ", f"let {small} ")
+    (tmp_path / "small.txt").write_text(text)
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(0, 1, (5, 3, 8, 12)).astype(np.float32), rng.integers(0, 3, (5, 3, 8, 12))
+    np.savez(tmp_path / "events.npz", x=x, y=y)
+    torch.manual_seed(5)
+    net = UResNet(depth=1, bottleneck=8, deepest=2, last=2, **LARGE).eval()
+    for k, v in net.state_dict().items():
+        if "running" in k:
+            v.uniform_(0.5, 1.5)
+    return net, torch.as_tensor(x), torch.as_tensor(y)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_checkpoints_of_others(run, tmp_path, levels, other):
+    net, x, y = levels
+    torch.save(OTHERS[other](net.state_dict()), tmp_path / "other.pth")
+    with torch.no_grad():
+        want = float(torch.nn.functional.cross_entropy(net(x), y))
+    got = json.loads(run("eval", "other.pth", "--model", "small.txt", "--data", "events.npz", "--json", "--no-plots"))
+    assert got["loss"] == pytest.approx(want, rel=2e-3 if "half" in other else 1e-4)
+    out = run("train", "events.npz", "--model", "small.txt", "--weights", "other.pth", "--epochs", 1, "--lr", 0, "--no-plots")
+    taken, of = map(int, re.search(r"(\d+) of (\d+) tensors are those of other.pth\n", out).groups())
+    assert taken == of == len([k for k in net.state_dict() if "tracked" not in k])
+    kept = torch.load(tmp_path / "small.pth")
+    for k, v in net.state_dict().items():
+        if k.endswith(("weight", "bias")):
+            np.testing.assert_allclose(kept[k], v, rtol=1e-3, atol=1e-6, err_msg=k)
+
+
+def test_names_that_could_be_two(run, tmp_path, levels):
+    """Which of two tensors it is nobody says: neither is taken."""
+    d = dict(levels[0].state_dict())
+    d["initial_convolution.bn.weight"] = d["initial_convolution.norm.weight"] + 1
+    del d["bottleneck.bias"]
+    torch.save(d, tmp_path / "other.pth")
+    run("eval", "other.pth", "--model", "small.txt", "--data", "events.npz", "--no-plots", code=FAILED)
+    assert "initial_convolution.bn.weight" in run.err and "unexpected" in run.err
+    assert re.search(r"bottleneck.bias +missing in the file", run.err)
