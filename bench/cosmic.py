@@ -34,8 +34,12 @@ def read_arguments():
     p.add_argument("--epochs", default="60", help="times five events: 300 steps")
     p.add_argument("--event", default="3", help="whose pictures are drawn")
     p.add_argument("--least", type=float, default=0.9, help="mean IoU that is asked for")
-    p.add_argument("rest", nargs="*", help="after --: options of train in place of those here, as --lr 0.002")
-    return p.parse_args()
+    p.epilog = "After -- come options of train in place of those here, as -- --lr 0.002."
+    ours = sys.argv[1:]
+    end = ours.index("--") if "--" in ours else len(ours)
+    a = p.parse_args(ours[:end])
+    a.rest = ours[end + 1:]
+    return a
 
 
 def model(a):
