@@ -178,20 +178,25 @@ char *ts_cc_identity(ts_arena *a, const ts_options *opt)
 const char *ts_cc_flags(ts_arena *a, const ts_isa *isa, const char *identity)
 {
     bool clang = identity && strstr(identity, "clang");
+    const char *more = getenv("TESSERA_CFLAGS");
 
-    return ts_arena_printf(a, COMMON "%s%s%s -Wno-psabi -fPIC -fvisibility=hidden",
-                           isa->flags[0] ? " " : "", isa->flags, clang ? "" : " " GCC_ONLY);
+    return ts_arena_printf(a, COMMON "%s%s%s -Wno-psabi -fPIC -fvisibility=hidden%s%s",
+                           isa->flags[0] ? " " : "", isa->flags, clang ? "" : " " GCC_ONLY,
+                           more && more[0] ? " " : "", more ? more : "");
+}
+
+static bool is_plain(const char *s)
+{
+    return !s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ._/=+,:-")];
 }
 
 /* A compiler whose name could end the comment that this is in, or needs quotes, is $CC. */
 const char *ts_cc_by_hand(ts_arena *a, const ts_options *opt, const char *flags)
 {
     const char *cc = compiler(opt);
-    bool plain = !cc[strspn(cc, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                " ._/=+,:-")];
 
-    return ts_arena_printf(a, "%s %s " SHARED " -o step.so step.c " LIBRARIES, plain ? cc : "$CC",
-                           flags);
+    return ts_arena_printf(a, "%s %s " SHARED " -o step.so step.c " LIBRARIES,
+                           is_plain(cc) ? cc : "$CC", is_plain(flags) ? flags : "$CFLAGS");
 }
 
 ts_status ts_cc_missing(const ts_options *opt)

@@ -341,6 +341,33 @@ static void instruction_sets(void **state)
     assert_int_equal(ts_isa_find("x86-64-v9", &isa), TS_ERR_ARG);
 }
 
+/* They come last, are an entry of the key (cache.c asks for the same text), and end no comment. */
+static void more_options(void **state)
+{
+    ts_arena *a = ts_arena_new();
+    ts_isa isa;
+    char *then = getenv("TESSERA_CFLAGS") ? strdup(getenv("TESSERA_CFLAGS")) : NULL;
+    const char *flags;
+
+    (void)state;
+    assert_ok(ts_isa_find("portable", &isa));
+    setenv("TESSERA_CFLAGS", "-O1 -DMORE", 1);
+    flags = ts_cc_flags(a, &isa, "cc");
+    assert_string_equal(flags + strlen(flags) - 11, " -O1 -DMORE");
+    assert_non_null(strstr(ts_cc_by_hand(a, &(ts_options){0}, flags), " -O1 -DMORE "));
+    setenv("TESSERA_CFLAGS", "-D'X=*/int'", 1);
+    flags = ts_cc_flags(a, &isa, "cc");
+    assert_null(strstr(ts_cc_by_hand(a, &(ts_options){0}, flags), "*/"));
+    check_works(NULL);
+    setenv("TESSERA_CFLAGS", "-no-such-option", 1);
+    check_fails("int tessera_module = 1;", NULL, "no-such-option", true);
+    unsetenv("TESSERA_CFLAGS");
+    if (then)
+        setenv("TESSERA_CFLAGS", then, 1);
+    free(then);
+    ts_arena_free(a);
+}
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, open_folder, close_folder)
@@ -359,6 +386,7 @@ int main(void)
         CASE(a_unit_that_fails),
         CASE(no_room_for_scratch),
         CASE(instruction_sets),
+        CASE(more_options),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
