@@ -308,6 +308,14 @@ static const char *known_label(const recipe *r, const char *data)
     return r->label;
 }
 
+/* What a model's file, or the training set, says that labels are. */
+static ts_task known_task(const recipe *r)
+{
+    if (r->task == TASK_NUMBERS || r->task == TASK_LABELS)
+        return TS_TASK_NUMBERS;
+    return r->task == TASK_CLASSES && (r->has_input || r->columns) ? TS_TASK_CLASSES : TS_TASK_AUTO;
+}
+
 int recipe_table(const char *command, const recipe *r, ts_dataset_options *out)
 {
     const char *mark = recipe_asked.separator ? recipe_asked.separator : r->separator;
@@ -328,10 +336,9 @@ int recipe_table(const char *command, const recipe *r, ts_dataset_options *out)
     out->tokens = r->tokens;
     out->vocabulary = (int)recipe_asked.vocabulary;
     out->window = r->tokens ? r->dims[0] : recipe_asked.window;
-    if (task || r->columns || r->task == TASK_NUMBERS || r->task == TASK_LABELS)
-        out->task = (task ? strcmp(task, "classes") != 0 : r->task != TASK_CLASSES)
-                        ? TS_TASK_NUMBERS
-                        : TS_TASK_CLASSES;
+    out->task = !task                     ? known_task(r)
+                : strcmp(task, "classes") ? TS_TASK_NUMBERS
+                                          : TS_TASK_CLASSES;
     return TOOL_OK;
 }
 
