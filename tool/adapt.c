@@ -200,7 +200,7 @@ int adapt_model(run *r)
 
 static bool same_shape(const ts_tensor_info *t, const ts_array *a)
 {
-    return a && a->rank == t->rank && a->dtype == t->dtype &&
+    return a && a->rank == t->rank && same_kind(a->dtype, t->dtype) &&
            !memcmp(a->dims, t->dims, sizeof(*a->dims) * (size_t)a->rank);
 }
 
@@ -217,8 +217,8 @@ int take_weights(run *r)
         const ts_array *a = ts_object_array(ts_object_get(states, name));
         t = find_tensor(r, name);
         if (t && same_shape(t, a)) {
-            if (ts_engine_write(r->engine, name, a->data, a->bytes))
-                return failed();
+            if (write_state(r->engine, t, a))
+                return TOOL_FAILED;
             taken++;
         } else if (!anew++)
             printable(name, first, sizeof(first));

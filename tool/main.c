@@ -22,6 +22,7 @@ static void follow(void)
 {
     follow_library(training_options);
     follow_library(place_options);
+    follow_library(place_training_options);
 }
 
 const command *find_command(const char *name)

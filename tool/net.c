@@ -187,21 +187,20 @@ static float number_at(const ts_array *a, int64_t i)
     }
 }
 
-/* Of another floating type: through f32. */
-static int write_state(net *n, const ts_tensor_info *t, const ts_array *a)
+int write_state(ts_engine *e, const ts_tensor_info *t, const ts_array *a)
 {
     int64_t count = elements(a->rank, a->dims);
     float *values;
     ts_status s;
 
     if (a->dtype == t->dtype || t->dtype != TS_F32)
-        return ts_engine_write(n->engine, t->name, a->data, a->bytes) ? failed() : TOOL_OK;
+        return ts_engine_write(e, t->name, a->data, a->bytes) ? failed() : TOOL_OK;
     values = malloc((size_t)count * sizeof(*values));
     if (!values)
         return failure("out of memory for the weights %s", t->name);
     for (int64_t i = 0; i < count; i++)
         values[i] = number_at(a, i);
-    s = ts_engine_write(n->engine, t->name, values, (size_t)count * sizeof(*values));
+    s = ts_engine_write(e, t->name, values, (size_t)count * sizeof(*values));
     free(values);
     return s ? failed() : TOOL_OK;
 }
@@ -214,7 +213,7 @@ int net_load(net *n, const ts_object *states, const char *where)
     if (weights_compare(n->exe, states, NULL))
         return weights_misfit(n->exe, states, n->name, where);
     for (int i = 0; !code && (t = ts_executable_tensor(n->exe, TS_ROLE_STATE, i)); i++)
-        code = write_state(n, t, ts_object_array(ts_object_get(states, t->name)));
+        code = write_state(n->engine, t, ts_object_array(ts_object_get(states, t->name)));
     return code;
 }
 

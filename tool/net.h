@@ -67,11 +67,11 @@ typedef struct recipe_args {
     int64_t window, vocabulary, downsample;
 } recipe_args;
 extern recipe_args recipe_asked; /* what the line says */
-extern const option recipe_options[], table_options[];
+extern const option recipe_options[], table_options[], text_options[];
 /* How the net's data is read, as the recipe and the line say; borrowed. */
 int recipe_table(const char *command, const recipe *r, ts_dataset_options *out);
 /* What is found in the data that is learned from: the task, the columns, means and deviations. */
-int recipe_fit(const char *command, recipe *r, const ts_dataset *d);
+int recipe_fit(const char *data, recipe *r, const ts_dataset *d);
 /* The sizes of --resize, 0 for none, and its filter into r. */
 int recipe_size(const char *command, recipe *r, int *height, int *width);
 /* What the line says in place of what the file says. */
@@ -94,7 +94,8 @@ typedef struct dataset_options {
     int64_t limit;
     const recipe *recipe; /* of the net: folders of images are resized for it; NULL: as they are */
     bool quiet;           /* no bar for a download */
-    bool *other; /* becomes true when it is the training set, for want of another; or NULL */
+    bool *other;   /* becomes true when it is the training set, for want of another; or NULL */
+    bool *several; /* becomes true when images of several sizes were made one; NULL: an error */
 } dataset_options;
 typedef struct download { /* for ts_dataset_options.progress_arg; close the bar when all is open */
     ts_bar *bar;
@@ -136,6 +137,7 @@ void weights_tidy_names(weights *w); /* names that a terminal may be shown, from
 /* How many tensors are missing, unexpected or of another shape; written to out, unless NULL, a line
  * each. */
 int weights_compare(const ts_executable *x, const ts_object *states, FILE *out);
+bool same_kind(ts_dtype a, ts_dtype b); /* one can be made of the other */
 /* Says all of them as an error. */
 int weights_misfit(const ts_executable *x, const ts_object *states, const char *model,
                    const char *where);
@@ -202,6 +204,8 @@ int net_open(const char *path, const net_options *o, weights *w, net *out);
 void net_free(net *n);
 /* All that is missing, unexpected or of another shape is said at once. where: for the message. */
 int net_load(net *n, const ts_object *states, const char *where);
+/* A tensor into the state of an engine, whose shape it has; of another floating type through f32. */
+int write_state(ts_engine *e, const ts_tensor_info *t, const ts_array *a);
 /* Scores of any number of rows: net->classes for each. */
 int net_scores(net *n, const float *rows, int64_t count, float *scores);
 /* Of a row of classes x places, the best class of the first place. */

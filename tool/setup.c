@@ -173,7 +173,7 @@ int open_data(run *r)
     code = recipe_override("train", &r->recipe);
     if (code)
         return code;
-    code = recipe_fit("train", &r->recipe, r->data);
+    code = recipe_fit(asked.data, &r->recipe, r->data);
     if (code)
         return code;
     r->classes = ts_dataset_target_count(r->data) ? ts_dataset_target_count(r->data)

@@ -16,6 +16,7 @@
  * Errors name the line and the column.
  */
 #include "data/data.h"
+#include "show/show.h"
 #include <math.h>
 
 enum { MOST_LABEL = 1 << 20, MOST_WORDS = 1000 };
@@ -229,7 +230,8 @@ static ts_status not_a_number(const table *t, size_t row, const column *c)
     ts_fail(TS_ERR_PARSE, "%s, line %ld: '%.60s' in column %zu%s%.60s%s is not a number", t->path,
             (long)t->lines[row], s, (size_t)c->at, *name ? " (" : "", name, *name ? ")" : "");
     if (is_missing(s))
-        ts_error_hint("--missing mean puts the column's mean there, --missing drop leaves the row out");
+        ts_error_hint(
+            "--missing mean puts the column's mean there, --missing drop leaves the row out");
     else if (has_comma(s))
         ts_error_hint("numbers have a point, as in 12.5, and no mark between thousands");
     else if (looks_like_number(s))
@@ -496,14 +498,19 @@ static ts_status make_columns(table *t)
 
 /* --- columns as a text --- */
 
+/* What is no UTF-8, as words of Latin-1 are not, is \xe9: the text is for files that need it. */
 static void put_word(ts_text *out, const char *s)
 {
+    const char *next = s;
+
     ts_text_add(out, "\t", 1);
-    for (; *s; s++)
-        if (strchr("\t\n\\", *s))
+    for (; *s; s = next)
+        if (ts_utf8_next(&next) < 0)
+            ts_text_printf(out, "\\x%02x", (unsigned char)*s);
+        else if (strchr("\t\n\\", *s))
             ts_text_printf(out, "\\%c", *s == '\t' ? 't' : *s == '\n' ? 'n' : '\\');
         else
-            ts_text_add(out, s, 1);
+            ts_text_add(out, s, (size_t)(next - s));
 }
 
 static void put_column(ts_text *out, const column *c)
@@ -538,10 +545,16 @@ static const char *columns_text(const table *t, ts_arena *a)
 
 static void unescape(char *s)
 {
+    unsigned byte;
     char *to = s;
 
     for (; *s; s++)
-        *to++ = *s != '\\' || !s[1] ? *s : *++s == 't' ? '\t' : *s == 'n' ? '\n' : *s;
+        if (s[0] == '\\' && s[1] == 'x' && sscanf(s + 2, "%2x", &byte) == 1 && byte >= 0x80) {
+            *to++ = (char)byte;
+            s += 3;
+        } else {
+            *to++ = *s != '\\' || !s[1] ? *s : *++s == 't' ? '\t' : *s == 'n' ? '\n' : *s;
+        }
     *to = 0;
 }
 

@@ -106,7 +106,8 @@ static void what_is_no_word_is_refused(void **state)
         {"12,5;3,5;0\n3,1;1,1;1\n", "t.csv, line 1: '12,5' in column 0 is not a number"},
         {"12,5;3,5\n3,1;1,1\n", "t.csv, line 1: '12,5' in column 0 is not a number"},
         {"a;b\n1;1.234,5\n2;x\n", NULL},
-        {"a,b\n1,\"1,234\"\n2,\"5,678\"\n", "t.csv, line 2: '1,234' in column 1 (b) is not a number"},
+        {"a,b\n1,\"1,234\"\n2,\"5,678\"\n",
+         "t.csv, line 2: '1,234' in column 1 (b) is not a number"},
         {"a,b\n1e300,0\n1e301,1\n", "t.csv, line 2: '1e300' in column 0 (a) is not a number"},
         {"a,b\n0,inf\n1,-inf\n", "t.csv, line 2: 'inf' in column 1 (b) is not a number"},
         {"a,b\n1,x\n2,\n3,y\n", "t.csv, line 3: the label is missing, in column 1 (b)"},
@@ -128,8 +129,9 @@ static void what_is_no_word_is_refused(void **state)
     }
 #define LABELS {0, 1}
     ASSERT_TABLE(table("a,b\n1,x\n2,\n3,y\n", (ts_dataset_options){.missing = "drop"}), 1, 1, 3);
-    ASSERT_TABLE(table("a,b\n1,\"1,2\"\n3,\"2,1\"\n", (ts_dataset_options){.task = TS_TASK_CLASSES}),
-                 1, 1, 3);
+    ASSERT_TABLE(
+        table("a,b\n1,\"1,2\"\n3,\"2,1\"\n", (ts_dataset_options){.task = TS_TASK_CLASSES}), 1, 1,
+        3);
 #undef LABELS
 }
 
@@ -138,9 +140,10 @@ static void a_table_of_words_needs_no_names(void **state)
 {
     (void)state;
 #define LABELS {1, 0, 1}
-    ASSERT_TABLE(table("red,yes\nblue,no\nred,yes\n", (ts_dataset_options){0}), 2, 0, 1, 1, 0, 0, 1);
-    ASSERT_TABLE(table("c,w\nred,yes\nblue,no\nred,yes\n", (ts_dataset_options){0}), 2, 0, 1, 1, 0, 0,
+    ASSERT_TABLE(table("red,yes\nblue,no\nred,yes\n", (ts_dataset_options){0}), 2, 0, 1, 1, 0, 0,
                  1);
+    ASSERT_TABLE(table("c,w\nred,yes\nblue,no\nred,yes\n", (ts_dataset_options){0}), 2, 0, 1, 1, 0,
+                 0, 1);
 #undef LABELS
 }
 

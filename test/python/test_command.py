@@ -26,6 +26,7 @@ def tessera(build_dir, tmp_path):
         assert done.returncode == code, done.stdout + done.stderr
         run.err = done.stderr
         return done.stdout
+    run.program = build_dir / "tessera"
     return run
 
 
@@ -636,6 +637,19 @@ def test_a_new_head_and_frozen_layers(tessera, tmp_path):
     assert "no tensor of mlp.pth has the name and shape" in tessera.err
 
 
+@pytest.mark.parametrize("kind", ["float64", "float16", "bfloat16"])
+def test_weights_of_other_floats_are_taken(tessera, tmp_path, kind):
+    torch = pytest.importorskip("torch")
+    table(tmp_path / "data.npz")
+    shapes = {"fc1": (256, 6), "fc2": (128, 256), "fc3": (2, 128)}
+    torch.manual_seed(0)
+    first = {f"{k}.{n}": 0.1 * torch.randn(v if n == "weight" else v[:1]) for k, v in shapes.items() for n in ("weight", "bias")}
+    torch.save({k: v.to(getattr(torch, kind)) for k, v in first.items()}, tmp_path / "first.pth")
+    assert "6 of 6 tensors are those of first.pth" in tessera("train", "data.npz", *SMALL, "--weights", "first.pth", "--lr", 0)
+    for name, w in torch.load(tmp_path / "mlp.pth").items():
+        assert torch.equal(w, first[name].to(getattr(torch, kind)).float()), name
+
+
 # --- images changed at random
 
 
@@ -733,6 +747,102 @@ def test_several_labels_of_a_table(tessera, tmp_path):
     end, = events(tessera("train", "t.csv", "--label", "both", "--drop", "big,up", "--task", "numbers", "--no-plots", "--json",
                           "--output", "n.pth"), "end")
     assert "rmse" in end
+
+
+# --- tables as people have them
+
+
+SICK = {    # what a table has, and what is said of it
+    "a label is missing": ("a,b\n1,x\n2,\n3,y\n", "line 3: the label is missing"),
+    "a decimal comma": ("a;b\n1,5;x\n2,5;y\n", "line 2: '1,5' in column 0 (a) is not a number"),
+    "beyond a float": ("a,b\n1e300,x\n2e300,y\n", "line 2: '1e300' in column 0 (a) is not a number"),
+    "UTF-16": ("a,b\n1,x\n".encode("utf-16"), "is not text"),
+    "nothing": ("", "is empty"),
+    "names only": ("a,b\n", "has a header and no rows"),
+}
+
+
+@pytest.mark.parametrize("what", SICK)
+def test_a_table_that_cannot_be_learned_from(tessera, tmp_path, what):
+    """It is refused by line and column; nothing that is meant as a number becomes a word, nothing that is missing a class."""
+    text, words = SICK[what]
+    (tmp_path / "t.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    tessera("train", "t.csv", code=FAILED)
+    assert words in tessera.err and not (tmp_path / "mlp.pth").exists()
+
+
+def test_names_of_a_table_may_have_any_bytes(tessera, tmp_path):
+    """Latin-1, Windows' line ends, blanks behind commas: trained, found again, and predicted for."""
+    r = np.random.RandomState(0)
+    rows = ["größe, b, label"] + [f"{x:.3f}, {y:.3f}, {'café' if x > 0 else 'thé'}" for x, y in r.randn(64, 2)]
+    (tmp_path / "t.csv").write_bytes("\r\n".join(rows).encode("latin-1"))
+    tessera("train", "t.csv", *SMALL)
+    said = json.loads(tessera("eval", "mlp.pth", "--json", "--no-plots"))
+    assert said["samples"] == 64 and len(said["classes"]) == 2
+    (tmp_path / "new.csv").write_bytes("b,größe,label\n0,-3,\n0,3,\n".encode("latin-1"))    # labels are not known yet
+    got = json.loads(tessera("predict", "mlp.pth", "new.csv", "--json"))["images"][0]["rows"]
+    assert [g["index"] for g in got] == [1, 0]
+    os.rename(tmp_path / "t.csv", os.path.join(os.fsencode(tmp_path), b"caf\xe9.csv"))
+    done = subprocess.run([tessera.program, "train", b"caf\xe9.csv"], cwd=tmp_path, capture_output=True)
+    assert done.returncode == USAGE and b"which is not UTF-8" in done.stderr
+
+
+def test_one_class_is_nothing_to_learn(tessera, tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.random.RandomState(0).randn(64, 6).astype("f4"), y=np.zeros(64, "i4"))
+    assert "in 1 class\n" in tessera("train", "data.npz", *SMALL)
+    assert "all samples of data.npz are of one class, '0'" in tessera.err
+
+
+@pytest.mark.parametrize("task, words", [("labels", "is 2.5, which is no label"), ("classes", "is not a class")])
+def test_a_task_that_the_data_does_not_have(tessera, tmp_path, task, words):
+    np.savez(tmp_path / "data.npz", x=np.ones((64, 6), "f4"), y=np.full(64, 2.5, "f4"))
+    tessera("train", "data.npz", *SMALL, "--task", task, code=FAILED)
+    assert words in tessera.err
+    story(tmp_path / "story.txt")
+    if task == "labels":
+        tessera("train", "story.txt", "--limit", 32, "--task", task, code=FAILED)
+        assert "--task labels does not fit: the data has text" in tessera.err
+
+
+def test_columns_of_any_size_are_scaled(tessera, tmp_path):
+    """A column of tiny numbers is not taken for one that never changes."""
+    r = np.random.RandomState(0)
+    x = r.randn(64)
+    (tmp_path / "t.csv").write_text("a,b,label\n" + "".join(f"{v * 1e-25:.6g},7,{int(v > 0)}\n" for v in x))
+    end, = events(tessera("train", "t.csv", "--model", "mlp", "--epochs", 3, "--lr", 0.01, "--no-plots", "--json"), "end")
+    assert end["accuracy"] > 0.9
+
+
+def test_images_with_a_class_or_some_of_their_numbers(tessera, tmp_path):
+    """--label and --drop are for the columns of targets.csv, too; a column of words is of classes."""
+    photos(tmp_path / "photos", 8)
+    rows = ["file,size,kind,more"] + [f"{k}/{i}.png,{i},{k},0.5" for k in ("dark", "light") for i in range(8)]
+    (tmp_path / "photos/targets.csv").write_text("\ufeff" + "\n".join(rows) + "\n", encoding="utf-8")
+
+    def data(*args):
+        said = json.loads(tessera("data", "photos", "--json", *args))
+        return said["targets"] or said["classes"]
+    assert data("--label", "kind") == ["dark", "light"]
+    assert data("--label", "more,size") == data("--drop", "kind") == ["size", "more"]
+    assert data("--label", "size", "--task", "classes") == [str(i) for i in range(8)]
+    tessera("data", "photos", code=FAILED)
+    assert "'dark' in column 2 (kind) is not a number" in tessera.err
+    end, = events(tessera("train", "photos", "--label", "kind", "--resize", 12, "--json", *SMALL), "end")
+    said = json.loads(tessera("eval", "mlp.pth", "--json", "--no-plots"))
+    assert said["accuracy"] == end["accuracy"] and [c["class"] for c in said["classes"]] == ["dark", "light"]
+    assert json.loads(tessera("predict", "mlp.pth", "photos/light/2.png", "--no-plots", "--json"))["images"][0]["class"] == "light"
+
+
+def test_photos_of_several_sizes_are_looked_at(tessera, tmp_path):
+    photos(tmp_path / "photos", 4)
+    photos(tmp_path / "photos/light/more", 1, (20, 35))
+    os.rename(tmp_path / "photos/light/more/dark/0.png", tmp_path / "photos/light/9.png")
+    shutil.rmtree(tmp_path / "photos/light/more")
+    assert "images of several sizes: 'tessera train' needs --resize" in tessera("data", "photos")
+    said = json.loads(tessera("data", "photos", "--json"))
+    assert said["train"] == 9 and said["sample"] is None
+    tessera("train", "photos", *SMALL, code=FAILED)
+    assert "20 x 35 pixels" in tessera.err and "--resize SIZE" in tessera.err
 
 
 # --- text
@@ -913,6 +1023,14 @@ def test_help_is_in_parts(tessera):
     parts = re.findall(r"^([a-z][a-z ,]+)$", text, re.M)
     assert {"learning", "devices", "files", "tables and texts"} <= set(parts)
     assert "--stages" not in tessera("help", "generate") and "devices\n" not in tessera("help", "models")
+    assert text.count("\ntables and texts\n") == text.count("\nimages, and how numbers are normalised\n") == 1
+    images = text.split("\nimages, and how numbers are normalised\n")[1].split("\n\n")[0]
+    assert all(o in images for o in ("--resize", "--mean", "--crop", "--grayscale"))
+    for command in "eval", "predict":    # nothing of a backward pass, an optimizer, or what only training decides
+        of_training = ["--recompute", "--shard-optimizer", "--shard-least", "--separate-backward", "--scale", "--vocabulary", "--window"]
+        assert not [o for o in of_training if o in tessera("help", command)]
+        for option in of_training:
+            tessera(command, "x.pth", option, code=USAGE)
 
 
 def test_images_with_numbers(tessera, tmp_path):
@@ -978,6 +1096,42 @@ def test_export_with_bytes(tessera, tmp_path):
     out = tessera("export", "mlp.pth", "--c", "int8", "--quantize", "int8")
     assert "0 products of bytes: only weights are bytes" in out and "accuracy" not in out
     assert "products of bytes, calibrated" in tessera("export", "mlp.pth", "--c", "int8", "--quantize", "int8", "--data", "elsewhere.npz")
+
+
+def test_the_header_says_how_a_table_becomes_numbers(tessera, tmp_path):
+    """Who follows what it says gets what `tessera predict` gets; and names of columns are no code."""
+    import csv
+    import re
+    r = np.random.RandomState(0)
+    words = ["big", "*/ int f(void) {"]
+    rows = [(f"{a:.3f}", words[int(b > 0)], f"{a * 300 + 1000:.2f}") for a, b in r.randn(64, 2)]
+    with open(tmp_path / "t.csv", "w") as f:
+        csv.writer(f).writerows([["area??/", "how */ int evil; /*", "price"], *rows])
+    tessera("train", "t.csv", "--model", "mlp", "--epochs", 2, "--no-plots")
+    tessera("export", "mlp.pth", "--c", "c")
+    header = (tmp_path / "c/mlp.h").read_text()
+    steps = re.findall(r"\[(\d+)\] (.*?)(: 1 or 0)?; \(x - (\S+)\) / (\S+)$", header, re.M)
+    assert [s[0] for s in steps] == ["0", "1", "2"] and [bool(s[2]) for s in steps] == [False, True, True]
+    scale, mean = map(float, re.search(r"Output \[0\], price is y \* (\S+) \+ (\S+)\.$", header, re.M).groups())
+    plain = np.array([[float(a), w == words[1], w == words[0]] for a, w, _ in rows])    # words in sorted order
+    x = (plain - [float(s[3]) for s in steps]) / [float(s[4]) for s in steps]
+    (tmp_path / "c/use.c").write_text("""#include "mlp.h"
+#include <stdio.h>
+int main(void)
+{
+    float x[3], y;
+    while (scanf("%f %f %f", &x[0], &x[1], &x[2]) == 3) {
+        mlp_run(x, &y);
+        printf("%.7g\\n", (double)y);
+    }
+    return 0;
+}
+""")
+    subprocess.run("cc -std=c99 -pedantic -Wall -Wextra -Werror -O1 use.c mlp.c -lm -o use", shell=True, check=True, cwd=tmp_path / "c")
+    got = subprocess.run(tmp_path / "c/use", input="\n".join(" ".join(map(repr, map(float, v))) for v in x), text=True,
+                         capture_output=True, check=True).stdout
+    want = json.loads(tessera("predict", "mlp.pth", "t.csv", "--json"))["images"][0]["rows"]
+    np.testing.assert_allclose(np.float64(got.split()) * scale + mean, [w["price"] for w in want], rtol=1e-4)
 
 
 # --- several inputs, and what the file of a model remembers
