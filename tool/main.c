@@ -5,6 +5,7 @@
  */
 #include "tool.h"
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,6 +106,7 @@ int main(int argc, char **argv)
     const command *own = argc ? own_name(argv[0]) : NULL;
 
     fill_descriptors();
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error, like a full disk */
     follow();
     command_line = (words){argv + 1, argc - 1};
     return finish_output(own ? obey(own, argc - 1, argv + 1) : run(argc, argv));

@@ -170,7 +170,6 @@ double shipped_seconds(const shipped *s, const void *samples, float *out); /* of
 typedef enum net_end { NET_LOGITS, NET_LOG_PROBABILITIES, NET_PROBABILITIES } net_end;
 
 typedef struct net_options {
-    const char *model;   /* net_open: in place of what the file says         */
     const char *command; /* it has the options of devices: they are obeyed     */
     int64_t batch;       /* rows of a batch; 0: 32                           */
     int iterations;      /* batches of one run, times the replicas; 0: 16 in a pipeline, else 1 */
@@ -199,8 +198,6 @@ typedef struct net {
 int net_from_model(const ts_model *m, const net_options *o, net *out);
 /* The net of weights, loaded. */
 int net_from_weights(const weights *w, const net_options *o, net *out);
-/* weights_open and net_from_weights. */
-int net_open(const char *path, const net_options *o, weights *w, net *out);
 void net_free(net *n);
 /* All that is missing, unexpected or of another shape is said at once. where: for the message. */
 int net_load(net *n, const ts_object *states, const char *where);
