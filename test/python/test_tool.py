@@ -397,6 +397,14 @@ def test_the_manual_has_every_command_and_option(root, tool):
         assert known == set(re.findall(r"--([a-z][\w-]*)", parts[command])), command
 
 
+def test_the_manual_has_every_variable(root):
+    """But for those of people who work on the kernels of GPUs."""
+    page = (root / "doc/man/tessera.1").read_text()
+    read = {name for path in [*(root / "src").rglob("*.c"), *(root / "tool").glob("*.c")]
+            for name in re.findall(r'"((?:TESSERA|POPTORCH)_[A-Z_]+)"', path.read_text())}
+    assert len(read) > 10 and read - {"TESSERA_GPU_TOGETHER", "TESSERA_OPENCL_FLAGS"} <= set(re.findall(r"[A-Z_]+", page))
+
+
 def test_the_layers_in_the_documentation_are_those_there_are(root, tool, tmp_path):
     """Each one the document names is known, with all the options it names; test/front/model.c has the converse."""
     text = (root / "doc/models.md").read_text()
