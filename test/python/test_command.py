@@ -697,6 +697,9 @@ def test_augmentation_is_repeatable(tessera, tmp_path, how):
     assert a == b != c
     tessera("train", "photos", "--resize", 16, "--model", "mlp.txt", "--augment", "blur", "--output", "x.pth", code=USAGE)
     assert "--augment has 'blur'" in tessera.err
+    table(tmp_path / "data.npz")
+    tessera("train", "data.npz", *SMALL, "--augment", how, "--output", "x.pth", code=FAILED)
+    assert "only images can be augmented" in tessera.err and not list(tmp_path.glob("x.*"))
 
 
 # --- tables: numbers and words, one or several things to learn
@@ -952,6 +955,7 @@ def test_text_is_learned_and_written(tessera, tmp_path, more):
     first = (windows - test) * 16
     x, y = ids[first:first + test * 16].reshape(-1, 16), ids[first + 1:first + test * 16 + 1].reshape(-1, 16)
     assert end["loss"] == pytest.approx(next_token_loss(torch.load(tmp_path / "net.pth"), x, y), rel=1e-4)
+    assert len(tessera("generate", "net.pth", "--length", 9)) == 11    # the text has no lines to begin with
     tessera("generate", "net.pth", "--prompt", "Ω", code=FAILED)
     assert "is no character that the net knows" in tessera.err
     table(tmp_path / "data.npz")

@@ -86,6 +86,8 @@ def test_version(tool, root):
     (["compile", "mlp", "lenet"], ["'lenet' is too much"]),
     (["compile", "mlp", "--bach-size", "3"], ["no option --bach-size", "did you mean --batch-size?"]),
     (["compile", "mlp", "--zzzzzz"], ["no option --zzzzzz"]),
+    (["compile", "mlp", "--learning-rate", "3"], ["no option --learning-rate", "did you mean --lr?"]),
+    (["models", "--learning-rate", "3"], ["no option --learning-rate\n"]),
     (["compile", "mlp", "-x"], ["'-x' is not an option"]),
     (["compile", "mlp", "-l"], ["'-l' is not an option"]),
     (["monitor", "-lx"], ["'-lx' is not an option"]),
