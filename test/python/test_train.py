@@ -369,7 +369,8 @@ def test_other_data(train, tmp_path):
         for _ in range(200):
             y = rnd.integers(3)
             f.write(",".join(f"{v:.4f}" for v in rnd.normal(size=4) + 3 * y) + f",{'abc'[y]}\n")
-    out = train("t.csv", "--epochs", 20)
+    quick = {} if os.environ.get("TS_SOAK") else {"TESSERA_CC": "/nowhere/cc", "TESSERA_LOG": "error"}    # the choice is the same
+    out = train("t.csv", "--epochs", 20, set=quick)
     assert "the model is mlp" in out and "No test set" in out
     assert f"\nmlp: {sum(t.numel() for t in torch.load(tmp_path / 'mlp.pth').values())} parameters;" in out
     assert float(re.search(r"^Training accuracy: ([\d.]+) %$", out, re.M)[1]) > 90
@@ -380,7 +381,7 @@ def test_other_data(train, tmp_path):
             for i in range(n):
                 Image.fromarray(rnd.integers(value - 30, value + 30, (24, 20, 3)).astype(np.uint8)).save(
                     tmp_path / "p" / split / name / f"{i}.png")
-    out = train("p", "--batch-size", 4, "--resize", 28, "--grayscale")
+    out = train("p", "--batch-size", 4, "--resize", 28, "--grayscale", "--epochs", 2, set={"TESSERA_CC": ""})
     assert "samples of 1x28x28 in 2 classes" in out and "the model is lenet" in out
     assert float(re.search(r"^Test accuracy: ([\d.]+) %$", out, re.M)[1]) == 100
 
@@ -433,7 +434,7 @@ def test_wrong_lines(train, args, words):
     (["fashion-mnist", "--model", "two.txt", "--limit", 64], "the model tells 2 classes apart, the data has 10"),
     (["fashion-mnist", "--model", "flat.txt", "--limit", 64], "shape error"),
     (["fashion-mnist", "--model", "mean.txt", "--limit", 64], "does not compare scores with the classes"),
-    (["fashion-mnist", "--limit", 64, "--lr", 1000000, "--device-iterations", 4, "--check-numbers"], " made a"),
+    (["fashion-mnist", "--model", "little.txt", "--limit", 64, "--lr", 1000000, "--device-iterations", 4, "--check-numbers"], " made a"),
     (["bad.csv"], "bad.csv"),
 ])
 def test_failures(train, tmp_path, args, words):
@@ -441,6 +442,7 @@ def test_failures(train, tmp_path, args, words):
     (tmp_path / "flat.txt").write_text("input 4 4\nclasses 10\nc: conv2d 3 kernel=40\nflatten\nf: linear classes\n"
                                        "loss cross_entropy\n")
     (tmp_path / "mean.txt").write_text("input 1 28 28\nclasses 10\nflatten\nf: linear classes\nloss mse\n")
+    (tmp_path / "little.txt").write_text(LITTLE)
     (tmp_path / "bad.csv").write_text("1,2,a\n1,x,b\n")
     train(*args, code=FAILED)
     assert words in train.err and train.err.startswith("tessera: "), train.err
@@ -545,8 +547,8 @@ def test_unwritable_folder(build_dir):
 def test_the_real_digits(train, tmp_path, shared):
     """MNIST with its own defaults: mnist-cnn with dropout, 50 updates in a call."""
     folder = shared("data/mnist")
-    out = events(train("mnist", "--data", folder, "--limit", 4000, "--epochs", 2, "--json"))
-    assert out[-1]["event"] == "end" and out[-1]["accuracy"] > 0.9
+    out = events(train("mnist", "--data", folder, "--limit", 4000, "--epochs", 1, "--json"))
+    assert out[-1]["event"] == "end" and out[-1]["accuracy"] > 0.85
     assert {p.name for p in (tmp_path / "mnist-cnn-plots").iterdir()} == {"confusion.png", "curves.png", "samples.png"}
     state = torch.load(tmp_path / "mnist-cnn.pth")
     assert state["layer1.conv.weight"].shape == (32, 1, 3, 3)
