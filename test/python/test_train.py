@@ -369,8 +369,7 @@ def test_other_data(train, tmp_path):
         for _ in range(200):
             y = rnd.integers(3)
             f.write(",".join(f"{v:.4f}" for v in rnd.normal(size=4) + 3 * y) + f",{'abc'[y]}\n")
-    quick = {} if os.environ.get("TS_SOAK") else {"TESSERA_CC": "/nowhere/cc", "TESSERA_LOG": "error"}    # the choice is the same
-    out = train("t.csv", "--epochs", 20, set=quick)
+    out = train("t.csv", "--epochs", 20)
     assert "the model is mlp" in out and "No test set" in out
     assert f"\nmlp: {sum(t.numel() for t in torch.load(tmp_path / 'mlp.pth').values())} parameters;" in out
     assert float(re.search(r"^Training accuracy: ([\d.]+) %$", out, re.M)[1]) > 90
@@ -381,7 +380,7 @@ def test_other_data(train, tmp_path):
             for i in range(n):
                 Image.fromarray(rnd.integers(value - 30, value + 30, (24, 20, 3)).astype(np.uint8)).save(
                     tmp_path / "p" / split / name / f"{i}.png")
-    out = train("p", "--batch-size", 4, "--resize", 28, "--grayscale", "--epochs", 2, set={"TESSERA_CC": ""})
+    out = train("p", "--batch-size", 4, "--resize", 28, "--grayscale", "--epochs", 2)
     assert "samples of 1x28x28 in 2 classes" in out and "the model is lenet" in out
     assert float(re.search(r"^Test accuracy: ([\d.]+) %$", out, re.M)[1]) == 100
 
