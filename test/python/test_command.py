@@ -556,12 +556,12 @@ def test_a_plateau_lowers_the_rate(tessera, tmp_path):
     assert rate < 5
 
 
-MORE = [["--ema", 0.9], ["--precision", "bf16"], ["--precision", "f16"], ["--label-smoothing", 0.1], ["--clip", 0.1],
-        ["--class-weights", "balanced"], ["--class-weights", "1,3"], ["--lr-schedule", "cosine", "--warmup", 1]]
+COMPILED = [["--ema", 0.9], ["--precision", "bf16"], ["--precision", "f16"]]
+MORE = [["--label-smoothing", 0.1], ["--clip", 0.1], ["--class-weights", "balanced"], ["--class-weights", "1,3"],
+        ["--lr-schedule", "cosine", "--warmup", 1]]
 
 
-@pytest.mark.compiled
-@pytest.mark.parametrize("more", MORE)
+@pytest.mark.parametrize("more", [*(pytest.param(m, marks=pytest.mark.compiled) for m in COMPILED), *MORE])
 def test_each_of_them_learns_and_resumes_to_the_same_bits(tessera, tmp_path, more):
     table(tmp_path / "data.npz", 256)
     args = ["train", "data.npz", "--model", "mlp.txt", "--lr", 0.01, "--no-plots", "--json", *more]
@@ -685,8 +685,7 @@ def test_weights_of_other_floats_are_taken(tessera, tmp_path, kind):
 # --- images changed at random
 
 
-@pytest.mark.compiled
-@pytest.mark.parametrize("how", ["flip,shift=3", "rotate=20,vflip", "color=0.3,cutout=6", "flip,mixup=0.4"])
+@pytest.mark.parametrize("how", [pytest.param("flip,shift=3", marks=pytest.mark.compiled), "rotate=20,vflip", "color=0.3,cutout=6", "flip,mixup=0.4"])
 def test_augmentation_is_repeatable(tessera, tmp_path, how):
     photos(tmp_path / "photos")
     args = ["train", "photos", "--resize", 16, "--model", "mlp.txt", "--batch-size", 4, "--epochs", 2, "--no-plots"]
