@@ -82,6 +82,18 @@ static inline ts_type some_shape(gen *q, int rank)
     return t;
 }
 
+/* Every fourth name has an end that only escaping keeps from ending a comment, a string or a line of the
+ * generated C (test/render/names.c has worse ones). Nothing is drawn for it: a seed's graph stays. */
+static inline const char *odd_end(int n)
+{
+    static const char *const ends[] = {"*/ x /*", "\"", "\\",
+                                       "?"
+                                       "?/",
+                                       "%n%s"};
+
+    return n % 4 == 1 ? ends[n / 4 % (int)(sizeof(ends) / sizeof(*ends))] : "";
+}
+
 /* A tensor from outside: fed, kept or constant. */
 static inline item leaf(gen *q, ts_dtype t, const ts_type *shape, bool exact)
 {
@@ -93,7 +105,8 @@ static inline item leaf(gen *q, ts_dtype t, const ts_type *shape, bool exact)
     ts_value *v;
 
     exact = exact || !floats;
-    snprintf(name, sizeof(name), "%c%d", exact ? 'k' : 'x', q->leaves++);
+    snprintf(name, sizeof(name), "%c%d%s", exact ? 'k' : 'x', q->leaves, odd_end(q->leaves));
+    q->leaves++;
     switch (roll(q, 10)) {
     case 0:
     case 1:

@@ -366,7 +366,8 @@ static item op_linear(gen *q)
 
     if (x.v->type.rank < 1 || count_of(x) / ts_dim(x.v, -1) > 500)
         return none;
-    snprintf(name, sizeof(name), "fc%d", q->leaves++);
+    snprintf(name, sizeof(name), "fc%d%s", q->leaves, odd_end(q->leaves));
+    q->leaves++;
     return made(ts_linear(x.v, name, 1 + roll(q, 12)), false, 3 * x.mag);
 }
 
@@ -460,7 +461,8 @@ static item op_layer_conv(gen *q)
 
     if (t.dim[2] < k || t.dim[3] < k || t.dim[1] > 20 || count_of(x) * out * k * k > 200000)
         return none;
-    snprintf(name, sizeof(name), "conv%d", q->leaves++);
+    snprintf(name, sizeof(name), "conv%d%s", q->leaves, odd_end(q->leaves));
+    q->leaves++;
     if (odds(q, 40) && count_of(x) < 800)
         return made(ts_conv_transpose2d(x.v, name, out, k, .stride = 1 + roll(q, 2)), false,
                     3 * x.mag);
@@ -592,7 +594,8 @@ static item op_norm(gen *q)
     item x = tame(pick_float(q));
     char name[32];
 
-    snprintf(name, sizeof(name), "norm%d", q->leaves++);
+    snprintf(name, sizeof(name), "norm%d%s", q->leaves, odd_end(q->leaves));
+    q->leaves++;
     switch (roll(q, 3)) {
     case 0:
         if (x.v->type.rank < 1 || ts_dim(x.v, -1) < 2)

@@ -10,6 +10,12 @@ static struct {
     bool download, json;
 } args;
 
+static const option read_options[] = {
+    {.name = "tables and texts", .kind = KIND_GROUP, .target = (void *)table_options},
+    {.name = "tables and texts", .kind = KIND_GROUP, .target = (void *)text_options},
+    {0},
+};
+
 static const option options[] = {
     {"DATA", NULL, KIND_TEXT, &args.name,
      "the dataset to look at: mnist, fashion-mnist, a folder or a file", .takes = TAKES_DATA,
@@ -21,7 +27,7 @@ static const option options[] = {
     {"url", "URL", KIND_TEXT, &args.url,
      "the folder to download from, when not $TESSERA_MNIST_URL or $TESSERA_FASHION_MNIST_URL",
      .takes = TAKES_ANY},
-    {.name = "tables and texts", .kind = KIND_GROUP, .target = (void *)table_options},
+    {.name = "tables and texts", .kind = KIND_GROUP, .target = (void *)read_options},
     {"json", NULL, KIND_FLAG, &args.json, .help = "print it as JSON"},
     {0},
 };
@@ -42,11 +48,16 @@ static int find(const char *name, char *path, size_t size)
     return TOOL_OK;
 }
 
+static bool several_sizes; /* of images, which are looked at all the same */
+
 static int open_split(const char *name, int split, ts_dataset **out)
 {
-    return dataset_open(
-        &(dataset_options){.name = name, .dir = args.dir, .url = args.url, .split = splits[split]},
-        out);
+    return dataset_open(&(dataset_options){.name = name,
+                                           .dir = args.dir,
+                                           .url = args.url,
+                                           .split = splits[split],
+                                           .several = &several_sizes},
+                        out);
 }
 
 static void free_both(ts_dataset **d)
@@ -174,7 +185,10 @@ static void describe_json(ts_dataset *const *d, const char *where)
     printf(",\n  ");
     json_text("where", where);
     printf(",\n  ");
-    json_sizes("sample", all.rank - 1, all.dims + 1);
+    if (several_sizes)
+        printf("\"sample\": null");
+    else
+        json_sizes("sample", all.rank - 1, all.dims + 1);
     printf(",\n  ");
     json_text("dtype", ts_dtype_name(all.dtype));
     printf(",\n  \"train\": %" PRId64 ",\n  \"test\": %" PRId64 ",\n  \"classes\": [",
@@ -207,8 +221,11 @@ static void describe(ts_dataset *const *d, const char *where)
 
     printf("%-10s %s\n", "dataset", args.name);
     printf("%-10s %s\n", "where", where);
-    printf("%-10s %s of %s\n", "sample", sample_text(d[0], shape, sizeof(shape)),
-           ts_dtype_name(all.dtype));
+    if (several_sizes)
+        printf("%-10s images of several sizes: 'tessera train' needs --resize SIZE\n", "sample");
+    else
+        printf("%-10s %s of %s\n", "sample", sample_text(d[0], shape, sizeof(shape)),
+               ts_dtype_name(all.dtype));
     if (whole)
         printf("%-10s %" PRId64 ", not divided in train and test\n", "samples",
                ts_dataset_count(d[0]));
@@ -219,7 +236,10 @@ static void describe(ts_dataset *const *d, const char *where)
         print_targets(d[0]);
     else
         printf("%-10s %d\n", "classes", ts_dataset_classes(d[0]));
-    printf("%-10s %s\n", "normalise", how && how[0] ? how : "no");
+    printf("%-10s %s\n", "normalise",
+           how && how[0]              ? how
+           : ts_dataset_columns(d[0]) ? "its columns, to mean 0 and deviation 1"
+                                      : "no");
     print_classes(d, whole ? 1 : SPLITS);
     normal_free(&usual);
     free(how);
@@ -275,6 +295,7 @@ const command data_command = {
     .options = options,
     .run = run,
     .more = "Other datasets are folders of IDX files, folders with a folder of images for each\n"
-            "class, CSV files, and NumPy's .npz and .npy files.",
-    .examples = "data\ndata fashion-mnist\n",
+            "class or a targets.csv, CSV files, texts (.txt), NumPy's .npz and .npy files, and\n"
+            "HDF5 files (.h5).",
+    .examples = "data\ndata fashion-mnist\ndata houses.csv --label price --missing mean\n",
 };

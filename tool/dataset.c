@@ -52,6 +52,20 @@ static bool other_size(const recipe *r, const ts_dataset *d)
            memcmp(all.dims + 1, r->dims, sizeof(*r->dims) * 3);
 }
 
+/* To look at images of several sizes they are made one size. */
+static ts_status load_several(const dataset_options *o, ts_dataset_options *opt, ts_dataset **out)
+{
+    ts_status s = ts_dataset_load(opt, out);
+
+    if (s != TS_ERR_SHAPE || !o->several || opt->image || !is_image_folder(o->name))
+        return s;
+    opt->image = &(ts_image_options){.height = 8, .width = 8};
+    s = ts_dataset_load(opt, out);
+    opt->image = NULL;
+    *o->several = *o->several || !s;
+    return s;
+}
+
 static ts_status load(const dataset_options *o, ts_dataset_options *opt, ts_image_options *size,
                       ts_dataset **out)
 {
@@ -60,7 +74,7 @@ static ts_status load(const dataset_options *o, ts_dataset_options *opt, ts_imag
 
     if (r && r->rank == 3 && !dataset_has_name(o->name) && is_image_folder(o->name))
         opt->image = size;
-    s = ts_dataset_load(opt, out);
+    s = load_several(o, opt, out);
     if (!s && r && r->has_input && other_size(r, *out)) {
         ts_dataset_free(*out);
         opt->image = size;

@@ -146,26 +146,99 @@ static void put_classes(const weights *w, FILE *f)
 {
     if (!w->names)
         return;
-    fprintf(f, "\nClasses:");
-    for (int64_t i = 0; i < w->classes; i++)
+    fprintf(f, w->recipe.task == TASK_CLASSES ? "\nClasses:" : "\nResults:");
+    for (int64_t i = 0; i < w->classes && i < w->nnames; i++)
         fprintf(f, "%s%s", i % 8 ? ", " : i ? ",\n  " : "\n  ", w->names[i]);
     fprintf(f, "\n");
+}
+
+/* --- how numbers become those of the net, and its numbers those of the data --- */
+
+/* input[3] = colour is red, then (x - 0.2) / 0.4 */
+static void put_feature(const weights *w, FILE *f, int64_t i, const char *name, const char *word)
+{
+    const normal *n = &w->recipe.normal;
+
+    fprintf(f, "  [%lld] %s%s%s", (long long)i, name, word ? " is " : "", word ? word : "");
+    if (word)
+        fprintf(f, ": 1 or 0");
+    if (i < n->n)
+        fprintf(f, "; (x - %.9g) / %.9g", n->mean[i], n->deviation[i]);
+    fputc('\n', f);
+}
+
+static void readable(char *name)
+{
+    unescape_name(name);
+    printable(name, name, 0);
+}
+
+/* A line of tessera.columns: NAME<tab>KIND<tab>WORD... */
+static void put_column(const weights *w, FILE *f, char *line, int64_t *at)
+{
+    char *name = strsep(&line, "\t"), *word;
+    const char *kind = line ? strsep(&line, "\t") : "";
+
+    readable(name);
+    if (!strcmp(kind, "number"))
+        put_feature(w, f, (*at)++, name, NULL);
+    while (!strcmp(kind, "words") && line) {
+        word = strsep(&line, "\t");
+        readable(word);
+        put_feature(w, f, (*at)++, name, word);
+    }
+}
+
+static void put_columns(const weights *w, FILE *f)
+{
+    char *text = strdup(w->recipe.columns), *rest = text;
+    int64_t at = 0;
+
+    fprintf(f, "Input, of the columns of a table:\n");
+    for (char *line; rest && *rest;) {
+        line = strsep(&rest, "\n");
+        put_column(w, f, line, &at);
+    }
+    free(text);
+}
+
+static void put_input(const weights *w, FILE *f)
+{
+    char *how = normal_text(&w->recipe.normal);
+
+    if (w->recipe.columns)
+        put_columns(w, f);
+    else if (how && how[0] && (w->recipe.has_normal || w->data))
+        fprintf(f, "Input: %s, then (x - mean) / deviation with %s.\n",
+                w->recipe.rank == 3 ? "pixels from 0 to 1" : "numbers", how);
+    free(how);
+}
+
+/* The net learned numbers of mean 0 and deviation 1. */
+static void put_output(const weights *w, FILE *f)
+{
+    const normal *n = &w->recipe.targets;
+
+    if (w->recipe.task == TASK_LABELS)
+        fprintf(f, "Output: scores; a label is there where its score is above 0.\n");
+    for (int i = 0; i < n->n; i++)
+        fprintf(f, "Output [%d]%s%s is y * %.9g + %.9g.\n", i, i < w->nnames ? ", " : "",
+                i < w->nnames ? w->names[i] : "", n->deviation[i], n->mean[i]);
 }
 
 static char *about(const weights *w, const ts_model_options *o, const sample *s)
 {
     const char *slash = strrchr(args.file, '/');
-    char *text = normal_text(&w->recipe.normal), *all = NULL;
+    char *all = NULL;
     size_t size;
     FILE *f = open_memstream(&all, &size);
 
-    if (!f || !text)
+    if (!f)
         return NULL;
     fprintf(f, "The model '%s' with the weights of %s. %s", ts_model_name(w->model),
             slash ? slash + 1 : args.file, s->about);
-    if (text[0] && (w->recipe.has_normal || w->data))
-        fprintf(f, "Input: pixels from 0 to 1, then (x - mean) / deviation with %s.\n", text);
-    free(text);
+    put_input(w, f);
+    put_output(w, f);
     put_layers(w, o, f);
     put_classes(w, f);
     return fclose(f) ? NULL : all;

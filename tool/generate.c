@@ -125,16 +125,38 @@ static int next(writer *w)
     return put(w, w->ids[w->nids++]);
 }
 
+static int no_text(void)
+{
+    return explain(TS_ERR_ARG, args.file, "preparing to write text",
+                   "'tessera train FILE.txt' trains one", "%s is no net of texts", args.file);
+}
+
+/* Without a prompt a line begins; a text that has no lines begins with its first character. */
+static ts_status encode_prompt(writer *w, int32_t **ids, int64_t *n)
+{
+    static char first[8];
+    size_t len = 0;
+    const char *s;
+
+    if (args.prompt)
+        return ts_tokens_encode(w->tokens, args.prompt, strlen(args.prompt), ids, n);
+    args.prompt = "\n";
+    if (!ts_tokens_encode(w->tokens, args.prompt, 1, ids, n))
+        return TS_OK;
+    s = ts_tokens_at(w->tokens, 0, &len);
+    snprintf(first, sizeof(first), "%.*s", (int)len, s);
+    args.prompt = first;
+    return ts_tokens_encode(w->tokens, first, strlen(first), ids, n);
+}
+
 static int begin(writer *w)
 {
     int32_t *ids;
     int64_t n;
 
-    if (w->w.recipe.task != TASK_TEXT || !w->w.recipe.tokens || w->n.places != w->n.row)
-        return explain(TS_ERR_ARG, args.file, "preparing to write text",
-                       "'tessera train FILE.txt' trains one", "%s is no net of texts", args.file);
-    if (ts_tokens_parse(w->w.recipe.tokens, &w->tokens) ||
-        ts_tokens_encode(w->tokens, args.prompt, strlen(args.prompt), &ids, &n))
+    if (w->n.places != w->n.row)
+        return no_text();
+    if (ts_tokens_parse(w->w.recipe.tokens, &w->tokens) || encode_prompt(w, &ids, &n))
         return failed();
     w->ids = malloc(sizeof(*ids) * (size_t)(n + args.length + 1));
     w->window = malloc(sizeof(*ids) * (size_t)w->n.row);
@@ -171,14 +193,13 @@ static int end(writer *w)
 static int run(void)
 {
     writer w = {0};
-    net_options o = {.model = args.model,
-                     .batch = 1,
-                     .iterations = 1,
-                     .threads = (int)args.threads,
-                     .quiet = args.json};
-    int code = net_open(args.file, &o, &w.w, &w.n);
+    net_options o = {.batch = 1, .iterations = 1, .threads = (int)args.threads, .quiet = args.json};
+    int code = weights_open(args.file, args.model, &w.w);
 
-    args.prompt = args.prompt ? args.prompt : "\n";
+    if (!code && (w.w.recipe.task != TASK_TEXT || !w.w.recipe.tokens))
+        code = no_text();
+    if (!code)
+        code = net_from_weights(&w.w, &o, &w.n);
     if (!code)
         code = begin(&w);
     for (int64_t i = 0; !code && i < args.length; i++)

@@ -73,17 +73,20 @@ static void arguments(const command *c)
             row(o);
 }
 
-/* Groups and titles begin a part of their own; a part without options is not shown. */
+/* Groups and titles begin a part of their own, but for a group in one of its name; a part without
+ * options is not shown. */
 static int parts(const option *o, const char *title)
 {
+    const char *outer = title;
     int shown = 0;
 
     for (; o && o->name; o++) {
         if (o->kind == KIND_TITLE)
             title = o->name;
         if (o->kind == KIND_GROUP) {
-            shown += parts(o->target, o->name);
-            title = "more options";
+            bool same = outer && !strcmp(outer, o->name);
+            shown += parts(o->target, same ? title : o->name);
+            title = same ? NULL : "more options";
         }
         if (o->argument || o->kind == KIND_TITLE || o->kind == KIND_GROUP)
             continue;

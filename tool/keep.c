@@ -63,6 +63,30 @@ static const char *const meaning[] = {
 
 /* --- metadata --- */
 
+static int check_text(const char *name, const char *text)
+{
+    char shown[256];
+
+    for (int n, at = 0; text[at]; at += n)
+        if (!(n = utf8_letter((const unsigned char *)text + at)))
+            return usage_error("train", "%s is '%s', which is not UTF-8", name,
+                               printable(text, shown, sizeof(shown)));
+    return TOOL_OK;
+}
+
+int check_texts(void)
+{
+    int code = check_text("DATA", asked.data);
+    char text[PATH_MAX], name[64];
+
+    for (int i = 0; !code && i < COUNT(meaning); i++) {
+        snprintf(name, sizeof(name), "--%s", meaning[i]);
+        option_text(find_option(&train_command, meaning[i]), text, sizeof(text));
+        code = check_text(name, text);
+    }
+    return code;
+}
+
 static ts_status put_text(ts_object *o, const char *key, const char *text)
 {
     return ts_object_set(o, key, ts_object_new_text(text));
@@ -417,7 +441,7 @@ int resume_options(run *r, ts_object **file)
     return code ? code : resume_model(r, own, named);
 }
 
-static int write_state(run *r, const ts_object *file, const ts_tensor_info *t)
+static int resume_state(run *r, const ts_object *file, const ts_tensor_info *t)
 {
     const ts_object *own = ts_object_get(file, "tessera");
     const ts_array *a = ts_object_array(ts_object_get(weights_states(file), t->name));
@@ -455,7 +479,7 @@ int resume_run(run *r, const ts_object *file)
     if (!progress_read(&r->done, ts_object_get(own, "progress")) || r->done.call >= r->calls)
         return damaged(r, "the checkpoint does not say how far its run is");
     for (int i = 0; !code && (t = ts_executable_tensor(r->exe, TS_ROLE_STATE, i)); i++)
-        code = write_state(r, file, t);
+        code = resume_state(r, file, t);
     r->best = ts_object_get(own, "best") ? ts_object_share(ts_object_get(own, "best")) : NULL;
     r->average =
         ts_object_get(own, "average") ? ts_object_share(ts_object_get(own, "average")) : NULL;

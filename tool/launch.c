@@ -7,6 +7,7 @@
 #include "tool.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -264,6 +265,7 @@ static void say_more(void)
 
 static int start(void)
 {
+    signal(SIGXFSZ, SIG_DFL);
     execvp(line[0], line);
     if (errno == ENOENT)
         return explain(TS_ERR_UNSUPPORTED, NULL, "starting processes",

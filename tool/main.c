@@ -5,6 +5,7 @@
  */
 #include "tool.h"
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,7 @@ static void follow(void)
 {
     follow_library(training_options);
     follow_library(place_options);
+    follow_library(place_training_options);
 }
 
 const command *find_command(const char *name)
@@ -104,6 +106,7 @@ int main(int argc, char **argv)
     const command *own = argc ? own_name(argv[0]) : NULL;
 
     fill_descriptors();
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error, like a full disk */
     follow();
     command_line = (words){argv + 1, argc - 1};
     return finish_output(own ? obey(own, argc - 1, argv + 1) : run(argc, argv));

@@ -142,18 +142,6 @@ int net_from_weights(const weights *w, const net_options *o, net *out)
     return code;
 }
 
-int net_open(const char *path, const net_options *o, weights *w, net *out)
-{
-    int code = weights_open(path, o->model, w);
-
-    *out = (net){0};
-    if (!code)
-        code = net_from_weights(w, o, out);
-    if (code)
-        weights_free(w);
-    return code;
-}
-
 /* --- weights --- */
 
 static float half(uint16_t bits)

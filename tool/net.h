@@ -67,11 +67,11 @@ typedef struct recipe_args {
     int64_t window, vocabulary, downsample;
 } recipe_args;
 extern recipe_args recipe_asked; /* what the line says */
-extern const option recipe_options[], table_options[];
+extern const option recipe_options[], table_options[], text_options[];
 /* How the net's data is read, as the recipe and the line say; borrowed. */
 int recipe_table(const char *command, const recipe *r, ts_dataset_options *out);
 /* What is found in the data that is learned from: the task, the columns, means and deviations. */
-int recipe_fit(const char *command, recipe *r, const ts_dataset *d);
+int recipe_fit(const char *data, recipe *r, const ts_dataset *d);
 /* The sizes of --resize, 0 for none, and its filter into r. */
 int recipe_size(const char *command, recipe *r, int *height, int *width);
 /* What the line says in place of what the file says. */
@@ -94,7 +94,8 @@ typedef struct dataset_options {
     int64_t limit;
     const recipe *recipe; /* of the net: folders of images are resized for it; NULL: as they are */
     bool quiet;           /* no bar for a download */
-    bool *other; /* becomes true when it is the training set, for want of another; or NULL */
+    bool *other;   /* becomes true when it is the training set, for want of another; or NULL */
+    bool *several; /* becomes true when images of several sizes were made one; NULL: an error */
 } dataset_options;
 typedef struct download { /* for ts_dataset_options.progress_arg; close the bar when all is open */
     ts_bar *bar;
@@ -175,7 +176,6 @@ double shipped_seconds(const shipped *s, const void *samples, float *out); /* of
 typedef enum net_end { NET_LOGITS, NET_LOG_PROBABILITIES, NET_PROBABILITIES } net_end;
 
 typedef struct net_options {
-    const char *model;   /* net_open: in place of what the file says         */
     const char *command; /* it has the options of devices: they are obeyed     */
     ts_device_kind kind; /* without a command: one device of this kind         */
     int64_t batch;       /* rows of a batch; 0: 32                           */
@@ -205,8 +205,6 @@ typedef struct net {
 int net_from_model(const ts_model *m, const net_options *o, net *out);
 /* The net of weights, loaded. */
 int net_from_weights(const weights *w, const net_options *o, net *out);
-/* weights_open and net_from_weights. */
-int net_open(const char *path, const net_options *o, weights *w, net *out);
 void net_free(net *n);
 /* A tensor of a file into a state of its shape; floats of another type are converted. */
 int weights_write(ts_engine *e, const ts_tensor_info *t, const ts_array *a);

@@ -53,6 +53,32 @@ static const option *find(const command *c, const char *name, size_t len)
     return NULL;
 }
 
+/* As other programs call it, which is nothing like our name. */
+static const char *other_name(const command *c, const char *word)
+{
+    static const char *const names[][2] = {
+        {"learning-rate", "lr"},
+        {"learning_rate", "lr"},
+        {"batch", "batch-size"},
+        {"bs", "batch-size"},
+        {"val", "validate"},
+        {"validation", "validate"},
+        {"early-stopping", "patience"},
+        {"pretrained", "weights"},
+        {"target", "label"},
+        {"delimiter", "separator"},
+        {"sep", "separator"},
+        {"dtype", "precision"},
+        {"out", "output"},
+        {"force", "overwrite"},
+    };
+
+    for (int i = 0; i < COUNT(names); i++)
+        if (!strcmp(names[i][0], word) && find(c, names[i][1], strlen(names[i][1])))
+            return names[i][1];
+    return NULL;
+}
+
 static int unknown_option(const command *c, const char *name, size_t len)
 {
     const char *names[256], *near;
@@ -64,7 +90,8 @@ static int unknown_option(const command *c, const char *name, size_t len)
         if (!o->argument)
             names[n++] = o->name;
     snprintf(word, sizeof(word), "%.*s", (int)len, name);
-    near = ts_nearest(word, names, n);
+    near = other_name(c, word);
+    near = near ? near : ts_nearest(word, names, n);
     if (near)
         return usage_error(c->name, "there is no option --%s; did you mean --%s?", word, near);
     return usage_error(c->name, "there is no option --%s", word);

@@ -27,13 +27,8 @@ option place_options[] = {
      .choice = SCHEDULES},
     {"strategy", "NAME", KIND_WORD, &placed.schedule, "the same as --schedule",
      .choice = SCHEDULES},
-    {"separate-backward", .kind = KIND_FLAG, .target = &placed.separate, .of = "separate_backward"},
     {"replicas", .kind = KIND_INT, .target = &placed.replicas, .of = "replicas"},
-    {"shard-optimizer", .kind = KIND_FLAG, .target = &placed.shard, .of = "shard_optimizer"},
-    {"shard-least", .kind = KIND_INT, .target = &placed.shard_least, .of = "shard_least",
-     .help = "with --shard-optimizer: the state of tensors with fewer elements stays whole"},
     {"queue-depth", .kind = KIND_INT, .target = &placed.queue, .of = "queue_depth"},
-    {"recompute", .kind = KIND_FLAG, .target = &placed.recompute, .of = "recompute"},
     {"offload", "WHAT", KIND_TEXT, &placed.offload,
      .help = "keep in the host's memory: optimizer, weights, accumulators, activations; several "
              "with commas; or all, as phased execution does, or none"},
@@ -46,6 +41,16 @@ option place_options[] = {
     {"device-memory", "SIZE", KIND_TEXT, &placed.memory,
      .help = "what a device has, when not what its kind has, as in 304MiB, gc200 (897 MiB) or mk1 "
              "(304 MiB); a net that needs more is an error"},
+    {0},
+};
+
+/* What only a backward pass and an optimizer have. */
+option place_training_options[] = {
+    {"separate-backward", .kind = KIND_FLAG, .target = &placed.separate, .of = "separate_backward"},
+    {"shard-optimizer", .kind = KIND_FLAG, .target = &placed.shard, .of = "shard_optimizer"},
+    {"shard-least", .kind = KIND_INT, .target = &placed.shard_least, .of = "shard_least",
+     .help = "with --shard-optimizer: the state of tensors with fewer elements stays whole"},
+    {"recompute", .kind = KIND_FLAG, .target = &placed.recompute, .of = "recompute"},
     {0},
 };
 
@@ -319,5 +324,7 @@ int place(const char *command, const ts_model *m, const ts_model_options *o, ts_
     opt->schedule = phased()                             ? TS_SCHEDULE_PHASED
                     : strcmp(placed.schedule, "sharded") ? TS_SCHEDULE_PIPELINED
                                                          : TS_SCHEDULE_SHARDED;
-    return code ? code : fill_options(command, place_options, opt);
+    if (!code)
+        code = fill_options(command, place_options, opt);
+    return code ? code : fill_options(command, place_training_options, opt);
 }

@@ -19,6 +19,9 @@ static const option options[] = {
     {"training", NULL, KIND_FLAG, &args.training, .help = "the training step instead of inference"},
     {.name = "training", .kind = KIND_GROUP, .target = (void *)training_options},
     {.name = "devices", .kind = KIND_GROUP, .target = (void *)place_options},
+    {.name = "devices, of a training step",
+     .kind = KIND_GROUP,
+     .target = (void *)place_training_options},
     {"json", NULL, KIND_FLAG, &args.json, .help = "print the plan as JSON"},
     {0},
 };

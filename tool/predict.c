@@ -678,8 +678,7 @@ static int close_csv(prediction *p, int code)
 static int run(void)
 {
     prediction p = {0};
-    net_options o = {.model = args.model,
-                     .command = "predict",
+    net_options o = {.command = "predict",
                      .batch = 1,
                      .iterations = 1,
                      .threads = (int)args.threads,

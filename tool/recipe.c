@@ -55,15 +55,15 @@ const option table_options[] = {
      "what is learned: one of some classes, numbers, or yes or no to each label; by the data when "
      "not given",
      .choice = "classes numbers labels"},
+    {0},
+};
+
+const option text_options[] = {
     {"window", "N", KIND_INT, &recipe_asked.window, "tokens of a sample of text; 64 when not given",
      .low = 1, .high = 1 << 20},
     {"vocabulary", "N", KIND_INT, &recipe_asked.vocabulary,
      "byte pairs of a text that are tokens, with the 256 bytes; its characters when not given",
      .low = 257, .high = 8192},
-    {"scale", "WHAT", KIND_WORD, &recipe_asked.scale,
-     "what the columns of a table, and numbers that are learned, become; standard is mean 0 and "
-     "deviation 1, and usual for tables",
-     .choice = "standard none"},
     {0},
 };
 
@@ -308,6 +308,14 @@ static const char *known_label(const recipe *r, const char *data)
     return r->label;
 }
 
+/* What a model's file, or the training set, says that labels are. */
+static ts_task known_task(const recipe *r)
+{
+    if (r->task == TASK_NUMBERS || r->task == TASK_LABELS)
+        return TS_TASK_NUMBERS;
+    return r->task == TASK_CLASSES && (r->has_input || r->columns) ? TS_TASK_CLASSES : TS_TASK_AUTO;
+}
+
 int recipe_table(const char *command, const recipe *r, ts_dataset_options *out)
 {
     const char *mark = recipe_asked.separator ? recipe_asked.separator : r->separator;
@@ -328,10 +336,7 @@ int recipe_table(const char *command, const recipe *r, ts_dataset_options *out)
     out->tokens = r->tokens;
     out->vocabulary = (int)recipe_asked.vocabulary;
     out->window = r->tokens ? r->dims[0] : recipe_asked.window;
-    if (task || r->columns || r->task == TASK_NUMBERS || r->task == TASK_LABELS)
-        out->task = (task ? strcmp(task, "classes") != 0 : r->task != TASK_CLASSES)
-                        ? TS_TASK_NUMBERS
-                        : TS_TASK_CLASSES;
+    out->task = !task ? known_task(r) : strcmp(task, "classes") ? TS_TASK_NUMBERS : TS_TASK_CLASSES;
     return TOOL_OK;
 }
 
@@ -424,6 +429,14 @@ static task find_task(const ts_dataset *d)
     return n > 1 ? TASK_LABELS : TASK_NUMBERS;
 }
 
+static bool changes(const float *x, int64_t rows, int n)
+{
+    for (int64_t i = 1; i < rows; i++)
+        if (x[i * n] != x[0])
+            return true;
+    return false;
+}
+
 /* Of `n` columns of floats; a column that never changes has deviation 1. */
 static bool fit_columns(const float *x, int64_t rows, int n, normal *out)
 {
@@ -435,7 +448,7 @@ static bool fit_columns(const float *x, int64_t rows, int n, normal *out)
     for (int64_t i = 0; good && i < rows * n; i++)
         square[i % n] += (x[i] - mean[i % n]) * (x[i] - mean[i % n]) / (double)rows;
     for (int i = 0; good && i < n; i++)
-        square[i] = square[i] > 1e-30 ? sqrt(square[i]) : 1;
+        square[i] = changes(x + i, rows, n) ? sqrt(square[i]) : 1;
     good = good && normal_set(out, n, mean, square);
     free(mean);
     free(square);
@@ -447,17 +460,53 @@ static bool is_table(const ts_dataset *d)
     return ts_dataset_columns(d) && ts_dataset_samples(d).dtype == TS_F32;
 }
 
-int recipe_fit(const char *command, recipe *r, const ts_dataset *d)
+/* --task is no wish: the data has what it says, or it is refused. */
+static int check_task(const char *data, const recipe *r, const ts_dataset *d)
+{
+    int n = ts_dataset_target_count(d);
+    const float *t = ts_dataset_targets(d);
+
+    if (!n != (r->task != TASK_NUMBERS && r->task != TASK_LABELS))
+        return explain(TS_ERR_ARG, data, "opening the data", "leave out --task",
+                       "--task %s does not fit: the data has %s", recipe_asked.task,
+                       n ? "numbers" : task_names[find_task(d)]);
+    for (int64_t i = 0; r->task == TASK_LABELS && i < ts_dataset_count(d) * n; i++)
+        if (t[i] != 0 && t[i] != 1)
+            return explain(TS_ERR_ARG, data, "opening the data",
+                           "labels are columns of 0 and 1; --task numbers learns others",
+                           "'%s' of sample %lld is %g, which is no label",
+                           ts_dataset_target_name(d, (int)(i % n)), (long long)(i / n), t[i]);
+    return TOOL_OK;
+}
+
+static void say_if_all_the_same(const char *data, const ts_dataset *d)
+{
+    const int32_t *labels = ts_dataset_labels(d);
+    int64_t n = ts_dataset_count(d) * ts_dataset_label_count(d);
+    char name[128];
+
+    for (int64_t i = 1; i < n; i++)
+        if (labels[i] != labels[0])
+            return;
+    fprintf(stderr,
+            "tessera: all samples of %s are of one class, '%s': there is nothing to learn\n", data,
+            printable(ts_dataset_class_name(d, labels[0]), name, sizeof(name)));
+}
+
+int recipe_fit(const char *data, recipe *r, const ts_dataset *d)
 {
     bool plain = recipe_asked.scale && !strcmp(recipe_asked.scale, "none");
     ts_array all = ts_dataset_samples(d);
     bool good = true;
 
-    (void)command;
     r->task =
         recipe_asked.task && !strcmp(recipe_asked.task, "labels") ? TASK_LABELS : find_task(d);
     if (recipe_asked.task && !strcmp(recipe_asked.task, "numbers"))
         r->task = TASK_NUMBERS;
+    if (recipe_asked.task && check_task(data, r, d))
+        return TOOL_FAILED;
+    if (r->task == TASK_CLASSES && ts_dataset_classes(d))
+        say_if_all_the_same(data, d);
     r->downsample = (int)recipe_asked.downsample;
     free(r->tokens);
     r->tokens = ts_dataset_tokens(d) ? strdup(ts_dataset_tokens(d)) : NULL;

@@ -173,12 +173,15 @@ int open_data(run *r)
     code = recipe_override("train", &r->recipe);
     if (code)
         return code;
-    code = recipe_fit("train", &r->recipe, r->data);
+    code = recipe_fit(asked.data, &r->recipe, r->data);
     if (code)
         return code;
     r->classes = ts_dataset_target_count(r->data) ? ts_dataset_target_count(r->data)
                                                   : ts_dataset_classes(r->data);
     recipe_settle(&r->recipe, asked.data, r->sample.dtype, true);
+    if (asked.augment && r->sample.rank != 3)
+        return explain(TS_ERR_ARG, asked.data, "opening the data", "leave out --augment",
+                       "only images can be augmented, and the samples are none");
     if (!r->classes)
         return explain(TS_ERR_ARG, asked.data, "opening the data",
                        "a classifier learns from labels", "the data has no labels");

@@ -118,8 +118,8 @@ extern training chosen; /* what the line says, or the usual */
 ts_optimizer chosen_optimizer(void);
 ts_options chosen_options(void); /* device iterations and gradient accumulation */
 
-/* place.c: options of every command that puts a net on devices */
-extern option place_options[];
+/* place.c: options of every command that puts a net on devices, and those of training steps there */
+extern option place_options[], place_training_options[];
 typedef struct placing {
     const char *stages, *schedule, *offload, *device, *memory;
     int64_t devices, replicas, queue, shard_least;

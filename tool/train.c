@@ -12,6 +12,27 @@
 train_args asked = {
     .seed = 42, .schedule = "constant", .lr_gamma = 0.1, .precision = "f32", .profile_calls = 10};
 
+static const option image_options[] = {
+    {.name = "images, and how numbers are normalised",
+     .kind = KIND_GROUP,
+     .target = (void *)recipe_options},
+    {"crop", "SIZE", KIND_TEXT, &asked.crop,
+     .help = "with --resize N, which is the shorter side then: take the middle of images, 224 or "
+             "224x160"},
+    {"grayscale", NULL, KIND_FLAG, &asked.grayscale, .help = "make images gray"},
+    {0},
+};
+
+static const option learned_options[] = {
+    {.name = "tables and texts", .kind = KIND_GROUP, .target = (void *)table_options},
+    {.name = "tables and texts", .kind = KIND_GROUP, .target = (void *)text_options},
+    {"scale", "WHAT", KIND_WORD, &recipe_asked.scale,
+     "what the columns of a table, and numbers that are learned, become; standard is mean 0 and "
+     "deviation 1, and usual for tables",
+     .choice = "standard none"},
+    {0},
+};
+
 static const option options[] = {
     {"DATA", NULL, KIND_TEXT, &asked.data,
      "mnist, fashion-mnist, or the path of a folder (IDX files, images by class) or file (.csv, "
@@ -23,7 +44,6 @@ static const option options[] = {
     {"epochs", "N", KIND_INT, &asked.epochs, "times through the data", .low = 1, .high = 1000000},
     {"batch-size", "N", KIND_INT, &asked.batch, "samples in a batch", .low = 1, .high = 1 << 20},
     {.name = "training", .kind = KIND_GROUP, .target = (void *)training_options},
-    {.name = "devices", .kind = KIND_GROUP, .target = (void *)place_options},
     {.name = "learning", .kind = KIND_TITLE},
     {"lr-schedule", "NAME", KIND_WORD, &asked.schedule, "the learning rate over the run",
      .choice = "constant step cosine one-cycle plateau"},
@@ -104,17 +124,17 @@ static const option options[] = {
      .takes = TAKES_FOLDER},
     {.name = "images, and how numbers are normalised",
      .kind = KIND_GROUP,
-     .target = (void *)recipe_options},
-    {.name = "tables and texts", .kind = KIND_GROUP, .target = (void *)table_options},
-    {"crop", "SIZE", KIND_TEXT, &asked.crop,
-     .help = "with --resize N, which is the shorter side then: take the middle of images, 224 or "
-             "224x160"},
-    {"grayscale", NULL, KIND_FLAG, &asked.grayscale, .help = "make images gray"},
+     .target = (void *)image_options},
+    {.name = "tables and texts", .kind = KIND_GROUP, .target = (void *)learned_options},
     {.name = "reports", .kind = KIND_TITLE},
     {"check-numbers", NULL, KIND_FLAG, &asked.check_numbers,
      .help = "stop where an infinity or a NaN comes up, and say in which layer"},
     {"quiet", NULL, KIND_FLAG, &asked.quiet, .help = "no bars, and no line but the accuracy"},
     {"json", NULL, KIND_FLAG, &asked.json, .help = "print events, a JSON object a line; no bars"},
+    {.name = "devices", .kind = KIND_GROUP, .target = (void *)place_options},
+    {.name = "devices, of a training step",
+     .kind = KIND_GROUP,
+     .target = (void *)place_training_options},
     {0},
 };
 
@@ -379,7 +399,10 @@ static int run_train(void)
 {
     static run r; /* its paths and its curve are large for a stack */
     ts_object *file = NULL;
-    int code;
+    int code = check_texts();
+
+    if (code)
+        return code;
 
     if (asked.plots && asked.no_plots)
         return usage_error("train", "--plots and --no-plots exclude each other");

@@ -148,6 +148,8 @@ bool is_mixed(void);                  /* --augment mixup: targets are soft */
 int train(run *r); /* TOOL_OK, TOOL_FAILED, or 128 + the signal that stopped it */
 
 /* keep.c */
+/* What the files are to say is text, which is UTF-8; found out before the first epoch. */
+int check_texts(void);
 int keep_run(const run *r);                  /* the checkpoint */
 int keep_result(run *r, ts_object **states); /* the state dict with its metadata */
 /* Reads the checkpoint: options that the line does not give become those of that run. */

@@ -276,12 +276,12 @@ static void start_words(const run *r, int64_t count, int64_t dropped)
     if (r->test)
         snprintf(more + n, sizeof(more) - n, ", %" PRId64 " to test", ts_dataset_count(r->test));
     snprintf(what, sizeof(what),
-             r->recipe.task == TASK_CLASSES   ? "in %d classes"
-             : r->recipe.task == TASK_NUMBERS ? "with %d number%s to learn"
+             r->recipe.task == TASK_CLASSES   ? "in %d class%s%s"
+             : r->recipe.task == TASK_NUMBERS ? "with %d number%.0s%s to learn"
              : r->recipe.task == TASK_TEXT    ? "of %d tokens"
              : r->recipe.task == TASK_PIXELS  ? "with pixels of %d classes"
                                               : "with %d labels",
-             r->classes, r->classes == 1 ? "" : "s");
+             r->classes, r->classes == 1 ? "" : "e", r->classes == 1 ? "" : "s");
     say("%s: %" PRId64 " samples of %s %s%s", asked.data, count,
         shape_text(r->sample.rank, r->sample.dims, shape, sizeof(shape)), what, more);
     say("%s: %" PRId64 " parameters; %s; batch size %" PRId64 ", %" PRId64 " %s, seed %" PRId64,

@@ -5,13 +5,13 @@ training chosen = {.optimizer = "sgd", .lr = 0.001, .weight_decay = -1};
 
 option training_options[] = {
     {"optimizer", "NAME", KIND_WORD, &chosen.optimizer,
-     "how the weights learn; when not given, sgd, or what is usual for the data",
+     "how the weights learn; when not given, sgd, or with train what is usual for the data",
      .choice = "sgd adam adamw rmsprop lamb adagrad adadelta adamax nadam radam rprop asgd "
                "adafactor muon",
      .varies = true},
     {"lr", "X", KIND_REAL, &chosen.lr,
-     "learning rate; when not given, 0.001, or what is usual for the data", .low = 0, .high = 1e6,
-     .varies = true},
+     "learning rate; when not given, 0.001, or with train what is usual for the data", .low = 0,
+     .high = 1e6, .varies = true},
     {"momentum", "X", KIND_REAL, &chosen.momentum, "momentum of sgd, rmsprop and muon", .low = 0,
      .high = 1},
     {"weight-decay", "X", KIND_REAL, &chosen.weight_decay,

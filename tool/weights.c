@@ -97,6 +97,11 @@ static bool floating(ts_dtype t)
     return t == TS_F32 || t == TS_F64 || t == TS_F16 || t == TS_BF16;
 }
 
+static bool same_kind(ts_dtype a, ts_dtype b)
+{
+    return a == b || (floating(a) && floating(b));
+}
+
 /* What is wrong with the tensor for a state, in a few words; "" for nothing. */
 static const char *misfit(const ts_tensor_info *t, const ts_object *o, char *out, size_t size)
 {
@@ -112,7 +117,7 @@ static const char *misfit(const ts_tensor_info *t, const ts_object *o, char *out
         snprintf(out, size, "is %s in the file, %s in the model",
                  a->rank ? shape_text(a->rank, a->dims, have, sizeof(have)) : "one number",
                  t->rank ? shape_text(t->rank, t->dims, want, sizeof(want)) : "one number");
-    else if (a->dtype != t->dtype && !(floating(a->dtype) && floating(t->dtype)))
+    else if (!same_kind(a->dtype, t->dtype))
         snprintf(out, size, "is %s in the file, %s in the model", ts_dtype_name(a->dtype),
                  ts_dtype_name(t->dtype));
     return out;

@@ -51,7 +51,8 @@ typedef struct ts_dataset_options {
      *   a folder of IDX files, gzipped or not     train-images-idx3-ubyte[.gz] and so on
      *   a folder of classes                       DIR/CLASS/NAME.png, .jpg or .jpeg, perhaps
      *                                             below DIR/train and DIR/test
-     *   a folder with targets.csv                 images and numbers: a column `file`, and others
+     *   a folder with targets.csv                 images, and numbers or a class: a column `file`,
+     *                                             and others
      *   a CSV file                                a row a sample: numbers and words, and labels
      *   an .npz file                              x and y, images and labels, or x_train, y_train,
      *                                             x_test, y_test

@@ -1,7 +1,8 @@
 /* csv.c - a table: numbers and words in columns, of which one or some are to be learned.
  *
  *   length,colour,kind       names, where a column has a word here and a number below
- *   5.1,red,"setosa"         fields may be quoted, "" is a quote, and a quoted field may span lines
+ *   5.1, red, "setosa"       fields may be quoted, "" is a quote, and a quoted field may span lines;
+ *                            blanks around a field are not part of it
  *
  * A column of words becomes a column of 0 and 1 for each of its words, in sorted order. Labels that
  * are whole numbers from 0 are the classes themselves; words are classes in sorted order; other
@@ -15,6 +16,7 @@
  * Errors name the line and the column.
  */
 #include "data/data.h"
+#include "show/show.h"
 #include <math.h>
 
 enum { MOST_LABEL = 1 << 20, MOST_WORDS = 1000 };
@@ -77,6 +79,13 @@ static bool field_ends(const table *t)
     return t->at >= t->end || *t->at == t->separator || *t->at == '\n' || *t->at == '\r';
 }
 
+/* Around fields, as people type them. */
+static void skip_blanks(table *t)
+{
+    while (t->at < t->end && (*t->at == ' ' || *t->at == '\t') && *t->at != t->separator)
+        t->at++;
+}
+
 /* *to ends up behind the last character, which is never behind where it was read. */
 static ts_status unquote(table *t, char **to)
 {
@@ -95,6 +104,7 @@ static ts_status unquote(table *t, char **to)
     if (!closed)
         return bad_line(t, "a quote is never closed");
     t->line = line;
+    skip_blanks(t);
     if (!field_ends(t))
         return bad_line(t, "a quoted field goes on after its quote");
     *to = p;
@@ -110,15 +120,28 @@ static void skip_line_end(table *t)
     t->line++;
 }
 
+/* Up to the blanks before its end. */
+static char *plain_field(table *t)
+{
+    char *first = t->at, *to;
+
+    while (!field_ends(t))
+        t->at++;
+    for (to = t->at; to > first && (to[-1] == ' ' || to[-1] == '\t');)
+        to--;
+    return to;
+}
+
 static ts_status next_field(table *t, char **field, bool *last)
 {
-    char *to = *field = t->at;
+    char *to;
 
+    skip_blanks(t);
+    to = *field = t->at;
     if (*t->at == '"')
         TS_TRY(unquote(t, &to));
     else
-        while (!field_ends(t))
-            to = ++t->at;
+        to = plain_field(t);
     *last = t->at >= t->end || *t->at != t->separator;
     if (*last)
         skip_line_end(t);
@@ -146,7 +169,8 @@ static ts_status next_row(table *t, bool *more)
 
 /* --- cells --- */
 
-static bool to_number(const char *s, float *out)
+/* A number, perhaps one that is none here: infinite, or beyond what floats have. */
+static bool is_real(const char *s, float *out)
 {
     char *end;
     double x = ts_to_real(s, &end);
@@ -154,7 +178,23 @@ static bool to_number(const char *s, float *out)
     while (*end == ' ' || *end == '\t')
         end++;
     *out = (float)x;
-    return end != s && !*end && isfinite(*out);
+    return end != s && !*end;
+}
+
+static bool to_number(const char *s, float *out)
+{
+    return is_real(s, out) && isfinite(*out);
+}
+
+/* 12,5 or 1,234: which of the two numbers it is nobody can tell. */
+static bool has_comma(const char *s)
+{
+    static const char digits[] = "0123456789";
+    size_t n;
+
+    s += *s == '-' || *s == '+';
+    n = strspn(s, digits);
+    return n && s[n] == ',' && s[n + 1] && !s[n + 1 + strspn(s + n + 1, "0123456789,.")];
 }
 
 /* As people and programs write that a value is not known. */
@@ -170,6 +210,14 @@ static bool is_missing(const char *s)
     return false;
 }
 
+/* Meant as a number; people do not write words so. */
+static bool looks_like_number(const char *s)
+{
+    float x;
+
+    return (is_real(s, &x) && !is_missing(s)) || has_comma(s);
+}
+
 static const char *cell(const table *t, size_t row, const column *c)
 {
     return t->cells[row * t->ncolumns + (size_t)c->at];
@@ -183,9 +231,21 @@ static ts_status not_a_number(const table *t, size_t row, const column *c)
             (long)t->lines[row], s, (size_t)c->at, *name ? " (" : "", name, *name ? ")" : "");
     if (is_missing(s))
         ts_error_hint(
-            "missing values can be filled with the column's mean, or their rows left out");
+            "--missing mean puts the column's mean there, --missing drop leaves the row out");
+    else if (has_comma(s))
+        ts_error_hint("numbers have a point, as in 12.5, and no mark between thousands");
+    else if (looks_like_number(s))
+        ts_error_hint("it is beyond what a float can hold, 3.4e38");
     else
         ts_error_hint("a column is of numbers or of words; is the label's column right?");
+    return TS_ERR_PARSE;
+}
+
+static ts_status not_a_label(const table *t, size_t row, const column *c)
+{
+    ts_fail(TS_ERR_PARSE, "%s, line %ld: the label is missing, in column %zu (%.60s)", t->path,
+            (long)t->lines[row], (size_t)c->at, c->name);
+    ts_error_hint("--missing drop leaves the rows out whose label is missing");
     return TS_ERR_PARSE;
 }
 
@@ -205,11 +265,17 @@ static ts_status add_row(table *t)
 
 /* --- rows, and is there a header? --- */
 
-/* The one that the first line has most of; a comma where it has none. */
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* The one that the first line has most of; a comma where it has none. Commas that may all be those of
+ * numbers, 12,5;3,1, do not count beside another. */
 static char find_separator(const table *t)
 {
     static const char all[] = ",;\t|";
-    size_t counts[sizeof(all)] = {0}, best = 0;
+    size_t counts[sizeof(all)] = {0}, inside = 0, best = 1;
     bool quoted = false;
 
     for (const char *p = t->at; p < t->end && (quoted || (*p != '\n' && *p != '\r')); p++) {
@@ -217,26 +283,49 @@ static char find_separator(const table *t)
         quoted ^= *p == '"';
         if (found && !quoted)
             counts[found - all]++;
+        inside += *p == ',' && p > t->at && is_digit(p[-1]) && p + 1 < t->end && is_digit(p[1]);
     }
-    for (size_t i = 1; i < sizeof(all) - 1; i++)
+    for (size_t i = 2; i < sizeof(all) - 1; i++)
         if (counts[i] > counts[best])
             best = i;
-    return all[best];
+    if (counts[best] && counts[0] == inside && inside <= counts[best] + 1)
+        return all[best];
+    return counts[best] > counts[0] ? all[best] : ',';
 }
 
-/* A word over a number, or words only. */
+static column *column_called(const table *t, const char *name)
+{
+    for (int i = 0; i < t->ncolumn; i++)
+        if (!strcmp(t->columns[i].name, name))
+            return &t->columns[i];
+    return NULL;
+}
+
+/* Names do not come up again below; a row of a table of words has some that do. */
+static bool comes_again(const table *t, size_t column)
+{
+    for (size_t row = 1; row < t->nrows; row++)
+        if (!strcmp(t->cells[row * t->ncolumns + column], t->cells[column]))
+            return true;
+    return false;
+}
+
+/* A word over a number, or the name of a column that is known; or words only. */
 static bool looks_like_header(const table *t)
 {
+    bool again = false;
     size_t words = 0;
     float x;
 
     for (size_t i = 0; i < t->ncolumns; i++) {
-        bool word = !to_number(t->cells[i], &x) && !is_missing(t->cells[i]);
-        if (word && t->nrows > 1 && to_number(t->cells[t->ncolumns + i], &x))
+        bool word = !looks_like_number(t->cells[i]) && !is_missing(t->cells[i]);
+        if (word && ((t->nrows > 1 && to_number(t->cells[t->ncolumns + i], &x)) ||
+                     column_called(t, t->cells[i])))
             return true;
         words += word;
+        again = again || (word && comes_again(t, i));
     }
-    return words == t->ncolumns;
+    return words == t->ncolumns && !again && !t->ncolumn;
 }
 
 static void take_header(table *t)
@@ -252,6 +341,8 @@ static ts_status read_rows(table *t)
     size_t most = t->opt->limit ? (size_t)t->opt->limit + 1 : SIZE_MAX;
     bool more = true;
 
+    if (t->end - t->at >= 3 && !memcmp(t->at, "\xef\xbb\xbf", 3))
+        t->at += 3; /* the byte order mark that some programs write */
     t->separator = t->opt->separator ? t->opt->separator : find_separator(t);
     while (t->nrows < most) {
         TS_TRY(next_row(t, &more));
@@ -270,14 +361,6 @@ static ts_status read_rows(table *t)
 }
 
 /* --- which column is what --- */
-
-static column *column_called(const table *t, const char *name)
-{
-    for (int i = 0; i < t->ncolumn; i++)
-        if (!strcmp(t->columns[i].name, name))
-            return &t->columns[i];
-    return NULL;
-}
 
 static ts_status no_such_column(const table *t, const char *name)
 {
@@ -358,6 +441,22 @@ static ts_status find_words(const table *t, column *c, int most)
     return TS_ERR_UNSUPPORTED;
 }
 
+/* Numbers that cannot be read as one are no words: 12,5 in every row is a number, too. */
+static ts_status check_numbers(const table *t, const column *c)
+{
+    size_t first = t->nrows;
+    float x;
+
+    for (size_t i = 0; i < t->nrows; i++) {
+        const char *s = cell(t, i, c);
+        if (!is_missing(s) && !looks_like_number(s))
+            return TS_OK;
+        if (!is_missing(s) && !to_number(s, &x))
+            first = TS_MIN(first, i);
+    }
+    return first < t->nrows ? not_a_number(t, first, c) : TS_OK;
+}
+
 /* Numbers or words: all of one kind. */
 static ts_status find_kind(table *t, column *c)
 {
@@ -376,6 +475,7 @@ static ts_status find_kind(table *t, column *c)
     }
     if (numbers && words)
         return not_a_number(t, first, c);
+    TS_TRY(check_numbers(t, c));
     c->mean = numbers ? sum / (double)numbers : 0;
     c->words = words > 0;
     return c->words ? find_words(t, c, MOST_WORDS) : TS_OK;
@@ -398,14 +498,19 @@ static ts_status make_columns(table *t)
 
 /* --- columns as a text --- */
 
+/* What is no UTF-8, as words of Latin-1 are not, is \xe9: the text is for files that need it. */
 static void put_word(ts_text *out, const char *s)
 {
+    const char *next = s;
+
     ts_text_add(out, "\t", 1);
-    for (; *s; s++)
-        if (strchr("\t\n\\", *s))
+    for (; *s; s = next)
+        if (ts_utf8_next(&next) < 0)
+            ts_text_printf(out, "\\x%02x", (unsigned char)*s);
+        else if (strchr("\t\n\\", *s))
             ts_text_printf(out, "\\%c", *s == '\t' ? 't' : *s == '\n' ? 'n' : '\\');
         else
-            ts_text_add(out, s, 1);
+            ts_text_add(out, s, (size_t)(next - s));
 }
 
 static void put_column(ts_text *out, const column *c)
@@ -440,10 +545,16 @@ static const char *columns_text(const table *t, ts_arena *a)
 
 static void unescape(char *s)
 {
+    unsigned byte;
     char *to = s;
 
     for (; *s; s++)
-        *to++ = *s != '\\' || !s[1] ? *s : *++s == 't' ? '\t' : *s == 'n' ? '\n' : *s;
+        if (s[0] == '\\' && s[1] == 'x' && sscanf(s + 2, "%2x", &byte) == 1 && byte >= 0x80) {
+            *to++ = (char)byte;
+            s += 3;
+        } else {
+            *to++ = *s != '\\' || !s[1] ? *s : *++s == 't' ? '\t' : *s == 'n' ? '\n' : *s;
+        }
     *to = 0;
 }
 
@@ -480,12 +591,24 @@ static bool in_order(const table *t)
     return (int)t->ncolumns == t->ncolumn;
 }
 
+static int labels(const table *t)
+{
+    int n = 0;
+
+    for (int i = 0; i < t->ncolumn; i++)
+        n += t->columns[i].label;
+    return n;
+}
+
 /* With names, each is looked for; without, a file has all columns, or all but the labels. */
 static ts_status place_columns(table *t)
 {
     int64_t at = 0;
     bool whole = in_order(t);
 
+    if (!t->names && !whole && (int64_t)t->ncolumns != t->ncolumn - labels(t))
+        return ts_fail(TS_ERR_SHAPE, "%s has %zu columns, and %d are needed", t->path, t->ncolumns,
+                       t->ncolumn);
     for (int i = 0; i < t->ncolumn; i++) {
         column *c = &t->columns[i];
         for (size_t k = t->ncolumns; t->names && !whole && k--;)
@@ -493,23 +616,39 @@ static ts_status place_columns(table *t)
                 c->at = (int64_t)k;
         if (whole || (!t->names && !c->label))
             c->at = at++;
-        if (c->at >= (int64_t)t->ncolumns || (c->at < 0 && !c->label && !c->unused))
-            return t->names ? no_such_column(t, c->name)
-                            : ts_fail(TS_ERR_SHAPE, "%s has %zu columns, and %d are needed",
-                                      t->path, t->ncolumns, t->ncolumn);
+        if (c->at < 0 && !c->label && !c->unused)
+            return no_such_column(t, c->name);
     }
     return TS_OK;
 }
 
+static bool is_empty(const table *t, const column *c)
+{
+    for (size_t i = 0; i < t->nrows; i++)
+        if (!is_missing(cell(t, i, c)))
+            return false;
+    return true;
+}
+
+/* Rows to predict for may have the label's column, with nothing in it. */
 static ts_status take_columns(table *t)
 {
-    char *text = ts_arena_strdup(t->a, t->opt->columns);
+    TS_TRY(place_columns(t));
+    for (int i = 0; i < t->ncolumn; i++)
+        if (t->columns[i].label && t->columns[i].at >= 0 && is_empty(t, &t->columns[i]))
+            t->columns[i].at = -1;
+    return TS_OK;
+}
+
+static ts_status read_columns(table *t)
+{
+    char *text = t->opt->columns ? ts_arena_strdup(t->a, t->opt->columns) : NULL;
 
     for (char *line; text && *text;) {
         line = strsep(&text, "\n");
         TS_TRY(read_column(t, line));
     }
-    return place_columns(t);
+    return TS_OK;
 }
 
 /* --- samples --- */
@@ -611,6 +750,15 @@ static bool to_class(const char *s, int32_t *out)
     return end != s && !*end && x >= 0 && x < MOST_LABEL;
 }
 
+/* A label that is missing is no class of its own, and no number. */
+static ts_status check_labels(const table *t, const column *c)
+{
+    for (size_t i = 0; i < t->nrows; i++)
+        if (is_missing(cell(t, i, c)))
+            return not_a_label(t, i, c);
+    return t->opt->task == TS_TASK_CLASSES || c->nword ? TS_OK : check_numbers(t, c);
+}
+
 /* What the label's column is when nobody says: whole numbers that can count classes, and words. */
 static bool are_classes(const table *t, const column *c)
 {
@@ -681,6 +829,7 @@ static ts_status set_labels(table *t, ts_dataset *d)
         if (t->columns[i].label && t->columns[i].at >= 0) {
             label = &t->columns[i];
             t->nlabel++;
+            TS_TRY(check_labels(t, label));
         }
     if (!label)
         return TS_OK;
@@ -710,8 +859,7 @@ static ts_status parse(table *t, ts_dataset **d)
 
     if (memchr(t->at, 0, (size_t)(t->end - t->at)))
         return ts_fail(TS_ERR_PARSE, "%s is not text: it has a zero byte", t->path);
-    if (t->end - t->at >= 3 && !memcmp(t->at, "\xef\xbb\xbf", 3))
-        t->at += 3; /* the byte order mark that some programs write */
+    TS_TRY(read_columns(t));
     TS_TRY(read_rows(t));
     if (t->ncolumns < 2 && !t->opt->columns) {
         ts_fail(TS_ERR_PARSE, "%s has one column: a row needs numbers and a label", t->path);
@@ -758,47 +906,126 @@ ts_status ts_data_csv(const char *path, const ts_dataset_options *opt, ts_datase
     return s;
 }
 
-/* --- a list of files with their numbers --- */
+/* --- a list of files with what is to be learned of each --- */
 
+/* `file` is what samples are made of; of the others those that are asked for, or all. */
+static ts_status mark_list(table *t, column **file)
+{
+    t->columns = TS_NEWS(t->a, column, t->ncolumns);
+    t->ncolumn = (int)t->ncolumns;
+    for (int i = 0; i < t->ncolumn; i++)
+        t->columns[i] = (column){.at = i, .name = t->names[i]};
+    *file = column_called(t, "file");
+    if (!*file)
+        return no_such_column(t, "file");
+    if (t->opt->drop)
+        TS_TRY(mark(t, t->opt->drop, offsetof(column, unused)));
+    if (t->opt->label)
+        TS_TRY(mark(t, t->opt->label, offsetof(column, label)));
+    for (int i = 0; i < t->ncolumn; i++) {
+        column *c = &t->columns[i];
+        c->label = c != *file && !c->unused && (c->label || !t->opt->label);
+        c->unused = !c->label;
+        t->nlabel += c->label;
+    }
+    return t->nlabel ? TS_OK : no_such_column(t, "a number or a class to learn");
+}
+
+static bool is_of_words(const table *t, const column *c)
+{
+    for (size_t i = 0; i < t->nrows; i++)
+        if (!is_missing(cell(t, i, c)) && !looks_like_number(cell(t, i, c)))
+            return true;
+    return false;
+}
+
+/* Whole numbers are the classes themselves, as in tables; words in sorted order. */
+static ts_status list_classes(const table *t, column *c, ts_csv_files *out)
+{
+    bool whole = true;
+
+    out->labels = TS_NEWS(t->a, int32_t, t->nrows);
+    for (size_t i = 0; whole && i < t->nrows; i++) {
+        whole = to_class(cell(t, i, c), &out->labels[i]);
+        out->nclasses = whole ? TS_MAX(out->nclasses, out->labels[i] + 1) : 0;
+    }
+    if (!whole) {
+        TS_TRY(find_words(t, c, MOST_LABEL));
+        out->nclasses = c->nword;
+    }
+    out->classes = TS_NEWS(t->a, const char *, out->nclasses);
+    for (int i = 0; i < out->nclasses; i++)
+        out->classes[i] =
+            whole ? ts_arena_printf(t->a, "%d", i) : ts_arena_strdup(t->a, c->word[i]);
+    for (size_t i = 0; !whole && i < t->nrows; i++) {
+        const char *s = cell(t, i, c);
+        out->labels[i] = (int32_t)((const char **)bsearch(&s, c->word, (size_t)c->nword,
+                                                          sizeof(*c->word), by_text) -
+                                   c->word);
+    }
+    return TS_OK;
+}
+
+static ts_status list_numbers(const table *t, ts_csv_files *out)
+{
+    int n = 0;
+
+    out->ntargets = t->nlabel;
+    out->names = TS_NEWS(t->a, const char *, t->nlabel);
+    out->targets = TS_NEWS(t->a, float, t->nrows *(size_t)t->nlabel);
+    for (int i = 0; i < t->ncolumn; i++) {
+        const column *c = &t->columns[i];
+        if (!c->label)
+            continue;
+        out->names[n] = ts_arena_strdup(t->a, c->name);
+        for (size_t row = 0; row < t->nrows; row++)
+            if (!to_number(cell(t, row, c), &out->targets[row * (size_t)t->nlabel + (size_t)n]))
+                return not_a_number(t, row, c);
+        n++;
+    }
+    return TS_OK;
+}
+
+/* One column of words is of classes; numbers are numbers, unless someone says otherwise. */
 static ts_status read_list(table *t, ts_csv_files *out)
 {
-    column *file;
+    column *file, *label = NULL;
 
     TS_TRY(read_rows(t));
     if (!t->names)
         return ts_fail(TS_ERR_PARSE, "%s needs a first line with names, one of them 'file'",
                        t->path);
-    t->columns = TS_NEWS(t->a, column, t->ncolumns);
-    t->ncolumn = (int)t->ncolumns;
-    for (int i = 0; i < t->ncolumn; i++)
-        t->columns[i] = (column){.at = i, .name = t->names[i]};
-    file = column_called(t, "file");
-    if (!file || t->ncolumn < 2)
-        return no_such_column(t, file ? "a number to learn" : "file");
+    TS_TRY(mark_list(t, &file));
+    if (drops_rows(t))
+        drop_rows(t);
+    if (!t->nrows)
+        return ts_fail(TS_ERR_PARSE, "every row of %s lacks something", t->path);
     out->n = (int)t->nrows;
-    out->ntargets = t->ncolumn - 1;
     out->files = TS_NEWS(t->a, const char *, t->nrows);
-    out->names = TS_NEWS(t->a, const char *, t->ncolumn);
-    out->targets = TS_NEWS(t->a, float, t->nrows *(size_t)out->ntargets);
-    for (size_t row = 0; row < t->nrows; row++) {
-        float *to = out->targets + row * (size_t)out->ntargets;
+    for (size_t row = 0; row < t->nrows; row++)
         out->files[row] = ts_arena_strdup(t->a, cell(t, row, file));
-        for (int i = 0, k = 0; i < t->ncolumn; i++) {
-            const column *c = &t->columns[i];
-            if (c == file)
-                continue;
-            out->names[k] = ts_arena_strdup(t->a, c->name);
-            if (!to_number(cell(t, row, c), &to[k++]))
-                return not_a_number(t, row, c);
+    for (int i = 0; i < t->ncolumn; i++)
+        if (t->columns[i].label) {
+            label = &t->columns[i];
+            TS_TRY(check_labels(t, label));
         }
-    }
-    return TS_OK;
+    if (t->opt->task == TS_TASK_CLASSES && t->nlabel > 1)
+        return ts_fail(TS_ERR_ARG, "classes are one column, and %s has %d", t->path, t->nlabel);
+    if (t->opt->task == TS_TASK_CLASSES ||
+        (t->opt->task == TS_TASK_AUTO && t->nlabel == 1 && is_of_words(t, label)))
+        return list_classes(t, label, out);
+    return list_numbers(t, out);
 }
 
-ts_status ts_csv_list(ts_arena *a, const char *path, ts_csv_files *out)
+ts_status ts_csv_list(ts_arena *a, const char *path, const ts_dataset_options *opt,
+                      ts_csv_files *out)
 {
-    static const ts_dataset_options plain;
-    table t = {.path = path, .line = 1, .opt = &plain, .a = a};
+    ts_dataset_options own = {.label = opt->label,
+                              .drop = opt->drop,
+                              .missing = opt->missing,
+                              .separator = opt->separator,
+                              .task = opt->task};
+    table t = {.path = path, .line = 1, .opt = &own, .a = a};
     size_t len;
     char *data;
     ts_status s;

@@ -116,13 +116,18 @@ ts_status ts_folder_open(const char *path, const ts_dataset_options *opt, ts_dat
 /* csv.c: parsing cuts the text up; data[len] must be 0 */
 ts_status ts_csv_parse(const char *path, char *data, size_t len, const ts_dataset_options *opt,
                        ts_dataset **out);
-/* file,NAME,...: files with numbers; all of it in the arena */
+/* file,NAME,...: files with numbers or a class; all of it in the arena. Of `opt` only what concerns
+ * the columns counts. */
 typedef struct ts_csv_files {
     const char **files, **names;
     float *targets; /* n x ntargets */
     int n, ntargets;
+    int32_t *labels; /* where ntargets is 0 */
+    const char **classes;
+    int nclasses;
 } ts_csv_files;
-ts_status ts_csv_list(ts_arena *a, const char *path, ts_csv_files *out);
+ts_status ts_csv_list(ts_arena *a, const char *path, const ts_dataset_options *opt,
+                      ts_csv_files *out);
 ts_status ts_data_csv(const char *path, const ts_dataset_options *opt, ts_dataset **out);
 
 /* numpy.c */

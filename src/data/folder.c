@@ -3,10 +3,11 @@
  *   DIR/cat/1.png      or     DIR/train/cat/1.png     classes and files in the order of their names
  *   DIR/dog/2.jpg             DIR/test/dog/2.jpg      (bytes, not the locale's)
  *
- * or a folder with a file targets.csv, which has a column `file`, the images' names, and numbers:
+ * or a folder with a file targets.csv, which has a column `file`, the images' names, and numbers,
+ * or a column of words, which are classes:
  *
- *   file,age,smiles
- *   1.png,34,1
+ *   file,age,smiles          file,kind
+ *   1.png,34,1               1.png,cat
  *
  * All images are decoded when the folder is opened: a damaged one is reported before the first step
  * and not in the last, and an epoch costs no decoding.
@@ -92,25 +93,28 @@ static ts_status list_class(listing *l, const char *folder)
     return TS_OK;
 }
 
-static ts_status list_targets(listing *l, const char *path, const char *file)
+static ts_status list_targets(listing *l, const char *path, const char *file,
+                              const ts_dataset_options *opt)
 {
-    TS_TRY(ts_csv_list(l->a, file, &l->list));
+    TS_TRY(ts_csv_list(l->a, file, opt, &l->list));
+    l->classes = l->list.classes;
+    l->nclasses = l->list.nclasses;
     for (int i = 0; i < l->list.n; i++) {
         TS_PUSH(l->a, l->paths, l->npaths,
                 (const char *)ts_arena_printf(l->a, "%s/%s", path, l->list.files[i]));
-        TS_PUSH(l->a, l->labels, l->nlabels, 0);
+        TS_PUSH(l->a, l->labels, l->nlabels, l->list.labels ? l->list.labels[i] : 0);
     }
     return TS_OK;
 }
 
-static ts_status list_classes(listing *l, const char *path)
+static ts_status list_classes(listing *l, const char *path, const ts_dataset_options *opt)
 {
     const char **names, *file;
     int n;
 
     file = ts_arena_printf(l->a, "%s/targets.csv", path);
     if (!access(file, F_OK))
-        return list_targets(l, path, file);
+        return list_targets(l, path, file, opt);
     TS_TRY(list(l->a, path, &names, &n));
     for (int i = 0; i < n; i++) {
         const char *folder = ts_arena_printf(l->a, "%s/%s", path, names[i]);
@@ -203,12 +207,12 @@ static ts_status open_folder(listing *l, const char *path, const ts_dataset_opti
     int64_t count;
 
     TS_TRY(choose_split(l->a, path, opt->split, &path));
-    TS_TRY(list_classes(l, path));
+    TS_TRY(list_classes(l, path, opt));
     count = opt->limit ? TS_MIN(opt->limit, l->npaths) : l->npaths;
     for (int64_t i = 0; i < count; i++)
         TS_TRY(add(l, opt->image, i, count, d));
     name_classes(l, *d);
-    return l->list.n ? set_targets(l, *d) : TS_OK;
+    return l->list.ntargets ? set_targets(l, *d) : TS_OK;
 }
 
 ts_status ts_folder_open(const char *path, const ts_dataset_options *opt, ts_dataset **out)

@@ -53,6 +53,8 @@ static void rows_are_read_in_every_spelling(void **state)
         "\"1\",2,\"0\"\n3,\"4.5\",1\n -100 ,.25,1\n",
         "a,b,c\n1,2,0\n3,4.5,1\n-1e2,0.25,1\n",
         "a,\"b\nand more\",\"c\"\n1,2,0\n3,4.5,1\n-1e2,0.25,1\n",
+        "a, b, \"c\"\n1 ,2,\t0\n3, 4.5 , \"1\" \n-1e2,0.25,1\n",
+        "1\t2\t0\n3\t 4.5\t1\n-1e2\t0.25\t1\n",
     };
 
     (void)state;
@@ -92,6 +94,80 @@ static void words_become_classes_in_sorted_order(void **state)
 #define LABELS {2, 1, 2, 0}
     ASSERT_TABLE(d, 1, 1, 2, 3, 4);
 #undef LABELS
+}
+
+/* Nothing that is meant as a number is taken for a word, and nothing that is missing for a class. */
+static void what_is_no_word_is_refused(void **state)
+{
+    static const struct {
+        const char *text, *words;
+    } cases[] = {
+        {"a;b\n12,5;0\n3,1;1\n", "t.csv, line 2: '12,5' in column 0 (a) is not a number"},
+        {"12,5;3,5;0\n3,1;1,1;1\n", "t.csv, line 1: '12,5' in column 0 is not a number"},
+        {"12,5;3,5\n3,1;1,1\n", "t.csv, line 1: '12,5' in column 0 is not a number"},
+        {"a;b\n1;1.234,5\n2;x\n", NULL},
+        {"a,b\n1,\"1,234\"\n2,\"5,678\"\n",
+         "t.csv, line 2: '1,234' in column 1 (b) is not a number"},
+        {"a,b\n1e300,0\n1e301,1\n", "t.csv, line 2: '1e300' in column 0 (a) is not a number"},
+        {"a,b\n0,inf\n1,-inf\n", "t.csv, line 2: 'inf' in column 1 (b) is not a number"},
+        {"a,b\n1,x\n2,\n3,y\n", "t.csv, line 3: the label is missing, in column 1 (b)"},
+        {"a,b\n1,0\n2,NA\n3,1\n", "t.csv, line 3: the label is missing, in column 1 (b)"},
+        {"a,b\n1,0.5\n2,?\n3,1.5\n", "t.csv, line 3: the label is missing, in column 1 (b)"},
+    };
+
+    (void)state;
+    for (int i = 0; i < TS_COUNT(cases); i++) {
+        ts_dataset *d = NULL;
+        if (cases[i].words)
+            assert_refused(cases[i].text, (ts_dataset_options){0}, TS_ERR_PARSE, cases[i].words);
+        else
+            assert_ok(parse(cases[i].text, (ts_dataset_options){0}, &d));
+        if (cases[i].words)
+            assert_refused(cases[i].text, (ts_dataset_options){.missing = "mean"}, TS_ERR_PARSE,
+                           cases[i].words);
+        ts_dataset_free(d);
+    }
+#define LABELS {0, 1}
+    ASSERT_TABLE(table("a,b\n1,x\n2,\n3,y\n", (ts_dataset_options){.missing = "drop"}), 1, 1, 3);
+    ASSERT_TABLE(
+        table("a,b\n1,\"1,2\"\n3,\"2,1\"\n", (ts_dataset_options){.task = TS_TASK_CLASSES}), 1, 1,
+        3);
+#undef LABELS
+}
+
+/* A first line of words is a row where they come up again, and names where they do not. */
+static void a_table_of_words_needs_no_names(void **state)
+{
+    (void)state;
+#define LABELS {1, 0, 1}
+    ASSERT_TABLE(table("red,yes\nblue,no\nred,yes\n", (ts_dataset_options){0}), 2, 0, 1, 1, 0, 0,
+                 1);
+    ASSERT_TABLE(table("c,w\nred,yes\nblue,no\nred,yes\n", (ts_dataset_options){0}), 2, 0, 1, 1, 0,
+                 0, 1);
+#undef LABELS
+}
+
+/* Another file of the same table: with all columns, without the label, or with an empty one. */
+static void rows_to_predict_for(void **state)
+{
+    static const char columns[] = "c\twords\tblue\tred\nw\tlabel\tno\tyes\nn\tnumber\t2\n";
+    const ts_dataset_options o = {.columns = columns, .task = TS_TASK_CLASSES};
+    static const char *const texts[] = {
+        "c,w,n\nred,,5\n", "c,n\nred,5\n", "n,c\n5,red\n", "red,5\n", "red,,5\n", "w,c,n\n,red,5\n",
+    };
+
+    (void)state;
+    for (int i = 0; i < TS_COUNT(texts); i++) {
+        ts_dataset *d = table(texts[i], o);
+        assert_int_equal(ts_dataset_classes(d), 0);
+#define LABELS {0}
+        ASSERT_TABLE(d, 3, 0, 1, 5);
+#undef LABELS
+    }
+    assert_refused("red,yes,5,6\n", o, TS_ERR_SHAPE, "t.csv has 4 columns, and 3 are needed");
+    assert_refused("red\n", o, TS_ERR_SHAPE, "t.csv has 1 columns, and 3 are needed");
+    assert_refused("c,w,n\nred,yes,5\nred,,5\n", o, TS_ERR_PARSE,
+                   "t.csv, line 3: the label is missing, in column 1 (w)");
 }
 
 static void errors_name_the_line_and_the_column(void **state)
@@ -166,6 +242,9 @@ int main(void)
         cmocka_unit_test(rows_are_read_in_every_spelling),
         cmocka_unit_test(the_label_is_found),
         cmocka_unit_test(words_become_classes_in_sorted_order),
+        cmocka_unit_test(what_is_no_word_is_refused),
+        cmocka_unit_test(a_table_of_words_needs_no_names),
+        cmocka_unit_test(rows_to_predict_for),
         cmocka_unit_test(errors_name_the_line_and_the_column),
         cmocka_unit_test(a_zero_byte_is_refused),
         cmocka_unit_test(every_failure_is_reported_and_leaks_nothing),

@@ -1,9 +1,11 @@
 """What every Python test can ask for."""
 
 import atexit
+import gzip
 import os
 import shutil
 import signal
+import struct
 import sys
 import tempfile
 from pathlib import Path
@@ -32,6 +34,7 @@ LONGEST = ["seeds", "poptorch_devices", "parity", "processes", "poptorch_nets", 
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "compiled: where most tests of a file do without the compiler, this one needs it")
     config.addinivalue_line("markers", "soak: shown again by another test, in less time; `make soak` runs it")
 
 
@@ -74,6 +77,22 @@ def build_dir():
     path = ROOT / os.environ.get("TS_BUILD_ROOT", "build")
     assert path.is_dir(), f"{path} is not there; run make first"
     return path
+
+
+@pytest.fixture(scope="session")
+def few_fashion(tmp_path_factory):
+    """A TESSERA_DATA_DIR with the first samples of Fashion-MNIST, not compressed: opening all of it takes longer than
+    most tests do with it. None where Debian's package is not installed."""
+    full, root = Path("/usr/share/datasets/fashion-mnist"), tmp_path_factory.mktemp("few")
+    if not full.exists():
+        return None
+    (root / "fashion-mnist").mkdir()
+    for split in "train", "t10k":
+        for kind, head, row in (("images-idx3", 16, 784), ("labels-idx1", 8, 1)):
+            with gzip.open(full / f"{split}-{kind}-ubyte.gz") as f:
+                data = f.read(head + 1024 * row)
+            (root / "fashion-mnist" / f"{split}-{kind}-ubyte").write_bytes(data[:4] + struct.pack(">I", 1024) + data[8:])
+    return root
 
 
 def shared_path(name):

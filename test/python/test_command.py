@@ -15,10 +15,25 @@ import pytest
 
 OK, FAILED, USAGE = 0, 1, 2
 
+# What most nets here are; the model of this name has a layer more and takes three times as long to compile.
+MLP = """input 1 28 28
+classes 10
+flatten
+fc1: linear 32
+relu
+fc2: linear classes
+loss cross_entropy
+"""
+
 
 @pytest.fixture
-def tessera(build_dir, tmp_path):
+def tessera(build_dir, tmp_path, request):
+    """Without a compiler, which is quicker for nets as small as these, but for tests that are marked: what is compiled is
+    tested elsewhere, and by `make soak`."""
     env = {**os.environ, "TESSERA_CACHE_DIR": str(build_dir / "test-cache"), "LC_ALL": "C.UTF-8"}
+    if not os.environ.get("TS_SOAK") and not request.node.get_closest_marker("compiled"):
+        env.update(TESSERA_CC="/nowhere/cc", TESSERA_LOG="error")
+    (tmp_path / "mlp.txt").write_text(MLP)
 
     def run(*args, code=OK, **more):
         done = subprocess.run([build_dir / "tessera", *map(str, args)], cwd=tmp_path, env={**env, **more}, text=True,
@@ -26,6 +41,7 @@ def tessera(build_dir, tmp_path):
         assert done.returncode == code, done.stdout + done.stderr
         run.err = done.stderr
         return done.stdout
+    run.program = build_dir / "tessera"
     return run
 
 
@@ -39,6 +55,7 @@ EMBEDDING = "input 6 dtype=i32\nclasses 2\ne: embedding 20 8\nflatten\nfc: linea
 # --- what goes into a net is what is in the file
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("kind", ["npz", "csv"])
 def test_indices_are_fed_as_integers(tessera, tmp_path, kind):
     r = np.random.RandomState(0)
@@ -65,6 +82,7 @@ def test_numbers_that_are_no_indices_are_refused(tessera, tmp_path):
     assert not (tmp_path / "net.pth").exists()
 
 
+@pytest.mark.compiled
 def test_an_index_outside_names_the_layer(tessera, tmp_path):
     (tmp_path / "net.txt").write_text(EMBEDDING)
     x = np.zeros((64, 6), "i4")
@@ -85,12 +103,13 @@ def test_data_that_is_no_number_is_refused(tessera, tmp_path, bad):
     tessera("data", "data.npz", code=FAILED)
 
 
+@pytest.mark.compiled
 def test_a_loss_that_is_no_number_stops_and_says_where(tessera, tmp_path):
     r = np.random.RandomState(0)
     np.savez(tmp_path / "data.npz", x=1e4 * r.randn(64, 6).astype("f4"), y=np.arange(64) % 2)
-    tessera("train", "data.npz", "--model", "mlp", "--optimizer", "sgd", "--lr", 1000, "--epochs", 9, code=FAILED)
+    tessera("train", "data.npz", "--model", "mlp.txt", "--optimizer", "sgd", "--lr", 1000, "--epochs", 9, code=FAILED)
     assert "the loss is not a number any more, in epoch" in tessera.err
-    assert " made a" in tessera.err.split("looking for the first layer")[1] and ", mlp:" in tessera.err
+    assert " made a" in tessera.err.split("looking for the first layer")[1] and ", mlp" in tessera.err
     assert not (tmp_path / "mlp.pth").exists()
 
 
@@ -111,12 +130,13 @@ def score(text):
     return {s["class"]: s["score"] for s in json.loads(text)["images"][0]["scores"]}
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("resize", ["20", "16x24,bicubic"])
 def test_predict_does_what_training_did(tessera, tmp_path, resize):
     """The logits of an image are those of a net that is fed the training's own pixels."""
     Image = pytest.importorskip("PIL.Image")
     photos(tmp_path / "photos")
-    tessera("train", "photos", "--resize", resize, "--model", "mlp", "--mean", "0.4,0.5,0.6", "--std", "0.2,0.3,0.25",
+    tessera("train", "photos", "--resize", resize, "--model", "mlp.txt", "--mean", "0.4,0.5,0.6", "--std", "0.2,0.3,0.25",
             "--batch-size", 4, "--epochs", 1, "--no-plots")
     got = score(tessera("predict", "mlp.pth", "photos/dark/3.png", "--no-plots", "--json"))
     height, width = (16, 24) if "x" in resize else (20, 20)
@@ -127,9 +147,9 @@ def test_predict_does_what_training_did(tessera, tmp_path, resize):
     torch = pytest.importorskip("torch")
     w = torch.load(tmp_path / "mlp.pth")
     h = torch.tensor(x).flatten(1)
-    for i in (1, 2, 3):
+    for i in (1, 2):
         h = torch.nn.functional.linear(h, w[f"fc{i}.weight"], w[f"fc{i}.bias"])
-        h = h.relu() if i < 3 else h
+        h = h.relu() if i < 2 else h
     np.testing.assert_allclose([got["dark"], got["light"]], h[0], atol=1e-4)
     a = json.loads(tessera("eval", "mlp.pth", "--no-plots", "--json"))
     b = json.loads(tessera("eval", "mlp.pth", "--no-plots", "--json", "--mean", "0", "--std", "1"))
@@ -142,7 +162,7 @@ def test_the_middle_of_the_shorter_side(tessera, tmp_path):
     """--resize N --crop M is torchvision's Resize(N), CenterCrop(M)."""
     Image = pytest.importorskip("PIL.Image")
     photos(tmp_path / "photos")
-    tessera("train", "photos", "--resize", 20, "--crop", "16", "--model", "mlp", "--batch-size", 4, "--epochs", 1,
+    tessera("train", "photos", "--resize", 20, "--crop", "16", "--model", "mlp.txt", "--batch-size", 4, "--epochs", 1,
             "--no-plots")
     with Image.open(tmp_path / "photos/dark/3.png") as im:  # 40 x 30 -> 26 x 20 -> 16 x 16
         im.convert("RGB").resize((26, 20), Image.BILINEAR).crop((5, 2, 21, 18)).save(tmp_path / "done.png")
@@ -154,9 +174,9 @@ def test_the_middle_of_the_shorter_side(tessera, tmp_path):
 def test_a_file_that_does_not_say_how_is_told(tessera, tmp_path):
     photos(tmp_path / "photos")
     torch = pytest.importorskip("torch")
-    tessera("train", "photos", "--resize", 20, "--model", "mlp", "--batch-size", 4, "--epochs", 1, "--no-plots")
+    tessera("train", "photos", "--resize", 20, "--model", "mlp.txt", "--batch-size", 4, "--epochs", 1, "--no-plots")
     torch.save(torch.load(tmp_path / "mlp.pth"), tmp_path / "plain.pth")
-    (tmp_path / "net.txt").write_text(tessera("models", "mlp").replace("input 1 28 28", "input 3 20 20"))
+    (tmp_path / "net.txt").write_text(MLP.replace("input 1 28 28", "input 3 20 20"))
     tessera("eval", "plain.pth", "--model", "net.txt", "--data", "photos", "--no-plots")
     assert "does not say how its images were normalised" in tessera.err
     tessera("eval", "plain.pth", "--model", "net.txt", "--data", "photos", "--no-plots", "--mean", 0.5, "--std", 0.5)
@@ -174,7 +194,7 @@ def test_a_file_that_does_not_say_how_is_told(tessera, tmp_path):
 ])
 def test_wrong_recipes(tessera, tmp_path, args, words):
     photos(tmp_path / "photos", 4)
-    tessera("train", "photos", "--model", "mlp", *args, code=USAGE)
+    tessera("train", "photos", "--model", "mlp.txt", *args, code=USAGE)
     assert words in tessera.err
 
 
@@ -225,7 +245,7 @@ cc -std=c11 -Wall -Wextra -Werror line.c $flags -Wl,-rpath,$(pkg-config --define
 tessera export line.pth --model net.txt --c out
 cc -std=c99 -O3 out/main.c out/net.c -lm -o out/net
 out/net | diff - out/expected.txt
-tessera train data.npz --model mlp --epochs 1 --batch-size 4
+tessera train data.npz --model mlp.txt --epochs 1 --batch-size 4
 tessera eval mlp.pth
 """
 
@@ -250,6 +270,7 @@ def test_what_is_installed_serves_a_stranger(installed, who):
     home = folder / who
     home.mkdir()
     (home / "line.c").write_text(STRANGER)
+    (home / "mlp.txt").write_text(MLP)
     table(home / "data.npz")
     be = []
     if who == "nobody":
@@ -267,15 +288,23 @@ def test_what_is_installed_serves_a_stranger(installed, who):
 
 
 def bomb(path, megabytes):
-    """A deflated NPZ that is a thousandth of what it unfolds to."""
+    """A deflated NPZ that is a thousandth of what it unfolds to. All its megabytes are one, deflated once; the CRC of many is
+    not worth its time."""
     import io
-    import zipfile
-    head = io.BytesIO()
+    import struct
+    import zlib
+    head, name, zeros = io.BytesIO(), b"x.npy", bytes(1 << 20)
     np.lib.format.write_array_header_1_0(head, {"descr": "|u1", "fortran_order": False, "shape": (megabytes << 20,)})
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z, z.open("x.npy", "w") as f:
-        f.write(head.getvalue())
-        for _ in range(megabytes):
-            f.write(bytes(1 << 20))
+    z = zlib.compressobj(9, zlib.DEFLATED, -15)
+    first = z.compress(head.getvalue()) + z.flush(zlib.Z_FULL_FLUSH)
+    body = first + (z.compress(zeros) + z.flush(zlib.Z_FULL_FLUSH)) * megabytes + z.flush()
+    crc = zlib.crc32(head.getvalue())
+    for _ in range(megabytes if megabytes < 100 else 0):
+        crc = zlib.crc32(zeros, crc)
+    facts = struct.pack("<HHHHHIIIHH", 20, 0, 8, 0, 33, crc, len(body), len(head.getvalue()) + (megabytes << 20), len(name), 0)
+    local = b"PK\3\4" + facts + name + body
+    entry = b"PK\1\2\x14\0" + facts + struct.pack("<HHHII", 0, 0, 0, 0, 0) + name
+    path.write_bytes(local + entry + b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(entry), len(local), 0))
 
 
 def test_a_bomb_is_refused_and_looked_at(tessera, tmp_path):
@@ -320,7 +349,7 @@ def test_inspect_reads_headers_only(tessera, tmp_path, kind):
 # --- files that are there already, and runs that are cut short
 
 
-SMALL = ["--model", "mlp", "--batch-size", 4, "--epochs", 1, "--no-plots"]
+SMALL = ["--model", "mlp.txt", "--batch-size", 4, "--epochs", 1, "--no-plots"]
 
 
 def table(path, n=64, seed=0):
@@ -329,6 +358,7 @@ def table(path, n=64, seed=0):
     np.savez(path, x=x, y=(x[:, 0] > 0).astype("i4"))
 
 
+@pytest.mark.compiled
 def test_a_finished_model_is_not_replaced(tessera, tmp_path):
     table(tmp_path / "data.npz")
     tessera("train", "data.npz", *SMALL)
@@ -338,7 +368,7 @@ def test_a_finished_model_is_not_replaced(tessera, tmp_path):
     assert (tmp_path / "mlp.pth").read_bytes() == before
     tessera("train", "data.npz", *SMALL, "--seed", 7, "--overwrite")
     assert (tmp_path / "mlp.pth").read_bytes() != before
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["data.npz", "mlp.pth", "mlp.resume.pth"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data.npz", "mlp.pth", "mlp.resume.pth", "mlp.txt"]
 
 
 def test_two_runs_do_not_share_an_output(tessera, tmp_path):
@@ -355,9 +385,9 @@ def test_resuming_goes_by_what_is_in_the_data(tessera, tmp_path):
     table(tmp_path / "data.npz")
     tessera("train", "data.npz", *SMALL)
     (tmp_path / "data.npz").rename(tmp_path / "moved.npz")
-    tessera("train", "moved.npz", "--model", "mlp", "--resume", "--epochs", 2, "--no-plots")
+    tessera("train", "moved.npz", "--model", "mlp.txt", "--resume", "--epochs", 2, "--no-plots")
     table(tmp_path / "moved.npz", seed=1)
-    tessera("train", "moved.npz", "--model", "mlp", "--resume", "--epochs", 3, "--no-plots", code=FAILED)
+    tessera("train", "moved.npz", "--model", "mlp.txt", "--resume", "--epochs", 3, "--no-plots", code=FAILED)
     assert "is not what the run to go on with learned from" in tessera.err
 
 
@@ -391,7 +421,7 @@ def test_class_names_of_any_bytes(tessera, tmp_path):
     names = [b"caf\xe9", b"new\nline\\n"]
     for old, new in zip(["dark", "light"], names):
         os.rename(os.path.join(os.fsencode(tmp_path), b"photos", old.encode()), os.path.join(os.fsencode(tmp_path), b"photos", new))
-    tessera("train", "photos", "--resize", 20, "--model", "mlp", "--batch-size", 4, "--epochs", 1)
+    tessera("train", "photos", "--resize", 20, "--model", "mlp.txt", "--batch-size", 4, "--epochs", 1)
     text = tessera("eval", "mlp.pth", "--no-plots")  # the names of the file are those of the folders
     assert "caf?" in text and "new?line\\n" in text
 
@@ -434,7 +464,7 @@ def lines(text):
 
 def test_the_best_epoch_is_the_result_and_patience_ends_the_run(tessera, tmp_path):
     table(tmp_path / "data.npz", 256)
-    args = ["train", "data.npz", "--model", "mlp", "--epochs", 40, "--lr", 0.02, "--validate", 0.25, "--json"]
+    args = ["train", "data.npz", "--model", "mlp.txt", "--epochs", 40, "--lr", 0.02, "--validate", 0.25, "--json"]
     out = tessera(*args, "--patience", 3, "--csv", "t.csv")
     rows, (end,) = lines(out), events(out, "end")
     losses = [r["validation_loss"] for r in rows]
@@ -467,7 +497,7 @@ def test_pictures_of_a_run_say_what_they_show(tessera, tmp_path):
     """Samples of all classes though the file has one after the other; which set is confused; both curves."""
     y = np.repeat([0, 1], 32).astype("i4")
     x = np.where(y == 0, 64, 192).astype("u1").reshape(-1, 1, 1, 1) * np.ones((1, 1, 8, 8), "u1")
-    args = ["train", "data.npz", "--model", "mlp", "--epochs", 12, "--batch-size", 4, "--overwrite"]
+    args = ["train", "data.npz", "--model", "mlp.txt", "--epochs", 12, "--batch-size", 4, "--overwrite"]
 
     def run(*more, **arrays):
         np.savez(tmp_path / "data.npz", x_train=x, y_train=y, **arrays)
@@ -481,6 +511,7 @@ def test_pictures_of_a_run_say_what_they_show(tessera, tmp_path):
     assert alone[1] < validated[1]
 
 
+@pytest.mark.compiled
 def test_the_layer_is_named_that_made_a_number_that_is_none(tessera, tmp_path):
     """Not the state of the optimiser, which takes it from there."""
     table(tmp_path / "data.npz")
@@ -509,14 +540,14 @@ def test_validation_data_of_its_own(tessera, tmp_path):
 ])
 def test_learning_rates(tessera, tmp_path, args, want):
     table(tmp_path / "data.npz", 64)
-    out = tessera("train", "data.npz", "--model", "mlp", "--optimizer", "sgd", "--lr", 0.1, "--epochs", 4, "--batch-size", 32,
+    out = tessera("train", "data.npz", "--model", "mlp.txt", "--optimizer", "sgd", "--lr", 0.1, "--epochs", 4, "--batch-size", 32,
                   "--device-iterations", 1, "--no-plots", "--json", *args)
     assert [r["lr"] for r in lines(out)] == pytest.approx([want(e + 0.5) for e in range(4)])  # the last of two calls
 
 
 def test_a_plateau_lowers_the_rate(tessera, tmp_path):
     table(tmp_path / "data.npz", 64)
-    out = tessera("train", "data.npz", "--model", "mlp", "--optimizer", "sgd", "--lr", 5, "--epochs", 8, "--batch-size", 32,
+    out = tessera("train", "data.npz", "--model", "mlp.txt", "--optimizer", "sgd", "--lr", 5, "--epochs", 8, "--batch-size", 32,
                   "--no-plots", "--json", "--lr-schedule", "plateau", "--lr-every", 1, "--clip", 1)
     rows, rate, best = lines(out), 5, np.inf
     for r in rows:
@@ -525,14 +556,15 @@ def test_a_plateau_lowers_the_rate(tessera, tmp_path):
     assert rate < 5
 
 
-MORE = [["--ema", 0.9], ["--precision", "bf16"], ["--precision", "f16"], ["--label-smoothing", 0.1], ["--clip", 0.1],
-        ["--class-weights", "balanced"], ["--class-weights", "1,3"], ["--lr-schedule", "cosine", "--warmup", 1]]
+COMPILED = [["--ema", 0.9], ["--precision", "bf16"], ["--precision", "f16"]]
+MORE = [["--label-smoothing", 0.1], ["--clip", 0.1], ["--class-weights", "balanced"], ["--class-weights", "1,3"],
+        ["--lr-schedule", "cosine", "--warmup", 1]]
 
 
-@pytest.mark.parametrize("more", MORE)
+@pytest.mark.parametrize("more", [*(pytest.param(m, marks=pytest.mark.compiled) for m in COMPILED), *MORE])
 def test_each_of_them_learns_and_resumes_to_the_same_bits(tessera, tmp_path, more):
     table(tmp_path / "data.npz", 256)
-    args = ["train", "data.npz", "--model", "mlp", "--lr", 0.01, "--no-plots", "--json", *more]
+    args = ["train", "data.npz", "--model", "mlp.txt", "--lr", 0.01, "--no-plots", "--json", *more]
     end, = events(tessera(*args, "--epochs", 6), "end")
     assert end["accuracy"] > 0.9
     if "cosine" not in more:  # the schedule is of all epochs
@@ -540,7 +572,7 @@ def test_each_of_them_learns_and_resumes_to_the_same_bits(tessera, tmp_path, mor
         tessera(*args, "--epochs", 6, "--output", "part.pth", "--resume")
         assert (tmp_path / "part.pth").read_bytes() == (tmp_path / "mlp.pth").read_bytes()
     if more[0] != "--lr-schedule":
-        tessera("train", "data.npz", "--model", "mlp", "--lr", 0.01, "--no-plots", "--epochs", 6, "--output", "plain.pth")
+        tessera("train", "data.npz", "--model", "mlp.txt", "--lr", 0.01, "--no-plots", "--epochs", 6, "--output", "plain.pth")
         assert (tmp_path / "plain.pth").read_bytes() != (tmp_path / "mlp.pth").read_bytes()
 
 
@@ -548,6 +580,7 @@ def ratio(y):
     return np.bincount(y).sum() / (len(np.bincount(y)) * np.bincount(y).astype("f8"))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("more, how", [
     (["--label-smoothing", 0.2], dict(label_smoothing=0.2)),
     (["--class-weights", "1,3"], dict(weight=[1, 3])),
@@ -593,7 +626,7 @@ def test_what_is_learned_is_what_pytorch_learns(tessera, tmp_path, more, how):
 def test_averaged_weights_are_the_average(tessera, tmp_path):
     torch = pytest.importorskip("torch")
     table(tmp_path / "data.npz", 64)
-    args = ["train", "data.npz", "--model", "mlp", "--batch-size", 64, "--no-plots", "--ema", 0.75]
+    args = ["train", "data.npz", "--model", "mlp.txt", "--batch-size", 64, "--no-plots", "--ema", 0.75]
     weights = []
     for i in range(1, 4):
         tessera(*args, "--epochs", i, "--output", f"{i}.pth")
@@ -607,7 +640,7 @@ def test_averaged_weights_are_the_average(tessera, tmp_path):
 def test_the_learning_rate_may_change_on_the_way(tessera, tmp_path):
     table(tmp_path / "data.npz")
     tessera("train", "data.npz", *SMALL, "--lr", 0.01)
-    out = tessera("train", "data.npz", "--model", "mlp", "--resume", "--epochs", 2, "--lr", 0.5, "--no-plots", "--json")
+    out = tessera("train", "data.npz", "--model", "mlp.txt", "--resume", "--epochs", 2, "--lr", 0.5, "--no-plots", "--json")
     assert lines(out)[-1]["lr"] == 0.5
 
 
@@ -624,10 +657,10 @@ def test_a_new_head_and_frozen_layers(tessera, tmp_path):
         Image.new("RGB", (40, 30), (255, 0, i)).save(tmp_path / f"photos/third/{i}.png")
     out = tessera("train", "photos", "--resize", 20, "--batch-size", 4, "--epochs", 1, "--no-plots", "--weights", "mlp.pth",
                   "--freeze", "fc1.*", "--output", "tuned.pth")
-    assert "4 of 6 tensors are those of mlp.pth; new is fc3.weight and others" in out
+    assert "2 of 4 tensors are those of mlp.pth; new is fc2.weight and others" in out
     a, b = torch.load(tmp_path / "mlp.pth"), torch.load(tmp_path / "tuned.pth")
     assert torch.equal(a["fc1.weight"], b["fc1.weight"]) and torch.equal(a["fc1.bias"], b["fc1.bias"])
-    assert not torch.equal(a["fc2.weight"], b["fc2.weight"]) and b["fc3.weight"].shape[0] == 3
+    assert a["fc2.weight"].shape[0] == 2 and b["fc2.weight"].shape[0] == 3
     assert "tessera.normalize                        0.3 0.4" in tessera("inspect", "tuned.pth")  # what it is used to
     tessera("train", "photos", "--resize", 20, *SMALL, "--freeze", "nothing.*", "--output", "x.pth", code=FAILED)
     assert "no parameter of the model 'mlp' is called like 'nothing.*'" in tessera.err
@@ -636,20 +669,36 @@ def test_a_new_head_and_frozen_layers(tessera, tmp_path):
     assert "no tensor of mlp.pth has the name and shape" in tessera.err
 
 
+@pytest.mark.parametrize("kind", ["float64", "float16", "bfloat16"])
+def test_weights_of_other_floats_are_taken(tessera, tmp_path, kind):
+    torch = pytest.importorskip("torch")
+    table(tmp_path / "data.npz")
+    shapes = {"fc1": (32, 6), "fc2": (2, 32)}
+    torch.manual_seed(0)
+    first = {f"{k}.{n}": 0.1 * torch.randn(v if n == "weight" else v[:1]) for k, v in shapes.items() for n in ("weight", "bias")}
+    torch.save({k: v.to(getattr(torch, kind)) for k, v in first.items()}, tmp_path / "first.pth")
+    assert "4 of 4 tensors are those of first.pth" in tessera("train", "data.npz", *SMALL, "--weights", "first.pth", "--lr", 0)
+    for name, w in torch.load(tmp_path / "mlp.pth").items():
+        assert torch.equal(w, first[name].to(getattr(torch, kind)).float()), name
+
+
 # --- images changed at random
 
 
-@pytest.mark.parametrize("how", ["flip,shift=3", "rotate=20,vflip", "color=0.3,cutout=6", "flip,mixup=0.4"])
+@pytest.mark.parametrize("how", [pytest.param("flip,shift=3", marks=pytest.mark.compiled), "rotate=20,vflip", "color=0.3,cutout=6", "flip,mixup=0.4"])
 def test_augmentation_is_repeatable(tessera, tmp_path, how):
     photos(tmp_path / "photos")
-    args = ["train", "photos", "--resize", 16, "--model", "mlp", "--batch-size", 4, "--epochs", 2, "--no-plots"]
+    args = ["train", "photos", "--resize", 16, "--model", "mlp.txt", "--batch-size", 4, "--epochs", 2, "--no-plots"]
     tessera(*args, "--augment", how, "--threads", 1)
     tessera(*args, "--augment", how, "--threads", 2, "--output", "two.pth")
     tessera(*args, "--output", "plain.pth")
     a, b, c = ((tmp_path / f"{n}.pth").read_bytes() for n in ("mlp", "two", "plain"))
     assert a == b != c
-    tessera("train", "photos", "--resize", 16, "--model", "mlp", "--augment", "blur", "--output", "x.pth", code=USAGE)
+    tessera("train", "photos", "--resize", 16, "--model", "mlp.txt", "--augment", "blur", "--output", "x.pth", code=USAGE)
     assert "--augment has 'blur'" in tessera.err
+    table(tmp_path / "data.npz")
+    tessera("train", "data.npz", *SMALL, "--augment", how, "--output", "x.pth", code=FAILED)
+    assert "only images can be augmented" in tessera.err and not list(tmp_path.glob("x.*"))
 
 
 # --- tables: numbers and words, one or several things to learn
@@ -669,7 +718,7 @@ def houses(path, n=400, separator=";"):
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_a_regression_on_a_table(tessera, tmp_path, separator):
     *_, price = houses(tmp_path / "houses.csv", separator=separator)
-    args = ["train", "houses.csv", "--label", "price", "--drop", "name", "--epochs", 30, "--lr", 0.003]
+    args = ["train", "houses.csv", "--label", "price", "--drop", "name", "--model", "mlp.txt", "--epochs", 40, "--lr", 0.006]
     tessera(*args, code=FAILED)
     assert "line 2: '' in column 0 (area) is not a number" in tessera.err
     out = tessera(*args, "--missing", "mean", "--validate", 0.2, "--json")
@@ -691,6 +740,7 @@ def test_a_regression_on_a_table(tessera, tmp_path, separator):
     assert "'pink' is no word of column 'colour'" in tessera.err
 
 
+@pytest.mark.compiled
 def test_the_metrics_are_the_usual_ones(tessera, tmp_path):
     """RMSE, mean error and R2, F1 and AUC of what the net gives, computed again here."""
     torch = pytest.importorskip("torch")
@@ -725,14 +775,110 @@ def test_several_labels_of_a_table(tessera, tmp_path):
     x = r.randn(300, 2)
     rows = ["x,y,big,up,both"] + [f"{a:.3f},{b:.3f},{int(a > 0)},{int(b > 0)},{int(a > 0 and b > 0)}" for a, b in x]
     (tmp_path / "t.csv").write_text("\n".join(rows) + "\n")
-    end, = events(tessera("train", "t.csv", "--label", "big,up,both", "--epochs", 15, "--no-plots", "--json"), "end")
+    end, = events(tessera("train", "t.csv", "--label", "big,up,both", "--model", "mlp.txt", "--lr", 0.005, "--epochs", 25, "--no-plots", "--json"), "end")
     assert end["accuracy"] > 0.95 and end["f1"] > 0.9 and end["auc"] > 0.98
-    end, = events(tessera("train", "t.csv", "--label", "both", "--drop", "big,up", "--epochs", 15, "--no-plots", "--json",
-                          "--output", "c.pth"), "end")
+    end, = events(tessera("train", "t.csv", "--label", "both", "--drop", "big,up", "--model", "mlp.txt", "--lr", 0.005, "--epochs", 15,
+                          "--no-plots", "--json", "--output", "c.pth"), "end")
     assert end["accuracy"] > 0.9  # one column of 0 and 1 is two classes
-    end, = events(tessera("train", "t.csv", "--label", "both", "--drop", "big,up", "--task", "numbers", "--no-plots", "--json",
+    end, = events(tessera("train", "t.csv", "--label", "both", "--drop", "big,up", "--model", "mlp.txt", "--task", "numbers", "--no-plots", "--json",
                           "--output", "n.pth"), "end")
     assert "rmse" in end
+
+
+# --- tables as people have them
+
+
+SICK = {    # what a table has, and what is said of it
+    "a label is missing": ("a,b\n1,x\n2,\n3,y\n", "line 3: the label is missing"),
+    "a decimal comma": ("a;b\n1,5;x\n2,5;y\n", "line 2: '1,5' in column 0 (a) is not a number"),
+    "beyond a float": ("a,b\n1e300,x\n2e300,y\n", "line 2: '1e300' in column 0 (a) is not a number"),
+    "UTF-16": ("a,b\n1,x\n".encode("utf-16"), "is not text"),
+    "nothing": ("", "is empty"),
+    "names only": ("a,b\n", "has a header and no rows"),
+}
+
+
+@pytest.mark.parametrize("what", SICK)
+def test_a_table_that_cannot_be_learned_from(tessera, tmp_path, what):
+    """It is refused by line and column; nothing that is meant as a number becomes a word, nothing that is missing a class."""
+    text, words = SICK[what]
+    (tmp_path / "t.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    tessera("train", "t.csv", code=FAILED)
+    assert words in tessera.err and not (tmp_path / "mlp.pth").exists()
+
+
+def test_names_of_a_table_may_have_any_bytes(tessera, tmp_path):
+    """Latin-1, Windows' line ends, blanks behind commas: trained, found again, and predicted for."""
+    r = np.random.RandomState(0)
+    rows = ["größe, b, label"] + [f"{x:.3f}, {y:.3f}, {'café' if x > 0 else 'thé'}" for x, y in r.randn(64, 2)]
+    (tmp_path / "t.csv").write_bytes("\r\n".join(rows).encode("latin-1"))
+    tessera("train", "t.csv", *SMALL)
+    said = json.loads(tessera("eval", "mlp.pth", "--json", "--no-plots"))
+    assert said["samples"] == 64 and len(said["classes"]) == 2
+    (tmp_path / "new.csv").write_bytes("b,größe,label\n0,-3,\n0,3,\n".encode("latin-1"))    # labels are not known yet
+    got = json.loads(tessera("predict", "mlp.pth", "new.csv", "--json"))["images"][0]["rows"]
+    assert [g["index"] for g in got] == [1, 0]
+    os.rename(tmp_path / "t.csv", os.path.join(os.fsencode(tmp_path), b"caf\xe9.csv"))
+    done = subprocess.run([tessera.program, "train", b"caf\xe9.csv"], cwd=tmp_path, capture_output=True)
+    assert done.returncode == USAGE and b"which is not UTF-8" in done.stderr
+
+
+def test_one_class_is_nothing_to_learn(tessera, tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.random.RandomState(0).randn(64, 6).astype("f4"), y=np.zeros(64, "i4"))
+    assert "in 1 class\n" in tessera("train", "data.npz", *SMALL)
+    assert "all samples of data.npz are of one class, '0'" in tessera.err
+
+
+@pytest.mark.parametrize("task, words", [("labels", "is 2.5, which is no label"), ("classes", "is not a class")])
+def test_a_task_that_the_data_does_not_have(tessera, tmp_path, task, words):
+    np.savez(tmp_path / "data.npz", x=np.ones((64, 6), "f4"), y=np.full(64, 2.5, "f4"))
+    tessera("train", "data.npz", *SMALL, "--task", task, code=FAILED)
+    assert words in tessera.err
+    story(tmp_path / "story.txt")
+    if task == "labels":
+        tessera("train", "story.txt", "--limit", 32, "--task", task, code=FAILED)
+        assert "--task labels does not fit: the data has text" in tessera.err
+
+
+def test_columns_of_any_size_are_scaled(tessera, tmp_path):
+    """A column of tiny numbers is not taken for one that never changes."""
+    r = np.random.RandomState(0)
+    x = r.randn(64)
+    (tmp_path / "t.csv").write_text("a,b,label\n" + "".join(f"{v * 1e-25:.6g},7,{int(v > 0)}\n" for v in x))
+    end, = events(tessera("train", "t.csv", "--model", "mlp.txt", "--epochs", 3, "--lr", 0.01, "--no-plots", "--json"), "end")
+    assert end["accuracy"] > 0.9
+
+
+def test_images_with_a_class_or_some_of_their_numbers(tessera, tmp_path):
+    """--label and --drop are for the columns of targets.csv, too; a column of words is of classes."""
+    photos(tmp_path / "photos", 8)
+    rows = ["file,size,kind,more"] + [f"{k}/{i}.png,{i},{k},0.5" for k in ("dark", "light") for i in range(8)]
+    (tmp_path / "photos/targets.csv").write_text("\ufeff" + "\n".join(rows) + "\n", encoding="utf-8")
+
+    def data(*args):
+        said = json.loads(tessera("data", "photos", "--json", *args))
+        return said["targets"] or said["classes"]
+    assert data("--label", "kind") == ["dark", "light"]
+    assert data("--label", "more,size") == data("--drop", "kind") == ["size", "more"]
+    assert data("--label", "size", "--task", "classes") == [str(i) for i in range(8)]
+    tessera("data", "photos", code=FAILED)
+    assert "'dark' in column 2 (kind) is not a number" in tessera.err
+    end, = events(tessera("train", "photos", "--label", "kind", "--resize", 12, "--json", *SMALL), "end")
+    said = json.loads(tessera("eval", "mlp.pth", "--json", "--no-plots"))
+    assert said["accuracy"] == end["accuracy"] and [c["class"] for c in said["classes"]] == ["dark", "light"]
+    assert json.loads(tessera("predict", "mlp.pth", "photos/light/2.png", "--no-plots", "--json"))["images"][0]["class"] == "light"
+
+
+def test_photos_of_several_sizes_are_looked_at(tessera, tmp_path):
+    photos(tmp_path / "photos", 4)
+    photos(tmp_path / "photos/light/more", 1, (20, 35))
+    os.rename(tmp_path / "photos/light/more/dark/0.png", tmp_path / "photos/light/9.png")
+    shutil.rmtree(tmp_path / "photos/light/more")
+    assert "images of several sizes: 'tessera train' needs --resize" in tessera("data", "photos")
+    said = json.loads(tessera("data", "photos", "--json"))
+    assert said["train"] == 9 and said["sample"] is None
+    tessera("train", "photos", *SMALL, code=FAILED)
+    assert "20 x 35 pixels" in tessera.err and "--resize SIZE" in tessera.err
 
 
 # --- text
@@ -780,6 +926,7 @@ def next_token_loss(weights, x, y):
     return F.cross_entropy(s.transpose(1, 2), y).item()
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("more", [[], ["--vocabulary", 280]])
 def test_text_is_learned_and_written(tessera, tmp_path, more):
     torch = pytest.importorskip("torch")
@@ -807,6 +954,7 @@ def test_text_is_learned_and_written(tessera, tmp_path, more):
     first = (windows - test) * 16
     x, y = ids[first:first + test * 16].reshape(-1, 16), ids[first + 1:first + test * 16 + 1].reshape(-1, 16)
     assert end["loss"] == pytest.approx(next_token_loss(torch.load(tmp_path / "net.pth"), x, y), rel=1e-4)
+    assert len(tessera("generate", "net.pth", "--length", 9)) == 11    # the text has no lines to begin with
     tessera("generate", "net.pth", "--prompt", "Ω", code=FAILED)
     assert "is no character that the net knows" in tessera.err
     table(tmp_path / "data.npz")
@@ -815,13 +963,14 @@ def test_text_is_learned_and_written(tessera, tmp_path, more):
     assert "is no net of texts" in tessera.err
 
 
+@pytest.mark.compiled
 def test_a_text_is_learned_as_pytorch_learns_it(tessera, tmp_path, root):
     """From the same weights the same losses (bench/train has the same net in PyTorch); and first weights of the same spread."""
     torch = pytest.importorskip("torch")
     spec = importlib.util.spec_from_file_location("text", root / "bench/train/text.py")
     text = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(text)
-    text.BLOCKS, text.DROPOUT = 2, 0
+    text.BLOCKS, text.DROPOUT = 1, 0
     story(tmp_path / "story.txt")
     words = (tmp_path / "story.txt").read_text()
     letters = sorted(set(words))
@@ -839,7 +988,7 @@ def test_a_text_is_learned_as_pytorch_learns_it(tessera, tmp_path, root):
         loss.backward()
         optimizer.step()
         want.append(loss.item())
-    gpt = tessera("models", "gpt").replace("repeat i 4", "repeat i 2").replace("dropout 0.1", "dropout 0")
+    gpt = tessera("models", "gpt").replace("repeat i 4", "repeat i 1").replace("dropout 0.1", "dropout 0")
     (tmp_path / "net.txt").write_text(gpt)
     args = ["train", "story.txt", "--model", "net.txt", "--limit", 32, "--batch-size", 32, "--no-plots", "--json"]
     got = [e["loss"] for e in lines(tessera(*args, "--weights", "first.pth", "--epochs", 6))]
@@ -853,20 +1002,14 @@ def test_a_text_is_learned_as_pytorch_learns_it(tessera, tmp_path, root):
             assert abs(own[name].std() / w.std() - 1) < 6 / (2 * w.numel()) ** 0.5 if w.std() else not own[name].std(), name
 
 
-def test_the_named_gpt_is_the_choice_for_texts(tessera, tmp_path):
-    story(tmp_path / "story.txt")
-    out = tessera("train", "story.txt", "--limit", 32, "--epochs", 1, "--no-plots")
-    assert "the model is gpt" in out and "Test loss" in out
-
-
 # --- what a net says of many things at once, and results for programs
 
 
 def test_predict_takes_tables_and_folders(tessera, tmp_path):
     import csv
     houses(tmp_path / "houses.csv")
-    tessera("train", "houses.csv", "--label", "price", "--drop", "name", "--missing", "mean", "--epochs", 2, "--no-plots",
-            "--output", "h.pth")
+    tessera("train", "houses.csv", "--label", "price", "--drop", "name", "--missing", "mean", "--model", "mlp.txt", "--epochs", 2,
+            "--no-plots", "--output", "h.pth")
     rows = (tmp_path / "houses.csv").read_text().splitlines()
     (tmp_path / "new.csv").write_text("\n".join(r.rsplit(";", 1)[0] for r in rows[:41]) + "\n")  # without the price
     got = json.loads(tessera("predict", "h.pth", "new.csv", "--json"))["images"][0]["rows"]
@@ -896,6 +1039,7 @@ def test_predict_takes_tables_and_folders(tessera, tmp_path):
     assert "has no .png or .jpg files" in tessera.err
 
 
+@pytest.mark.compiled
 def test_every_result_is_json_too(tessera, tmp_path):
     table(tmp_path / "data.npz")
     tessera("train", "data.npz", *SMALL, "--output", "net.pth")
@@ -904,7 +1048,7 @@ def test_every_result_is_json_too(tessera, tmp_path):
                  ["compile", "mlp", "--output", "m.tsx"], ["inspect", "m.tsx"], ["eval", "net.pth", "--no-plots"]):
         assert json.loads(tessera(*line, "--json")), line
     facts = json.loads(tessera("inspect", "net.pth", "--json"))["content"]
-    assert facts["fc1.weight"] == {"dtype": "f32", "shape": [256, 6]} and facts["__metadata__"]["tessera.input"] == "6"
+    assert facts["fc1.weight"] == {"dtype": "f32", "shape": [32, 6]} and facts["__metadata__"]["tessera.input"] == "6"
 
 
 def test_help_is_in_parts(tessera):
@@ -913,6 +1057,14 @@ def test_help_is_in_parts(tessera):
     parts = re.findall(r"^([a-z][a-z ,]+)$", text, re.M)
     assert {"learning", "devices", "files", "tables and texts"} <= set(parts)
     assert "--stages" not in tessera("help", "generate") and "devices\n" not in tessera("help", "models")
+    assert text.count("\ntables and texts\n") == text.count("\nimages, and how numbers are normalised\n") == 1
+    images = text.split("\nimages, and how numbers are normalised\n")[1].split("\n\n")[0]
+    assert all(o in images for o in ("--resize", "--mean", "--crop", "--grayscale"))
+    for command in "eval", "predict":    # nothing of a backward pass, an optimizer, or what only training decides
+        of_training = ["--recompute", "--shard-optimizer", "--shard-least", "--separate-backward", "--scale", "--vocabulary", "--window"]
+        assert not [o for o in of_training if o in tessera("help", command)]
+        for option in of_training:
+            tessera(command, "x.pth", option, code=USAGE)
 
 
 def test_images_with_numbers(tessera, tmp_path):
@@ -920,7 +1072,7 @@ def test_images_with_numbers(tessera, tmp_path):
     photos(tmp_path / "photos", 16)
     rows = ["file,light,pair"] + [f"{k}/{i}.png,{10 * (k == 'light') + i % 2},{i % 2}" for k in ("dark", "light") for i in range(16)]
     (tmp_path / "photos/targets.csv").write_text("\n".join(rows) + "\n")
-    out = tessera("train", "photos", "--resize", 12, "--model", "mlp", "--batch-size", 8, "--epochs", 15, "--no-plots", "--json")
+    out = tessera("train", "photos", "--resize", 12, "--model", "mlp.txt", "--batch-size", 8, "--epochs", 15, "--no-plots", "--json")
     start, end = *events(out, "start"), *events(out, "end")
     assert start["task"] == "numbers" and start["classes"] == 2 and end["rmse"] < 3
     assert json.loads(tessera("eval", "mlp.pth", "--no-plots", "--json"))["rmse"] == pytest.approx(end["rmse"])
@@ -936,7 +1088,7 @@ def test_images_with_numbers(tessera, tmp_path):
 @pytest.mark.parametrize("name, words", [
     ("photos", ["accuracy", "photos/dark/1.png: ", "tensors are those of photos.pth"]),
     ("table", ["targets    price", "R2", "rmse"]),
-    ("text", ["the model is gpt", "perplexity", "the cat"])])
+    ("text", ["the model is gpt", "Test loss", "perplexity", "the cat"])])
 def test_the_tutorial_runs(tmp_path, root, build_dir, name, words):
     import re
     photos(tmp_path / "photos", 16, (40, 40))
@@ -952,32 +1104,70 @@ def test_the_tutorial_runs(tmp_path, root, build_dir, name, words):
         assert word in done.stdout, word
 
 
+@pytest.mark.compiled
 def test_export_with_bytes(tessera, tmp_path):
     """A quarter of the constants, the numbers that the example must print, and what it costs; without data, weights only."""
     import re
     r = np.random.RandomState(0)
     x = r.randn(256, 64).astype("f4")
     np.savez(tmp_path / "data.npz", x=x, y=(x[:, 0] > 0).astype("i4"))
-    tessera("train", "data.npz", *SMALL)
+    tessera("train", "data.npz", *SMALL, "--model", "mlp")    # of three layers
     f32 = json.loads(tessera("export", "mlp.pth", "--c", "f32", "--json"))["constant_bytes"]
     for kind, products in ("int8", True), ("int8-weights", False):
-        out = tessera("export", "mlp.pth", "--c", kind, "--quantize", kind)
-        before, after = map(float, re.search(r"accuracy ([\d.]+) % with f32, accuracy ([\d.]+) % with int8", out).groups())
-        assert abs(before - after) < 2
-        assert re.search(r"KiB of constants with f32, .*KiB with int8\n[\d.e-]+ ms a run with f32, [\d.e-]+ ms with int8", out)
         said = json.loads(tessera("export", "mlp.pth", "--c", kind, "--quantize", kind, "--json"))
         assert said["int8"]["constant_bytes"] < 0.3 * f32 and said["f32"]["constant_bytes"] == f32
         assert 0 < said["int8"]["seconds"] < 1 and 0 < said["f32"]["seconds"] < 1 and said["metric"] == "accuracy"
-        assert abs(said["int8"]["metric"] - after / 100) < 1e-4 and abs(said["f32"]["metric"] - before / 100) < 1e-4
+        before, after = said["f32"]["metric"], said["int8"]["metric"]
+        assert before > 0.5 and abs(before - after) < 0.02
         assert (said["int8_products"] > 1) == products and said["calibration_samples"] == (256 if products else 0)
-        folder = tmp_path / kind
-        subprocess.run("cc -std=c99 -O1 -Wall -Werror main.c mlp.c -lm -o run", shell=True, check=True, cwd=folder)
-        got = subprocess.run(folder / "run", capture_output=True, text=True, check=True).stdout
-        assert got == (folder / "expected.txt").read_text()
+        for compiler in filter(shutil.which, ("gcc", "clang")):
+            subprocess.run(f"{compiler} -std=c99 -O1 -pedantic -Wall -Wextra -Werror main.c mlp.c -lm -o run && ./run | cmp - expected.txt",
+                           shell=True, check=True, cwd=tmp_path / kind)
     os.rename(tmp_path / "data.npz", tmp_path / "elsewhere.npz")
     out = tessera("export", "mlp.pth", "--c", "int8", "--quantize", "int8")
     assert "0 products of bytes: only weights are bytes" in out and "accuracy" not in out
-    assert "products of bytes, calibrated" in tessera("export", "mlp.pth", "--c", "int8", "--quantize", "int8", "--data", "elsewhere.npz")
+    out = tessera("export", "mlp.pth", "--c", "int8", "--quantize", "int8", "--data", "elsewhere.npz")
+    assert "products of bytes, calibrated" in out
+    f32, int8 = re.search(r"accuracy ([\d.]+) % with f32, accuracy ([\d.]+) % with int8", out).groups()
+    assert float(f32) / 100 == pytest.approx(before, abs=1e-4) and abs(float(f32) - float(int8)) < 2
+    assert re.search(r"KiB of constants with f32, .*KiB with int8\n[\d.e-]+ ms a run with f32, [\d.e-]+ ms with int8", out)
+
+
+@pytest.mark.compiled
+def test_the_header_says_how_a_table_becomes_numbers(tessera, tmp_path):
+    """Who follows what it says gets what `tessera predict` gets; and names of columns are no code."""
+    import csv
+    import re
+    r = np.random.RandomState(0)
+    words = ["big", "*/ int f(void) {"]
+    rows = [(f"{a:.3f}", words[int(b > 0)], f"{a * 300 + 1000:.2f}") for a, b in r.randn(64, 2)]
+    with open(tmp_path / "t.csv", "w") as f:
+        csv.writer(f).writerows([["area??/", "how */ int evil; /*", "price"], *rows])
+    tessera("train", "t.csv", "--model", "mlp.txt", "--epochs", 2, "--no-plots")
+    tessera("export", "mlp.pth", "--c", "c")
+    header = (tmp_path / "c/mlp.h").read_text()
+    steps = re.findall(r"\[(\d+)\] (.*?)(: 1 or 0)?; \(x - (\S+)\) / (\S+)$", header, re.M)
+    assert [s[0] for s in steps] == ["0", "1", "2"] and [bool(s[2]) for s in steps] == [False, True, True]
+    scale, mean = map(float, re.search(r"Output \[0\], price is y \* (\S+) \+ (\S+)\.$", header, re.M).groups())
+    plain = np.array([[float(a), w == words[1], w == words[0]] for a, w, _ in rows])    # words in sorted order
+    x = (plain - [float(s[3]) for s in steps]) / [float(s[4]) for s in steps]
+    (tmp_path / "c/use.c").write_text("""#include "mlp.h"
+#include <stdio.h>
+int main(void)
+{
+    float x[3], y;
+    while (scanf("%f %f %f", &x[0], &x[1], &x[2]) == 3) {
+        mlp_run(x, &y);
+        printf("%.7g\\n", (double)y);
+    }
+    return 0;
+}
+""")
+    subprocess.run("cc -std=c99 -pedantic -Wall -Wextra -Werror -O1 use.c mlp.c -lm -o use", shell=True, check=True, cwd=tmp_path / "c")
+    got = subprocess.run(tmp_path / "c/use", input="\n".join(" ".join(map(repr, map(float, v))) for v in x), text=True,
+                         capture_output=True, check=True).stdout
+    want = json.loads(tessera("predict", "mlp.pth", "t.csv", "--json"))["images"][0]["rows"]
+    np.testing.assert_allclose(np.float64(got.split()) * scale + mean, [w["price"] for w in want], rtol=1e-4)
 
 
 # --- several inputs, and what the file of a model remembers
@@ -1026,6 +1216,7 @@ def hdf5(path, **arrays):
     lib.H5Fclose(file)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("kind", ["npz", "csv", "h5"])
 def test_a_net_of_several_inputs(tessera, tmp_path, kind):
     """Train, eval, predict and export; each input is an array of the file, or columns of the table."""
@@ -1043,6 +1234,8 @@ def test_a_net_of_several_inputs(tessera, tmp_path, kind):
     assert json.loads(tessera("eval", "net.pth", "--no-plots", "--json"))["accuracy"] == end["accuracy"]
     rows = tessera("predict", "net.pth", f"d.{kind}", "--no-plots", "--csv", "out.csv") and (tmp_path / "out.csv").read_text().splitlines()
     assert len(rows) == 513
+    if kind != "npz":
+        return
     said = json.loads(tessera("export", "net.pth", "--c", "c", "--quantize", "int8", "--json"))
     assert said["int8_products"] >= 2 and abs(said["int8"]["metric"] - end["accuracy"]) < 0.05
     header = (tmp_path / "c/net.h").read_text()
@@ -1070,7 +1263,7 @@ def test_labels_in_several_arrays(tessera, tmp_path):
     x = r.randn(64, 3).astype("f4")
     np.savez(tmp_path / "data.npz", x=x, up=x[:, 0], down=-x[:, :2])
     assert "targets    0\n           1\n           2\n" in tessera("data", "data.npz", "--label", "up,down")
-    end, = events(tessera("train", "data.npz", "--label", "up,down", "--epochs", 30, "--lr", 0.01, "--no-plots", "--json"), "end")
+    end, = events(tessera("train", "data.npz", "--label", "up,down", "--model", "mlp.txt", "--epochs", 40, "--lr", 0.02, "--no-plots", "--json"), "end")
     assert end["r2"] > 0.9
 
 
@@ -1106,7 +1299,7 @@ def test_the_file_of_a_model_remembers_how_its_data_is_read(tessera, tmp_path, k
     """Every option of the data is said once, to train."""
     r = np.random.RandomState(0)
     x, y = r.randn(128, 5).astype("f4"), r.randint(0, 3, 128)
-    data, options, more = f"d.{kind}", REMEMBERED[kind], ["--model", "mlp"]
+    data, options, more = f"d.{kind}", REMEMBERED[kind], ["--model", "mlp.txt"]
     if kind == "csv":
         text = "name|a|b,c|price\n" + "".join(f"n{i}|{'' if i == 7 else x[i, 0]:.5}|{x[i, 1]:.5f}|{x[i, 2]:.5f}\n" if i != 7 else
                                               f"n{i}||{x[i, 1]:.5f}|{x[i, 2]:.5f}\n" for i in range(128))

@@ -31,6 +31,8 @@ class Project:
 
     def __init__(self, root):
         self.root, self.build, self.installed = root / "tree", root / "tree/build", root / "installed"
+        if self.root.exists():
+            return
         (self.root / "tools").mkdir(parents=True)
         (self.root / "src").mkdir()
         self.installed.mkdir()
@@ -64,8 +66,26 @@ def project(tmp_path):
     return Project(tmp_path)
 
 
-def test_installed_later(project):
-    assert project.configure()["VERSION"] == "none"
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory):
+    """A project that was configured, and a copy of it: meson's paths are absolute, so it is used where it was made."""
+    folder = tmp_path_factory.mktemp("made")
+    Project(folder / "here").configure()
+    shutil.copytree(folder / "here", folder / "kept", symlinks=True)
+    return folder
+
+
+@pytest.fixture
+def made(pristine):
+    """The same after configure(), which takes meson a second."""
+    shutil.rmtree(pristine / "here")
+    shutil.copytree(pristine / "kept", pristine / "here", symlinks=True)
+    return Project(pristine / "here")
+
+
+def test_installed_later(made):
+    project = made
+    assert project.found()["VERSION"] == "none"
     project.install("1.0")
     assert project.configure()["VERSION"] == "1.0"
 
@@ -86,9 +106,9 @@ def test_hidden_for_one_run(project):
     assert project.configure(PKG_CONFIG_LIBDIR="/nonexistent")["VERSION"] == "none"
 
 
-def test_nothing_changed(project):
+def test_nothing_changed(made):
     """Nothing is done, and nothing compiled again; what is found later compiles only what uses it."""
-    project.configure()
+    project = made
     project.make()
     ninja, program = project.build / "build.ninja", project.build / "program"
     before = ninja.stat().st_mtime_ns, program.stat().st_mtime_ns
@@ -100,8 +120,9 @@ def test_nothing_changed(project):
     assert program.stat().st_mtime_ns == before[1]
 
 
-def test_another_compiler(project):
-    assert project.configure()["CC"] == "gcc"
+def test_another_compiler(made):
+    project = made
+    assert project.found()["CC"] == "gcc"
     assert project.configure(CC="clang")["CC"] == "clang"
     assert project.configure()["CC"] == "gcc"
 
@@ -117,8 +138,8 @@ def test_another_place(project):
     moved.make()
 
 
-def test_another_list_of_files(project):
-    project.configure()
+def test_another_list_of_files(made):
+    project = made
     (project.root / "src/a.c").rename(project.root / "src/b.c")
     project.configure()
     project.make()
@@ -132,8 +153,8 @@ def test_another_list_of_files(project):
     lambda b: [(b / "meson-private/coredata.dat").write_bytes(b"\x80"), (b / "found.stamp").unlink()],
     lambda b: [shutil.rmtree(b), b.mkdir(), (b / "pytest.xml").touch()],
 ], ids=["no stamp", "not looked", "no ninja file", "no core", "damaged core", "a folder of ours"])
-def test_half_made(project, damage):
-    project.configure()
+def test_half_made(made, damage):
+    project = made
     damage(project.build)
     project.install("1.0")
     assert project.configure()["VERSION"] == "1.0"
@@ -155,8 +176,8 @@ def test_interrupted(project, after):
         project.install("2.0")
 
 
-def test_keeps_what_people_made(project):
-    project.configure()
+def test_keeps_what_people_made(made):
+    project = made
     (project.build / "demo").mkdir()
     (project.build / "demo/classifier.pth").touch()
     project.configure(CC="clang")

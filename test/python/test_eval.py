@@ -28,9 +28,10 @@ SMALL = [name for name in MODELS if name != "resnet18" and "uresnet" not in name
 
 
 @pytest.fixture
-def tool(build_dir, tmp_path):
+def tool(build_dir, tmp_path, few_fashion):
     def run(*args, **how):
-        env = {**os.environ, "TESSERA_CACHE_DIR": str(build_dir / "test-cache"), **how.pop("set", {})}
+        env = {**os.environ, "TESSERA_CACHE_DIR": str(build_dir / "test-cache"), "TESSERA_DATA_DIR": str(few_fashion or ""),
+               **how.pop("set", {})}
         return subprocess.run([build_dir / "tessera", *map(str, args)], capture_output=True, text=True, env=env,
                               cwd=tmp_path, timeout=120, **how)
     return run
@@ -524,13 +525,13 @@ def test_data_lists_what_there_is(tool, tmp_path):
     assert rows["fashion-mnist"] == ["60000", "10000", "1x28x28", "10", str(FASHION)]
     assert rows["mnist"][:4] == ["-"] * 4
     expect(tool("data", "mnist", set=nowhere), FAILED, "the files of mnist are not in", "  hint ", "--download")
-    done = expect(tool("data", "fashion-mnist"), OK, "1x28x28 of u8", "normalise  0.5 0.5")
+    done = expect(tool("data", "fashion-mnist", set=nowhere), OK, "1x28x28 of u8", "normalise  0.5 0.5")
     assert re.search(r"^Ankle boot +6000 +1000$", done.stdout, re.M)
 
 
 def test_data_of_ones_own(tool, tmp_path):
     (tmp_path / "x.csv").write_text("a,b,label\n1,2,x\n2,3,y\n4,5,x\n")
-    done = expect(tool("data", "x.csv"), OK, "2 of f32", "samples    3, not divided", "normalise  no")
+    done = expect(tool("data", "x.csv"), OK, "2 of f32", "samples    3, not divided", "normalise  its columns, to mean 0")
     assert re.search(r"^x +2\ny +1$", done.stdout, re.M)
     expect(tool("data", "no.csv"), FAILED, "cannot open no.csv")
     expect(tool("data", "--download"), USAGE, "a dataset that has a name")

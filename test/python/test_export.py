@@ -85,6 +85,13 @@ def compile_c(folder, compiler, *args):
     assert done.returncode == 0, done.stderr[:4000]
 
 
+def object_file(folder, name):
+    """The net as gcc makes it, once for all tests that look at it or run it."""
+    if not (folder / "net.o").exists():
+        compile_c(folder, "gcc", "-O2", "-c", f"{name}.c", "-o", "net.o")
+    return "net.o"
+
+
 @pytest.fixture(scope="session")
 def exported(build_dir, tmp_path_factory):
     """exported("classifier") is the folder of its files and the PyTorch module."""
@@ -107,7 +114,7 @@ def exported(build_dir, tmp_path_factory):
     return get
 
 
-def run_exported(folder, name, net, shape, batch, calls=3, flags=("-O2",), compiler="gcc"):
+def run_exported(folder, name, net, shape, batch, calls=3, flags=None):
     """The scores of some batches by a program around NAME_run and NAME_run_in, and by PyTorch."""
     upper = name.upper()
     (folder / "feed.c").write_text(f"""#include "{name}.h"
@@ -127,7 +134,7 @@ int main(void)
     return 0;
 }}
 """)
-    compile_c(folder, compiler, *flags, "feed.c", f"{name}.c", "-lm", "-o", "feed")
+    compile_c(folder, "gcc", *(flags or ["-O2"]), "feed.c", f"{name}.c" if flags else object_file(folder, name), "-lm", "-o", "feed")
     x = torch.randn(calls * batch, *shape, generator=torch.Generator().manual_seed(3))
     done = subprocess.run([folder / "feed"], input=x.numpy().tobytes(), capture_output=True)
     assert done.returncode == 0 and not done.stderr, done.stderr
@@ -140,7 +147,8 @@ int main(void)
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_strict_compilers_take_it_and_the_example_prints_what_it_must(exported, name, compiler):
     folder, _ = exported(name)
-    compile_c(folder, compiler, "-O2", "main.c", f"{name}.c", "-lm", "-o", "example")
+    what = object_file(folder, name) if compiler == "gcc" else f"{name}.c"
+    compile_c(folder, compiler, "-O2", "main.c", what, "-lm", "-o", "example")
     done = subprocess.run([folder / "example"], capture_output=True, text=True)
     assert done.stdout == (folder / "expected.txt").read_text()
     assert re.search(r"^output\[0\] -?\d+\.\d+$", done.stdout, re.M) and re.search(r"^class \d+$", done.stdout, re.M)
@@ -172,8 +180,7 @@ def test_sanitizers_are_silent(exported, name):
 def test_nothing_is_needed_but_mathematics(exported, name):
     """No allocation, no other library; and every name that can be seen begins with the net's."""
     folder, _ = exported(name)
-    compile_c(folder, "gcc", "-O2", "-c", f"{name}.c", "-o", "net.o")
-    symbols = [line.split()[-2:] for line in subprocess.run(["nm", folder / "net.o"], capture_output=True, text=True,
+    symbols = [line.split()[-2:] for line in subprocess.run(["nm", folder / object_file(folder, name)], capture_output=True, text=True,
                                                             check=True).stdout.splitlines()]
     undefined = {symbol for kind, symbol in symbols if kind == "U"}
     assert undefined <= {"expf", "logf", "sqrtf", "erff", "tanhf", "memset", "memcpy", "_GLOBAL_OFFSET_TABLE_"}

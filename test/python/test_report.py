@@ -146,20 +146,18 @@ def test_tabs_say_what_sql_says(pages, chromium, kind):
 @pytest.mark.parametrize("kind", ["deep", "huge"])
 def test_every_tab_opens_within_a_second(pages, chromium, kind):
     path = pages(kind) / "report.html"
-    took = []
-    for _ in range(3):
-        begin = time.monotonic()
-        chromium.open(path)
-        took.append(time.monotonic() - begin)
-    assert min(took) < 1
-    for tab in TABS:
-        took = []
+    def quick(before, do):
+        """One of three times: others may be at work, too."""
         for _ in range(3):
-            chromium.go("compare" if tab != "compare" else "summary")
+            before()
             begin = time.monotonic()
-            chromium.go(tab)
-            took.append(time.monotonic() - begin)
-        assert min(took) < 1, tab
+            do()
+            if time.monotonic() - begin < 1:
+                return True
+        return False
+    assert quick(lambda: None, lambda: chromium.open(path))
+    for tab in TABS:
+        assert quick(lambda: chromium.go("compare" if tab != "compare" else "summary"), lambda: chromium.go(tab)), tab
 
 
 def test_sizes(pages):
