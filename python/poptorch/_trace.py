@@ -76,6 +76,14 @@ _ON_DEMAND = {
 #: What is added to a product, which may be one of nothing.
 _WITH_PRODUCTS = frozenset(f"aten::{n}" for n in "addmm addmv baddbmm addbmm".split())
 
+#: Ops that write to places of their first argument, and which argument says where, or what. Where it has no elements nothing
+#: is written.
+_BY_INDEX = {f"aten::{n}": i for i, names in ((1, "index_put _index_put_impl _unsafe_index_put put slice_scatter diagonal_scatter"), (
+    2, "index_add index_copy index_fill index_reduce scatter scatter_add scatter_reduce")) for n in names.split()}
+
+#: Of them only pieces with elements are the engine's.
+_PIECES = ("aten::split_with_sizes.", "aten::unsafe_split_with_sizes.")
+
 #: Ops along a dim. Of a tensor without dims they are what they are of one with one element.
 _ALONG_A_DIM = frozenset(f"aten::{n}" for n in (
     "argmax argmin var std var_mean std_mean logsumexp flip max min cummax cummin index_select index_add index_copy "
@@ -279,6 +287,9 @@ class Tracer(Memories, TorchDispatchMode):
                    if a.alias_info is not None and a.alias_info.is_write and i != _SCRATCH.get(name)]
         op, given = self._named(func, name, bound, bool(written))
         given = self._unmasked(op, given)
+        if written in ([], [0]) and _writesNothing(op, given):
+            with self:
+                return bound[0] if written else bound[0].clone()
         encoded: Optional[Tuple] = None
         trouble = ""
         try:
@@ -384,6 +395,8 @@ class Tracer(Memories, TorchDispatchMode):
         adds none."""
         if op.startswith("aten::cat."):
             return [[t for t in given[0] if t.numel()], *given[1:]]
+        if op.startswith(_PIECES):
+            return [given[0], [n for n in given[1] if n], *given[2:]]
         if op == "aten::masked_select.default" and not self.isTraced(given[1]):
             x, mask = torch.broadcast_tensors(given[0], given[1])
             if x.shape != given[0].shape:
@@ -436,6 +449,8 @@ class Tracer(Memories, TorchDispatchMode):
 
     def _finishCall(self, op: str, name: str, bound: List[Any], encoded: Optional[Tuple], out: Any) -> None:
         outs = [o for o in (out if isinstance(out, (list, tuple)) else [out])]
+        if op.startswith(_PIECES):
+            outs = [o for o in outs if o.numel()] or outs
         tensors = [o for o in outs if isinstance(o, torch.Tensor)]
         if not tensors:
             self._note(op)
@@ -784,6 +799,11 @@ def _attached(t: torch.Tensor, known: Tensor) -> Tensor:
         if above.tensor.is_leaf and above.tensor.requires_grad:    # cut on purpose, to begin a graph of its own
             return known
     return above
+
+
+def _writesNothing(op: str, given: List[Any]) -> bool:
+    at = _BY_INDEX.get(op.partition(".")[0])
+    return at is not None and any(not t.numel() for t in tensorsIn([given[at]]))
 
 
 def _asOne(value: Any) -> Any:

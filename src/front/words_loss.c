@@ -19,7 +19,7 @@ ts_value *ts_word_multi_margin(ts_call *c)
 
     if (!x || !t)
         return NULL;
-    classes = ts_dim(x, -1);
+    classes = ts_rank(x) ? ts_dim(x, -1) : 1;
     n = ts_rank(x) > 1 ? ts_dim(x, 0) : 1;
     x = ts_reshape_n(x, 2, (int64_t[]){n, classes});
     at = ts_cast(ts_reshape_n(t, 2, (int64_t[]){n, 1}), TS_I64);
@@ -47,7 +47,7 @@ ts_value *ts_word_multilabel_margin(ts_call *c)
     c->nout = 1;
     if (!x || !t)
         return NULL;
-    classes = ts_dim(x, -1);
+    classes = ts_rank(x) ? ts_dim(x, -1) : 1;
     n = batch ? ts_dim(x, 0) : 1;
     x = ts_reshape_n(x, 2, (int64_t[]){n, classes});
     t = ts_reshape_n(ts_cast(t, TS_I64), 2, (int64_t[]){n, classes});

@@ -291,7 +291,7 @@ static ts_status write_body(texts *t, const ts_kernel *k, ts_gpu_row *row, ts_te
     ts_emit e;
     ts_gpu_writer w = {&t->r, &e, k, row, shared};
 
-    if (k->nroots > 64)
+    if (k->nroots > TS_MAX_ROOTS)
         return ts_fail(TS_ERR_INTERNAL, "a kernel with %d roots", k->nroots);
     ts_render_emitter(&t->r, &e);
     e.gpu = true;

@@ -521,6 +521,7 @@ static bool joins(fuse *f, const ts_kernel *k, int t)
     const ts_kernel *into = f->p->kernels[t];
 
     if (k->anchor || into->phase != k->phase || !into->nroots ||
+        into->nroots + k->nroots > TS_MAX_ROOTS ||
         k->roots[0]->node->guard != into->roots[0]->node->guard || /* as if there were none */
         (into->anchor && into->anchor->op->flags & (TS_HOST | TS_STEPS | TS_ROWS)) ||
         !ts_type_same_shape(&into->roots[0]->type, &k->roots[0]->type) ||

@@ -35,6 +35,8 @@ typedef struct ts_bands {
     int nmatrices;
 } ts_bands;
 
+enum { TS_MAX_ROOTS = 64 }; /* that what is written out has room for */
+
 typedef struct ts_kernel {
     const ts_node *anchor; /* the contraction or reduction it is built around, or NULL: pointwise */
     ts_value **roots;      /* stored by it; same shape and layout */

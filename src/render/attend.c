@@ -438,7 +438,7 @@ static void store(const product *p, const char *sum, const ts_ix *const *at)
 {
     ts_emit *e = p->x->e;
     ts_dtype t = p->n->out[0]->type.dtype;
-    const char *names[64];
+    const char *names[TS_MAX_ROOTS];
 
     sum = ts_emit_temp(e, TS_F32, "%s", sum);
     if (ts_dtype_is_half(t)) {

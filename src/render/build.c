@@ -14,23 +14,28 @@
 #include "render/render.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
 
 enum { UNIT_BYTES = 100 * 1024, MAX_UNITS = 64 };
+enum { LOOK_MS = 100 }; /* between two looks at how far the compiler is */
 
 #define COMMON   "-std=gnu11 -O2 -ffp-contract=off -fno-math-errno -fno-trapping-math"
 #define GCC_ONLY "-fno-ipa-pure-const -fno-ipa-modref -fno-tree-bit-ccp"
 
-/* Behind the others, of which it takes the place; what is left out took a fifth of -O1 and changed no kernel. */
-#define LIGHT     "-O1 -fno-tree-dominator-opts -fno-tree-pta -fno-thread-jumps"
+/* Behind the others, of which it takes the place; what gcc leaves out took a fifth of -O1 and changed no kernel. */
+#define LIGHT     "-O1"
+#define LIGHT_GCC LIGHT " -fno-tree-dominator-opts -fno-tree-pta -fno-thread-jumps"
 #define SHARED    "-shared"
 #define LIBRARIES "-lm"
 
@@ -378,28 +383,119 @@ typedef struct crew {
     job *j;
     const char *const *objects;
     pthread_mutex_t lock;
-    int begun;
+    pthread_cond_t ended; /* a unit */
+    int begun, running;
     bool stop;
-    size_t done, all; /* bytes of text */
+    size_t all, done,
+        open;      /* bytes of text: of all units, of those that ended, of those that run */
+    int functions; /* in the units that run */
+    int told;      /* percents */
     ending ends[MAX_UNITS];
 } crew;
 
-/* From 40 to 90 percent, as the text is compiled. Only the thread that asked for the compile may
- * tell: who listens need not expect another. */
-static void tell(const crew *c, int member)
+/* Kernels, and the table. */
+static int functions(const char *text)
+{
+    int n = 0;
+
+    for (const char *p = text; (p = next_mark(p)); p++)
+        n++;
+    return n;
+}
+
+/* From 40 to 90 percent, as the text is compiled. Of units that run counts what is seen of them. */
+static void tell(crew *c)
 {
     const ts_options *opt = c->j->opt;
+    int seen = c->functions ? ts_cc_functions(c->j->folder.path) : 0;
+    double open = seen ? (double)c->open * TS_MIN(seen, c->functions) / c->functions : 0;
+    int percent = 40 + (int)(50 * ((double)c->done + open) / (double)c->all);
 
-    if (member == 0 && opt->progress && c->all)
-        opt->progress(opt->progress_arg, 40 + (int)(50 * c->done / c->all));
+    if (percent > c->told)
+        opt->progress(opt->progress_arg, percent);
+    c->told = TS_MAX(percent, c->told);
+}
+
+/* Only the thread that asked for the compile may tell: who listens need not expect another. */
+static bool tells(const crew *c, int member)
+{
+    return member == 0 && c->j->opt->progress;
+}
+
+/* Waits for a child, and looks how far it is meanwhile. */
+static ending wait_telling(crew *c, pid_t pid)
+{
+    struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+    int n = 0;
+
+    while (end.fd >= 0 && ((n = poll(&end, 1, LOOK_MS)) == 0 || (n < 0 && errno == EINTR))) {
+        pthread_mutex_lock(&c->lock);
+        tell(c);
+        pthread_mutex_unlock(&c->lock);
+    }
+    if (end.fd >= 0)
+        close(end.fd);
+    return wait_for(pid);
+}
+
+/* The lock is held. Until all units have ended: others may still be at theirs. */
+static void tell_the_rest(crew *c)
+{
+    struct timespec until;
+
+    while (c->running) {
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += LOOK_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&c->ended, &c->lock, &until);
+        tell(c);
+    }
+}
+
+/* What a unit's compiler is told. One that is alone is compiled and linked at once. */
+static const char *words_of(const job *j, int u)
+{
+    if (j->nunits == 1)
+        return SHARED;
+    if (!j->light[u])
+        return "-c";
+    return strstr(j->src->flags, GCC_ONLY) ? LIGHT_GCC " -c" : LIGHT " -c";
 }
 
 static pid_t start_unit(crew *c, int u)
 {
-    const char *c_path = unit_path(c->j, u, "c");
+    const char *c_path = unit_path(c->j, u, "c"), *words = words_of(c->j, u);
 
-    return start(command(c->j, c->j->light[u] ? LIGHT " -c" : "-c", c->objects[u], &c_path, 1),
+    return start(command(c->j, words, c->objects[u], &c_path, 1),
                  environment(c->j->a, c->j->folder.path), to_log(c->j), &c->ends[u]);
+}
+
+/* A unit has begun (1) or ended (-1). */
+static void count(crew *c, int u, int sign)
+{
+    const ts_text *t = &c->j->units[u];
+
+    c->running += sign;
+    c->open += (size_t)sign * t->len;
+    c->functions += sign * functions(t->s);
+    c->done += sign < 0 ? t->len : 0;
+}
+
+static void compile_unit(crew *c, int member, int u)
+{
+    pid_t pid = start_unit(c, u);
+
+    count(c, u, 1);
+    if (pid >= 0) {
+        pthread_mutex_unlock(&c->lock);
+        ending e = tells(c, member) ? wait_telling(c, pid) : wait_for(pid);
+        pthread_mutex_lock(&c->lock);
+        c->ends[u] = e;
+    }
+    count(c, u, -1);
+    c->stop = c->stop || failed(&c->ends[u]);
+    pthread_cond_signal(&c->ended);
 }
 
 /* What each member does: the next unit, until there is none or one has failed. The lock is held
@@ -411,25 +507,23 @@ static void compile_some(void *arg, int member, int size)
     (void)size;
     pthread_mutex_lock(&c->lock);
     while (!c->stop && c->begun < c->j->nunits) {
-        int u = c->begun++;
-        pid_t pid = start_unit(c, u);
-        if (pid >= 0) {
-            pthread_mutex_unlock(&c->lock);
-            ending e = wait_for(pid);
-            pthread_mutex_lock(&c->lock);
-            c->ends[u] = e;
-        }
-        c->done += c->j->units[u].len;
-        tell(c, member);
-        c->stop = c->stop || failed(&c->ends[u]);
+        compile_unit(c, member, c->begun++);
+        if (tells(c, member))
+            tell(c);
     }
+    if (tells(c, member))
+        tell_the_rest(c);
     pthread_mutex_unlock(&c->lock);
 }
 
 /* As many at a time as there are cores. Of those that fail the first is reported. */
 static ts_status compile_units(job *j, const char *const *objects)
 {
-    crew c = {.j = j, .objects = objects, .lock = PTHREAD_MUTEX_INITIALIZER};
+    crew c = {.j = j,
+              .objects = objects,
+              .lock = PTHREAD_MUTEX_INITIALIZER,
+              .ended = PTHREAD_COND_INITIALIZER,
+              .told = 40};
     ts_team *team;
 
     for (int u = 0; u < j->nunits; u++)
@@ -451,17 +545,18 @@ static ts_status write_units(job *j)
 
 static ts_status compile_job(job *j, const char *so_path)
 {
-    const char *objects[MAX_UNITS], *c_path = unit_path(j, 0, "c");
+    const char *objects[MAX_UNITS];
     ending e;
 
     TS_TRY(write_units(j));
     for (int u = 0; u < j->nunits; u++)
-        objects[u] = unit_path(j, u, "o");
-    if (j->nunits > 1)
-        TS_TRY(compile_units(j, objects));
-    e = run(command(j, SHARED, so_path, j->nunits > 1 ? objects : &c_path, j->nunits),
-            environment(j->a, j->folder.path), to_log(j));
-    return judge(j, &e, c_path);
+        objects[u] = j->nunits > 1 ? unit_path(j, u, "o") : so_path;
+    TS_TRY(compile_units(j, objects));
+    if (j->nunits == 1)
+        return TS_OK;
+    e = run(command(j, SHARED, so_path, objects, j->nunits), environment(j->a, j->folder.path),
+            to_log(j));
+    return judge(j, &e, unit_path(j, 0, "c"));
 }
 
 /* --- the folder --- */

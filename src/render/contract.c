@@ -320,7 +320,7 @@ static void finish(writer *w, const char *acc)
     ts_emit *e = w->e;
     ts_dtype t = x->n->out[0]->type.dtype;
     const ts_ix *at[TS_MAX_RANK];
-    const char *names[64];
+    const char *names[TS_MAX_ROOTS];
     int lanes = e->lanes;
 
     if (x->across) {
@@ -713,7 +713,7 @@ static bool takes(const ts_kernel *k)
 {
     ts_dtype t;
 
-    if (!k->anchor || !(k->anchor->op->flags & TS_CONTRACT) || k->nroots > 64)
+    if (!k->anchor || !(k->anchor->op->flags & TS_CONTRACT) || k->nroots > TS_MAX_ROOTS)
         return false;
     t = k->anchor->out[0]->type.dtype;
     for (int r = 0; r < k->nroots; r++)

@@ -113,7 +113,7 @@ int ts_render_row_dim(const ts_kernel *k)
 
 void ts_render_body(ts_emit *e, const ts_kernel *k, const ts_ix *const *at)
 {
-    const char *names[64];
+    const char *names[TS_MAX_ROOTS];
 
     if (k->copy) {
         ts_emit_store(e, k->roots[0], at, ts_emit_at(e, k->copy, at));
@@ -518,7 +518,7 @@ ts_status ts_render_loops(ts_render *r, const ts_kernel *k, ts_cut *cut)
     ts_emit e;
     loops l;
 
-    if (k->nroots > 64)
+    if (k->nroots > TS_MAX_ROOTS)
         return ts_fail(TS_ERR_INTERNAL, "a kernel with %d roots", k->nroots);
     ts_render_emitter(r, &e);
     cut->cycles = 0;

@@ -473,7 +473,7 @@ ts_status ts_render_nest(ts_render *r, const ts_kernel *k)
 {
     ts_emit e;
 
-    if (k->nroots > 64)
+    if (k->nroots > TS_MAX_ROOTS)
         return ts_fail(TS_ERR_INTERNAL, "a kernel with %d roots", k->nroots);
     ts_render_emitter(r, &e);
     if (contract(r, &e, k))

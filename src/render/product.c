@@ -529,7 +529,7 @@ static void store(writer *w, const char *sum)
     ts_emit *e = w->e;
     ts_dtype t = x->n->out[0]->type.dtype;
     const ts_ix *at[TS_MAX_RANK];
-    const char *names[64];
+    const char *names[TS_MAX_ROOTS];
 
     sum = ts_emit_temp(e, is_double(w->p) ? TS_F64 : TS_F32, "%s", sum);
     if (ts_dtype_is_half(t)) {

@@ -10,7 +10,7 @@
  *   transpose.c one change between rows and batch in the lanes, or of where the channels are
  *   share.c     equal kernels as one function
  *   prelude.c   types, formulas and mathematics the kernels use; special.c functions C has not
- *   build.c     the C compiler as a child process
+ *   build.c     the C compiler as a child process; follow.c how far it is
  *   nest.c      a kernel as plain C99, for exported files; plain.c its formulas
  */
 #ifndef TS_RENDER_H
@@ -127,5 +127,8 @@ const char *ts_cc_flags(ts_arena *a, const ts_isa *isa, const char *identity);
 /* The command that makes step.so of step.c, for people. */
 const char *ts_cc_by_hand(ts_arena *a, const ts_options *opt, const char *flags);
 ts_status ts_cc_missing(const ts_options *opt); /* fails saying so */
+
+/* follow.c: functions in the assembler texts that are being written in a folder */
+int ts_cc_functions(const char *folder);
 
 #endif

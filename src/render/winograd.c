@@ -457,7 +457,7 @@ static void store(writer *w, const ts_ix *const *at, const char *load)
 {
     const ts_kernel *k = w->g->k;
     ts_emit *e = w->e;
-    const char *names[64];
+    const char *names[TS_MAX_ROOTS];
 
     ts_emit_bind(e, k->anchor->out[0], at, ts_emit_temp(e, TS_F32, "%s", load));
     for (int r = 0; r < k->nroots; r++) {

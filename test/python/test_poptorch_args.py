@@ -175,6 +175,49 @@ def test_tensors_without_elements():
     assert net.w.tolist() == [-2, -4, -6] and net.nothing.shape == (0, 3)
 
 
+def nowhere(*shape):
+    return torch.zeros(*(shape or (0,)), dtype=torch.long)
+
+
+#: What is written to no place, by an index without elements or a mask that is false, and pieces without elements.
+NOTHING = {
+    "index_put": lambda y: y.index_put((nowhere(),), y[:0]), "x[none] = 5": lambda y: y.__setitem__(nowhere(), 5.0),
+    "x[none] += x": lambda y: y.index_put_((nowhere(),), y[:0], accumulate=True), "x[:, none] = x": lambda y: y.__setitem__(
+        (slice(None), nowhere()), y[:, :0]), "x[no mask] = 7": lambda y: y.__setitem__(torch.zeros(4, dtype=torch.bool), 7.0),
+    "put": lambda y: y.put(nowhere(), y.flatten()[:0]), "put_": lambda y: y.put_(nowhere(), torch.zeros(0)),
+    "index_add": lambda y: y.index_add(0, nowhere(), y[:0]), "index_add_": lambda y: y.index_add_(0, nowhere(), torch.zeros(0, 6)),
+    "index_copy": lambda y: y.index_copy(0, nowhere(), y[:0]), "index_fill": lambda y: y.index_fill(0, nowhere(), 3.0),
+    "index_reduce": lambda y: y.index_reduce(0, nowhere(), y[:0], "prod"),
+    "scatter": lambda y: y.scatter(0, nowhere(0, 6), y[:0]), "scatter a number": lambda y: y.scatter(0, nowhere(0, 6), 2.0),
+    "scatter_add_": lambda y: y.scatter_add_(1, nowhere(4, 0), y[:, :0]),
+    "scatter_reduce": lambda y: y.scatter_reduce(0, nowhere(0, 6), y[:0], "amax", include_self=False),
+    "diagonal_scatter": lambda y: y.diagonal_scatter(torch.zeros(0), 6),
+    "split": lambda y: torch.cat(torch.split(y, [0, 4, 0, 2], 1)[::-1], 1), "written pieces": lambda y: (
+        lambda z: (torch.split(z, [4, 0, 2], 1)[2].mul_(3.0), y + z)[1])(y.detach().clone()), "no piece at all": lambda y: sum(t.sum() for t in torch.split(y[:, :0], [0, 0], 1)) + y,
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_nothing_is_written(name):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.arange(24.0).view(4, 6))
+
+        def forward(self, x):
+            y = x * self.w
+            out = NOTHING[name](y)
+            out = y if out is None else out
+            return out, poptorch.identity_loss((out * torch.arange(1.0, out.numel() + 1).view(out.shape)).sum(), "none")
+    x = torch.randn(4, 6)
+    net, same = Net(), Net()
+    out, loss = poptorch.trainingModel(net, options(), torch.optim.SGD(net.parameters(), lr=1.0))(x)
+    expected, total = same(x)
+    total.backward()
+    assert torch.allclose(out, expected.detach(), atol=1e-5) and torch.allclose(
+        torch.arange(24.0).view(4, 6) - net.w.detach(), same.w.grad, rtol=1e-4, atol=1e-4)
+
+
 def test_inputs_that_are_not_contiguous(log):
     x = torch.arange(6.0).view(2, 3)
     model = inference(lambda x: x + 1)

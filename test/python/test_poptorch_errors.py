@@ -27,15 +27,17 @@ def test_the_bar(capfd):
     assert "Graph compilation" not in capfd.readouterr().err
 
 
-def test_the_bar_moves_with_the_compiler(tmp_path, monkeypatch):
-    """From 40 to 90 percent is the C compiler's, which takes nearly all of the time: a part of the text after the other."""
+@pytest.mark.parametrize("layers, words", [(7, "-O0"), (3, "-O2")])
+def test_the_bar_moves_with_the_compiler(layers, words, tmp_path, monkeypatch):
+    """From 40 to 90 percent is the C compiler's, which takes nearly all of the time: a part of the text after the other where
+    there are several, and else by what gcc has written."""
     told, compiler = [], tmp_path / "cc"
-    compiler.write_text('#!/bin/sh\nexec cc "$@" -O0\n')    # a quick one
+    compiler.write_text(f'#!/bin/sh\nexec gcc "$@" {words}\n')    # a quick one for the long text
     compiler.chmod(0o755)
     monkeypatch.setenv("TESSERA_CC", str(compiler))
     monkeypatch.setattr("poptorch._compile._Bar.__call__", lambda self, percent: told.append(percent))
-    layers = [layer for i in range(7) for layer in (nn.Conv2d(3 + i, 4 + i, 3, padding=1), nn.Tanh(), nn.GroupNorm(1, 4 + i))]
-    net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(10 * 144, 1))
+    made = [layer for i in range(layers) for layer in (nn.Conv2d(3 + i, 4 + i, 3, padding=1), nn.Tanh(), nn.GroupNorm(1, 4 + i))]
+    net = nn.Sequential(*made, nn.Flatten(), nn.Linear((3 + layers) * 144, 1))
     net.forward = lambda x, forward=net.forward: forward(x).square().mean()
     training(net, poptorch.Options())[1](torch.randn(2, 3, 12, 12))
     assert told == sorted(told) and told[0] == 0 and told[-1] == 100

@@ -291,6 +291,20 @@ def test_many_pieces():
     torch.testing.assert_close(inference(function)(x), function(x))
 
 
+@pytest.mark.parametrize("made", [lambda x, w: x * w[:, :6].sum(0), lambda x, w: x @ w], ids=["elements", "products"])
+def test_more_results_of_one_shape_than_a_kernel_stores(made):
+    """As a recurrence over the elements has, whose steps are all kept for the backward pass."""
+    def function(x, w):
+        h, out = made(x, w), []
+        for i in range(150):
+            h = torch.tanh(h) * (1 + i / 100)
+            out.append(h)
+        return out
+    x, w = torch.randn(8, 6), torch.randn(6, 6)
+    for a, b in zip(inference(function)(x, w), function(x, w), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
 def test_distances_of_many_points():
     x, y = torch.randn(2, 40, 3), torch.randn(2, 30, 3)
     for function in (torch.cdist, lambda x, y: torch.cdist(x1=x, x2=y, p=2.0),

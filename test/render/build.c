@@ -55,9 +55,8 @@ static const char *script(const char *name, const char *text)
     return at(name);
 }
 
-static ts_status build(const char *text, const char *cc, char **object, size_t *bytes)
+static ts_status build_as(const char *text, ts_options opt, char **object, size_t *bytes)
 {
-    ts_options opt = {.cc = cc};
     ts_source src = {.text = (char *)text, .len = strlen(text)};
     ts_arena *a = ts_arena_new();
     ts_status s;
@@ -67,6 +66,11 @@ static ts_status build(const char *text, const char *cc, char **object, size_t *
     s = ts_cc_build(&src, &opt, object, bytes);
     ts_arena_free(a);
     return s;
+}
+
+static ts_status build(const char *text, const char *cc, char **object, size_t *bytes)
+{
+    return build_as(text, (ts_options){.cc = cc}, object, bytes);
 }
 
 static void check_fails(const char *text, const char *cc, const char *words, bool kept)
@@ -228,14 +232,14 @@ static void which_compiler(void **state)
 }
 
 /* Many kernels of some 20 KB each, then a table that sums them. `bad` is one that does not
- * compile. */
-static char *long_source(int kernels, int bad)
+ * compile; `odd` is the mark of every other. */
+static char *marked_source(int kernels, int bad, const char *odd)
 {
     ts_text t = {0};
 
     ts_text_printf(&t, "static int twice(int x) { return 2 * x; }\n");
     for (int i = 0; i < kernels; i++) {
-        ts_text_printf(&t, "\n" TS_UNIT "int k%d(int x)\n{\n", i);
+        ts_text_printf(&t, "\n%sint k%d(int x)\n{\n", i % 2 ? odd : TS_UNIT, i);
         for (int n = 0; n < 1000; n++)
             ts_text_printf(&t, "    /* line %4d */\n", n);
         ts_text_printf(
@@ -249,6 +253,25 @@ static char *long_source(int kernels, int bad)
         ts_text_printf(&t, " + k%d(x)", i);
     ts_text_printf(&t, ";\n}\n");
     return t.s;
+}
+
+static char *long_source(int kernels, int bad)
+{
+    return marked_source(kernels, bad, TS_UNIT);
+}
+
+/* What the table of so many kernels gives. */
+static void check_sum(const char *object, size_t bytes, int n)
+{
+    int (*sum)(int);
+    void *library, *symbol;
+
+    assert_ok(ts_library_open(object, bytes, &library));
+    symbol = ts_library_symbol(library, "sum");
+    assert_non_null(symbol);
+    memcpy(&sum, &symbol, sizeof(sum));
+    assert_int_equal(sum(3), 6 * n + n * (n - 1) / 2);
+    ts_library_close(library);
 }
 
 /* How many units were compiled, from the words a script saw. */
@@ -272,17 +295,10 @@ static void long_sources_in_units(void **state)
     snprintf(cc, sizeof(cc), "%s", script("cc", text));
     for (int i = 0; i < TS_COUNT(sizes); i++) {
         char *source = long_source(sizes[i], -1), *object, *words;
-        int (*sum)(int), n = sizes[i];
-        void *library, *symbol;
         size_t bytes;
         unlink(at("words"));
         assert_ok(build(source, cc, &object, &bytes));
-        assert_ok(ts_library_open(object, bytes, &library));
-        symbol = ts_library_symbol(library, "sum");
-        assert_non_null(symbol);
-        memcpy(&sum, &symbol, sizeof(sum));
-        assert_int_equal(sum(3), 6 * n + n * (n - 1) / 2);
-        ts_library_close(library);
+        check_sum(object, bytes, sizes[i]);
         assert_ok(ts_file_read(at("words"), &words, &bytes));
         assert_int_equal(units(words), expected[i]);
         free(words);
@@ -290,6 +306,22 @@ static void long_sources_in_units(void **state)
         free(source);
         assert_int_equal(test_folder_count(at("tmp")), 0);
     }
+}
+
+/* Options for what takes little of a step are the compiler's own, too. */
+static void light_units_of_every_compiler(void **state)
+{
+    static const char *const compilers[] = {"gcc", "clang"};
+    char *source = marked_source(20, -1, TS_UNIT_LIGHT), *object;
+    size_t bytes;
+
+    (void)state;
+    for (int i = 0; i < TS_COUNT(compilers); i++) {
+        assert_ok(build(source, compilers[i], &object, &bytes));
+        check_sum(object, bytes, 20);
+        free(object);
+    }
+    free(source);
 }
 
 static void a_unit_that_fails(void **state)
@@ -316,6 +348,62 @@ static void a_unit_that_fails(void **state)
         assert_int_equal(test_folder_count(at("tmp")), 0);
     }
     free(source);
+}
+
+/* --- how far it is --- */
+
+static void note_percent(void *arg, int percent)
+{
+    ts_text_printf(arg, " %d", percent);
+}
+
+/* What is told while `kernels` are compiled. */
+static char *told(int kernels, const char *cc)
+{
+    char *source = long_source(kernels, -1), *object;
+    ts_text seen = {0};
+    size_t bytes;
+
+    assert_ok(build_as(source,
+                       (ts_options){.cc = cc, .progress = note_percent, .progress_arg = &seen},
+                       &object, &bytes));
+    free(object);
+    free(source);
+    return seen.s;
+}
+
+/* A compiler that writes a function's assembler text, and waits until that was told: three of the
+ * kernels and the table, which are one unit. */
+static void functions_of_one_unit(void **state)
+{
+    const char *cc =
+        script("cc", "#!/bin/sh\ncase $1 in --version) exit;; esac\n"
+                     "for i in 0 1 2; do\n"
+                     "  printf '\\tret\\n\\t.size\\tk%d, .-k%d\\n' $i $i >>$TMPDIR/x.s\n"
+                     "  sleep 0.5\n"
+                     "done\nrm $TMPDIR/x.s\nexec cc \"$@\"\n");
+    char *seen = told(3, cc);
+
+    (void)state;
+    assert_string_equal(seen, " 52 65 77 90");
+    free(seen);
+}
+
+/* Each of four units counts when it ends, and the last is waited for, whoever compiles it. */
+static void every_unit(void **state)
+{
+    char *seen = told(20, NULL);
+    int last = 40, n = 0;
+
+    (void)state;
+    for (char *p = seen; *p; n++) {
+        int percent = (int)strtol(p, &p, 10);
+        assert_true(percent > last);
+        last = percent;
+    }
+    assert_true(n >= 2);
+    assert_int_equal(last, 90);
+    free(seen);
 }
 
 static void no_room_for_scratch(void **state)
@@ -383,7 +471,10 @@ int main(void)
         CASE(blanks_in_names),
         CASE(which_compiler),
         CASE(long_sources_in_units),
+        CASE(light_units_of_every_compiler),
         CASE(a_unit_that_fails),
+        CASE(functions_of_one_unit),
+        CASE(every_unit),
         CASE(no_room_for_scratch),
         CASE(instruction_sets),
         CASE(more_options),
