@@ -53,7 +53,7 @@ static int make_net(run *r)
                      .dims = r->sample.dims,
                      .classes = r->classes,
                      .threads = (int)asked.threads,
-                     .kind = placed_gpu(), /* what trains also judges */
+                     .kind = placed_gpu(),                           /* what trains also judges */
                      .batch = r->recipe.task == TASK_PIXELS ? 1 : 0, /* pictures may be large */
                      .quiet = asked.quiet || asked.json};
 

@@ -308,7 +308,8 @@ static const struct {
      URESNET_SETTINGS("# CosmicTagger's U-ResNet, large: sizes double, sums as skips, batch norm\n",
                       "each            # one after the other: a batch norm counts each of them",
                       "multiplicative  # or additive", "sum              # or concat",
-                      "convolution   # or pooling", "batch             # or group, none") URESNET_LAYERS},
+                      "convolution   # or pooling", "batch             # or group, none")
+         URESNET_LAYERS},
     {"uresnet-a21",
      URESNET_SETTINGS(
          "# CosmicTagger's U-ResNet as of A21: sizes grow by 16, concatenations as skips\n",
