@@ -1,6 +1,7 @@
-"""CosmicTagger from events to pictures by the command alone: can the net learn its events by heart?
+r"""CosmicTagger from events to pictures by the command alone: can the net learn its events by heart?
 
-    python3 bench/cosmic.py cosmic_tagging_light.h5 [--device gpu] [--precisions f32,bf16] [--devices 1,4] [--output FOLDER]
+    python3 bench/cosmic.py cosmic_tagging_light.h5 [--device gpu] [--precisions f32,bf16] [--devices 1,4] [--output FOLDER] \
+        [-- OPTIONS OF train IN PLACE OF THOSE HERE]
 
 `tessera train`, `eval` and `predict` of each precision on each number of devices. The net is uresnet-a21 with group norm, by a
 changed line of its text: without a norm 300 steps are too few, and the running means of batch norm lag behind. Prints a line
@@ -34,11 +35,9 @@ def read_arguments():
     p.add_argument("--epochs", default="60", help="times five events: 300 steps")
     p.add_argument("--event", default="3", help="whose pictures are drawn")
     p.add_argument("--least", type=float, default=0.9, help="mean IoU that is asked for")
-    p.epilog = "After -- come options of train in place of those here, as -- --lr 0.002."
-    ours = sys.argv[1:]
-    end = ours.index("--") if "--" in ours else len(ours)
-    a = p.parse_args(ours[:end])
-    a.rest = ours[end + 1:]
+    at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    a = p.parse_args(sys.argv[1:at])
+    a.rest = sys.argv[at + 1:]
     return a
 
 
@@ -77,8 +76,8 @@ class Run:
     def train(self):
         a = self.a
         return self.tessera("train", a.data.resolve(), "--model", a.model, "--downsample", a.downsample, "--epochs", a.epochs,
-                            "--precision", self.precision, *self.place, "--mean", 0, "--std", 20, "--lr", 0.001,
-                            "--lr-schedule", "cosine", "--warmup", 2, "--clip", 1, "--class-weights", "1,2,4",
+                            "--precision", self.precision, *self.place, "--mean", 0, "--std", 20, "--lr", 0.002,
+                            "--lr-schedule", "cosine", "--warmup", 2, "--clip", 1,
                             "--output", "net.safetensors", "--csv", "curve.csv", "--plots", "plots", "--overwrite", *a.rest)
 
     def measure(self):

@@ -73,8 +73,18 @@ static int open_data(evaluation *e)
                         &e->d);
 }
 
+/* A file of another program does not say what its net does: labels of pixels do. */
+static void settle_task(evaluation *e)
+{
+    int64_t dims[TS_MAX_RANK];
+
+    if (e->w.recipe.task == TASK_CLASSES && ts_dataset_label_shape(e->d, dims))
+        e->w.recipe.task = TASK_PIXELS;
+}
+
 static int make_net(evaluation *e)
 {
+    settle_task(e);
     return net_from_weights(
         &e->w,
         &(net_options){.command = "eval",

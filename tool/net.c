@@ -280,6 +280,16 @@ static int check_targets(const net *n, const ts_dataset *d)
                    (long long)n->classes, ts_dataset_target_count(d));
 }
 
+int net_no_classes(const net *n, const char *doing)
+{
+    return explain(
+        TS_ERR_UNSUPPORTED, n->name, doing,
+        "a classifier ends with one score for each class of each sample",
+        "the model '%s' gives scores of %lld classes at %lld places of a sample, which are no "
+        "scores of classes",
+        n->name, (long long)n->classes, (long long)n->places);
+}
+
 static int check_data(const net *n, const recipe *how, const ts_dataset *d)
 {
     char have[128], want[128];
@@ -295,6 +305,8 @@ static int check_data(const net *n, const recipe *how, const ts_dataset *d)
                        shape_text(sample.rank, sample.dims, have, sizeof(have)));
     if (how->task == TASK_NUMBERS || how->task == TASK_LABELS)
         return check_targets(n, d);
+    if (how->task == TASK_CLASSES && n->places > 1)
+        return net_no_classes(n, "evaluating the net");
     if (ts_dataset_label_count(d) != n->places)
         return explain(TS_ERR_SHAPE, n->name, "evaluating the net", NULL,
                        "the net gives scores for %lld places of a sample, the data has %lld labels",

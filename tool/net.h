@@ -210,6 +210,8 @@ void net_free(net *n);
 int weights_write(ts_engine *e, const ts_tensor_info *t, const ts_array *a);
 /* All that is missing, unexpected or of another shape is said at once. where: for the message. */
 int net_load(net *n, const ts_object *states, const char *where);
+/* Says that scores of many places of a sample are no scores of classes. */
+int net_no_classes(const net *n, const char *doing);
 /* Scores of any number of rows: net->classes for each. */
 int net_scores(net *n, const float *rows, int64_t count, float *scores);
 /* Of a row of classes x places, the best class of the first place. */

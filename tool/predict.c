@@ -79,12 +79,15 @@ static int check_places(const prediction *p)
 {
     if (p->n.places == 1 || is_pixels(p) || p->w.recipe.task == TASK_TEXT)
         return TOOL_OK;
-    return explain(
-        TS_ERR_UNSUPPORTED, args.file, "preparing for a prediction",
-        "a classifier ends with one score for each class of each sample",
-        "the model '%s' gives scores of %lld classes at %lld places of a sample, which are no "
-        "scores of classes",
-        p->n.name, (long long)p->n.classes, (long long)p->n.places);
+    return net_no_classes(&p->n, "preparing for a prediction");
+}
+
+/* Places are pixels of planes as large as the sample's. */
+static bool has_pixels(const net *n)
+{
+    int64_t pixels = n->rank > 1 ? n->dims[n->rank - 2] * n->dims[n->rank - 1] : 0;
+
+    return pixels && n->places > 1 && n->places % pixels == 0;
 }
 
 static int check_net(const prediction *p)
@@ -690,10 +693,12 @@ static int run(void)
         code = expand(&args.images, &inputs);
     if (!code)
         code = weights_open(args.file, args.model, &p.w);
+    if (p.nevents && p.w.recipe.task == TASK_CLASSES) /* which another program does not say */
+        p.w.recipe.task = TASK_PIXELS;
     o.batch = any_table() && !is_pixels(&p) ? 32 : 1; /* pictures may be large */
     if (!code)
         code = net_from_weights(&p.w, &o, &p.n);
-    if (!code && p.nevents && !is_pixels(&p))
+    if (!code && p.nevents && !(is_pixels(&p) && has_pixels(&p.n)))
         code = usage_error("predict", "'event' is for nets that classify pixels");
     weights_tidy_names(&p.w);
     if (!code)

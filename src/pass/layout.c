@@ -13,8 +13,9 @@
  *       channels, and weights, pooling, norms and softmax need no shuffles. [N,C,H,W] lies as
  *       [N/L][C][H][W][L]. Convolution weights keep PyTorch's layout: they are broadcast.
  *   channels last        otherwise, when most work is in convolutions whose channels are
- *       multiples of 8: [N][H][W][C]. Weights lie as [kh][kw][in][out], and so do their
- *       optimiser states; the gradient of the input reads a transposed copy.
+ *       multiples of 8: [N][H][W][C], and [N][H][W][G][C/G] where a norm cuts them into groups.
+ *       Weights lie as [kh][kw][in][out], and so do their optimiser states; the gradient of the
+ *       input reads a transposed copy.
  *   four of the batch    otherwise, when it is a multiple of 4.
  * None of them where three quarters of the work are products of matrices: rows suit those.
  *
@@ -33,7 +34,8 @@ typedef struct layouts {
     const ts_graph *in;
     ts_graph *g;
     ts_value **map;
-    int *batch; /* which dim of each value counts samples, -1 for none */
+    int *batch;    /* which dim of each value counts samples, -1 for none */
+    int *channels; /* how many dims behind it are channels                */
     scheme scheme;
     bool last; /* channels last for what does not fill the lanes */
     int lanes;
@@ -118,6 +120,42 @@ static void find_batch(layouts *l)
     for (int i = 0; i < l->in->nnodes; i++)
         for (int k = 0; k < l->in->nodes[i]->nout; k++)
             l->batch[l->in->nodes[i]->out[k]->id] = node_batch(l, l->in->nodes[i]);
+}
+
+/* --- which dims are channels --- */
+
+/* [N,C,H,W] -> [N,G,C/G,H,W], as group norm does it */
+static bool cuts_channels(const ts_type *in, const ts_type *out)
+{
+    return in->rank > 2 && out->rank == in->rank + 1 && in->dim[0] == out->dim[0] &&
+           in->dim[1] == out->dim[1] * out->dim[2] &&
+           !memcmp(in->dim + 2, out->dim + 3, sizeof(*in->dim) * (size_t)(in->rank - 2));
+}
+
+/* Channels in two dims lie last together: then the cut is a view, and what a convolution reads through it is
+ * a row of channels. With one of them last, a weight's gradient took a hundred times as long. */
+static int node_channels(const layouts *l, const ts_node *n)
+{
+    const ts_type *out = &n->out[0]->type;
+    int most = 1;
+
+    if (n->op == TS_OP(reshape))
+        return cuts_channels(&n->in[0]->type, out) ? 2 : 1;
+    if (!(n->op->flags & (TS_POINT | TS_REDUCE)) && n->op != TS_OP(expand))
+        return 1;
+    for (int i = 0; i < n->nin; i++)
+        if (n->in[i]->type.rank == out->rank)
+            most = TS_MAX(most, l->channels[n->in[i]->id]);
+    return most;
+}
+
+static void find_channels(layouts *l)
+{
+    for (int i = 0; i < l->in->nvalues; i++)
+        l->channels[i] = 1;
+    for (int i = 0; i < l->in->nnodes; i++)
+        for (int k = 0; k < l->in->nodes[i]->nout; k++)
+            l->channels[l->in->nodes[i]->out[k]->id] = node_channels(l, l->in->nodes[i]);
 }
 
 /* --- the choice --- */
@@ -229,9 +267,9 @@ static ts_layout activation(const layouts *l, const ts_value *v)
     if (b > 0)
         return (ts_layout){0};
     if (l->last && rank >= 3) {
-        for (int i = 1; i < rank - 1; i++)
-            x.order[i] = (int8_t)(i + 1);
-        x.order[rank - 1] = 1;
+        int channels = TS_MIN(l->channels[v->id], rank - 1);
+        for (int i = 1; i < rank; i++)
+            x.order[i] = (int8_t)(i < rank - channels ? i + channels : i - rank + channels + 1);
         return x;
     }
     return (ts_layout){0};
@@ -430,6 +468,7 @@ ts_status ts_pass_layout(ts_arena *a, const ts_graph *in, const ts_options *opt,
     layouts l = {.a = a,
                  .in = in,
                  .batch = TS_NEWS(a, int, in->nvalues),
+                 .channels = TS_NEWS(a, int, in->nvalues),
                  .group = TS_NEWS(a, int, in->nvalues),
                  .weight = TS_NEWS(a, bool, in->nvalues),
                  .linear = TS_NEWS(a, bool, in->nvalues)};
@@ -438,6 +477,7 @@ ts_status ts_pass_layout(ts_arena *a, const ts_graph *in, const ts_options *opt,
 
     *out = in;
     find_batch(&l);
+    find_channels(&l);
     TS_TRY(choose(&l, opt));
     if (l.scheme == ROWS || !first || opt->executor == TS_EXECUTOR_REFERENCE)
         return TS_OK;

@@ -37,17 +37,24 @@ typedef struct cut {
 
 /* --- groups of nodes --- */
 
-/* Nothing but views and constants between node i and the next contraction: they belong to it. */
+/* A view, a constant, or a weight in half precision. */
+static bool prepares(const ts_node *n)
+{
+    return n->op->flags & (TS_VIEW | TS_SOURCE) ||
+           (n->op == TS_OP(cast) && n->in[0]->kind == TS_VALUE_STATE);
+}
+
+/* Nothing but what prepares between node i and the next contraction: it belongs to that. */
 static bool leads_in(const ts_graph *g, int i)
 {
-    while (i < g->nnodes && g->nodes[i]->op->flags & (TS_VIEW | TS_SOURCE))
+    while (i < g->nnodes && prepares(g->nodes[i]))
         i++;
     return i < g->nnodes && g->nodes[i]->op->flags & TS_CONTRACT;
 }
 
 static bool begins(const ts_graph *g, int i)
 {
-    bool after = i && g->nodes[i - 1]->op->flags & (TS_VIEW | TS_SOURCE);
+    bool after = i && prepares(g->nodes[i - 1]);
 
     return leads_in(g, i) && !(after && leads_in(g, i - 1));
 }

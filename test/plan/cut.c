@@ -3,6 +3,7 @@
 #include "models/nets.h"
 #include "plan/plan.h"
 #include "support.h"
+#include "tessera/model.h"
 
 enum { MOST = 16 };
 
@@ -118,9 +119,37 @@ static void a_resnet(void **state)
     ts_graph_free(g);
 }
 
+/* A weight in half precision is with the layer that reads it: so are its gradient and what is summed of it. */
+static void halves_that_are_accumulated(void **state)
+{
+    static const char *const types[] = {"f32", "bf16", "f16"};
+    ts_optimizer adam = ts_adam(0.001);
+    char text[512];
+
+    (void)state;
+    for (int i = 0; i < 3 * 4 * 2; i++) {
+        ts_options opt = {
+            .optimizer = &adam, .devices = 2 + i / 3 % 4, .gradient_accumulation = i / 12 ? 8 : 1};
+        ts_stats stats;
+        ts_model *m;
+        ts_graph *g;
+        snprintf(
+            text, sizeof(text),
+            "input 8 12 12\nclasses 3\nrepeat i 5\n  c{i}: conv2d 16 3 padding=1\n  relu\nend\n"
+            "last: conv2d classes 1\nprecision %s\nloss cross_entropy\n",
+            types[i % 3]);
+        assert_ok(ts_model_parse(text, "halves", &m));
+        assert_ok(ts_model_graph(m, &(ts_model_options){.batch = 2, .training = true}, &g));
+        assert_ok(ts_estimate(g, &opt, &stats));
+        ts_graph_free(g);
+        ts_model_free(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(halves_that_are_accumulated),
         cmocka_unit_test(the_pipeline_net),
         cmocka_unit_test(a_resnet),
     };

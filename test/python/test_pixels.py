@@ -201,7 +201,8 @@ def levels(build_dir, tmp_path):
     for setting, small in ("depth 6", "depth 1"), ("bottleneck 256", "bottleneck 8"), ("deepest 5", "deepest 2"), ("last 5", "last 2"):
         assert f"let {setting} " in text
         text = text.replace(f"let {setting} ", f"let {small} ")
-    (tmp_path / "small.txt").write_text(text)
+    assert "input 3 640 1024 " in text
+    (tmp_path / "small.txt").write_text(text.replace("input 3 640 1024 ", "input 3 8 12 "))
     rng = np.random.default_rng(2)
     x, y = rng.normal(0, 1, (5, 3, 8, 12)).astype(np.float32), rng.integers(0, 3, (5, 3, 8, 12))
     np.savez(tmp_path / "events.npz", x=x, y=y)
@@ -220,7 +221,12 @@ def test_checkpoints_of_others(run, tmp_path, levels, other):
     with torch.no_grad():
         want = float(torch.nn.functional.cross_entropy(net(x), y))
     got = json.loads(run("eval", "other.pth", "--model", "small.txt", "--data", "events.npz", "--json", "--no-plots"))
-    assert got["loss"] == pytest.approx(want, rel=2e-3 if "half" in other else 1e-4)
+    assert got["task"] == "pixels" and got["loss"] == pytest.approx(want, rel=2e-3 if "half" in other else 1e-4)
+    assert sum(map(sum, got["confusion"])) == y.numel()
+    said = json.loads(run("predict", "other.pth", "events.npz", "event", 3, "--model", "small.txt", "--json", "--no-plots"))
+    assert [e["event"] for e in said["images"][0]["events"]] == [3]
+    run("predict", "other.pth", "events.npz", "--model", "small.txt", "--no-plots", code=FAILED)
+    assert "no scores of classes" in run.err
     out = run("train", "events.npz", "--model", "small.txt", "--weights", "other.pth", "--epochs", 1, "--lr", 0, "--no-plots")
     taken, of = map(int, re.search(r"(\d+) of (\d+) tensors are those of other.pth\n", out).groups())
     assert taken == of == len([k for k in net.state_dict() if "tracked" not in k])
