@@ -130,8 +130,7 @@ def score(text):
     return {s["class"]: s["score"] for s in json.loads(text)["images"][0]["scores"]}
 
 
-@pytest.mark.compiled
-@pytest.mark.parametrize("resize", ["20", "16x24,bicubic"])
+@pytest.mark.parametrize("resize", [pytest.param("20", marks=pytest.mark.compiled), "16x24,bicubic"])
 def test_predict_does_what_training_did(tessera, tmp_path, resize):
     """The logits of an image are those of a net that is fed the training's own pixels."""
     Image = pytest.importorskip("PIL.Image")
@@ -580,9 +579,8 @@ def ratio(y):
     return np.bincount(y).sum() / (len(np.bincount(y)) * np.bincount(y).astype("f8"))
 
 
-@pytest.mark.compiled
 @pytest.mark.parametrize("more, how", [
-    (["--label-smoothing", 0.2], dict(label_smoothing=0.2)),
+    pytest.param(["--label-smoothing", 0.2], dict(label_smoothing=0.2), marks=pytest.mark.compiled),
     (["--class-weights", "1,3"], dict(weight=[1, 3])),
     (["--class-weights", "balanced"], dict(weight="balanced")),
     (["--class-weights", "2,0.5", "--label-smoothing", 0.1], dict(weight=[2, 0.5], label_smoothing=0.1)),
