@@ -165,6 +165,36 @@ model(HF, "wav2vec2", lambda: (
     {"input_values": torch.randn(2, 1600, generator=torch.Generator().manual_seed(0)), "attention_mask": masked(words(length=1600), 300),
      "labels": words(length=4)}))
 
+# More of them, which are built of other parts.
+NO_WORDS = {k: v for k, v in SMALL.items() if k != "vocab_size"}
+model(HF, "albert", lambda: text("AlbertForMaskedLM", "AlbertConfig", embedding_size=16, **SMALL))
+model(HF, "xlnet", lambda: text("XLNetForSequenceClassification", "XLNetConfig", "classes", vocab_size=60, d_model=32, n_layer=2, n_head=4, d_inner=48))
+model(HF, "fnet", lambda: text("FNetForMaskedLM", "FNetConfig", mask=False, vocab_size=60, hidden_size=32, num_hidden_layers=2, intermediate_size=48, max_position_embeddings=64))
+model(HF, "modernbert", lambda: text("ModernBertForMaskedLM", "ModernBertConfig", pad_token_id=0, **SMALL))
+model(HF, "canine", lambda: text("CanineForSequenceClassification", "CanineConfig", "classes", local_transformer_stride=4, downsampling_rate=2, num_hash_buckets=50, **NO_WORDS))
+model(HF, "bert-questions", lambda: (
+    built("BertForQuestionAnswering", "BertConfig", **SMALL), {"input_ids": words(), "start_positions": torch.tensor([1, 2]), "end_positions": torch.tensor([3, 5])}))
+model(HF, "gptj", lambda: text("GPTJForCausalLM", "GPTJConfig", vocab_size=60, n_embd=32, n_layer=2, n_head=4, n_positions=64, rotary_dim=4))
+model(HF, "gpt_neox", lambda: text("GPTNeoXForCausalLM", "GPTNeoXConfig", **SMALL))
+model(HF, "bloom", lambda: text("BloomForCausalLM", "BloomConfig", vocab_size=60, hidden_size=32, n_layer=2, n_head=4))
+model(HF, "falcon", lambda: text("FalconForCausalLM", "FalconConfig", vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4))
+model(HF, "gemma3", lambda: text("Gemma3ForCausalLM", "Gemma3TextConfig", head_dim=8, **CAUSAL))
+model(HF, "qwen3-moe", lambda: text("Qwen3MoeForCausalLM", "Qwen3MoeConfig", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, head_dim=8, **CAUSAL))
+model(HF, "deepseek-v3", lambda: text(
+    "DeepseekV3ForCausalLM", "DeepseekV3Config", n_routed_experts=4, n_group=1, topk_group=1, num_experts_per_tok=2, moe_intermediate_size=16,
+    first_k_dense_replace=1, q_lora_rank=8, kv_lora_rank=8, qk_rope_head_dim=4, qk_nope_head_dim=4, v_head_dim=8, **dict(CAUSAL, num_key_value_heads=4)))
+model(HF, "mamba2", lambda: text("Mamba2ForCausalLM", "Mamba2Config", vocab_size=60, hidden_size=16, num_hidden_layers=2, state_size=4, num_heads=4, head_dim=8, n_groups=1, chunk_size=4))
+model(HF, "rwkv", lambda: text("RwkvForCausalLM", "RwkvConfig", mask=False, vocab_size=60, hidden_size=16, num_hidden_layers=2, attention_hidden_size=16, intermediate_size=32))
+model(HF, "pegasus", lambda: translated("PegasusForConditionalGeneration", "PegasusConfig", decoder_start_token_id=0, pad_token_id=0, **BART))
+model(HF, "dinov2", lambda: (built("Dinov2ForImageClassification", "Dinov2Config", **VIT), {"pixel_values": picture(), "labels": classes()}))
+model(HF, "convnextv2", lambda: (
+    built("ConvNextV2ForImageClassification", "ConvNextV2Config", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1], num_labels=5), {"pixel_values": picture(), "labels": classes()}))
+model(HF, "swinv2", lambda: (
+    built("Swinv2ForImageClassification", "Swinv2Config", image_size=32, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4, num_labels=5),
+    {"pixel_values": picture(), "labels": classes()}))
+model(HF, "siglip", lambda: (
+    built("SiglipModel", "SiglipConfig", text_config=dict(SMALL, projection_size=32), vision_config=VIT), {"input_ids": words(), "pixel_values": picture(), "return_loss": True}))
+
 
 class Detected(nn.Module):
     """DETR with its own losses for queries that are matched to boxes in order: its matching runs in scipy, on the host."""
@@ -375,6 +405,9 @@ model(PYG, "pyg-gat", lambda: graph("GAT"))
 model(PYG, "pyg-gin", lambda: graph("GIN"))
 model(PYG, "pyg-sage", lambda: graph("GraphSAGE"))
 model(PYG, "pyg-pool", pooled)
+model(PYG, "pyg-gatv2", lambda: graph("GAT", v2=True))
+model(PYG, "pyg-edgecnn", lambda: graph("EdgeCNN"))
+model(PYG, "pyg-pna", lambda: graph("PNA", aggregators=["mean", "max", "min", "std"], scalers=["identity", "amplification"], deg=torch.tensor([0, 3, 5, 4] + [1] * 9)))
 
 
 # --- training and comparing ---
