@@ -92,14 +92,10 @@ static bool has_state(const ts_executable *x, const char *name)
     return false;
 }
 
-static bool floating(ts_dtype t)
+/* Any floats become f32 (weights_write); nothing else becomes another type. */
+static bool can_become(ts_dtype from, ts_dtype to)
 {
-    return t == TS_F32 || t == TS_F64 || t == TS_F16 || t == TS_BF16;
-}
-
-static bool same_kind(ts_dtype a, ts_dtype b)
-{
-    return a == b || (floating(a) && floating(b));
+    return from == to || (to == TS_F32 && (from == TS_F64 || from == TS_F16 || from == TS_BF16));
 }
 
 /* What is wrong with the tensor for a state, in a few words; "" for nothing. */
@@ -117,7 +113,7 @@ static const char *misfit(const ts_tensor_info *t, const ts_object *o, char *out
         snprintf(out, size, "is %s in the file, %s in the model",
                  a->rank ? shape_text(a->rank, a->dims, have, sizeof(have)) : "one number",
                  t->rank ? shape_text(t->rank, t->dims, want, sizeof(want)) : "one number");
-    else if (!same_kind(a->dtype, t->dtype))
+    else if (!can_become(a->dtype, t->dtype))
         snprintf(out, size, "is %s in the file, %s in the model", ts_dtype_name(a->dtype),
                  ts_dtype_name(t->dtype));
     return out;
