@@ -7,11 +7,11 @@
 /* The address sanitizer is what makes damage show: most runs are its. */
 #ifdef __has_feature
 #if __has_feature(address_sanitizer)
-#define MORE 12
+#define MORE 8
 #endif
 #endif
 #if !defined(MORE) && defined(__SANITIZE_ADDRESS__)
-#define MORE 12
+#define MORE 8
 #endif
 #ifndef MORE
 #define MORE 1

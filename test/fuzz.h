@@ -9,7 +9,7 @@
  * at their limits. It may refuse them; it may not crash, read out of bounds, leak or hang, and a
  * run that does is reported with its number. `data` is a block of its own of exactly `len` bytes.
  *
- *   TS_FUZZ=N         N runs instead of default_runs, or 12 times that under the address sanitizer
+ *   TS_FUZZ=N         N runs instead of default_runs, or 8 times that under the address sanitizer
  *   TS_FUZZ_FIRST=I   starting with run I, to repeat one: TS_FUZZ=1 TS_FUZZ_FIRST=I
  */
 void fuzz(const char *name, const void *const seeds[], const size_t lens[], int nseeds,

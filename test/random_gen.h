@@ -87,8 +87,8 @@ static inline ts_type some_shape(gen *q, int rank)
 static inline const char *odd_end(int n)
 {
     static const char *const ends[] = {"*/ x /*", "\"", "\\",
-                                       "?"
-                                       "?/",
+                                       ("?"
+                                        "?/"),
                                        "%n%s"};
 
     return n % 4 == 1 ? ends[n / 4 % (int)(sizeof(ends) / sizeof(*ends))] : "";
