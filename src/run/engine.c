@@ -529,6 +529,12 @@ ts_status ts_engine_copy(ts_engine *e)
     return TS_OK;
 }
 
+static ts_status set_at(ts_engine *e, int replica, const ts_slot *s, ts_spot_at at, double value)
+{
+    ts_dtype_set(s->info.dtype, ts_engine_state(e, replica, s, at), 0, value);
+    return ts_gpu_push(e, replica, s, at);
+}
+
 ts_status ts_engine_set(ts_engine *e, const char *hyper, double value)
 {
     const ts_slot *s;
@@ -543,9 +549,9 @@ ts_status ts_engine_set(ts_engine *e, const char *hyper, double value)
     if (isnan(value))
         return ts_fail(TS_ERR_ARG, "the hyper-parameter '%s' cannot be nan", hyper);
     for (int r = 0; r < e->exe->replicas; r++) {
-        ts_dtype_set(s->info.dtype, ts_engine_state(e, r, s, s->at), 0, value);
+        TS_TRY(set_at(e, r, s, s->at, value));
         for (int i = 0; i < s->ncopies && !e->refs; i++)
-            ts_dtype_set(s->info.dtype, ts_engine_state(e, r, s, s->copies[i]), 0, value);
+            TS_TRY(set_at(e, r, s, s->copies[i], value));
     }
     return TS_OK;
 }

@@ -246,6 +246,29 @@ static net several(void)
                  .nstages = TS_COUNT(stages)};
 }
 
+/* After two calls another learning rate: what the host sets, every replica and stage hears of. */
+static ts_status slower(const net *n, ts_device_kind device, run *r)
+{
+    TS_TRY(some(n, device, 2, r));
+    TS_TRY(ts_engine_set(r->e, "lr", 0.0005));
+    return step(r, 2);
+}
+
+static void a_rate_that_changes(void **state)
+{
+    net n = several();
+    run cpu, gpu;
+
+    (void)state;
+    if (needless)
+        skip();
+    assert_ok(slower(&n, TS_DEVICE_CPU, &cpu));
+    assert_ok(slower(&n, kind, &gpu));
+    close_to("state", gpu.states, cpu.states, cpu.nstates, 1e-4);
+    finish(&cpu);
+    finish(&gpu);
+}
+
 /* Replicas and a pipeline of two devices take turns. */
 static void in_turns(void **state)
 {
@@ -307,10 +330,11 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_net),   cmocka_unit_test(with_dropout),
-        cmocka_unit_test(with_batch_norm), cmocka_unit_test(with_adam_and_accumulation),
-        cmocka_unit_test(the_same_bits),   cmocka_unit_test(in_turns),
-        cmocka_unit_test(on_several),      cmocka_unit_test(numbers_of_gpus),
+        cmocka_unit_test(the_first_net),       cmocka_unit_test(with_dropout),
+        cmocka_unit_test(with_batch_norm),     cmocka_unit_test(with_adam_and_accumulation),
+        cmocka_unit_test(the_same_bits),       cmocka_unit_test(in_turns),
+        cmocka_unit_test(on_several),          cmocka_unit_test(numbers_of_gpus),
+        cmocka_unit_test(a_rate_that_changes),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);
