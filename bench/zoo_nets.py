@@ -4,6 +4,9 @@ Each is made by a function without arguments that returns (module, inputs, train
 when it is trained. None of them was chosen because it is fast.
 """
 
+import sys
+from pathlib import Path
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -269,6 +272,13 @@ def planes(height=640, width=1024):
     return [torch.randn(1, 3, height, width), torch.randint(3, (1, 3, height, width))]
 
 
+def cosmic(height, width):
+    """uresnet-a21 as `tessera models` has it, of the tests' nets: W5 of bench/run.py at any size."""
+    sys.path.append(str(Path(__file__).resolve().parent.parent / "test" / "python"))
+    import nets
+    return nets.Cosmic(), planes(height, width), True
+
+
 def vgg():
     layers, inside = [], 3
     for width in 32, 64, 128:
@@ -310,6 +320,12 @@ ZOO = {
     "sage max": lambda: (Sage(), [torch.randn(500, 16), torch.randint(500, (2, 4000)), torch.randint(8, (500,))], True),
 }
 
+#: Large nets: measured where they are asked for by name.
+LARGE = {
+    "a21 320x512": lambda: cosmic(320, 512),
+    "a21 640x1024": lambda: cosmic(640, 1024),
+}
+
 #: Nets whose compile is measured (bench/zoo.py --compile) and not their speed.
 COMPILED = {
     "resnet18": ZOO["resnet18"],
@@ -320,6 +336,7 @@ COMPILED = {
     "conv1d of 400": lambda: (Trained(nn.Conv1d(16, 16, 400, padding=200)), [torch.randn(4, 16, 4000)], True),
     "uresnet small": lambda: (UResNet([8, 16, 24, 32, 40, 48, 56], 2, 5, 32), planes(), True),
     "uresnet": lambda: (UResNet([16 << i for i in range(7)], 2, 5, 256), planes(), True),
+    "a21 640x1024": LARGE["a21 640x1024"],
     "uresnet small half": lambda: (UResNet([8, 16, 24, 32, 40, 48, 56], 2, 5, 32).half(),
                                    [planes()[0].half(), planes()[1]], True),
 }

@@ -42,7 +42,9 @@ typedef struct layouts {
     int *group;   /* values that must lie alike, each under its group's first one */
     bool *weight; /* by group: convolution weights, their gradients and optimiser states */
     bool *linear; /* by group: the same of linear layers */
+    bool *plain;  /* by group: weights whose channels lie in rows, not in blocks of a vector */
     int width;    /* floats in a vector */
+    int64_t many; /* floats of a weight that are more than stays near */
     bool gpu;
 } layouts;
 
@@ -208,6 +210,7 @@ static ts_status choose(layouts *l, const ts_options *opt)
 
     TS_TRY(ts_machine_find(opt->isa, &m));
     l->width = m.isa.width;
+    l->many = m.level1 / 4;
     for (int i = 0; i < l->in->nnodes; i++) {
         const ts_node *c = l->in->nodes[i];
         if (c->op != TS_OP(conv))
@@ -296,6 +299,18 @@ static const ts_value *unturned(const ts_value *v)
     return v->kind == TS_VALUE_NODE && v->node->op == TS_OP(permute) ? v->node->in[0] : v;
 }
 
+/* Should the weight of n lie in blocks? */
+static bool wants_blocks(const layouts *l, const ts_node *n)
+{
+    const ts_type *w = n->op == TS_OP(conv_weight) ? &n->out[0]->type : &n->in[1]->type;
+    const ts_type *y = n->op == TS_OP(conv)         ? &n->out[0]->type
+                       : n->op == TS_OP(conv_input) ? &n->in[0]->type
+                                                    : &n->in[1]->type;
+
+    return w->dim[0] % l->width == 0 && w->dim[1] % l->width == 0 && w->rank == 4 &&
+           w->dtype == TS_F32 && ts_type_count(w) >= l->many && !ts_winograd_fits(n, y);
+}
+
 /* A weight, its gradient and its optimiser states meet in pointwise ops and updates. */
 static void find_weights(layouts *l)
 {
@@ -322,6 +337,9 @@ static void find_weights(layouts *l)
             l->weight[group_of(l, n->in[1]->id)] = true;
         if (n->op == TS_OP(conv_weight) && ts_attr_int(n, "parts", 1) == 1)
             l->weight[group_of(l, n->out[0]->id)] = true;
+        if (n->op->flags & TS_CONV && !wants_blocks(l, n))
+            l->plain[group_of(l, n->op == TS_OP(conv_weight) ? n->out[0]->id : n->in[1]->id)] =
+                true;
         if (n->op == TS_OP(matmul) && unturned(n->in[1])->kind == TS_VALUE_STATE)
             l->linear[group_of(l, unturned(n->in[1])->id)] = true;
     }
@@ -337,6 +355,22 @@ static ts_layout weight_layout(int rank, bool transposed)
     x.order[rank - 2] = !transposed;
     x.order[rank - 1] = transposed;
     return x;
+}
+
+/* The same in blocks of a vector of o, [o/16][kh][kw][c][16], or of c: a piece of a convolution, which has one of
+ * them, reads the whole of it in one go. In rows it is a line of each row, two to a page. */
+static ts_layout block_layout(const layouts *l, bool transposed)
+{
+    return (ts_layout){.set = true,
+                       .order = {transposed, 2, 3, !transposed},
+                       .lanes = (int16_t)l->width,
+                       .lane_dim = transposed};
+}
+
+static ts_layout weight_laid(layouts *l, const ts_value *v, bool transposed)
+{
+    return l->plain[group_of(l, v->id)] ? weight_layout(v->type.rank, transposed)
+                                        : block_layout(l, transposed);
 }
 
 /* The rows of a linear layer's weight begin at a vector each: loads and stores do not straddle
@@ -385,7 +419,7 @@ static ts_layout layout_of(layouts *l, const ts_value *v)
         v->type.dtype == TS_F32 && v->type.dim[1] % l->width && v->type.dim[1] > 4 * l->width)
         return row_layout(l);
     if (l->scheme == CHANNELS_LAST && l->weight[group_of(l, v->id)] && v->type.rank > 2)
-        return weight_layout(v->type.rank, false);
+        return weight_laid(l, v, false);
     return activation(l, v);
 }
 
@@ -442,7 +476,7 @@ static ts_status copy_node(layouts *l, const ts_node *n, ts_value **rows)
     if (flattens(l, n))
         in[0] = relaid(l, in[0], (ts_layout){0}, n);
     if (n->op == TS_OP(conv_input) && channels_last(l, n->in[0]) && !l->gpu)
-        in[1] = relaid(l, in[1], weight_layout(in[1]->type.rank, true), n);
+        in[1] = relaid(l, in[1], weight_laid(l, n->in[1], true), n);
     if (n->op == TS_OP(conv) && l->scheme == BATCH_LANES && channels_last(l, n->in[0]))
         in[1] = relaid(l, in[1], weight_layout(in[1]->type.rank, false), n);
     for (int i = 0; i < n->nin && n->op->flags & (TS_HOST | TS_STEPS); i++)
@@ -471,7 +505,8 @@ ts_status ts_pass_layout(ts_arena *a, const ts_graph *in, const ts_options *opt,
                  .channels = TS_NEWS(a, int, in->nvalues),
                  .group = TS_NEWS(a, int, in->nvalues),
                  .weight = TS_NEWS(a, bool, in->nvalues),
-                 .linear = TS_NEWS(a, bool, in->nvalues)};
+                 .linear = TS_NEWS(a, bool, in->nvalues),
+                 .plain = TS_NEWS(a, bool, in->nvalues)};
     ts_value **rows = TS_NEWS(a, ts_value *, in->nvalues);
     const ts_node *first = in->nnodes ? in->nodes[0] : NULL;
 

@@ -241,6 +241,13 @@ static bool fits(const ts_node *n, const ts_type *x, const ts_type *w)
            ones(n, "stride") && ones(n, "dilation") && ts_attr_int(n, "groups", 1) == 1;
 }
 
+bool ts_winograd_fits(const ts_node *n, const ts_type *y)
+{
+    const ts_type *w = n->op == TS_OP(conv_weight) ? &n->out[0]->type : &n->in[1]->type;
+
+    return fits(n, &n->in[0]->type, w) && y->dim[2] * y->dim[3] >= PLACES;
+}
+
 /* --- channels last --- */
 
 static int64_t tiles_of_four(int64_t size)

@@ -4,6 +4,7 @@
  *   rows   [n][f]            lanes   [n/L][f][L]
  *   rows   [n][c][h w]       last    [n][h w][c]      L channels at a time
  *   weights [kh kw][c][o]    turned  [kh kw][o][c]    for the gradient of the input
+ *   the same in blocks, [o/L][kh kw][c][L] and [c/L][kh kw][o][L]
  *
  *   for each group of L rows and block of L features
  *     L vectors in, log2(L) rounds of shuffles, L vectors out
@@ -20,6 +21,7 @@ typedef struct turn {
     int lanes;
     int64_t matrices, rows, features;
     bool to_lanes;
+    bool blocks; /* both sides are in blocks of a vector: every square is a run of memory */
 } turn;
 
 static bool lanes_first(const ts_value *v)
@@ -131,6 +133,28 @@ static bool takes_turned(ts_render *r, const ts_value *y, turn *t)
     return t->lanes >= 4 && t->features >= t->lanes;
 }
 
+/* Are x and y in blocks, of the dims that change places? */
+static bool takes_blocks(ts_render *r, const ts_value *y, turn *t)
+{
+    const ts_value *x = y->node->in[0];
+    const ts_layout *p = &x->layout, *q = &y->layout;
+    int rank = y->type.rank;
+
+    if (r->p->place[x->id].home == TS_HOME_NONE || x->type.dtype != TS_F32 || !p->set || !q->set ||
+        p->lanes != q->lanes || p->lanes < 4 || rank < 3 || p->lane_dim != p->order[0] ||
+        q->lane_dim != q->order[0] || p->order[0] != q->order[rank - 1] ||
+        q->order[0] != p->order[rank - 1] || memcmp(p->order + 1, q->order + 1, (size_t)(rank - 2)))
+        return false;
+    *t = (turn){.from = x,
+                .to = y,
+                .lanes = p->lanes,
+                .rows = x->type.dim[p->order[0]],
+                .features = x->type.dim[q->order[0]],
+                .blocks = true};
+    t->matrices = ts_type_count(&y->type) / TS_MAX(t->rows * t->features, 1);
+    return t->rows % t->lanes == 0 && t->features % t->lanes == 0;
+}
+
 static bool takes(ts_render *r, const ts_kernel *k, turn *t)
 {
     const ts_value *y = k->roots[0], *x, *laid;
@@ -138,7 +162,7 @@ static bool takes(ts_render *r, const ts_kernel *k, turn *t)
     if (k->nroots != 1 || k->copy || k->anchor || y->type.dtype != TS_F32 || y->type.rank < 2 ||
         y->node->op != TS_OP(nop))
         return false;
-    if (takes_view(r, y, t) || takes_turned(r, y, t))
+    if (takes_view(r, y, t) || takes_turned(r, y, t) || takes_blocks(r, y, t))
         return true;
     x = behind(r, y->node->in[0]);
     if (!x || x->type.dtype != TS_F32 || x->layout.set == y->layout.set)
@@ -236,37 +260,72 @@ static void place(ts_render *r, ts_emit *e, const turn *t, int64_t blocks, int64
         ts_emit_line(e, "const int64_t c = %s;", ts_ix_text(a, c));
 }
 
+/* Piece i is a square of the result, in the order of memory. */
+static void square(ts_render *r, ts_emit *e, const turn *t)
+{
+    const char *from = ts_render_pointer(r, t->from), *to = ts_render_pointer(r, t->to);
+    int n = t->lanes;
+    long rows = (long)t->rows / n, m = (long)t->matrices, size = (long)n * n;
+
+    ts_emit_line(e, "const int64_t f = i / %ld, m = i / %ld %% %ld, c = i %% %ld;", m * rows, rows,
+                 m, rows);
+    ts_emit_line(e, "const float *const x = %s + %ld * ((c * %ld + m) * %ld + f);", from, size, m,
+                 (long)t->features / n);
+    ts_emit_line(e, "float *const y = %s + %ld * i;", to, size);
+    for (int j = 0; j < n; j++)
+        ts_emit_line(e, "f32x%d t%d = *(const f32x%du *)(x + %d);", n, j, n, n * j);
+    shuffles(e, n);
+    for (int j = 0; j < n; j++)
+        ts_emit_line(e, "*(f32x%du *)(y + %d) = t%d;", n, n * j, j);
+}
+
+static int64_t squares(ts_render *r, ts_emit *e, const turn *t)
+{
+    int mark;
+
+    ts_emit_line(e, "for (int64_t i = lo; i < hi; i++) {");
+    ts_emit_open(e, &mark);
+    square(r, e, t);
+    ts_emit_close(e, mark);
+    return t->matrices * (t->rows / t->lanes) * (t->features / t->lanes);
+}
+
+/* Piece i: a block of features of a matrix, some or all of its rows. */
+static int64_t strips(ts_render *r, ts_emit *e, const turn *t)
+{
+    int64_t whole = t->features / t->lanes, blocks = (t->features + t->lanes - 1) / t->lanes;
+    int64_t groups = (t->rows + t->lanes - 1) / t->lanes;
+    int mark, mark2, mark3;
+
+    ts_emit_line(e, "for (int64_t i = lo; i < hi; i++) {");
+    ts_emit_open(e, &mark);
+    place(r, e, t, blocks, groups, &mark3);
+    ts_emit_line(e, whole < blocks ? "if (b < %ld) {" : "{", (long)whole);
+    ts_emit_open(e, &mark2);
+    ts_emit_line(e, "const int64_t f = %d * b;", t->lanes);
+    whole_block(r, e, t);
+    ts_emit_close(e, mark2);
+    if (whole < blocks) {
+        ts_emit_line(e, "else {");
+        ts_emit_open(e, &mark2);
+        tail(r, e, t);
+        ts_emit_close(e, mark2);
+    }
+    ts_emit_close(e, mark3);
+    ts_emit_close(e, mark);
+    return t->matrices * blocks * (t->rows % t->lanes ? 1 : groups);
+}
+
 bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut)
 {
     turn t;
     ts_emit e;
-    int64_t whole, blocks, groups;
-    int mark, mark2, mark3;
 
     if (!takes(r, k, &t))
         return false;
-    whole = t.features / t.lanes;
-    blocks = (t.features + t.lanes - 1) / t.lanes;
-    groups = (t.rows + t.lanes - 1) / t.lanes;
     ts_render_need(r, ts_arena_printf(r->a, "swap %d", t.lanes));
     ts_render_emitter(r, &e);
-    ts_emit_line(&e, "for (int64_t i = lo; i < hi; i++) {");
-    ts_emit_open(&e, &mark);
-    place(r, &e, &t, blocks, groups, &mark3);
-    ts_emit_line(&e, whole < blocks ? "if (b < %ld) {" : "{", (long)whole);
-    ts_emit_open(&e, &mark2);
-    ts_emit_line(&e, "const int64_t f = %d * b;", t.lanes);
-    whole_block(r, &e, &t);
-    ts_emit_close(&e, mark2);
-    if (whole < blocks) {
-        ts_emit_line(&e, "else {");
-        ts_emit_open(&e, &mark2);
-        tail(r, &e, &t);
-        ts_emit_close(&e, mark2);
-    }
-    ts_emit_close(&e, mark3);
-    ts_emit_close(&e, mark);
-    cut->count = t.matrices * blocks * (t.rows % t.lanes ? 1 : groups);
+    cut->count = t.blocks ? squares(r, &e, &t) : strips(r, &e, &t);
     cut->cycles = ts_price_sums(&r->m, 2 * (double)ts_type_count(&t.to->type));
     cut->grain = ts_machine_grain(&r->m, cut->count, cut->cycles);
     return true;

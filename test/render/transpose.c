@@ -1,5 +1,7 @@
 /* transpose.c - rows to batch in the lanes and back, channels first to last and back, for sizes
- * that the lanes divide and others. */
+ * that the lanes divide and others; weights in blocks turned for the gradient of the input, and trained there. */
+#include "compare.h"
+#include "support.h"
 #include "tessera.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -127,10 +129,97 @@ static void channels_and_back(void **state)
             check(&shapes[i], compile_last(&shapes[i]), threads);
 }
 
+/* A weight of samples x features / 6 channels and 2 x 3 taps in blocks of a vector, turned and back. */
+static ts_executable *compile_blocks(const shape *s)
+{
+    int o = s->samples, c = s->features / 6, l = s->lanes;
+
+    return compile_text(s,
+                        "graph g\n"
+                        "input %%x : f32[%d,%d,2,3]\n"
+                        "%%1 : f32[%d,%d,2,3] @layout 0231/0x%d = nop(%%x)\n"
+                        "%%2 : f32[%d,%d,2,3] @layout 1230/1x%d = nop(%%1)\n"
+                        "%%3 : f32[%d,%d,2,3] @layout 1230/1x%d = add(%%2, %%2)\n"
+                        "%%4 : f32[%d,%d,2,3] @layout 0231/0x%d = nop(%%3)\n"
+                        "%%5 : f32[%d,%d,2,3] = nop(%%4)\n"
+                        "output y = %%5\n",
+                        o, c, o, c, l, o, c, l, o, c, l, o, c, l, o, c);
+}
+
+static void blocks_turned(void **state)
+{
+    static const shape shapes[] = {
+        {16, 16 * 6, 16, NULL, true},       {48, 32 * 6, 16, NULL, true},
+        {8, 40 * 6, 8, "x86-64-v3", true},  {12, 8 * 6, 4, "portable", true},
+        {20, 16 * 6, 8, "portable", false}, /* a block that is not full */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
+        for (int threads = 1; threads <= 3; threads += 2)
+            check(&shapes[i], compile_blocks(&shapes[i]), threads);
+}
+
+/* Convolutions whose weights lie in blocks: with a stride, with a kernel of one, and none in blocks where the
+ * channels do not fill them. */
+static ts_graph *net(int64_t channels)
+{
+    ts_graph *g = ts_graph_new("net");
+    ts_value *x = ts_input(g, "x", TS_F32, 3, channels, 7, 9);
+
+    x = ts_relu(ts_conv2d(x, "one", 64, 3, .padding = 1, .stride = 2));
+    x = ts_relu(ts_conv2d(x, "two", 2 * channels, 3, .padding = 1));
+    x = ts_conv2d(x, "three", 192, 1);
+    ts_output(x, "y");
+    ts_loss(ts_mean(ts_square(x), 0, NULL, false));
+    return g;
+}
+
+static void train(int64_t channels, ts_options opt, int threads, results *r)
+{
+    ts_optimizer sgd = ts_sgd(0.1);
+    ts_graph *g = net(channels);
+    ts_executable *x;
+
+    sgd.hyper.momentum = 0.9;
+    opt.optimizer = &sgd;
+    opt.cache_dir = "";
+    if (ts_compile(g, &opt, &x) || run_all(x, &opt, threads, 3, 5, 0, r))
+        fail_msg("%s", ts_error_text());
+    if (opt.executor == TS_EXECUTOR_NATIVE)
+        assert_int_equal(!!strstr(ts_executable_source(x), "const float *const x = "),
+                         channels % 16 == 0);
+    ts_executable_free(x);
+    ts_graph_free(g);
+}
+
+static void trained_in_blocks(void **state)
+{
+    (void)state;
+    for (int64_t channels = 48; channels <= 50; channels += 2) {
+        results want, got, again;
+        train(channels, (ts_options){.executor = TS_EXECUTOR_REFERENCE}, 1, &want);
+        train(channels, (ts_options){.executor = TS_EXECUTOR_NATIVE}, 1, &got);
+        train(channels, (ts_options){.executor = TS_EXECUTOR_NATIVE}, 3, &again);
+        for (int i = 0; i < want.n; i++) {
+            int64_t at;
+            double d = distance(&want, &got, i, false, &at);
+            if (d > 1e-5)
+                fail_msg("%ld channels: %s, element %ld, off by %.2g", (long)channels,
+                         want.info[i].name, (long)at, d);
+            assert_memory_equal(got.data[i], again.data[i], want.info[i].bytes);
+        }
+        results_free(&want);
+        results_free(&got);
+        results_free(&again);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(there_and_back),
-                                       cmocka_unit_test(channels_and_back)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(there_and_back), cmocka_unit_test(channels_and_back),
+        cmocka_unit_test(blocks_turned), cmocka_unit_test(trained_in_blocks)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
