@@ -9,7 +9,8 @@
 
 Ours is measured against the torch of the interpreter that runs this, and of TS_TORCH2 where that is given. Each side
 is a process of its own that waits to be asked for a window, and windows alternate: what else the machine does meets
-all of them, and the best window of each counts. A ratio is of milliseconds a step: above 1 ours is faster.
+all of them, and the best window of each counts. Between two windows nothing runs for a moment: OpenMP's threads spin for a
+fifth of a second when their work is done, on the cores of whoever comes next. A ratio is of milliseconds a step: above 1 ours is faster.
 "cpu" is the same of processor time.
 
 --compile measures processor seconds besides, with those of the C compiler, since nothing else on the machine changes
@@ -33,6 +34,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LR = 1e-3
+REST = 0.3    # seconds
 
 
 def arguments():
@@ -183,6 +185,7 @@ def measure(args, name, names):
         for _ in range(args.windows):
             for side in sides.values():
                 if side.facts:
+                    time.sleep(REST)
                     side.window(args.seconds)
         result = {"net": name, "threads": args.threads}
         for side, found in sides.items():

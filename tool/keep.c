@@ -27,6 +27,8 @@ static const char *const meaning[] = {
     "seed",
     "momentum",
     "weight-decay",
+    "beta1",
+    "beta2",
     "gradient-accumulation",
     "limit",
     "resize",
@@ -330,12 +332,20 @@ static bool may_change(const char *name)
     return false;
 }
 
+/* Options that checkpoints of earlier versions do not tell of: they had none, so they are not given. */
+static bool came_later(const char *name)
+{
+    return !strcmp(name, "beta1") || !strcmp(name, "beta2");
+}
+
 static int resume_option(const run *r, const ts_object *options, const char *name)
 {
     const option *o = find_option(&train_command, name);
     const char *then = ts_object_text(ts_object_get(options, name));
     char now[PATH_MAX], title[64];
 
+    if (!then && came_later(name))
+        return TOOL_OK;
     if (!then)
         return damaged(r, "the checkpoint does not say how its run was started");
     option_text(o, now, sizeof(now));

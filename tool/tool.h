@@ -111,12 +111,13 @@ int finish_output(int code); /* code, or TOOL_FAILED when what was printed got l
 extern option training_options[];
 typedef struct training {
     const char *optimizer;
-    double lr, momentum, weight_decay; /* weight_decay -1: the optimizer's own */
+    double lr, momentum, weight_decay, beta1, beta2; /* the last three -1: the optimizer's own */
     int64_t iterations, accumulation;
 } training;
 extern training chosen; /* what the line says, or the usual */
 ts_optimizer chosen_optimizer(void);
-ts_options chosen_options(void); /* device iterations and gradient accumulation */
+int check_optimizer(const char *command); /* does it have all that the line gives? */
+ts_options chosen_options(void);          /* device iterations and gradient accumulation */
 
 /* place.c: options of every command that puts a net on devices, and those of training steps there */
 extern option place_options[], place_training_options[];

@@ -311,6 +311,8 @@ static int prepare(run *r, ts_object **file)
             usual_iterations(ts_dataset_count(r->data) / (asked.batch * chosen.accumulation *
                                                           placed.replicas * rank_count()),
                              u->iterations);
+    if (!code && !asked.resume)
+        code = check_optimizer("train");
     r->optimizer = chosen_optimizer();
     r->optimizer.max_grad_norm = asked.clip;
     r->optimizer.automatic_scaling = !strcmp(asked.precision, "f16");

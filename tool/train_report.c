@@ -244,6 +244,9 @@ static const char *optimizer_words(const ts_optimizer *o, char *out, size_t size
 
     if (o->hyper.momentum > 0)
         n += (size_t)snprintf(out + n, size - n, ", momentum %g", o->hyper.momentum);
+    if (chosen.beta1 >= 0 || chosen.beta2 >= 0)
+        n += (size_t)snprintf(out + n, size - n, ", betas %g and %g", o->hyper.beta1,
+                              o->hyper.beta2);
     if (o->hyper.weight_decay > 0)
         snprintf(out + n, size - n, ", weight decay %g", o->hyper.weight_decay);
     return out;

@@ -586,6 +586,7 @@ def ratio(y):
     (["--class-weights", "2,0.5", "--label-smoothing", 0.1], dict(weight=[2, 0.5], label_smoothing=0.1)),
     (["--clip", 0.05], dict(clip=0.05)),
     (["--optimizer", "sgd", "--momentum", 0.9, "--weight-decay", 0.01], dict(sgd=True)),
+    (["--beta1", 0.8, "--beta2", 0.95], dict(betas=(0.8, 0.95))),
 ])
 def test_what_is_learned_is_what_pytorch_learns(tessera, tmp_path, more, how):
     """All samples in one batch, so that their order does not matter: the same losses from the same weights."""
@@ -602,7 +603,7 @@ def test_what_is_learned_is_what_pytorch_learns(tessera, tmp_path, more, how):
     weight = ratio(y) if how.get("weight") == "balanced" else how.get("weight")
     weight = weight if weight is None else torch.tensor(np.float32(weight))
     o = (torch.optim.SGD(net.parameters(), 0.1, momentum=0.9, weight_decay=0.01) if "sgd" in how else
-         torch.optim.Adam(net.parameters(), 0.1))
+         torch.optim.Adam(net.parameters(), 0.1, betas=how.get("betas", (0.9, 0.999))))
     want = []
     for _ in range(5):
         loss = F.cross_entropy(fc2(fc1(torch.tensor(x)).tanh()), torch.tensor(y).long(), weight,
@@ -619,6 +620,18 @@ def test_what_is_learned_is_what_pytorch_learns(tessera, tmp_path, more, how):
     own = torch.load(tmp_path / "net.pth")
     for name, w in net.state_dict().items():
         np.testing.assert_allclose(own[name], w, rtol=1e-3, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("more,why", [
+    (["--optimizer", "adam", "--momentum", 0.5], "--momentum is of sgd, rmsprop and muon; adam has none"),
+    (["--optimizer", "sgd", "--beta2", 0.9], "sgd has none"),
+    (["--optimizer", "adam", "--beta1", 1], "must be below 1"),
+])
+def test_what_an_optimizer_does_not_have_is_refused(tessera, tmp_path, more, why):
+    table(tmp_path / "data.npz", 64)
+    for line in ["train", "data.npz", "--model", "mlp.txt"], ["plan", "mlp.txt", "--training"]:
+        tessera(*line, *more, code=2)
+        assert why in tessera.err
 
 
 def test_averaged_weights_are_the_average(tessera, tmp_path):
