@@ -253,53 +253,62 @@ static const char *first_lane(ts_emit *e, const ts_ix *x)
     return ts_ix_text(e->a, without_lane(e, x));
 }
 
-bool ts_emit_pairs(ts_emit *e, const ts_ix *x)
+bool ts_emit_runs(ts_emit *e, const ts_ix *x, int by)
 {
-    bool even =
-        e->lanes >= 8 && ts_ix_linear(x, e->lane) && ts_ix_coef(x, e->lane) == 1 && x->c % 2 == 0;
+    bool whole = e->lanes >= 4 * by && ts_ix_linear(x, e->lane) && ts_ix_coef(x, e->lane) == 1 &&
+                 x->c % by == 0;
 
     for (int i = 0; i < x->n; i++)
-        even = even && (x->t[i].atom == e->lane || x->t[i].k % 2 == 0);
-    return even;
+        whole = whole && (x->t[i].atom == e->lane || x->t[i].k % by == 0);
+    return whole;
 }
 
-/* x / 2 + the rest, of lanes in pairs: where the first pair lies; NULL: it is not so. */
-static const ts_ix *first_pair(ts_emit *e, const ts_ix *x)
+/* x / by + the rest, of lanes in runs: where the first run lies; NULL: it is not so. */
+static const ts_ix *first_run(ts_emit *e, const ts_ix *x, int by)
 {
-    const ts_atom *half = NULL;
+    const ts_atom *part = NULL;
     const ts_ix *rest;
 
     for (int i = 0; i < x->n; i++)
-        if (x->t[i].k == 1 && x->t[i].atom->kind == TS_ATOM_DIV && x->t[i].atom->by == 2 &&
-            ts_emit_pairs(e, x->t[i].atom->of))
-            half = x->t[i].atom;
-    if (!half)
+        if (x->t[i].k == 1 && x->t[i].atom->kind == TS_ATOM_DIV && x->t[i].atom->by == by &&
+            ts_emit_runs(e, x->t[i].atom->of, by))
+            part = x->t[i].atom;
+    if (!part)
         return NULL;
-    rest = ts_ix_add(e->a, x, ts_ix_mul(e->a, ts_ix_var(e->a, half), -1));
+    rest = ts_ix_add(e->a, x, ts_ix_mul(e->a, ts_ix_var(e->a, part), -1));
     if (ts_ix_uses(rest, e->lane))
         return NULL;
-    return ts_ix_add(e->a, rest, ts_ix_div(e->a, without_lane(e, half->of), 2));
+    return ts_ix_add(e->a, rest, ts_ix_div(e->a, without_lane(e, part->of), by));
 }
 
-/* Every second element, or every element twice: whole vectors, and their lanes in another order. */
+/* A vector in which each element from `first` on is `by` times. */
+static const char *repeated(ts_emit *e, const ts_value *v, const ts_ix *first, int by)
+{
+    const char *type = ts_emit_ctype(e, v->type.dtype), *half;
+
+    if (by == 1)
+        return vector_load(e, v, ts_ix_text(e->a, first));
+    e->need(e->where, ts_arena_printf(e->a, "twice %d", e->lanes));
+    e->lanes /= 2;
+    half = repeated(e, v, first, by / 2);
+    e->lanes *= 2;
+    return ts_arena_printf(e->a, "twice_%s(%s)", type, half);
+}
+
+/* Every second element, or every element twice or four times: whole vectors, and their lanes in another order. */
 static const char *paired_load(ts_emit *e, const ts_value *v, const ts_ix *x)
 {
-    const ts_ix *first = first_pair(e, x);
-    ts_dtype t = v->type.dtype;
-    const char *half;
-
-    if (t == TS_F32 && ts_ix_linear(x, e->lane) && ts_ix_coef(x, e->lane) == 2) {
+    if (v->type.dtype == TS_F32 && ts_ix_linear(x, e->lane) && ts_ix_coef(x, e->lane) == 2) {
         e->need(e->where, ts_arena_printf(e->a, "apart %d", e->lanes));
         return ts_arena_printf(e->a, "apart_f32x%d(%s + %s)", e->lanes, e->pointer(e->where, v),
                                first_lane(e, x));
     }
-    if (!first)
-        return NULL;
-    e->need(e->where, ts_arena_printf(e->a, "twice %d", e->lanes));
-    e->lanes /= 2;
-    half = vector_load(e, v, ts_ix_text(e->a, first));
-    e->lanes *= 2;
-    return ts_arena_printf(e->a, "twice_%s(%s)", ts_emit_ctype(e, t), half);
+    for (int by = 2; by <= 4; by *= 2) {
+        const ts_ix *first = first_run(e, x, by);
+        if (first)
+            return repeated(e, v, first, by);
+    }
+    return NULL;
 }
 
 static bool runs_backwards(const ts_ix *x)

@@ -483,7 +483,7 @@ static bool in_pairs(ts_emit *e, const ts_node *n, const pool *p, const ts_ix *c
     const ts_ix *x = at[2 + d];
     const char *in;
 
-    if (p->stride[d] != 2 || p->kernel[d] != 2 || p->padding[d] || !ts_emit_pairs(e, x))
+    if (p->stride[d] != 2 || p->kernel[d] != 2 || p->padding[d] || !ts_emit_runs(e, x, 2))
         return false;
     in = ts_emit_inside(e, ts_ix_div(e->a, x, 2), n->in[0]->type.dim[2 + d]);
     return in && !in[0];

@@ -14,8 +14,9 @@
  *       [N/L][C][H][W][L]. Convolution weights keep PyTorch's layout: they are broadcast.
  *   channels last        otherwise, when most work is in convolutions whose channels are
  *       multiples of 8: [N][H][W][C], and [N][H][W][G][C/G] where a norm cuts them into groups.
- *       Weights lie as [kh][kw][in][out], and so do their optimiser states; the gradient of the
- *       input reads a transposed copy.
+ *       Weights lie as [kh][kw][in][out], those that are more than stays in level 1 as
+ *       [out/L][kh][kw][in][L], and so do their optimiser states; the gradient of the input reads a
+ *       transposed copy.
  *   four of the batch    otherwise, when it is a multiple of 4.
  * None of them where three quarters of the work are products of matrices: rows suit those.
  *

@@ -22,6 +22,8 @@ typedef struct loops {
     int lane_dim;
     int64_t step[TS_MAX_RANK + 1]; /* elements of a cut dim done together, 1 by default */
     int outer;                     /* the physical dim that the threads share first */
+    int64_t low; /* the last dim is this one times `low`, and another, `under`; 0: it is itself */
+    int under;
 } loops;
 
 static void physical(const ts_value *v, loops *l)
@@ -218,6 +220,10 @@ static void logical(ts_render *r, const loops *l, const ts_ix *const *phys, cons
         at[i] = ts_ix_const(r->a, 0);
     for (int i = 0; i < l->rank; i++)
         at[l->dim[i]] = phys[i];
+    if (l->low) {
+        at[l->under] = ts_ix_mod(r->a, phys[l->rank - 1], l->low);
+        at[l->dim[l->rank - 1]] = ts_ix_div(r->a, phys[l->rank - 1], l->low);
+    }
     if (l->lanes)
         at[l->lane_dim] = ts_ix_add(r->a, ts_ix_mul(r->a, at[l->lane_dim], l->lanes), lane);
 }
@@ -428,16 +434,33 @@ static void rest_body(ts_render *r, ts_emit *e, const ts_kernel *k, const loops 
     ts_emit_close(e, mark);
 }
 
+/* Makes one dim of the last two, where the last is 2 or 4 elements and both are whole vectors: the channels of a group
+ * that a norm cut them into. What each group has once is loaded so (emit.c, repeated); one by one, such a kernel took 4
+ * times as long. */
+static void join_short(const ts_render *r, loops *l)
+{
+    int64_t low = l->rank > 1 ? l->size[l->rank - 1] : 0, width = r->m.isa.width;
+
+    if ((low != 2 && low != 4) || 4 * low > width || l->lanes || l->size[l->rank - 2] * low % width)
+        return;
+    l->low = low;
+    l->under = l->dim[--l->rank];
+    l->size[l->rank - 1] *= low;
+}
+
 /* Outer dims flattened into the cut, the innermost one in vectors; the last vector may do some
  * elements of the one before again, rather than a few one by one. */
 static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, ts_cut *cut)
 {
     bool vec = vector_ok(k) && !reduces_across(k), shared;
-    int inner = l->lanes ? l->rank : l->rank - 1; /* dims that are cut */
+    int inner; /* dims that are cut */
     int64_t count = 1, size, width, vectors;
     const ts_ix *phys[TS_MAX_RANK + 1], *i, *b;
     int mark, mark2;
 
+    if (vec && !k->copy)
+        join_short(r, l);
+    inner = l->lanes ? l->rank : l->rank - 1;
     /* one output at a time, or an innermost dim shorter than a vector: cut everything */
     if (!l->lanes && (l->rank == 0 || !vec || l->size[inner] < 4))
         inner = l->rank;

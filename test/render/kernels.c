@@ -366,6 +366,28 @@ static void other_compiler(void **state)
     check_with(g, opt);
 }
 
+/* Norms over groups of 1 to 8 channels that lie last: 2 and 4 of them are joined with the groups, and their sums go
+ * in two steps. */
+static void channels_in_groups(void **state)
+{
+    static const int64_t in_group[] = {1, 2, 3, 4, 8};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(in_group) / sizeof(*in_group); i++) {
+        int64_t channels = in_group[i] == 3 ? 48 : 32;
+        ts_graph *g = ts_graph_new("groups");
+        ts_value *x = ts_input(g, "x", TS_F32, 3, channels, 12, 20);
+        ts_optimizer sgd = ts_sgd(0.05);
+
+        x = ts_conv2d(x, "one", (int)channels, 3, .padding = 1);
+        x = ts_relu(ts_group_norm(x, "norm", (int)(channels / in_group[i])));
+        x = ts_conv2d(x, "two", 16, 1);
+        ts_output(x, "y");
+        ts_loss(ts_mean(ts_square(x), 0, NULL, false));
+        check_with(g, (ts_options){.optimizer = &sgd});
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -384,6 +406,7 @@ int main(void)
         cmocka_unit_test(many_inputs),
         cmocka_unit_test(every_n),
         cmocka_unit_test(one_lane_of_what_is_not_stored),
+        cmocka_unit_test(channels_in_groups),
         cmocka_unit_test(other_compiler),
     };
 
