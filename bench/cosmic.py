@@ -78,8 +78,8 @@ class Run:
     def train(self):
         a = self.a
         return self.tessera("train", a.data.resolve(), "--model", a.model, "--downsample", a.downsample, "--epochs", a.epochs,
-                            "--precision", self.precision, *self.place, "--mean", 0, "--std", 20, "--lr", 0.004,
-                            "--lr-schedule", "cosine", "--warmup", 2, "--clip", 0.02, "--beta1", 0.8, "--beta2", 0.9,
+                            "--precision", self.precision, *self.place, "--mean", 0, "--std", 20, "--lr", 0.003,
+                            "--lr-schedule", "cosine", "--warmup", 1, "--clip", 0.02, "--beta1", 0.8, "--beta2", 0.9,
                             "--output", "net.safetensors", "--csv", "curve.csv", "--plots", "plots", "--overwrite", *a.rest)
 
     def measure(self):
