@@ -162,8 +162,10 @@ static int print_model(const ts_model *m, const ts_model_options *o)
 static int inspect_model(void)
 {
     ts_model *m;
-    int code;
+    int code = check_optimizer("inspect");
 
+    if (code)
+        return code;
     if (ts_model_load(args.file, &m))
         return failed();
     code = (args.json ? json_model : print_model)(

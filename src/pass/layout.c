@@ -300,7 +300,7 @@ static const ts_value *unturned(const ts_value *v)
     return v->kind == TS_VALUE_NODE && v->node->op == TS_OP(permute) ? v->node->in[0] : v;
 }
 
-/* Should the weight of n lie in blocks? */
+/* Should the weight of n lie in blocks? They are for a core's vectors: a GPU's threads share rows. */
 static bool wants_blocks(const layouts *l, const ts_node *n)
 {
     const ts_type *w = n->op == TS_OP(conv_weight) ? &n->out[0]->type : &n->in[1]->type;
@@ -308,7 +308,7 @@ static bool wants_blocks(const layouts *l, const ts_node *n)
                        : n->op == TS_OP(conv_input) ? &n->in[0]->type
                                                     : &n->in[1]->type;
 
-    return w->dim[0] % l->width == 0 && w->dim[1] % l->width == 0 && w->rank == 4 &&
+    return !l->gpu && w->dim[0] % l->width == 0 && w->dim[1] % l->width == 0 && w->rank == 4 &&
            w->dtype == TS_F32 && ts_type_count(w) >= l->many && !ts_winograd_fits(n, y);
 }
 

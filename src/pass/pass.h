@@ -105,11 +105,11 @@ int ts_replica_group_size(const ts_options *opt, const ts_replica_group *q); /* 
 bool ts_fills_lanes(int64_t channels);
 bool ts_conv_wide(const ts_node *n);
 bool ts_channels_last(double wide, double all);
+bool ts_mostly_products(const ts_graph *g);
 
 /* winograd.c */
 /* May n, whose results or their gradients are y, be done in tiles if it has channels last? */
 bool ts_winograd_fits(const ts_node *n, const ts_type *y);
-bool ts_mostly_products(const ts_graph *g);
 
 /* What simplify.c is made of. A rule looks at a node of the graph being made, whose inputs are
  * simple already, and gives a value of the same type to use instead: one that is there, or one it

@@ -36,6 +36,7 @@ static const struct {
     OPTION('i', device_iterations),
     OPTION('i', gradient_accumulation),
     OPTION('i', devices),
+    OPTION('i', device_kind),
     OPTION('b', accumulate_sum),
     OPTION('b', accumulate_running),
     OPTION('b', no_winograd),

@@ -629,7 +629,7 @@ def test_what_is_learned_is_what_pytorch_learns(tessera, tmp_path, more, how):
 ])
 def test_what_an_optimizer_does_not_have_is_refused(tessera, tmp_path, more, why):
     table(tmp_path / "data.npz", 64)
-    for line in ["train", "data.npz", "--model", "mlp.txt"], ["plan", "mlp.txt", "--training"]:
+    for line in ["train", "data.npz", "--model", "mlp.txt"], ["plan", "mlp.txt", "--training"], ["inspect", "mlp.txt"]:
         tessera(*line, *more, code=2)
         assert why in tessera.err
 
