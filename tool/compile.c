@@ -23,7 +23,7 @@ static const option options[] = {
      .kind = KIND_GROUP,
      .target = (void *)place_training_options},
     {"isa", "NAME", KIND_WORD, &args.isa, "instructions to use",
-     .choice = "x86-64-v4-bf16 x86-64-v4 x86-64-v3 portable"},
+     .choice = "x86-64-v4-amx x86-64-v4-bf16 x86-64-v4 x86-64-v3 portable"},
     {"output", "FILE", KIND_TEXT, &args.output, "the executable; MODEL.tsx when not given",
      .takes = TAKES_FILE},
     {"keep-c", "FILE", KIND_TEXT, &args.keep_c, "write the generated C there too",

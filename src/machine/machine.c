@@ -12,17 +12,40 @@
  */
 #include "machine/machine.h"
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
+/* "in-c" is for tests on machines without AMX: the same kernels, their tiles in arrays. */
 static const ts_isa isas[] = {
-    {"x86-64-v4-bf16", "-march=x86-64-v4 -mavx512bf16 -mtune=native", 16, 32, true},
-    {"x86-64-v4", "-march=x86-64-v4 -mtune=native", 16, 32, false},
-    {"x86-64-v3", "-march=x86-64-v3", 8, 16, false},
-    {"portable", "", 4, 16, false},
+    {"x86-64-v4-amx", "-march=x86-64-v4 -mavx512bf16 -mtune=native", 16, 32, true, true},
+    {"x86-64-v4-bf16", "-march=x86-64-v4 -mavx512bf16 -mtune=native", 16, 32, true, false},
+    {"x86-64-v4", "-march=x86-64-v4 -mtune=native", 16, 32, false, false},
+    {"x86-64-v4-amx-in-c", "-march=x86-64-v4 -DTILES_IN_C", 16, 32, false, true},
+    {"x86-64-v3", "-march=x86-64-v3", 8, 16, false, false},
+    {"portable", "", 4, 16, false, false},
 };
+
+/* AMX with bf16, and the system lets us have its registers: asked once, and true for all threads. */
+static bool may_use_tiles(void)
+{
+#if defined(__x86_64__) && defined(__linux__)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
+    unsigned a = 0, b = 0, c = 0, d = 0;
+
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & AMX_BF16 && d & AMX_TILE &&
+           !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA);
+#else
+    return false;
+#endif
+}
+
+static const char *best_with_halves(void)
+{
+    return may_use_tiles() ? "x86-64-v4-amx" : "x86-64-v4-bf16";
+}
 
 /* The best of them this machine runs; those after it in the table run too. */
 static const char *this_isa(void)
@@ -33,7 +56,7 @@ static const char *this_isa(void)
         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2")) {
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
-            return __builtin_cpu_supports("avx512bf16") ? "x86-64-v4-bf16" : "x86-64-v4";
+            return __builtin_cpu_supports("avx512bf16") ? best_with_halves() : "x86-64-v4";
         return "x86-64-v3";
     }
 #endif
@@ -70,7 +93,7 @@ ts_status ts_isa_find(const char *name, ts_isa *out)
         return TS_OK;
     }
     ts_fail(TS_ERR_ARG, "the instruction set '%s' is not known", name);
-    ts_error_hint("use x86-64-v4-bf16, x86-64-v4, x86-64-v3 or portable");
+    ts_error_hint("use x86-64-v4-amx, x86-64-v4-bf16, x86-64-v4, x86-64-v3 or portable");
     return TS_ERR_ARG;
 }
 

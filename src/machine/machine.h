@@ -23,6 +23,7 @@ typedef struct ts_isa {
     int width;         /* floats in a vector */
     int registers;     /* vector registers */
     bool pairs;        /* dot products of pairs of bf16 */
+    bool tiles;        /* products of whole tiles of bf16: AMX */
 } ts_isa;
 
 typedef struct ts_machine_model {

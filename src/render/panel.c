@@ -12,7 +12,16 @@
 
 static const char *panel_name(ts_panel p, ts_dtype t)
 {
-    return p == TS_PANEL_PAIRS ? "pairs" : ts_dtype_name(t);
+    switch (p) {
+    case TS_PANEL_PAIRS:
+        return "pairs";
+    case TS_PANEL_TILES:
+        return "tiles";
+    case TS_PANEL_TILE_ROWS:
+        return "tilerows";
+    default:
+        return ts_dtype_name(t);
+    }
 }
 
 const char *ts_panel_pack(ts_render *r, ts_panel p, ts_dtype from, int64_t width)
@@ -23,6 +32,8 @@ const char *ts_panel_pack(ts_render *r, ts_panel p, ts_dtype from, int64_t width
         ts_render_need(r, ts_arena_printf(r->a, "swap %d", r->m.isa.width));
     if (from == TS_F16 || from == TS_BF16)
         ts_render_need(r, "half");
+    if (p == TS_PANEL_TILES || p == TS_PANEL_TILE_ROWS)
+        ts_render_need(r, "tiles");
     ts_render_need(r, ts_arena_printf(r->a, "pack %s %ld", name, (long)width));
     return ts_arena_printf(r->a, "pack_%s_%ld", name, (long)width);
 }
@@ -211,13 +222,76 @@ static void pack_pairs(ts_render *r, ts_text *t, int width)
         width, width, width);
 }
 
+/* Steps that complete a tile: zeros times zeros, of all strips. */
+static void complete(ts_text *t, int width)
+{
+    ts_text_printf(t,
+                   "    for (; done %% %d; done++)\n"
+                   "        for (int64_t i = 0; i < count; i += %d)\n"
+                   "            memset(to + i / %d * strip + %d * done, 0, %d);\n",
+                   TS_TILE, width, width, width, 4 * width);
+}
+
+/* 16 rows of 16 pairs from 32 rows of the sum, in which they lie across it. */
+static void turn_pairs(ts_text *t, int width)
+{
+    ts_text_printf(t, "        for (int64_t i = 0; i + 16 <= count; i += 16)\n"
+                      "            for (int64_t k = 0; k < whole; k += 32) {\n"
+                      "                const uint16_t *const x = from + kstep * k + i;\n");
+    for (int j = 0; j < TS_TILE; j++)
+        ts_text_printf(
+            t,
+            "                f32x16 t%d = (f32x16)((u32x16)load_bf16x16(x + kstep * %d) >> 16 | "
+            "(u32x16)load_bf16x16(x + kstep * %d));\n",
+            j, 2 * j, 2 * j + 1);
+    for (int s = 1; s < TS_TILE; s *= 2)
+        for (int j = 0; j < TS_TILE; j++)
+            if (!(j & s))
+                ts_text_printf(t, "                SWAP_f32x16_%d(t%d, t%d);\n", s, j, j + s);
+    ts_text_printf(
+        t,
+        "                float *const at = to + i / %d * strip + (i %% %d + k / 32 * %d) * 16;\n",
+        width, width, width);
+    for (int j = 0; j < TS_TILE; j++)
+        ts_text_printf(t, "                *(f32x16u *)(at + %d) = t%d;\n", 16 * j, j);
+    ts_text_printf(t, "            }\n");
+}
+
+/* Tiles of rows, one behind the other along the sum: [k / 32][i][k % 32]. Whole ones by vectors, where the
+ * operand lies along the sum or across it; the others by elements, completed by zeros. */
+static void pack_tile_rows(ts_text *t, int width)
+{
+    ts_text_printf(t, "    const int64_t whole = n / 32 * 32, all = (n + 31) / 32 * 32;\n\n"
+                      "    if (step == 1) {\n");
+    turn_pairs(t, width);
+    ts_text_printf(t,
+                   "    }\n"
+                   "    for (int64_t i = 0; i < count; i++) {\n"
+                   "        const uint16_t *const x = from + step * i;\n"
+                   "        float *at = to + i / %d * strip + i %% %d * 16;\n"
+                   "        int64_t k = step == 1 && i < count / 16 * 16 ? whole : 0;\n"
+                   "        at += k / 32 * %d;\n"
+                   "        for (; kstep == 1 && k < whole; k += 32, at += %d)\n"
+                   "            memcpy(at, x + k, 64);\n"
+                   "        for (; k < all; k += 32, at += %d)\n"
+                   "            for (int64_t j = 0; j < 32; j++) {\n"
+                   "                const uint16_t one = k + j < n ? x[kstep * (k + j)] : 0;\n"
+                   "                memcpy((char *)at + 2 * j, &one, 2);\n"
+                   "            }\n    }\n",
+                   width, width, 16 * width, 16 * width, 16 * width);
+}
+
 static void pack(ts_render *r, ts_text *t, const char *name, int width)
 {
     ts_text_printf(t, PACK "\n{\n", name, width, panel_type(name), memory_type(name));
-    if (!strcmp(name, "pairs"))
+    if (!strcmp(name, "tilerows"))
+        pack_tile_rows(t, width);
+    else if (!strcmp(name, "pairs") || !strcmp(name, "tiles"))
         pack_pairs(r, t, width);
     else
         pack_plain(r, t, name, width);
+    if (!strcmp(name, "tiles"))
+        complete(t, width);
     ts_text_printf(t, "}\n");
 }
 
@@ -252,6 +326,40 @@ static void add_product(ts_text *t, const char *name, int width, int i, int j)
                        i, j, j);
     else
         ts_text_printf(t, "        c%d_%d = fma_f32x%d(x, b%d, c%d_%d);\n", i, j, width, j, i, j);
+}
+
+/* Two tiles by two: the sums in the first four tile registers, rows and columns in the others. */
+static void multiply_tiles(ts_text *t, const need *m)
+{
+    int down = m->rows / TS_TILE, right = m->vectors;
+
+    ts_text_printf(t, MULTIPLY "\n{\n", m->name, "float", "float", "float");
+    for (int how = 0; how < 2; how++) {
+        ts_text_printf(t, how ? "    else {\n" : "    if (again) {\n");
+        for (int i = 0; i < down * right; i++)
+            if (how)
+                ts_text_printf(t, "        TILE_ZERO(%d);\n", i);
+            else
+                ts_text_printf(t, "        TILE_LOAD(%d, c + %d * step + %d, 4 * step);\n", i,
+                               i / right * TS_TILE, i % right * TS_TILE);
+        ts_text_printf(t, "    }\n");
+    }
+    ts_text_printf(t, "    for (; n > 0; n -= %d, a += %d, b += %d) {\n", TS_TILE,
+                   TS_TILE * m->rows, TS_TILE * TS_TILE * m->of);
+    for (int j = 0; j < right; j++)
+        ts_text_printf(t, "        TILE_LOAD(%d, b + %d, %d);\n", 6 + j, j * TS_TILE,
+                       4 * TS_TILE * m->of);
+    for (int i = 0; i < down; i++) {
+        ts_text_printf(t, "        TILE_LOAD(%d, a + %d, %d);\n", 4 + i, i * TS_TILE * TS_TILE,
+                       4 * TS_TILE);
+        for (int j = 0; j < right; j++)
+            ts_text_printf(t, "        TILE_DOT(%d, %d, %d);\n", i * right + j, 4 + i, 6 + j);
+    }
+    ts_text_printf(t, "    }\n");
+    for (int i = 0; i < down * right; i++)
+        ts_text_printf(t, "    TILE_STORE(%d, c + %d * step + %d, 4 * step);\n", i,
+                       i / right * TS_TILE, i % right * TS_TILE);
+    ts_text_printf(t, "}\n");
 }
 
 static void multiply(ts_render *r, ts_text *t, const need *m)
@@ -340,7 +448,10 @@ void ts_panel_functions(ts_render *r)
             pack(r, &r->body, name, width);
         } else if (read_need(r->needs[i], &m)) {
             ts_text_printf(&r->body, "\n" TS_UNIT);
-            multiply(r, &r->body, &m);
+            if (!strcmp(m.panel, "tiles"))
+                multiply_tiles(&r->body, &m);
+            else
+                multiply(r, &r->body, &m);
         }
     }
     ts_winograd_functions(r);

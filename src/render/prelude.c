@@ -116,6 +116,55 @@ static const char random_vector_text[] =
     "0x1p-24f;\n"
     "}\n";
 
+/* AMX: eight tiles of 16 rows of 64 bytes, and a product of two of bf16 pairs that is added to a third. By their
+ * instructions, for the headers that name them take long to read; or in C, for tests. */
+static const char tiles_text[] =
+    "\n"
+    "#ifdef TILES_IN_C\n"
+    "static _Thread_local float tile[8][16][16];\n"
+    "static inline void tile_dot(float (*c)[16], const float (*a)[16], const float (*b)[16])\n"
+    "{\n"
+    "    for (int i = 0; i < 16; i++)\n"
+    "        for (int k = 0; k < 16; k++)\n"
+    "            for (int j = 0; j < 16; j++) {\n"
+    "                uint32_t x, y, two[4];\n"
+    "                float f[4];\n"
+    "                memcpy(&x, &a[i][k], 4);\n"
+    "                memcpy(&y, &b[k][j], 4);\n"
+    "                two[0] = x << 16, two[1] = y << 16, two[2] = x & 0xffff0000, two[3] = y & 0xffff0000;\n"
+    "                memcpy(f, two, 16);\n"
+    "                c[i][j] += f[0] * f[1];\n"
+    "                c[i][j] += f[2] * f[3];\n"
+    "            }\n"
+    "}\n"
+    "#define TILES_BEGIN() (void)0\n"
+    "#define TILES_END() (void)0\n"
+    "#define TILE_ZERO(t) memset(tile[t], 0, sizeof tile[t])\n"
+    "#define TILE_DOT(c, a, b) tile_dot(tile[c], tile[a], tile[b])\n"
+    "#define TILE_LOAD(t, p, by) \\\n"
+    "    for (int i_ = 0; i_ < 16; i_++) \\\n"
+    "    memcpy(tile[t][i_], (const char *)(p) + i_ * (int64_t)(by), 64)\n"
+    "#define TILE_STORE(t, p, by) \\\n"
+    "    for (int i_ = 0; i_ < 16; i_++) \\\n"
+    "    memcpy((char *)(p) + i_ * (int64_t)(by), tile[t][i_], 64)\n"
+    "#else\n"
+    "static const struct {\n"
+    "    uint8_t palette, rest[15];\n"
+    "    uint16_t bytes[16];\n"
+    "    uint8_t rows[16];\n"
+    "} tile_shapes = {1, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};\n"
+    "#define TILES_BEGIN() __asm__ volatile(\"ldtilecfg %0\" : : \"m\"(tile_shapes))\n"
+    "#define TILES_END() __asm__ volatile(\"tilerelease\")\n"
+    "#define TILE_ZERO(t) __asm__ volatile(\"tilezero %%tmm\" #t : :)\n"
+    "#define TILE_DOT(c, a, b) \\\n"
+    "    __asm__ volatile(\"tdpbf16ps %%tmm\" #b \", %%tmm\" #a \", %%tmm\" #c : :)\n"
+    "#define TILE_LOAD(t, p, by) \\\n"
+    "    __asm__ volatile(\"tileloadd (%0,%1,1), %%tmm\" #t : : \"r\"(p), \"r\"((int64_t)(by)) : \"memory\")\n"
+    "#define TILE_STORE(t, p, by) \\\n"
+    "    __asm__ volatile(\"tilestored %%tmm\" #t \", (%0,%1,1)\" \\\n"
+    "                     : : \"r\"(p), \"r\"((int64_t)(by)) : \"memory\")\n"
+    "#endif\n";
+
 /* Subnormal halves go through a float multiply. Where the processor converts (F16C) it does. */
 static const char half_text[] =
     "\n"
@@ -931,6 +980,8 @@ void ts_prelude(ts_render *r, ts_text *out)
         shuffles(r, out, widths[i]);
     if (needs(r, "half"))
         halves(out, widths, TS_COUNT(widths));
+    if (needs(r, "tiles"))
+        ts_text_add(out, tiles_text, strlen(tiles_text));
     ts_panel_declare(r, out);
     if (needs(r, "round random"))
         ts_text_printf(out, "%s", round_random_text);

@@ -102,10 +102,9 @@ static bool find_sources(product *p)
     }
     if (is_double(p))
         return p->from[0]->type.dtype == TS_F64 && p->from[1]->type.dtype == TS_F64;
-    p->panel =
-        p->m.isa.pairs && p->from[0]->type.dtype == TS_BF16 && p->from[1]->type.dtype == TS_BF16
-            ? TS_PANEL_PAIRS
-            : TS_PANEL_F32;
+    p->panel = TS_PANEL_F32;
+    if (p->from[0]->type.dtype == TS_BF16 && p->from[1]->type.dtype == TS_BF16)
+        p->panel = p->m.isa.tiles ? TS_PANEL_TILES : p->m.isa.pairs ? TS_PANEL_PAIRS : TS_PANEL_F32;
     return true;
 }
 
@@ -227,10 +226,21 @@ static int64_t step(const product *p, int operand, const group *g)
 
 /* --- the price --- */
 
-/* Steps of the innermost loop for so many of the sum. */
+/* Elements of the sum that come together: a pair, or what a tile has. */
+static int64_t together(const product *p)
+{
+    return p->panel == TS_PANEL_TILES ? 2 * TS_TILE : p->panel == TS_PANEL_PAIRS ? 2 : 1;
+}
+
+static bool has_pairs(const product *p)
+{
+    return together(p) > 1;
+}
+
+/* Steps of the innermost loop for so many of the sum, of which a pair is one. */
 static int64_t steps(const product *p, int64_t sums)
 {
-    return p->panel == TS_PANEL_PAIRS ? (sums + 1) / 2 : sums;
+    return has_pairs(p) ? TS_ROUND_UP(sums, together(p)) / 2 : sums;
 }
 
 static int64_t all_steps(const product *p)
@@ -242,6 +252,11 @@ static int64_t all_steps(const product *p)
 static double step_cost(const product *p, int64_t rows, int vectors)
 {
     const ts_machine_model *m = &p->m;
+
+    /* a tile's 16 rows take 16 cycles, its loads 8 */
+    if (p->panel == TS_PANEL_TILES)
+        return (double)(rows / TS_TILE * vectors) + 0.1 * (double)(rows / TS_TILE + vectors);
+
     double each = 1 / ts_machine_rate(m, m->isa.width),
            loads = vectors * each + (double)rows / m->units;
 
@@ -263,11 +278,13 @@ static double multiply_cost(const product *p, int64_t rows, int vectors)
 static void choose_tile(product *p)
 {
     const ts_machine_model *m = &p->m;
-    int room = ts_machine_accumulators(m);
+    bool tiles = p->panel == TS_PANEL_TILES;
+    int64_t one = tiles ? TS_TILE : 1, most = tiles ? 2 * TS_TILE : m->isa.width,
+            room = tiles ? 4 * TS_TILE : ts_machine_accumulators(m);
     double best = -1;
 
-    for (int v = 1; v <= 4; v++)
-        for (int64_t r = 1; r <= m->isa.width && r * v <= room; r++) {
+    for (int v = 1; v <= (tiles ? 2 : 4); v++)
+        for (int64_t r = one; r <= most && r * v <= room; r += one) {
             double cost = multiply_cost(p, r, v);
             if (best < 0 || cost < best) {
                 best = cost;
@@ -291,7 +308,7 @@ static double pack_price(const product *p, int o, const group *g, int64_t width)
     while (1 << rounds < m->isa.width)
         rounds++;
     if (step(p, o, &p->sum) == 1)
-        return away + (rounds + 2) * vector / (p->panel == TS_PANEL_PAIRS ? 2 : 1);
+        return away + (rounds + 2) * vector / (has_pairs(p) ? 2 : 1);
     return away + (step(p, o, g) == 1 ? 2.0 / (double)TS_MIN(width, m->isa.width) : 1.5);
 }
 
@@ -312,12 +329,12 @@ static void make_blocks(product *p, int share)
     int64_t all = p->nfar ? p->fars : p->sum.extent, one = p->nfar ? steps(p, p->sum.extent) : 1;
     int64_t most = TS_MAX(1, p->m.level1 * share / 4 / (4 * p->tile * one));
 
-    if (p->panel == TS_PANEL_PAIRS && !p->nfar)
-        most *= 2;
+    if (has_pairs(p) && !p->nfar)
+        most = TS_MAX(2 * most, together(p));
     p->blocks = (all + most - 1) / most;
     p->block = (all + p->blocks - 1) / p->blocks;
-    if (p->panel == TS_PANEL_PAIRS && !p->nfar)
-        p->block += p->block % 2;
+    if (!p->nfar)
+        p->block = TS_ROUND_UP(p->block, together(p));
     p->blocks = (all + p->block - 1) / p->block;
     /* rows that lie side by side come in whole lines */
     p->strips = step(p, !p->wide, &p->sum) == 1 ? 1 : (LINES * 16 + p->tile - 1) / p->tile;
@@ -493,13 +510,18 @@ static const char *address(writer *w, int o)
     return ts_ix_text(x->r->a, ts_render_address(x->r, x->n->in[o], at));
 }
 
+static ts_panel panel_of(const product *p, int o)
+{
+    return p->panel == TS_PANEL_TILES && o != p->wide ? TS_PANEL_TILE_ROWS : p->panel;
+}
+
 /* `count` elements of operand o from `place` on to `to`, in strips; the sum from `k` on. */
 static void pack(writer *w, int o, const group *g, const char *to, const char *strip,
                  const ts_ix *place, const char *count, int64_t width)
 {
     product *p = w->p;
     ts_emit *e = w->e;
-    const char *f = ts_panel_pack(p->x.r, p->panel, p->from[o]->type.dtype, width);
+    const char *f = ts_panel_pack(p->x.r, panel_of(p, o), p->from[o]->type.dtype, width);
     const char *from = ts_render_pointer(p->x.r, p->from[o]);
     long along = (long)step(p, o, g), down = (long)step(p, o, &p->sum);
     int mark;
@@ -732,7 +754,7 @@ static void sum_block(writer *w)
 {
     product *p = w->p;
     ts_emit *e = w->e;
-    long all = (long)(p->nfar ? p->fars : p->sum.extent), together = (long)(p->strips * p->tile);
+    long all = (long)(p->nfar ? p->fars : p->sum.extent), rows = (long)(p->strips * p->tile);
     int mark, mark2;
 
     ts_emit_line(e, "for (int64_t k = 0; k < %ld; k += %ld) {", all, (long)p->block);
@@ -742,11 +764,13 @@ static void sum_block(writer *w)
         ts_emit_line(e, "const int64_t steps = sums * %ld;", (long)steps(p, p->sum.extent));
     else
         ts_emit_line(e, "const int64_t steps = %s;",
-                     p->panel == TS_PANEL_PAIRS ? "(sums + 1) / 2" : "sums");
+                     p->panel == TS_PANEL_TILES   ? "(sums + 31) / 32 * 16"
+                     : p->panel == TS_PANEL_PAIRS ? "(sums + 1) / 2"
+                                                  : "sums");
     pack_columns(w);
-    ts_emit_line(e, "for (int64_t first = top; first < down; first += %ld) {", together);
+    ts_emit_line(e, "for (int64_t first = top; first < down; first += %ld) {", rows);
     ts_emit_open(e, &mark2);
-    ts_emit_line(e, "const int64_t last = min(first + %ld, down);", together);
+    ts_emit_line(e, "const int64_t last = min(first + %ld, down);", rows);
     strips(w);
     ts_emit_close(e, mark2);
     ts_emit_close(e, mark);
@@ -815,6 +839,8 @@ static void write(product *p, ts_cut *cut)
                  element_type(p), element_type(p), (long)rows, (long)columns);
     if (p->blocks == 1)
         ts_emit_line(&e, "int64_t packed = -1;");
+    if (p->panel == TS_PANEL_TILES)
+        ts_emit_line(&e, "TILES_BEGIN();");
     for (int i = 0; i < p->x.s.naxes; i++)
         w.axes[i] = ts_ix_const(r->a, 0);
     ts_emit_line(&e, "for (int64_t i = max(lo - %ld, 0); i < min(hi - %ld, %ld); i++) {",
@@ -823,6 +849,8 @@ static void write(product *p, ts_cut *cut)
     find_piece(&w);
     sum_block(&w);
     ts_emit_close(&e, mark);
+    if (p->panel == TS_PANEL_TILES)
+        ts_emit_line(&e, "TILES_END();");
     if (again)
         ts_emit_close(&e, scope);
     cut->count += pieces;

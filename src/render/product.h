@@ -5,8 +5,16 @@
 
 #include "render/contract.h"
 
-/* What panels hold: f32, pairs of bf16 that follow each other along the sum, or f64. */
-typedef enum ts_panel { TS_PANEL_F32, TS_PANEL_PAIRS, TS_PANEL_F64 } ts_panel;
+/* What panels hold: f32, pairs of bf16 that follow each other along the sum, f64, or tiles of 16 x 16
+ * pairs: of columns as pairs are, completed by zeros to whole tiles, and of rows. */
+typedef enum ts_panel {
+    TS_PANEL_F32,
+    TS_PANEL_PAIRS,
+    TS_PANEL_F64,
+    TS_PANEL_TILES,
+    TS_PANEL_TILE_ROWS
+} ts_panel;
+enum { TS_TILE = 16 }; /* rows of a tile, floats or pairs in a row of it */
 
 /* panel.c: names of the functions, which are written once a program */
 /* void f(float *to, int64_t strip, const T *from, int64_t count, int64_t step, int64_t kstep, int64_t n):
@@ -15,7 +23,8 @@ typedef enum ts_panel { TS_PANEL_F32, TS_PANEL_PAIRS, TS_PANEL_F64 } ts_panel;
 const char *ts_panel_pack(ts_render *r, ts_panel p, ts_dtype from, int64_t width);
 /* void f(int64_t n, const float *a, const float *b, float *c, int64_t step, int again): c[rows][vectors of
  * lanes], rows `step` apart, of n steps of panels a and b; `again` adds to what is there. b's rows are
- * `of` vectors. Of f64 all floats here are doubles, and a vector has half as many. */
+ * `of` vectors. Of f64 all floats here are doubles, and a vector has half as many. Of tiles the steps are whole
+ * tiles, and it is called between TILES_BEGIN() and TILES_END(). */
 const char *ts_panel_multiply(ts_render *r, ts_panel p, int64_t rows, int vectors, int of);
 /* The same of f32 rows where they lie, `step` apart, and `kstep` from one step of the sum to the next. */
 const char *ts_panel_multiply_at(ts_render *r, int64_t rows, int vectors, int of, int64_t step,

@@ -70,7 +70,8 @@ static float want(void)
 
 static void right_with_our_flags(void **state)
 {
-    static const char *const names[] = {"x86-64-v4-bf16", "x86-64-v4", "x86-64-v3", "portable"};
+    static const char *const names[] = {"x86-64-v4-amx",      "x86-64-v4-bf16", "x86-64-v4",
+                                        "x86-64-v4-amx-in-c", "x86-64-v3",      "portable"};
 
     (void)state;
     for (int i = 0; i < TS_COUNT(names); i++) {

@@ -44,6 +44,11 @@ static ts_graph *products(int64_t m, int64_t n, int64_t k)
                         ts_reshape(ts_permute(wide, 1, 0, 2), 2 * k, n)),
               "deep");
     ts_output(ts_matmul(ts_cast(a, TS_BF16), turned(ts_cast(bt, TS_BF16))), "bf16");
+    ts_output(ts_matmul(turned(ts_cast(at, TS_BF16)), ts_cast(b, TS_BF16)), "bf16 tn");
+    ts_output(ts_matmul(ts_cast(a, TS_BF16), ts_cast(b, TS_BF16)), "bf16 nn");
+    ts_output(ts_matmul(ts_reshape(ts_permute(ts_cast(deep, TS_BF16), 0, 2, 1), m, 2 * k),
+                        ts_reshape(ts_permute(ts_cast(wide, TS_BF16), 1, 0, 2), 2 * k, n)),
+              "bf16 deep");
     ts_output(ts_matmul(turned(ts_cast(at, TS_F16)), ts_cast(b, TS_F16)), "f16");
     ts_output(ts_add(ts_matmul(turned(ts_cast(at, TS_F64)), turned(ts_cast(bt, TS_F64))),
                      ts_cast(bias, TS_F64)),
@@ -75,12 +80,14 @@ static void same(const results *p, const results *q, double f32, double half, co
 
 static void check(ts_graph *g, const char *isa, const results *want, int *in_place)
 {
+    bool tiles = isa && strstr(isa, "amx");
     ts_options opt = {.cache_dir = "", .executor = TS_EXECUTOR_NATIVE, .isa = isa};
     ts_executable *x;
     results one = {0}, three = {0};
 
     assert_ok(ts_compile(g, &opt, &x));
     assert_true(count(x, "/* panels: ") >= 3); /* the rest is cheaper otherwise */
+    assert_true(count(x, "TILES_BEGIN();") >= 3 * tiles);
     assert_ok(run_all(x, &opt, 1, CALLS, 7, 0, &one));
     assert_ok(run_all(x, &opt, 3, CALLS, 7, 0, &three));
     same(want, &one, 1e-5, 1e-2, isa ? isa : "native");
@@ -91,12 +98,24 @@ static void check(ts_graph *g, const char *isa, const results *want, int *in_pla
     ts_executable_free(x);
 }
 
+/* Products of tiles, as on a machine with AMX. */
+static int check_tiles(ts_graph *g, const results *want)
+{
+    static const char isa[] = "x86-64-v4-amx-in-c";
+    int ignored = 0;
+
+    if (ts_isa_check(isa))
+        return 0;
+    check(g, isa, want, &ignored);
+    return 1;
+}
+
 static void every_way(void **state)
 {
     static const int64_t sizes[][3] = {
         {35, 50, 170}, {64, 96, 64}, {57, 130, 33}, {49, 75, 301}, {23, 79, 41}};
     ts_options opt = {.cache_dir = "", .executor = TS_EXECUTOR_REFERENCE};
-    int in_place = 0;
+    int in_place = 0, tiles = 0;
 
     (void)state;
     setenv("TESSERA_MACHINE", SMALL, 1);
@@ -107,12 +126,15 @@ static void every_way(void **state)
         assert_ok(ts_compile(g, &opt, &ref));
         assert_ok(run_all(ref, &opt, 1, CALLS, 7, 0, &want));
         check(g, NULL, &want, &in_place);
+        tiles += check_tiles(g, &want);
         check(g, i % 2 ? "x86-64-v3" : "portable", &want, &in_place);
         results_free(&want);
         ts_executable_free(ref);
         ts_graph_free(g);
     }
     assert_int_equal(in_place, 2); /* the last size: its rows stay in level 1 */
+    if (!tiles)
+        print_message("no AVX-512 here: nothing of tiles was run\n");
     unsetenv("TESSERA_MACHINE");
 }
 
