@@ -15,8 +15,8 @@
  *   channels last        otherwise, when most work is in convolutions whose channels are
  *       multiples of 8: [N][H][W][C], and [N][H][W][G][C/G] where a norm cuts them into groups.
  *       Weights lie as [kh][kw][in][out], those that are more than stays in level 1 as
- *       [out/L][kh][kw][in][L], and so do their optimiser states; the gradient of the input reads a
- *       transposed copy.
+ *       [out/L][kh][in][kw][L] or, trained and with their optimiser states,
+ *       [out/L][kh][kw][in][L]; the gradient of the input reads a transposed copy.
  *   four of the batch    otherwise, when it is a multiple of 4.
  * None of them where three quarters of the work are products of matrices: rows suit those.
  *
@@ -40,12 +40,13 @@ typedef struct layouts {
     scheme scheme;
     bool last; /* channels last for what does not fill the lanes */
     int lanes;
-    int *group;   /* values that must lie alike, each under its group's first one */
-    bool *weight; /* by group: convolution weights, their gradients and optimiser states */
-    bool *linear; /* by group: the same of linear layers */
-    bool *plain;  /* by group: weights whose channels lie in rows, not in blocks of a vector */
-    int width;    /* floats in a vector */
-    int64_t many; /* floats of a weight that are more than stays near */
+    int *group;    /* values that must lie alike, each under its group's first one */
+    bool *weight;  /* by group: convolution weights, their gradients and optimiser states */
+    bool *linear;  /* by group: the same of linear layers */
+    bool *updated; /* by group: weights that a gradient changes */
+    bool *plain;   /* by group: weights whose channels lie in rows, not in blocks of a vector */
+    int width;     /* floats in a vector */
+    int64_t many;  /* floats of a weight that are more than stays near */
     bool gpu;
 } layouts;
 
@@ -338,6 +339,8 @@ static void find_weights(layouts *l)
             l->weight[group_of(l, n->in[1]->id)] = true;
         if (n->op == TS_OP(conv_weight) && ts_attr_int(n, "parts", 1) == 1)
             l->weight[group_of(l, n->out[0]->id)] = true;
+        if (n->op == TS_OP(conv_weight))
+            l->updated[group_of(l, n->out[0]->id)] = true;
         if (n->op->flags & TS_CONV && !wants_blocks(l, n))
             l->plain[group_of(l, n->op == TS_OP(conv_weight) ? n->out[0]->id : n->in[1]->id)] =
                 true;
@@ -358,20 +361,24 @@ static ts_layout weight_layout(int rank, bool transposed)
     return x;
 }
 
-/* The same in blocks of a vector of o, [o/16][kh][kw][c][16], or of c: a piece of a convolution, which has one of
- * them, reads the whole of it in one go. In rows it is a line of each row, two to a page. */
-static ts_layout block_layout(const layouts *l, bool transposed)
+/* The same in blocks of a vector of o, [o/16][kh][c][kw][16], or of c: a piece of a convolution, which has one of
+ * them, reads the whole of it in one go, in rows a line of each row, two to a page. Updates suit [o/16][kh][kw][c][16]:
+ * weights of 512 x 512 take 2.1 ms instead of 2.5, and convolutions with a stride 0.63 instead of 0.75. */
+static ts_layout block_layout(const layouts *l, bool transposed, bool updated)
 {
+    int8_t c = !transposed;
+
     return (ts_layout){.set = true,
-                       .order = {transposed, 2, 3, !transposed},
+                       .order = {transposed, 2, updated ? 3 : c, updated ? c : 3},
                        .lanes = (int16_t)l->width,
                        .lane_dim = transposed};
 }
 
 static ts_layout weight_laid(layouts *l, const ts_value *v, bool transposed)
 {
-    return l->plain[group_of(l, v->id)] ? weight_layout(v->type.rank, transposed)
-                                        : block_layout(l, transposed);
+    return l->plain[group_of(l, v->id)]
+               ? weight_layout(v->type.rank, transposed)
+               : block_layout(l, transposed, l->updated[group_of(l, v->id)]);
 }
 
 /* The rows of a linear layer's weight begin at a vector each: loads and stores do not straddle
@@ -507,6 +514,7 @@ ts_status ts_pass_layout(ts_arena *a, const ts_graph *in, const ts_options *opt,
                  .group = TS_NEWS(a, int, in->nvalues),
                  .weight = TS_NEWS(a, bool, in->nvalues),
                  .linear = TS_NEWS(a, bool, in->nvalues),
+                 .updated = TS_NEWS(a, bool, in->nvalues),
                  .plain = TS_NEWS(a, bool, in->nvalues)};
     ts_value **rows = TS_NEWS(a, ts_value *, in->nvalues);
     const ts_node *first = in->nnodes ? in->nodes[0] : NULL;

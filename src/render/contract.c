@@ -559,38 +559,6 @@ static int cut_dim(const writer *w)
     return -1;
 }
 
-/* How many elements of an axis a piece takes. */
-static int64_t block_of(const writer *w, int axis)
-{
-    const ts_nest *x = w->x;
-    int64_t n = axis == x->lane && !x->across ? w->part.width : 1;
-
-    for (int t = 0; t < 2; t++)
-        if (axis == x->tile[t])
-            n *= x->size[t];
-    return n;
-}
-
-/* Bytes of operand o that a piece reads, or all pieces along axis `whole`. */
-static double footprint(const writer *w, int o, int whole)
-{
-    const ts_spec *s = &w->x->s;
-    const ts_affine *f = o ? s->b : s->a;
-    const ts_type *t = &w->x->n->in[o]->type;
-    double n = (double)ts_dtype_size(t->dtype);
-
-    for (int d = 0; d < t->rank; d++) {
-        int64_t span = 1, steps = 1; /* overlapping steps reach a span, wide ones leave gaps */
-        for (int i = 0; i < s->naxes; i++) {
-            int64_t size = i >= s->nout || i == whole ? s->extent[i] : block_of(w, i);
-            span += (f[d].k[i] < 0 ? -f[d].k[i] : f[d].k[i]) * (size - 1);
-            steps *= f[d].k[i] ? size : 1;
-        }
-        n *= (double)TS_MIN(TS_MIN(span, steps), t->dim[d]);
-    }
-    return n;
-}
-
 /* The innermost axis q walks all that it reads of one operand for each piece of the axes around it
  * that do not move in that operand. When that is too much for a core's cache, this many of those
  * pieces go together for each block of q; 0 when they need not. (The rows of a picture or a text go
@@ -609,9 +577,9 @@ static int64_t group_size(const writer *w, const int *axes, const int64_t *count
         return 0;
     while (*first > 0 && !x->step[o][axes[*first - 1]] && x->step[!o][axes[*first - 1]])
         pieces *= counts[--*first];
-    if (pieces < 4 || footprint(w, o, q) < 2 * kept)
+    if (pieces < 4 || ts_nest_footprint(x, o, w->part.width, q) < 2 * kept)
         return 0;
-    one = footprint(w, !o, -1);
+    one = ts_nest_footprint(x, !o, w->part.width, -1);
     return 2 * one > kept ? 0 : TS_MIN((int64_t)(kept / one), (pieces + 1) / 2);
 }
 

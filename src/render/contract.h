@@ -46,6 +46,8 @@ int ts_nest_rest(const ts_nest *x, int64_t from);
 bool ts_nest_updates(const ts_nest *x);
 /* Does padding bound this axis? */
 bool ts_nest_bounded(const ts_nest *x, int axis);
+/* Bytes of operand o that a piece reads, its lanes in vectors of `width`; or all pieces along axis `whole`, not -1. */
+double ts_nest_footprint(const ts_nest *x, int o, int width, int whole);
 /* The coordinates of an operand or result with these axes. */
 void ts_nest_at(ts_nest *x, const ts_affine *f, int rank, const ts_ix *const *axes,
                 const ts_ix **at);

@@ -42,20 +42,22 @@ const char *ts_panel_multiply(ts_render *r, ts_panel p, int64_t rows, int vector
 {
     const char *name = panel_name(p, p == TS_PANEL_F64 ? TS_F64 : TS_F32);
 
-    ts_render_need(r, ts_arena_printf(r->a, "multiply %s_%ld_%d_%d %s %ld %d %d 1 %ld", name,
+    ts_render_need(r, ts_arena_printf(r->a, "multiply %s_%ld_%d_%d %s %ld %d %d 1 %ld 0", name,
                                       (long)rows, vectors, of, name, (long)rows, vectors, of,
                                       (long)rows));
     return ts_arena_printf(r->a, "multiply_%s_%ld_%d_%d", name, (long)rows, vectors, of);
 }
 
 const char *ts_panel_multiply_at(ts_render *r, int64_t rows, int vectors, int of, int64_t step,
-                                 int64_t kstep)
+                                 int64_t kstep, int64_t apart)
 {
-    const char *name = ts_arena_printf(r->a, "f32_%ld_%d_%d_of_%ld_%ld", (long)rows, vectors, of,
-                                       (long)step, (long)kstep);
+    const char *by = apart ? ts_arena_printf(r->a, "_by_%ld", (long)apart) : "";
+    const char *name = ts_arena_printf(r->a, "f32_%ld_%d_%d_of_%ld_%ld%s", (long)rows, vectors, of,
+                                       (long)step, (long)kstep, by);
 
-    ts_render_need(r, ts_arena_printf(r->a, "multiply %s f32 %ld %d %d %ld %ld", name, (long)rows,
-                                      vectors, of, (long)step, (long)kstep));
+    ts_render_need(r,
+                   ts_arena_printf(r->a, "multiply %s f32 %ld %d %d %ld %ld %ld", name, (long)rows,
+                                   vectors, of, (long)step, (long)kstep, (long)apart));
     return ts_arena_printf(r->a, "multiply_%s", name);
 }
 
@@ -301,17 +303,17 @@ static void pack(ts_render *r, ts_text *t, const char *name, int width)
     "void multiply_%s(int64_t n, const %s *a, const %s *b, %s *c, int64_t step, int again)"
 
 /* A function that is needed: its name, what the panels hold, its tile, the vectors of a row of columns; how far
- * apart rows are, and steps. */
+ * apart rows are, and steps, and vectors of columns: 0 side by side. */
 typedef struct need {
     char name[80], panel[16];
     int rows, vectors, of;
-    long apart, kstep;
+    long apart, kstep, columns;
 } need;
 
 static bool read_need(const char *text, need *m)
 {
-    return sscanf(text, "multiply %79s %15s %d %d %d %ld %ld", m->name, m->panel, &m->rows,
-                  &m->vectors, &m->of, &m->apart, &m->kstep) == 7;
+    return sscanf(text, "multiply %79s %15s %d %d %d %ld %ld %ld", m->name, m->panel, &m->rows,
+                  &m->vectors, &m->of, &m->apart, &m->kstep, &m->columns) == 8;
 }
 
 /* A dot product of pairs is one instruction, of which C has no name that all compilers know. */
@@ -391,10 +393,10 @@ static void multiply(ts_render *r, ts_text *t, const need *m)
             ts_text_printf(t, "        c%d_%d = *(const %sx%du *)(s + %d);\n", i, j, kind, w,
                            j * w);
     ts_text_printf(t, "    }\n    for (; n > 0; n--, a += %ld, b += %d) {\n        %sx%d x;\n",
-                   m->kstep, m->of * w, kind, w);
+                   m->kstep, m->columns ? w : m->of * w, kind, w);
     for (int j = 0; j < vectors; j++)
-        ts_text_printf(t, "        const %sx%d b%d = *(const %sx%du *)(b + %d);\n", kind, w, j,
-                       kind, w, j * w);
+        ts_text_printf(t, "        const %sx%d b%d = *(const %sx%du *)(b + %ld);\n", kind, w, j,
+                       kind, w, j * (m->columns ? m->columns : w));
     for (int i = 0; i < rows; i++) {
         if (f64)
             ts_text_printf(t, "        x = a[%ld] - (f64x%d){0};\n", i * m->apart, w);

@@ -47,6 +47,7 @@ typedef struct product {
     int fixed;                  /* columns */
     int far[TS_AXES], nfar;     /* summed axes around the innermost */
     int64_t fixeds, turns, fars;
+    int64_t apart; /* floats from a vector of columns to the next, read where they lie; 0: packed */
     /* the choice */
     int64_t tile; /* rows */
     int vectors;
@@ -110,12 +111,12 @@ static bool find_sources(product *p)
 
 /* --- axes --- */
 
-/* Does axis i go on where group g ends, in every tensor? */
-static bool follows(const ts_nest *x, const group *g, int i)
+/* Does axis i go on where group g ends, in the operands and, of three tensors, in the result? */
+static bool follows(const ts_nest *x, const group *g, int i, int tensors)
 {
     int inner = g->axis[g->n - 1];
 
-    for (int o = 0; o < 3; o++)
+    for (int o = 0; o < tensors; o++)
         if (x->step[o][i] != g->extent * x->step[o][inner])
             return false;
     return true;
@@ -130,12 +131,12 @@ static bool has(const group *g, int axis)
 }
 
 /* All that follows `inner`, of those axes. */
-static group grow(const ts_nest *x, int inner, const int *axes, int n)
+static group grow(const ts_nest *x, int inner, const int *axes, int n, int tensors)
 {
     group g = {.n = 1, .axis = {inner}, .extent = x->s.extent[inner]};
 
     for (int i = 0; i < n; i++) {
-        if (has(&g, axes[i]) || !follows(x, &g, axes[i]))
+        if (has(&g, axes[i]) || !follows(x, &g, axes[i], tensors))
             continue;
         memmove(g.axis + 1, g.axis, (size_t)g.n * sizeof(int));
         g.axis[0] = axes[i];
@@ -152,7 +153,7 @@ static group longest(const ts_nest *x, const int *axes, int n, int *rest, int *n
     group best = {.extent = 1};
 
     for (int i = 0; i < n; i++) {
-        group g = grow(x, axes[i], axes, n);
+        group g = grow(x, axes[i], axes, n, 3);
         if (g.extent > best.extent)
             best = g;
     }
@@ -176,6 +177,11 @@ static bool find_lanes(product *p)
     return false;
 }
 
+static int64_t step(const product *p, int operand, const group *g)
+{
+    return p->x.step[operand][g->axis[g->n - 1]];
+}
+
 static int64_t extents(const ts_nest *x, const int *axes, int n)
 {
     int64_t all = 1;
@@ -183,6 +189,22 @@ static int64_t extents(const ts_nest *x, const int *axes, int n)
     for (int i = 0; i < n; i++)
         all *= x->s.extent[axes[i]];
     return all;
+}
+
+/* Columns in blocks of a vector, [o/16][k][16], are panels already: the blocks of one axis go side by side. */
+static void join_blocks(product *p, const int *columns, int n)
+{
+    ts_nest *x = &p->x;
+
+    if (p->panel != TS_PANEL_F32 || p->from[p->wide]->type.dtype != TS_F32 || p->nfar ||
+        p->lanes.extent != p->m.isa.width || step(p, p->wide, &p->sum) != p->m.isa.width)
+        return;
+    for (int i = 0; i < n; i++)
+        if (p->lanes.n == 1 || x->s.extent[columns[i]] * p->m.isa.width > p->lanes.extent) {
+            p->lanes = (group){.n = 2, .axis = {columns[i], p->lanes.axis[p->lanes.n - 1]}};
+            p->lanes.extent = x->s.extent[columns[i]] * p->m.isa.width;
+            p->apart = x->step[p->wide][columns[i]];
+        }
 }
 
 static bool find_groups(product *p)
@@ -205,23 +227,21 @@ static bool find_groups(product *p)
         else
             p->outer[p->nouter++] = i;
     }
+    p->sum = longest(x, sums, ns, p->far, &p->nfar);
+    if (!p->sum.n)
+        return false;
     if (p->lanes.extent % p->m.isa.width == 0)
-        p->lanes = grow(x, p->lanes.axis[0], columns, nc);
+        p->lanes = grow(x, p->lanes.axis[0], columns, nc, 2);
+    join_blocks(p, columns, nc);
     for (int i = 0; i < nc; i++)
         if (!has(&p->lanes, columns[i]))
             p->outer[p->nouter++] = columns[i];
     p->fixed = p->nouter;
     p->rows = longest(x, rows, nr, p->outer, &p->nouter);
-    p->sum = longest(x, sums, ns, p->far, &p->nfar);
     p->fixeds = extents(x, p->outer, p->fixed);
     p->turns = extents(x, p->outer + p->fixed, p->nouter - p->fixed);
     p->fars = extents(x, p->far, p->nfar);
-    return p->rows.n && p->sum.n;
-}
-
-static int64_t step(const product *p, int operand, const group *g)
-{
-    return p->x.step[operand][g->axis[g->n - 1]];
+    return p->rows.n;
 }
 
 /* --- the price --- */
@@ -258,9 +278,11 @@ static double step_cost(const product *p, int64_t rows, int vectors)
         return (double)(rows / TS_TILE * vectors) + 0.1 * (double)(rows / TS_TILE + vectors);
 
     double each = 1 / ts_machine_rate(m, m->isa.width),
-           loads = vectors * each + (double)rows / m->units;
+           loads = vectors * each + (double)rows / m->units,
+           near = vectors * (double)m->isa.width * 4 / m->near; /* columns come from level 2 */
 
-    return TS_MAX(TS_MAX((double)(rows * vectors) * each, 0.95 * loads), m->latency) + 0.1 * loads;
+    return TS_MAX(TS_MAX((double)(rows * vectors) * each, 0.95 * loads), TS_MAX(near, m->latency)) +
+           0.1 * loads + 0.2 * near;
 }
 
 /* Of one batch, without packing. */
@@ -305,6 +327,8 @@ static double pack_price(const product *p, int o, const group *g, int64_t width)
     double away = bytes > (double)m->level2 ? 2 * size / m->far : 0; /* far, and line by line */
     int rounds = 0;
 
+    if (p->apart && o == p->wide)
+        return away;
     while (1 << rounds < m->isa.width)
         rounds++;
     if (step(p, o, &p->sum) == 1)
@@ -358,7 +382,7 @@ static void panel_sizes(const product *p, int64_t *rows, int64_t *columns, int64
     int64_t lanes = p->vectors * (int64_t)p->m.isa.width;
 
     *rows = p->in_place ? 0 : p->strips * strip_size(p);
-    *columns = block_steps(p) * p->width;
+    *columns = p->apart ? 0 : block_steps(p) * p->width;
     *sums = p->blocks > 1 ? p->height * p->width : p->tile * lanes;
 }
 
@@ -370,10 +394,10 @@ static int64_t sums_stride(const product *p)
 
 static bool fits(const product *p)
 {
-    int64_t rows, columns, sums;
+    int64_t rows, columns, sums, near = block_steps(p) * p->width;
 
     panel_sizes(p, &rows, &columns, &sums);
-    return (4 * columns <= p->m.level2 / 2 || p->width <= p->vectors * p->m.isa.width) &&
+    return (4 * near <= p->m.level2 / 2 || p->width <= p->vectors * p->m.isa.width) &&
            4 * sums <= TS_MAX(p->m.level2, 1 << 16) && 4 * (rows + columns + sums) <= MOST_PANEL;
 }
 
@@ -640,9 +664,10 @@ static const char *multiply_function(const product *p, int vectors)
 {
     int o = !p->wide;
 
-    if (p->in_place)
-        return ts_panel_multiply_at(p->x.r, p->tile, vectors, p->vectors, step(p, o, &p->rows),
-                                    step(p, o, &p->sum));
+    if (p->in_place || p->apart)
+        return ts_panel_multiply_at(p->x.r, p->tile, vectors, p->vectors,
+                                    p->in_place ? step(p, o, &p->rows) : 1,
+                                    p->in_place ? step(p, o, &p->sum) : p->tile, p->apart);
     return ts_panel_multiply(p->x.r, p->panel, p->tile, vectors, p->vectors);
 }
 
@@ -681,6 +706,17 @@ static void point_at_panels(writer *w)
         ts_emit_line(e, "%s *const at = pc;", element_type(p));
 }
 
+static void point_at_columns(writer *w)
+{
+    product *p = w->p;
+    ts_arena *a = w->e->a;
+
+    spread(w, &p->lanes, ts_ix_var(a, ts_atom_var(a, "n", 0, p->lanes.extent - 1)));
+    spread(w, &p->sum, ts_ix_var(a, ts_atom_var(a, "k", 0, p->sum.extent - 1)));
+    ts_emit_line(w->e, "const float *const mb = %s + %s;",
+                 ts_render_pointer(p->x.r, p->from[p->wide]), address(w, p->wide));
+}
+
 static void multiply(writer *w)
 {
     product *p = w->p;
@@ -701,8 +737,11 @@ static void multiply(writer *w)
                 ? last
                 : ts_arena_printf(e->a, "(columns > %ld ? %s : %s)", (long)(left * width), f, last);
     }
-    ts_emit_line(e, "%s(steps, ma, pb + (n - left) * steps, %s, %ld, k > 0);", f,
-                 p->in_place ? "pc" : "at", (long)sums_stride(p));
+    if (p->apart)
+        point_at_columns(w);
+    ts_emit_line(e, "%s(steps, ma, %s, %s, %ld, k > 0);", f,
+                 p->apart ? "mb" : "pb + (n - left) * steps", p->in_place ? "pc" : "at",
+                 (long)sums_stride(p));
     if (p->blocks > 1) {
         ts_emit_line(e, "if (k + sums == %ld) {", (long)(p->nfar ? p->fars : p->sum.extent));
         ts_emit_open(e, &mark);
@@ -767,7 +806,8 @@ static void sum_block(writer *w)
                      p->panel == TS_PANEL_TILES   ? "(sums + 31) / 32 * 16"
                      : p->panel == TS_PANEL_PAIRS ? "(sums + 1) / 2"
                                                   : "sums");
-    pack_columns(w);
+    if (!p->apart)
+        pack_columns(w);
     ts_emit_line(e, "for (int64_t first = top; first < down; first += %ld) {", rows);
     ts_emit_open(e, &mark2);
     ts_emit_line(e, "const int64_t last = min(first + %ld, down);", rows);
@@ -792,7 +832,7 @@ static void find_piece(writer *w)
     i = ts_ix_div(a, i, p->down);
     decode(w, p->outer, p->fixed, p->nouter, &i);
     block = ts_ix_div(a, ts_ix_var(a, ts_atom_var(a, "i", 0, all - 1)), below);
-    if (p->blocks == 1)
+    if (p->blocks == 1 && !p->apart)
         ts_emit_line(e, "const int64_t block = %s;", ts_ix_text(a, block));
     ts_emit_line(e, "const int64_t left = %s;",
                  ts_ix_text(a, ts_ix_mul(a, ts_ix_mod(a, block, p->right), p->width)));
@@ -837,7 +877,7 @@ static void write(product *p, ts_cut *cut)
     }
     ts_emit_line(&e, "%s *const pa = (%s *)panels, *const pb = pa + %ld, *const pc = pb + %ld;",
                  element_type(p), element_type(p), (long)rows, (long)columns);
-    if (p->blocks == 1)
+    if (p->blocks == 1 && !p->apart)
         ts_emit_line(&e, "int64_t packed = -1;");
     if (p->panel == TS_PANEL_TILES)
         ts_emit_line(&e, "TILES_BEGIN();");

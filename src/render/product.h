@@ -26,9 +26,10 @@ const char *ts_panel_pack(ts_render *r, ts_panel p, ts_dtype from, int64_t width
  * `of` vectors. Of f64 all floats here are doubles, and a vector has half as many. Of tiles the steps are whole
  * tiles, and it is called between TILES_BEGIN() and TILES_END(). */
 const char *ts_panel_multiply(ts_render *r, ts_panel p, int64_t rows, int vectors, int of);
-/* The same of f32 rows where they lie, `step` apart, and `kstep` from one step of the sum to the next. */
+/* The same of f32 rows where they lie, `step` apart, and `kstep` from one step of the sum to the next; and of
+ * columns where they lie, in blocks of a vector that are `apart`, not 0. */
 const char *ts_panel_multiply_at(ts_render *r, int64_t rows, int vectors, int of, int64_t step,
-                                 int64_t kstep);
+                                 int64_t kstep, int64_t apart);
 void ts_panel_declare(ts_render *r, ts_text *out); /* for the head */
 void ts_panel_functions(ts_render *r);             /* to the body, each a unit */
 

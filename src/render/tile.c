@@ -211,6 +211,47 @@ static bool make_linear(ts_nest *x)
     }
 }
 
+static void swap_axes(ts_nest *x, int i, int j)
+{
+    ts_spec *s = &x->s;
+    int64_t extent = s->extent[i];
+    const char *axis = s->axis[i];
+
+    s->extent[i] = s->extent[j];
+    s->extent[j] = extent;
+    s->axis[i] = s->axis[j];
+    s->axis[j] = axis;
+    for (int d = 0; d < TS_MAX_RANK; d++) {
+        ts_affine *all[] = {&s->a[d], &s->b[d], &s->out[d]};
+        for (int o = 0; o < 3; o++) {
+            int64_t k = all[o]->k[i];
+            all[o]->k[i] = all[o]->k[j];
+            all[o]->k[j] = k;
+        }
+    }
+}
+
+/* With channels last the sums go in the order in which the weights lie. Where those are [kh][c][kw] a piece touches
+ * the pixels of one row of the kernel at a time: those of all rows, of wide pictures, share two sets of the first cache. */
+static bool sum_as_weights_lie(ts_nest *x)
+{
+    bool last = false, sorted = false;
+
+    for (int u = x->s.nout; u < x->s.naxes; u++)
+        last = last || (x->s.extent[u] > 1 && x->step[0][u] == 1 && x->step[1][u] != 1);
+    while (last && !sorted) {
+        sorted = true;
+        for (int u = x->s.nout; u < x->s.naxes - 1 && sorted; u++)
+            if (x->step[1][u] < x->step[1][u + 1]) {
+                swap_axes(x, u, u + 1);
+                sorted = false;
+            }
+        if (!sorted && !find_steps(x))
+            return false;
+    }
+    return true;
+}
+
 static void find_bounds(ts_nest *x)
 {
     for (int o = 0; o < 2; o++) {
@@ -328,12 +369,53 @@ bool ts_nest_updates(const ts_nest *x)
     return false;
 }
 
+/* How many elements of an axis a piece takes. */
+static int64_t block_of(const ts_nest *x, int axis, int width)
+{
+    int64_t n = axis == x->lane && !x->across ? width : 1;
+
+    for (int t = 0; t < 2; t++)
+        if (axis == x->tile[t])
+            n *= x->size[t];
+    return n;
+}
+
+double ts_nest_footprint(const ts_nest *x, int o, int width, int whole)
+{
+    const ts_spec *s = &x->s;
+    const ts_affine *f = o ? s->b : s->a;
+    const ts_type *t = &x->n->in[o]->type;
+    double n = (double)ts_dtype_size(t->dtype);
+
+    for (int d = 0; d < t->rank; d++) {
+        int64_t span = 1, steps = 1; /* overlapping steps reach a span, wide ones leave gaps */
+        for (int i = 0; i < s->naxes; i++) {
+            int64_t size = i >= s->nout || i == whole ? s->extent[i] : block_of(x, i, width);
+            span += (f[d].k[i] < 0 ? -f[d].k[i] : f[d].k[i]) * (size - 1);
+            steps *= f[d].k[i] ? size : 1;
+        }
+        n *= (double)TS_MIN(TS_MIN(span, steps), t->dim[d]);
+    }
+    return n;
+}
+
+/* Cycles in which so many vectors of operand o come from level 2, where a piece walks more of it than the first holds. */
+static double arrival(const ts_nest *x, int o, int width, double vectors)
+{
+    const ts_machine_model *m = &x->r->m;
+
+    if (ts_nest_footprint(x, o, width, -1) <= (double)m->level1)
+        return 0;
+    return vectors * (double)(width * ts_dtype_size(x->n->in[o]->type.dtype)) / m->near;
+}
+
 /* Cycles of one unrolled body for a tile of this size. Loads go beside the multiply-adds, two a cycle, but
  * take a part of a slot each; too few accumulators wait for each other. */
 static double body_cost(const ts_nest *x, int width, const int64_t *size)
 {
     const ts_machine_model *m = &x->r->m;
-    double each = 1 / ts_machine_rate(m, width), fma = (double)(size[0] * size[1]), loads = 0;
+    double each = 1 / ts_machine_rate(m, width), fma = (double)(size[0] * size[1]), loads = 0,
+           near = 0;
 
     for (int i = 0; i < x->s.naxes; i++)
         if (x->unroll[i])
@@ -341,9 +423,12 @@ static double body_cost(const ts_nest *x, int width, const int64_t *size)
     fma *= valid_share(x, size);
     for (int o = 0; o < 2; o++) {
         bool vector = x->lane >= 0 && x->step[o][x->lane] == 1;
-        loads += (double)distinct(x, o, size) * (vector ? each : 1.0 / m->units);
+        double n = (double)distinct(x, o, size);
+        loads += n * (vector ? each : 1.0 / m->units);
+        near += vector ? arrival(x, o, width, n) : 0;
     }
-    return TS_MAX(TS_MAX(fma * each, 0.95 * loads), m->latency) + 0.3 * loads + 1.0 / m->units;
+    return TS_MAX(TS_MAX(fma * each, 0.95 * loads), TS_MAX(1.15 * near, m->latency)) + 0.3 * loads +
+           1.0 / m->units;
 }
 
 /* Blocks of the lane axis in the part that is done in vectors of `width`. */
@@ -558,7 +643,7 @@ static bool choose(ts_nest *x)
 
 bool ts_nest_linear(ts_nest *x)
 {
-    if (!make_linear(x))
+    if (!make_linear(x) || !sum_as_weights_lie(x))
         return false;
     find_bounds(x);
     return true;

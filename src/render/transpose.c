@@ -4,7 +4,7 @@
  *   rows   [n][f]            lanes   [n/L][f][L]
  *   rows   [n][c][h w]       last    [n][h w][c]      L channels at a time
  *   weights [kh kw][c][o]    turned  [kh kw][o][c]    for the gradient of the input
- *   the same in blocks, [o/L][kh kw][c][L] and [c/L][kh kw][o][L]
+ *   the same in blocks, [o/L][kh][c][kw][L] and [c/L][kh][o][kw][L], or kw before c
  *
  *   for each group of L rows and block of L features
  *     L vectors in, log2(L) rounds of shuffles, L vectors out
@@ -21,7 +21,8 @@ typedef struct turn {
     int lanes;
     int64_t matrices, rows, features;
     bool to_lanes;
-    bool blocks; /* both sides are in blocks of a vector: every square is a run of memory */
+    bool blocks;   /* both sides are in blocks of a vector, */
+    int64_t inner; /* in which every channel has so many of them */
 } turn;
 
 static bool lanes_first(const ts_value *v)
@@ -133,25 +134,40 @@ static bool takes_turned(ts_render *r, const ts_value *y, turn *t)
     return t->lanes >= 4 && t->features >= t->lanes;
 }
 
+/* Where in the order both layouts have the channels that fill the other one's lanes, the rest being alike; or 0. */
+static int crossing(const ts_layout *p, const ts_layout *q, int rank)
+{
+    int at = 1;
+
+    while (at < rank && p->order[at] == q->order[at])
+        at++;
+    if (at == rank || p->order[at] != q->order[0] || q->order[at] != p->order[0] ||
+        memcmp(p->order + at + 1, q->order + at + 1, (size_t)(rank - at - 1)))
+        return 0;
+    return at;
+}
+
 /* Are x and y in blocks, of the dims that change places? */
 static bool takes_blocks(ts_render *r, const ts_value *y, turn *t)
 {
     const ts_value *x = y->node->in[0];
     const ts_layout *p = &x->layout, *q = &y->layout;
-    int rank = y->type.rank;
+    int rank = y->type.rank, at;
 
     if (r->p->place[x->id].home == TS_HOME_NONE || x->type.dtype != TS_F32 || !p->set || !q->set ||
         p->lanes != q->lanes || p->lanes < 4 || rank < 3 || p->lane_dim != p->order[0] ||
-        q->lane_dim != q->order[0] || p->order[0] != q->order[rank - 1] ||
-        q->order[0] != p->order[rank - 1] || memcmp(p->order + 1, q->order + 1, (size_t)(rank - 2)))
+        q->lane_dim != q->order[0] || !(at = crossing(p, q, rank)))
         return false;
     *t = (turn){.from = x,
                 .to = y,
                 .lanes = p->lanes,
+                .matrices = 1,
+                .inner = 1,
                 .rows = x->type.dim[p->order[0]],
                 .features = x->type.dim[q->order[0]],
                 .blocks = true};
-    t->matrices = ts_type_count(&y->type) / TS_MAX(t->rows * t->features, 1);
+    for (int d = 1; d < rank; d++)
+        *(d < at ? &t->matrices : &t->inner) *= d == at ? 1 : x->type.dim[p->order[d]];
     return t->rows % t->lanes == 0 && t->features % t->lanes == 0;
 }
 
@@ -260,23 +276,26 @@ static void place(ts_render *r, ts_emit *e, const turn *t, int64_t blocks, int64
         ts_emit_line(e, "const int64_t c = %s;", ts_ix_text(a, c));
 }
 
-/* Piece i is a square of the result, in the order of memory. */
+/* Piece i is a square of the result, in the order of memory but for what is inside of the channels. */
 static void square(ts_render *r, ts_emit *e, const turn *t)
 {
     const char *from = ts_render_pointer(r, t->from), *to = ts_render_pointer(r, t->to);
     int n = t->lanes;
-    long rows = (long)t->rows / n, m = (long)t->matrices, size = (long)n * n;
+    long rows = (long)t->rows / n, features = (long)t->features / n, m = (long)t->matrices,
+         in = (long)t->inner, size = (long)n * n * in;
 
-    ts_emit_line(e, "const int64_t f = i / %ld, m = i / %ld %% %ld, c = i %% %ld;", m * rows, rows,
-                 m, rows);
-    ts_emit_line(e, "const float *const x = %s + %ld * ((c * %ld + m) * %ld + f);", from, size, m,
-                 (long)t->features / n);
-    ts_emit_line(e, "float *const y = %s + %ld * i;", to, size);
+    ts_emit_line(e,
+                 "const int64_t k = i %% %ld, c = i / %ld %% %ld, m = i / %ld %% %ld, f = i / %ld;",
+                 in, in, rows, in * rows, m, in * rows * m);
+    ts_emit_line(e, "const float *const x = %s + %ld * ((c * %ld + m) * %ld + f) + %d * k;", from,
+                 size, m, features, n);
+    ts_emit_line(e, "float *const y = %s + %ld * ((f * %ld + m) * %ld + c) + %d * k;", to, size, m,
+                 rows, n);
     for (int j = 0; j < n; j++)
-        ts_emit_line(e, "f32x%d t%d = *(const f32x%du *)(x + %d);", n, j, n, n * j);
+        ts_emit_line(e, "f32x%d t%d = *(const f32x%du *)(x + %ld);", n, j, n, n * j * in);
     shuffles(e, n);
     for (int j = 0; j < n; j++)
-        ts_emit_line(e, "*(f32x%du *)(y + %d) = t%d;", n, n * j, j);
+        ts_emit_line(e, "*(f32x%du *)(y + %ld) = t%d;", n, n * j * in, j);
 }
 
 static int64_t squares(ts_render *r, ts_emit *e, const turn *t)
@@ -287,7 +306,7 @@ static int64_t squares(ts_render *r, ts_emit *e, const turn *t)
     ts_emit_open(e, &mark);
     square(r, e, t);
     ts_emit_close(e, mark);
-    return t->matrices * (t->rows / t->lanes) * (t->features / t->lanes);
+    return t->matrices * t->inner * (t->rows / t->lanes) * (t->features / t->lanes);
 }
 
 /* Piece i: a block of features of a matrix, some or all of its rows. */
