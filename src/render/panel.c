@@ -177,22 +177,51 @@ static void pack_plain(ts_render *r, ts_text *t, const char *name, int width)
                    width, width, width, element(r, name, "step * i + kstep * k"));
 }
 
-/* Two rows that lie side by side as one of pairs, in vectors of `lanes`. */
-static void zip(ts_text *t, int width, int lanes)
+/* `lanes` pairs of two rows that lie side by side, from x + i on, to `at`. */
+static void zip_vector(ts_text *t, const char *indent, const char *at, int lanes)
 {
     ts_text_printf(t,
-                   "    if (step == 1)\n"
-                   "        for (; done < n; done++) {\n"
-                   "            const uint16_t *const x = from + kstep * 2 * done;\n"
-                   "            int64_t i = 0;\n"
+                   "%s*(f32x%du *)(%s) = (f32x%d)((u32x%d)load_bf16x%d(x + i) >> 16 | "
+                   "(u32x%d)load_bf16x%d(x + i + kstep));\n",
+                   indent, lanes, at, lanes, lanes, lanes, lanes, lanes);
+}
+
+/* Strips no wider than a vector of `lanes`: each is one, over the end of what the next step writes. */
+static void zip_narrow(ts_arena *a, ts_text *t, int width, int lanes)
+{
+    ts_text_printf(t, "            float *at = to + %d * done;\n", width);
+    ts_text_printf(t, "            for (; i + %d <= count; i += %d, at += strip)\n", lanes, width);
+    zip_vector(t, "                ", "at", lanes);
+    if (width % 4)
+        return;
+    ts_text_printf(t, "            for (; i + 4 <= count; i += 4)\n");
+    zip_vector(t, "                ",
+               ts_arena_printf(a, "to + i / %d * strip + %d * done + i %% %d", width, width, width),
+               4);
+}
+
+static void zip_wide(ts_text *t, int width, int lanes)
+{
+    ts_text_printf(t,
                    "            for (float *at = to + %d * done; i + %d <= count; at += strip)\n"
                    "                for (int j = 0; j < %d && i + %d <= count; i += %d, j += %d)\n",
                    width, lanes, width, lanes, lanes, lanes);
-    ts_text_printf(
-        t,
-        "                    *(f32x%du *)(at + j) = (f32x%d)((u32x%d)load_bf16x%d(x + i) >> "
-        "16 | (u32x%d)load_bf16x%d(x + i + kstep));\n",
-        lanes, lanes, lanes, lanes, lanes, lanes);
+    zip_vector(t, "                    ", "at + j", lanes);
+}
+
+/* Two rows that lie side by side as one of pairs. */
+static void zip(ts_arena *a, ts_text *t, int width, int w)
+{
+    int lanes = width <= 4 ? 4 : width <= 8 ? TS_MIN(8, w) : w;
+
+    ts_text_printf(t, "    if (step == 1)\n"
+                      "        for (; done < n; done++) {\n"
+                      "            const uint16_t *const x = from + kstep * 2 * done;\n"
+                      "            int64_t i = 0;\n");
+    if (width <= lanes)
+        zip_narrow(a, t, width, lanes);
+    else
+        zip_wide(t, width, width % w ? 4 : w);
     ts_text_printf(t,
                    "            for (; i < count; i++) {\n"
                    "                const uint16_t pair[2] = {x[i], x[i + kstep]};\n"
@@ -205,14 +234,14 @@ static void zip(ts_text *t, int width, int lanes)
  * without a second is completed by zero. */
 static void pack_pairs(ts_render *r, ts_text *t, int width)
 {
-    int w = r->m.isa.width, lanes = width % w == 0 ? w : width % 8 == 0 ? 8 : width % 4 ? 0 : 4;
+    int w = r->m.isa.width;
 
     ts_text_printf(t, "    const int64_t all = n;\n    int64_t done = 0;\n    n /= 2;\n");
     ts_text_printf(t, "    if (kstep == 1 && n >= %d) {\n", w);
     turn(r, t, "pairs", w, width);
     ts_text_printf(t, "        done = n;\n    }\n");
-    if (lanes)
-        zip(t, width, lanes);
+    if (width <= w || width % 4 == 0)
+        zip(r->a, t, width, w);
     ts_text_printf(
         t,
         "    for (; done < (all + 1) / 2; done++)\n"

@@ -361,7 +361,8 @@ static void make_blocks(product *p, int share)
         p->block = TS_ROUND_UP(p->block, together(p));
     p->blocks = (all + p->block - 1) / p->block;
     /* rows that lie side by side come in whole lines */
-    p->strips = step(p, !p->wide, &p->sum) == 1 ? 1 : (LINES * 16 + p->tile - 1) / p->tile;
+    int64_t side = LINES * p->m.line / (int64_t)ts_dtype_size(p->from[!p->wide]->type.dtype);
+    p->strips = step(p, !p->wide, &p->sum) == 1 ? 1 : (side + p->tile - 1) / p->tile;
     p->in_place = stay(p);
 }
 
