@@ -105,7 +105,7 @@ def serve(side, name, threads):
     import zoo_nets
     torch.set_num_threads(threads)
     torch.manual_seed(1)
-    module, inputs, training = {**zoo_nets.ZOO, **zoo_nets.LARGE}[name]()
+    module, inputs, training = {**zoo_nets.ZOO, **zoo_nets.LARGE, **zoo_nets.LIBRARY}[name]()
     if side == "ours":
         step = ours(with_loss(torch, module) if training else module, inputs, training)
     else:

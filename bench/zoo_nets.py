@@ -301,6 +301,77 @@ def mlp():
     return Trained(nn.Sequential(*layers)), [torch.randn(64, 1024), torch.randint(10, (64,))], True
 
 
+# --- nets of libraries, of PyTorch's own and of others ---
+
+class Classified(nn.Module):
+    """A net of a library with cross entropy, or the mean square of what it returns where there are no classes to learn."""
+
+    def __init__(self, net, name=None):
+        super().__init__()
+        self.net, self.name = net, name
+
+    def forward(self, x, *rest):
+        classes = bool(rest) and not rest[-1].is_floating_point() and rest[-1].dim() == 1 and not self.name
+        y = self.net(x, *rest[:-1] if classes else rest)
+        y = getattr(y, self.name) if self.name else y
+        return F.cross_entropy(y, rest[-1]) if classes else (y * y).mean()
+
+
+class Answered(nn.Module):
+    """What a net returns under a name."""
+
+    def __init__(self, net, name):
+        super().__init__()
+        self.net, self.name = net, name
+
+    def forward(self, *args):
+        return getattr(self.net(*args), self.name)
+
+
+def sight(library, name, n, size, training=True):
+    """A net of torchvision or timm."""
+    import importlib
+    lib = importlib.import_module("torchvision.models" if library == "torchvision" else library)
+    net = getattr(lib, name)() if library == "torchvision" else lib.create_model(name)
+    if not training:
+        return net.eval(), [torch.randn(n, 3, size, size)], False
+    return Classified(net), pictures(n, size, 1000), True
+
+
+def named(net, inputs, name, training=True):
+    """A net that returns its results by name."""
+    return (Classified(net, name) if training else Answered(net, name).eval()), inputs, training
+
+
+def hugging(kind, inputs, training=True, answer="last_hidden_state", **settings):
+    """A net of transformers, without dropout."""
+    import transformers
+    config = getattr(transformers, kind.replace("ForSemanticSegmentation", "").replace("EncoderModel", "").replace("Model", "") + "Config")(**settings)
+    for key, value in list(vars(config).items()):
+        if isinstance(value, float) and "drop" in key:
+            setattr(config, key, 0.0)
+    return named(getattr(transformers, kind)(config), inputs, answer, training)
+
+
+def diffusion(conditional, training=True, n=2, size=32):
+    """A U-Net of diffusers."""
+    import diffusers
+    shape = {"sample_size": size, "in_channels": 3, "out_channels": 3, "layers_per_block": 1, "block_out_channels": (64, 128, 128)}
+    x = [torch.randn(n, 3, size, size), torch.full((n,), 10)]
+    if not conditional:
+        down, up = "AttnDownBlock2D", "AttnUpBlock2D"
+        return named(diffusers.UNet2DModel(down_block_types=("DownBlock2D", down, down), up_block_types=(up, up, "UpBlock2D"),
+                                           **shape), x, "sample", training)
+    down, up = "CrossAttnDownBlock2D", "CrossAttnUpBlock2D"
+    net = diffusers.UNet2DConditionModel(down_block_types=(down, down, "DownBlock2D"), up_block_types=("UpBlock2D", up, up),
+                                         cross_attention_dim=64, attention_head_dim=8, **shape)
+    return named(net, [*x, torch.randn(n, 16, 64)], "sample", training)
+
+
+SMALL = {"vocab_size": 1000, "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
+SOUND = {k: v for k, v in SMALL.items() if k != "vocab_size"}
+
+
 ZOO = {
     "mlp": mlp,
     "encoder": lambda: (Trained(encoder()), [torch.randn(8, 128, 256)], True),
@@ -324,6 +395,34 @@ ZOO = {
 LARGE = {
     "a21 320x512": lambda: cosmic(320, 512),
     "a21 640x1024": lambda: cosmic(640, 1024),
+}
+
+#: Nets of libraries that need not be there: measured where they are asked for by name.
+LIBRARY = {
+    "nf_resnet26": lambda: sight("timm", "nf_resnet26", 4, 128),
+    "nf_resnet26 inference": lambda: sight("timm", "nf_resnet26", 2, 224, False),
+    "nf_regnet_b0": lambda: sight("timm", "nf_regnet_b0", 8, 128),
+    "nf_regnet_b0 inference": lambda: sight("timm", "nf_regnet_b0", 2, 224, False),
+    "swin_t": lambda: sight("torchvision", "swin_t", 4, 224),
+    "swin_t inference": lambda: sight("torchvision", "swin_t", 2, 224, False),
+    "unet2d": lambda: diffusion(False),
+    "unet2d inference": lambda: diffusion(False, False),
+    "unet2d conditional": lambda: diffusion(True),
+    "unet2d conditional inference": lambda: diffusion(True, False),
+    "efficientnet_b0": lambda: sight("torchvision", "efficientnet_b0", 8, 128),
+    "regnet_y_400mf": lambda: sight("torchvision", "regnet_y_400mf", 8, 128),
+    "convnext_tiny": lambda: sight("torchvision", "convnext_tiny", 4, 128),
+    "mobilenet_v2": lambda: sight("torchvision", "mobilenet_v2", 8, 128),
+    "densenet121": lambda: sight("torchvision", "densenet121", 4, 128),
+    "resnet50": lambda: sight("torchvision", "resnet50", 8, 128),
+    "vit_b_16": lambda: sight("torchvision", "vit_b_16", 4, 224),
+    "deit_tiny": lambda: sight("timm", "deit_tiny_patch16_224", 4, 224),
+    "bert": lambda: hugging("BertModel", [torch.randint(1000, (4, 128))], **SMALL),
+    "t5 encoder": lambda: hugging("T5EncoderModel", [torch.randint(1000, (4, 128))], vocab_size=1000, d_model=256, d_ff=1024,
+                                  num_layers=4, num_heads=4),
+    "wav2vec2": lambda: hugging("Wav2Vec2Model", [torch.randn(2, 16000)], apply_spec_augment=False, layerdrop=0.0,
+                                conv_dim=[128] * 7, **SOUND),
+    "segformer": lambda: hugging("SegformerForSemanticSegmentation", [torch.randn(2, 3, 128, 128)], answer="logits"),
 }
 
 #: Nets whose compile is measured (bench/zoo.py --compile) and not their speed.

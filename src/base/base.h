@@ -97,6 +97,7 @@ int ts_fault_count(void);                     /* points passed since the last ar
 
 /* alloc sized by the user's data: checked, aligned to 64, zeroed; fails with TS_ERR_MEMORY */
 ts_status ts_alloc(size_t bytes, const char *what, void **out);
+void ts_give_back(void); /* what this process has freed, to the system */
 
 /* file.c */
 ts_status ts_file_read(const char *path, char **data, size_t *len); /* free(*data); NUL added */

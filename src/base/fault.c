@@ -7,6 +7,9 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 static atomic_int armed = -1, passed;
 static char only[64];
@@ -68,4 +71,12 @@ ts_status ts_alloc(size_t bytes, const char *what, void **out)
 #endif
     make_zeros(*out, size, align);
     return TS_OK;
+}
+
+/* glibc keeps what is freed in small pieces. After a compile that is 117 MB of a ResNet-50, beside a block of 308 MB. */
+void ts_give_back(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }

@@ -16,6 +16,9 @@
  *   f(expand x)                  expand f(x), or f(x) when f broadcasts it as well
  *   matmul(x * c, y)             matmul(x, y) * c   f32; views may be between. An operand is in
  *                                                   memory, so x * c would be a copy of x
+ *   scatter_add(i, s)            where(k == i, s, 0)  one index a row: the gradient of a cross
+ *                                                   entropy's pick, which would else be a tensor
+ *                                                   of zeros and as large as the scores
  *
  * Not here, since floats differ: x * 0 (NaN, infinity), x - x, (x + c) + d, exp(log x). Integers
  * only have the identities: they wrap where floats round.
@@ -316,10 +319,41 @@ static ts_value *matmul_scaled(const ts_node *n)
     return make(n, "mul", ts_make2(n->op, in[0], in[1], n->nattr, n->attr), scalar(n, all));
 }
 
+/* Is there one index for each row along dim? Then no two elements meet. */
+static bool one_a_row(const ts_node *n, int dim)
+{
+    const ts_type *y = &n->out[0]->type, *x = &n->in[1]->type;
+
+    for (int d = 0; d < y->rank; d++)
+        if (x->dim[d] != (d == dim ? 1 : y->dim[d]))
+            return false;
+    return y->dim[dim] < INT32_MAX;
+}
+
+/* An index beyond the row stays beyond it in 32 bits, of which there are vectors. */
+static ts_value *scatter_one(const ts_node *n)
+{
+    const ts_type *y = &n->out[0]->type;
+    int dim = ts_norm_dim(n, ts_attr_int(n, "dim", 0), y->rank);
+    int64_t shape[TS_MAX_RANK];
+    ts_value *at = n->in[0];
+
+    if (!one_a_row(n, dim))
+        return NULL;
+    for (int d = 0; d < y->rank; d++)
+        shape[d] = d == dim ? y->dim[d] : 1;
+    at = ts_minimum(at, ts_scalar(graph(n), at->type.dtype, (double)y->dim[dim]));
+    at = ts_cast(ts_maximum(at, ts_scalar(graph(n), at->type.dtype, -1)), TS_I32);
+    at = ts_eq(ts_iota(graph(n), y->rank, shape, dim, TS_I32), at);
+    return instead(n, ts_where(at, n->in[1], scalar(n, 0)));
+}
+
 ts_value *ts_rule_point(const ts_node *n)
 {
     ts_value *v;
 
+    if (n->op == TS_OP(scatter_add))
+        return scatter_one(n);
     if (n->op == TS_OP(matmul))
         return matmul_scaled(n);
     if (!(n->op->flags & TS_POINT))

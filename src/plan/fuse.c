@@ -277,11 +277,23 @@ static bool passes_on(const fuse *f, const ts_node *n, const ts_node *user)
     return only_places(n);
 }
 
+/* An operand of a convolution that has no place of its own: a picture whose pixels are repeated, or a weight that
+ * is computed as a matrix and read as the layout pass laid it. Convolutions step through memory, and are far
+ * slower element by element. */
+static bool out_of_step(const ts_value *v, const ts_node *user)
+{
+    const ts_value *in = v->node->op == TS_OP(reshape) ? v->node->in[0] : NULL;
+
+    if (!in || !(user->op->flags & TS_CONTRACT) || user->op == TS_OP(matmul))
+        return false;
+    return made_by(in, TS_OP(expand)) || (v->layout.set && !in->layout.set);
+}
+
 /* A value must be stored when one of its users reads it again and again: then the nearest node that
  * computes something is stored, views in between stay inlined. */
 static void store_operand(fuse *f, ts_value *v, const ts_node *user)
 {
-    while (v->kind == TS_VALUE_NODE && passes_on(f, v->node, user))
+    while (v->kind == TS_VALUE_NODE && passes_on(f, v->node, user) && !out_of_step(v, user))
         v = v->node->in[0];
     if (v->kind == TS_VALUE_NODE && (!is_known(v->node) || user->op->flags & TS_CONTRACT))
         f->keep[v->id] = true;

@@ -35,6 +35,7 @@ typedef struct order {
     int n;
     ts_readers readers;
     int *copied;     /* by value: updates that it is the next value of */
+    bool *placed;    /* by value: it goes into a state's memory */
     int *seen, walk; /* by kernel: the last walk that came by */
     ready *heap;     /* the first is the next to run; some are of the past */
     int nheap;
@@ -148,14 +149,25 @@ static void add_copy(order *o, const ts_update *u)
 
 /* --- the order --- */
 
+/* Bytes of memory that k needs for what it makes: none for a state that it updates in place. A weight's
+ * gradient that becomes its update would else look dearer than what it frees, and run last: all that the
+ * weights' gradients are made of would be kept to the end. */
+static double made(const order *o, const ts_kernel *k)
+{
+    double bytes = 0;
+
+    for (int r = 0; r < k->nroots; r++)
+        if (!o->placed[k->roots[r]->id])
+            bytes += (double)ts_type_bytes(&k->roots[r]->type);
+    return bytes;
+}
+
 /* Bytes that running k now would free, minus what it makes. */
 static double gain(const order *o, int k, const int *left)
 {
     const ts_kernel *x = o->p->kernels[k];
-    double bytes = 0;
+    double bytes = -made(o, x);
 
-    for (int r = 0; r < x->nroots; r++)
-        bytes -= (double)ts_type_bytes(&x->roots[r]->type);
     for (int r = 0; r < x->nreads; r++)
         if (x->reads[r]->kind == TS_VALUE_NODE && left[x->reads[r]->id] == 1)
             bytes += (double)ts_type_bytes(&x->reads[r]->type);
@@ -291,10 +303,8 @@ static int first_after(const order *o, const line *l, int k)
 static bool saves(const order *o, const line *l, int k, int j)
 {
     const ts_kernel *x = o->p->kernels[k];
-    double bytes = 0;
+    double bytes = made(o, x);
 
-    for (int r = 0; r < x->nroots; r++)
-        bytes += (double)ts_type_bytes(&x->roots[r]->type);
     for (int r = 0; r < x->nreads; r++) {
         const ts_value *v = x->reads[r];
         int last = l->last[v->id];
@@ -400,6 +410,7 @@ ts_status ts_plan_schedule(ts_arena *a, ts_program *p)
     o.after = TS_NEWS(a, after, o.n);
     o.readers = ts_plan_readers(a, p);
     o.copied = TS_NEWS(a, int, g->nvalues);
+    o.placed = TS_NEWS(a, bool, g->nvalues);
     o.seen = TS_NEWS(a, int, o.n);
     for (int i = 0; i < g->nupdates; i++)
         o.copied[g->updates[i].next->id]++;
@@ -410,8 +421,11 @@ ts_status ts_plan_schedule(ts_arena *a, ts_program *p)
                 add_edge(&o, i, j);
         }
     keep_host_order(&o);
-    for (int i = 0; i < g->nupdates; i++)
-        in_place[i] = g->updates[i].next == g->updates[i].state || try_in_place(&o, &g->updates[i]);
+    for (int i = 0; i < g->nupdates; i++) {
+        const ts_update *u = &g->updates[i];
+        in_place[i] = u->next == u->state || try_in_place(&o, u);
+        o.placed[u->next->id] = o.placed[u->next->id] || in_place[i];
+    }
     TS_TRY(sort(&o));
     for (int phase = 0; phase < 2; phase++) {
         int kept = 0;

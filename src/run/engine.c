@@ -227,6 +227,7 @@ static ts_status start_native(ts_engine *e)
     const ts_executable *x = e->exe;
     int n = x->pipe.ndevices * x->replicas;
 
+    ts_give_back(); /* the compile's memory, before a block comes that may be the largest thing in the process */
     TS_TRY(ts_alloc((size_t)n * sizeof(char *), "the devices", (void **)&e->blocks));
     for (int i = 0; i < n; i++) {
         const ts_device_bytes *b = &x->bytes[i % x->pipe.ndevices];
