@@ -131,7 +131,7 @@ static ts_status interpret(const ts_graph *g, const ts_options *opt, ts_executab
 }
 
 static ts_status build(const ts_program *p, const ts_source *src, const ts_key *key,
-                       const ts_options *opt, ts_executable **out)
+                       const ts_options *opt, const ts_kept *kept, ts_executable **out)
 {
     ts_executable *x = *out = ts_executable_new();
     char *object;
@@ -140,7 +140,7 @@ static ts_status build(const ts_program *p, const ts_source *src, const ts_key *
     copy_key(x, key);
     x->source = ts_arena_copy(x->arena, src->text, src->len + 1);
     x->isa = ts_arena_strdup(x->arena, src->isa.name);
-    TS_TRY(ts_cc_build(src, opt, &object, &x->object_bytes));
+    TS_TRY(ts_cc_build(src, opt, kept, &object, &x->object_bytes));
     x->object = ts_arena_copy(x->arena, object, x->object_bytes);
     free(object);
     return ts_executable_start(x);
@@ -306,7 +306,8 @@ static void see_refused(job *j, bool native)
     ts_error_hint("%s; %s/profile.db shows what is where", e.hint, j->profile.folder);
 }
 
-static ts_status make(job *j, const ts_key *key, ts_executable **out)
+/* kept: what was compiled before, or NULL */
+static ts_status make(job *j, const ts_key *key, const ts_kept *kept, ts_executable **out)
 {
     const ts_options *opt = j->opt;
     double start;
@@ -322,7 +323,7 @@ static ts_status make(job *j, const ts_key *key, ts_executable **out)
         phase(j, "cc", "gpu", start);
         return TS_OK;
     }
-    TS_TRY(build(l.p, l.src, key, opt, out)); /* render/  C text  -> .so      */
+    TS_TRY(build(l.p, l.src, key, opt, kept, out)); /* render/  C text  -> .so      */
     phase(j, "cc", "C compiler", start);
     return TS_OK;
 }
@@ -371,7 +372,7 @@ static ts_status compile(job *j, bool *native, ts_executable **out)
         TS_TRY(no_compiler(opt));
     *native = cc != NULL;
     if (!cc)
-        return make(j, NULL, out);
+        return make(j, NULL, NULL, out);
     key = key_of(a, model, opt, cc);
     cache = opt->dump_dir ? NULL : ts_cache_open(opt, model->name, &key); /* a hit dumps nothing */
     tick(opt, 5);
@@ -380,9 +381,9 @@ static ts_status compile(job *j, bool *native, ts_executable **out)
         s = see_cached(j);
     } else if (missing) {
         s = no_compiler(opt);
-        s = s ? s : make(j, NULL, out);
+        s = s ? s : make(j, NULL, NULL, out);
     } else {
-        s = make(j, &key, out);
+        s = make(j, &key, ts_cache_kept(cache), out);
         if (!s) {
             tick(opt, 95);
             ts_cache_put(cache, *out);

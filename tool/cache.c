@@ -48,13 +48,38 @@ static void row(const ts_cache_entry *e)
            e->problem[0] ? e->problem : "ok");
 }
 
+/* Of object code people want to know how much there is, not file by file. */
+typedef struct kernels {
+    int count, files;
+    int64_t bytes;
+} kernels;
+
+static kernels count_kernels(const ts_cache_entry *entries, int n)
+{
+    kernels k = {0};
+
+    for (int i = 0; i < n; i++) {
+        k.count += entries[i].kernels;
+        k.files += entries[i].kernels > 0;
+        k.bytes += entries[i].kernels ? entries[i].bytes : 0;
+    }
+    return k;
+}
+
 static int list_json(const char *folder, const ts_cache_entry *entries, int n)
 {
+    kernels k = count_kernels(entries, n);
+    int rows = 0;
+
     printf("{");
     json_text("folder", folder);
-    printf(", \"limit\": %" PRId64 ", \"entries\": [", ts_cache_limit());
+    printf(", \"limit\": %" PRId64
+           ", \"kernels\": {\"count\": %d, \"files\": %d, \"bytes\": %" PRId64 "}, \"entries\": [",
+           ts_cache_limit(), k.count, k.files, k.bytes);
     for (int i = 0; i < n; i++) {
-        printf("%s\n  {", i ? "," : "");
+        if (entries[i].kernels)
+            continue;
+        printf("%s\n  {", rows++ ? "," : "");
         json_text("model", entries[i].model);
         printf(", ");
         json_text("file", entries[i].file);
@@ -69,17 +94,23 @@ static int list_json(const char *folder, const ts_cache_entry *entries, int n)
 
 static int list(const char *folder, const ts_cache_entry *entries, int n)
 {
+    kernels k = count_kernels(entries, n);
     int64_t total = 0;
     char size[32], limit[32];
+    int rows = n - k.files;
 
     printf("folder  %s\n", folder);
-    if (n)
+    if (rows)
         printf("\n%-20s %10s %11s  %-12s  state\n", "model", "size", "last used", "file");
     for (int i = 0; i < n; i++) {
-        row(&entries[i]);
+        if (!entries[i].kernels)
+            row(&entries[i]);
         total += entries[i].bytes;
     }
-    printf("%s%d %s, %s of at most %s\n", n ? "\n" : "", n, n == 1 ? "entry" : "entries",
+    if (k.files)
+        printf("\n%d kernels for other programs, %s\n", k.count,
+               bytes_text(k.bytes, size, sizeof(size)));
+    printf("%s%d %s, %s of at most %s\n", n ? "\n" : "", rows, rows == 1 ? "entry" : "entries",
            bytes_text(total, size, sizeof(size)),
            bytes_text(ts_cache_limit(), limit, sizeof(limit)));
     return TOOL_OK;
@@ -145,6 +176,7 @@ const command cache_command = {
     .more =
         "Without an action it lists. 'clean' removes what cannot be used any more: files that are\n"
         "damaged or that another build of the library made. 'path' prints the folder, which\n"
-        "TESSERA_CACHE_DIR sets.",
+        "TESSERA_CACHE_DIR sets. Kernels are object code of compiled steps, of which others are\n"
+        "made: a net that was changed in part is compiled in part.",
     .examples = "cache\ncache clean --older 30\ncache clean --all\n",
 };

@@ -15,6 +15,7 @@ typedef struct ts_cache_entry {
     char problem[256]; /* why it is not used any more, or ""         */
     int64_t bytes;
     int64_t used; /* when it was made or last used: seconds since 1970 */
+    int kernels;  /* whose object code it is, 0: it is an executable   */
 } ts_cache_entry;
 /* In these calls dir is as ts_options.cache_dir. The folder as a path; "" when the cache is off. */
 TS_API ts_status ts_cache_folder(const char *dir, char *path, size_t size);

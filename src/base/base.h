@@ -101,6 +101,8 @@ void ts_give_back(void); /* what this process has freed, to the system */
 
 /* file.c */
 ts_status ts_file_read(const char *path, char **data, size_t *len); /* free(*data); NUL added */
+/* The open file, if it is this user's and nobody else may write it; fails saying why: "it ...". */
+ts_status ts_file_read_ours(int fd, char **data, size_t *len);           /* free(*data) */
 ts_status ts_file_write(const char *path, const void *data, size_t len); /* temp, fsync, rename */
 ts_status ts_file_write_private(const char *path, const void *data, size_t len); /* mode 0600 */
 /* At the end of an open file: all of it, or the file stays as it was. */

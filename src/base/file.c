@@ -178,6 +178,52 @@ ts_status ts_file_write_private(const char *path, const void *data, size_t len)
     return ts_file_end(&f, 0600, ts_file_put(&f, data, len));
 }
 
+/* Is the open file one to trust, code that will run here? If not, fails saying why. */
+static ts_status check_ours(int fd, struct stat *st)
+{
+    if (fstat(fd, st))
+        return ts_fail(TS_ERR_FILE, "it cannot be looked at: %s", strerror(errno));
+    if (!S_ISREG(st->st_mode))
+        return ts_fail(TS_ERR_CORRUPT, "it is not a regular file");
+    if (st->st_uid != geteuid())
+        return ts_fail(TS_ERR_CORRUPT, "it belongs to user %ld, not to user %ld", (long)st->st_uid,
+                       (long)geteuid());
+    if (st->st_mode & (S_IWGRP | S_IWOTH))
+        return ts_fail(TS_ERR_CORRUPT, "others may write it, its mode is %03o",
+                       (unsigned)st->st_mode & 0777);
+    return TS_OK;
+}
+
+static ts_status read_all(int fd, size_t len, char **out)
+{
+    void *buf;
+    size_t n = 0;
+
+    TS_TRY(ts_alloc(len + 1, "a cached file", &buf));
+    while (n < len) {
+        ssize_t got = ts_fault("read") ? -1 : read(fd, (char *)buf + n, len - n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            free(buf);
+            return ts_fail(TS_ERR_FILE, "it cannot be read: %s",
+                           got ? strerror(errno) : "it shrank");
+        }
+        n += (size_t)got;
+    }
+    *out = buf;
+    return TS_OK;
+}
+
+ts_status ts_file_read_ours(int fd, char **data, size_t *len)
+{
+    struct stat st;
+
+    TS_TRY(check_ours(fd, &st));
+    *len = (size_t)st.st_size;
+    return read_all(fd, *len, data);
+}
+
 bool ts_file_control_group(const char *name, char *line, size_t size)
 {
     char path[512], group[256] = "";

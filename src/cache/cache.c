@@ -2,6 +2,7 @@
  *
  *   <folder>/<hash>.tse    an executable file; hash is over the key's named entries
  *   <folder>/<hash>.lock   held (flock) by the process that makes it, gone when it is made
+ *   <folder>/kernels/      object code of kernels, for programs that are not here yet: render/kept.c
  *
  * A program that finds nothing takes the lock, looks again, and compiles; the others wait for the
  * lock and then find the file. The lock dies with its process, so a killed one blocks nobody. A
@@ -14,7 +15,6 @@
  */
 #include "cache/cache.h"
 #include "pass/pass.h"
-#include "render/render.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <dlfcn.h>
@@ -151,6 +151,8 @@ ts_key ts_cache_key(ts_arena *a, const ts_graph *model, const ts_options *opt, c
 
 /* --- the folder --- */
 
+#define KERNELS "kernels" /* the folder of their object code */
+
 static const char *set(const char *name)
 {
     const char *s = getenv(name);
@@ -258,52 +260,14 @@ void ts_cache_close(ts_cache *c)
 
 /* --- finding --- */
 
-/* Is the open file one to trust? If not, fails saying why. */
-static ts_status check_file(int fd, struct stat *st)
-{
-    if (fstat(fd, st))
-        return ts_fail(TS_ERR_FILE, "it cannot be looked at: %s", strerror(errno));
-    if (!S_ISREG(st->st_mode))
-        return ts_fail(TS_ERR_CORRUPT, "it is not a regular file");
-    if (st->st_uid != geteuid())
-        return ts_fail(TS_ERR_CORRUPT, "it belongs to user %ld, not to user %ld", (long)st->st_uid,
-                       (long)geteuid());
-    if (st->st_mode & (S_IWGRP | S_IWOTH))
-        return ts_fail(TS_ERR_CORRUPT, "others may write it, its mode is %03o",
-                       (unsigned)st->st_mode & 0777);
-    return TS_OK;
-}
-
-static ts_status read_all(int fd, size_t len, char **out)
-{
-    void *buf;
-    size_t n = 0;
-
-    TS_TRY(ts_alloc(len + 1, "a cached executable", &buf));
-    while (n < len) {
-        ssize_t got = ts_fault("read") ? -1 : read(fd, (char *)buf + n, len - n);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0) {
-            free(buf);
-            return ts_fail(TS_ERR_FILE, "it cannot be read: %s",
-                           got ? strerror(errno) : "it shrank");
-        }
-        n += (size_t)got;
-    }
-    *out = buf;
-    return TS_OK;
-}
-
 static ts_status unpack(const char *path, int fd, ts_executable **out)
 {
-    struct stat st;
-    char *file = NULL;
+    char *file;
+    size_t len;
     ts_status s;
 
-    TS_TRY(check_file(fd, &st));
-    TS_TRY(read_all(fd, (size_t)st.st_size, &file));
-    s = ts_executable_unpack(path, file, (size_t)st.st_size, out);
+    TS_TRY(ts_file_read_ours(fd, &file, &len));
+    s = ts_executable_unpack(path, file, len, out);
     free(file);
     return s;
 }
@@ -375,6 +339,12 @@ static void compare(const ts_key *was, const ts_key *is)
             if (strcmp(old, new) && (!b || !strcmp(new, "the usual")))
                 ts_note(TS_LOG_DEBUG, "cache miss: %s changed from %s to %s", name, old, new);
         }
+}
+
+/* kernels/<key>.o, all but the folder */
+static bool is_kernel(const char *name)
+{
+    return strspn(name, "0123456789abcdef") == TS_KEPT_KEY && !strcmp(name + TS_KEPT_KEY, ".o");
 }
 
 static bool is_later(const struct timespec *t, const struct timespec *than)
@@ -458,10 +428,31 @@ bool ts_cache_find(ts_cache *c, ts_executable **out)
 
 /* --- keeping --- */
 
+const ts_kept *ts_cache_kept(ts_cache *c)
+{
+    static const char *const maker[] = {"abi", "isa", "compiler", "flags"};
+    ts_kept *k;
+    ts_text t = {0};
+
+    if (!c)
+        return NULL;
+    k = TS_NEW(c->a, ts_kept);
+    for (int i = 0; i < TS_COUNT(maker); i++)
+        ts_text_printf(&t, "%s\n", entry_of(c->key, maker[i]));
+    k->folder = ts_arena_printf(c->a, "%s/" KERNELS, c->folder);
+    k->library = entry_of(c->key, "tessera");
+    k->maker = ts_arena_copy(c->a, t.s, t.len + 1);
+    k->full = c->off;
+    ts_text_free(&t);
+    return k;
+}
+
+/* Several names may be one file, of object code. */
 typedef struct file {
-    char name[HASH + 5];
+    const char *name;
     struct timespec used;
     int64_t bytes;
+    ino_t inode;
 } file;
 
 static int older_first(const void *p, const void *q)
@@ -470,16 +461,19 @@ static int older_first(const void *p, const void *q)
 
     if (a->used.tv_sec != b->used.tv_sec)
         return a->used.tv_sec < b->used.tv_sec ? -1 : 1;
-    return (a->used.tv_nsec > b->used.tv_nsec) - (a->used.tv_nsec < b->used.tv_nsec);
+    if (a->used.tv_nsec != b->used.tv_nsec)
+        return a->used.tv_nsec < b->used.tv_nsec ? -1 : 1;
+    return (a->inode > b->inode) - (a->inode < b->inode);
 }
 
-/* <hash>.lock, or <hash>.tse and what ts_file_write adds: of a process that was killed, unless it
- * is locked. */
+/* <hash>.lock, or <hash>.tse or .o and what ts_file_write adds: of a process that was killed, unless
+ * it is locked. */
 static bool is_passing(const char *name)
 {
     size_t n = strspn(name, "0123456789abcdef");
 
-    return n == HASH && (!strcmp(name + n, ".lock") || !strncmp(name + n, ".tse.", 5));
+    return n == HASH && (!strcmp(name + n, ".lock") || !strncmp(name + n, ".tse.", 5) ||
+                         !strncmp(name + n, ".o.", 3));
 }
 
 static bool is_left(int folder, const char *name)
@@ -487,20 +481,51 @@ static bool is_left(int folder, const char *name)
     return is_passing(name) && ts_temp_left(folder, name, false);
 }
 
-static file *list(ts_cache *c, DIR *d, int *n)
+/* Adds the files of a folder whose names are to be trusted, as "kernels/...". */
+static void list(ts_cache *c, DIR *d, const char *prefix, file **files, int *n)
 {
-    file *files = NULL;
-
-    for (struct dirent *e; (e = readdir(d));) {
+    for (struct dirent *e; d && (e = readdir(d));) {
         struct stat st;
         if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
             continue;
-        if (is_entry(e->d_name)) {
-            file f = {.used = st.st_mtim, .bytes = st.st_size};
-            memcpy(f.name, e->d_name, sizeof(f.name));
-            TS_PUSH(c->a, files, *n, f);
+        if (prefix[0] ? is_kernel(e->d_name) : is_entry(e->d_name)) {
+            file f = {.name = ts_arena_printf(c->a, "%s%s", prefix, e->d_name),
+                      .used = st.st_mtim,
+                      .bytes = st.st_size,
+                      .inode = st.st_ino};
+            TS_PUSH(c->a, *files, *n, f);
         } else if (is_passing(e->d_name))
             (void)ts_temp_left(dirfd(d), e->d_name, true);
+    }
+}
+
+/* NULL: there are none. */
+static DIR *open_kernels(DIR *d)
+{
+    int fd = openat(dirfd(d), KERNELS, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *kernels = fd < 0 ? NULL : fdopendir(fd);
+
+    if (fd >= 0 && !kernels)
+        close(fd);
+    return kernels;
+}
+
+/* Oldest first. A file's bytes are those of the last of its names. */
+static file *list_all(ts_cache *c, DIR *d, int *n, int64_t *total)
+{
+    DIR *kernels = open_kernels(d);
+    file *files = NULL;
+
+    list(c, d, "", &files, n);
+    list(c, kernels, KERNELS "/", &files, n);
+    if (kernels)
+        closedir(kernels);
+    if (*n)
+        qsort(files, (size_t)*n, sizeof(*files), older_first);
+    for (int i = 0; i < *n; i++) {
+        if (i + 1 < *n && files[i].inode == files[i + 1].inode)
+            files[i].bytes = 0;
+        *total += files[i].bytes;
     }
     return files;
 }
@@ -511,12 +536,8 @@ static void evict(ts_cache *c)
     DIR *d = opendir(c->folder);
     int64_t total = 0;
     int n = 0;
-    file *files = d ? list(c, d, &n) : NULL;
+    file *files = d ? list_all(c, d, &n, &total) : NULL;
 
-    for (int i = 0; i < n; i++)
-        total += files[i].bytes;
-    if (n)
-        qsort(files, (size_t)n, sizeof(*files), older_first);
     for (int i = 0; i < n && total > c->limit; i++) {
         if (!strncmp(files[i].name, c->key->hash, HASH) || unlinkat(dirfd(d), files[i].name, 0))
             continue;
@@ -561,35 +582,56 @@ ts_status ts_cache_folder(const char *dir, char *path, size_t size)
 }
 
 /* A program only asks for what its own library made: the rest waits for eviction. */
-static ts_status check_library(const ts_executable *x)
+static ts_status check_library(const char *library, size_t len)
 {
     ts_arena *a = ts_arena_new();
     const char *now = library_text(a);
-    ts_status s = TS_OK;
+    bool same = strlen(now) == len && !memcmp(now, library, len);
 
-    for (int i = 0; i < x->key.nentries && !s; i++)
-        if (!strcmp(x->key.entries[i][0], "tessera") && strcmp(x->key.entries[i][1], now))
-            s = ts_fail(TS_ERR_CORRUPT, "another build of the library made it");
     ts_arena_free(a);
+    return same ? TS_OK : ts_fail(TS_ERR_CORRUPT, "another build of the library made it");
+}
+
+static ts_status look_into_executable(ts_cache_entry *e, int fd)
+{
+    ts_executable *x = NULL;
+    ts_status s = unpack(e->file, fd, &x);
+
+    if (!s) {
+        const char *library = entry_of(&x->key, "tessera");
+        snprintf(e->model, sizeof(e->model), "%s", x->name);
+        s = check_library(library, strlen(library));
+    }
+    ts_executable_free(x);
+    return s;
+}
+
+static ts_status look_into_kernels(int fd)
+{
+    ts_kept_object o;
+    char *file;
+    size_t len;
+    ts_status s;
+
+    TS_TRY(ts_file_read_ours(fd, &file, &len));
+    s = ts_kept_unpack(file, len, &o);
+    if (!s)
+        s = check_library(o.library, (size_t)o.library_len);
+    free(file);
     return s;
 }
 
 static void look_into(int folder, ts_cache_entry *e)
 {
     int fd = openat(folder, e->file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    ts_executable *x = NULL;
-    ts_status s = fd < 0 ? ts_fail(TS_ERR_FILE, "it cannot be opened: %s", strerror(errno))
-                         : unpack(e->file, fd, &x);
+    ts_status s = fd < 0       ? ts_fail(TS_ERR_FILE, "it cannot be opened: %s", strerror(errno))
+                  : e->kernels ? look_into_kernels(fd)
+                               : look_into_executable(e, fd);
 
     if (fd >= 0)
         close(fd);
-    if (!s) {
-        snprintf(e->model, sizeof(e->model), "%s", x->name);
-        s = check_library(x);
-    }
     if (s)
         snprintf(e->problem, sizeof(e->problem), "%.255s", ts_last_error()->message);
-    ts_executable_free(x);
 }
 
 static int used_last_first(const void *p, const void *q)
@@ -601,30 +643,66 @@ static int used_last_first(const void *p, const void *q)
     return strcmp(a->file, b->file);
 }
 
-static ts_cache_entry *read_folder(ts_arena *a, DIR *d, int *n)
-{
-    ts_cache_entry *entries = NULL;
+typedef struct listing {
+    ts_arena *a;
+    ts_cache_entry *entries;
+    ino_t *inodes;
+    int n, ninodes;
+} listing;
 
+static void add_entry(listing *l, const ts_cache_entry *e, ino_t inode)
+{
+    TS_PUSH(l->a, l->entries, l->n, *e);
+    TS_PUSH(l->a, l->inodes, l->ninodes, inode);
+}
+
+/* Of object code, which has a name for each kernel, one entry. */
+static bool is_known(listing *l, ino_t inode)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->entries[i].kernels && l->inodes[i] == inode) {
+            l->entries[i].kernels++;
+            return true;
+        }
+    return false;
+}
+
+static void read_folder(listing *l, DIR *root, DIR *d, const char *prefix)
+{
     for (struct dirent *f; (f = readdir(d));) {
         ts_cache_entry e = {0};
         struct stat st;
-        if (strlen(f->d_name) >= sizeof(e.file) ||
-            fstatat(dirfd(d), f->d_name, &st, AT_SYMLINK_NOFOLLOW))
+        int n = snprintf(e.file, sizeof(e.file), "%s%s", prefix, f->d_name);
+        if (n >= (int)sizeof(e.file) || fstatat(dirfd(d), f->d_name, &st, AT_SYMLINK_NOFOLLOW))
             continue;
-        memcpy(e.file, f->d_name, strlen(f->d_name));
         e.bytes = st.st_size;
         e.used = st.st_mtim.tv_sec;
-        if (is_entry(f->d_name))
-            look_into(dirfd(d), &e);
+        e.kernels = prefix[0] && is_kernel(f->d_name);
+        if (e.kernels && is_known(l, st.st_ino))
+            continue;
+        if (e.kernels || (!prefix[0] && is_entry(f->d_name)))
+            look_into(dirfd(root), &e);
         else if (is_left(dirfd(d), f->d_name))
             snprintf(e.problem, sizeof(e.problem), "a process that was killed left it");
         else
             continue;
-        TS_PUSH(a, entries, *n, e);
+        add_entry(l, &e, st.st_ino);
     }
-    if (*n)
-        qsort(entries, (size_t)*n, sizeof(*entries), used_last_first);
-    return entries;
+}
+
+static listing read_all(ts_arena *a, DIR *d)
+{
+    listing l = {.a = a};
+    DIR *kernels = open_kernels(d);
+
+    read_folder(&l, d, d, "");
+    if (kernels) {
+        read_folder(&l, d, kernels, KERNELS "/");
+        closedir(kernels);
+    }
+    if (l.n)
+        qsort(l.entries, (size_t)l.n, sizeof(*l.entries), used_last_first);
+    return l;
 }
 
 /* TS_OK with *out NULL: there is no cache. */
@@ -643,7 +721,7 @@ static ts_status open_folder(const char *dir, DIR **out)
 
 ts_status ts_cache_list_sized(const char *dir, ts_cache_entry **entries, size_t size, int *count)
 {
-    const ts_cache_entry *found;
+    listing found;
     ts_arena *a;
     void *out = NULL;
     DIR *d;
@@ -655,29 +733,51 @@ ts_status ts_cache_list_sized(const char *dir, ts_cache_entry **entries, size_t 
     if (!d)
         return TS_OK;
     a = ts_arena_new();
-    found = read_folder(a, d, count);
+    found = read_all(a, d);
+    *count = found.n;
     closedir(d);
-    s = ts_alloc(sizeof(*found) * (size_t)(*count + 1), "the list of the cache", &out);
-    if (!s && *count)
-        memcpy(out, found, sizeof(*found) * (size_t)*count);
+    s = ts_alloc(sizeof(**entries) * (size_t)(found.n + 1), "the list of the cache", &out);
+    if (!s && found.n)
+        memcpy(out, found.entries, sizeof(**entries) * (size_t)found.n);
     ts_arena_free(a);
     if (!s)
-        s = ts_give_list(&out, *count, sizeof(*found), size);
+        s = ts_give_list(&out, *count, sizeof(**entries), size);
     *entries = out;
     return s;
 }
 
+/* With all of its names. */
+static int remove_kernels(DIR *d, const struct stat *file)
+{
+    DIR *kernels = open_kernels(d);
+    int failed = kernels ? 0 : -1;
+
+    for (struct dirent *e; kernels && !failed && (e = readdir(kernels));) {
+        struct stat st;
+        if (is_kernel(e->d_name) && !fstatat(dirfd(kernels), e->d_name, &st, AT_SYMLINK_NOFOLLOW) &&
+            st.st_ino == file->st_ino)
+            failed = unlinkat(dirfd(kernels), e->d_name, 0);
+    }
+    if (kernels)
+        closedir(kernels);
+    return failed;
+}
+
 ts_status ts_cache_remove(const char *dir, const char *file)
 {
+    bool inside = !strncmp(file, KERNELS "/", strlen(KERNELS "/"));
+    const char *name = inside ? file + strlen(KERNELS "/") : file;
+    bool kernel = inside && is_kernel(name);
     DIR *d;
     ts_status s = TS_OK;
     struct stat st;
 
     TS_TRY(open_folder(dir, &d));
-    if (!d || fstatat(dirfd(d), file, &st, AT_SYMLINK_NOFOLLOW) ||
-        (!is_entry(file) && !is_left(dirfd(d), file)))
+    if (!d || strchr(name, '/') || fstatat(dirfd(d), file, &st, AT_SYMLINK_NOFOLLOW) ||
+        (!kernel && (inside || !is_entry(name)) &&
+         !(is_passing(name) && ts_temp_left(dirfd(d), file, false))))
         s = ts_fail(TS_ERR_ARG, "the cache has no entry '%.100s'", file);
-    else if (unlinkat(dirfd(d), file, 0))
+    else if (kernel ? remove_kernels(d, &st) : unlinkat(dirfd(d), file, 0))
         s = ts_fail(TS_ERR_FILE, "the cached %s cannot be removed: %s", file, strerror(errno));
     if (d)
         closedir(d);

@@ -140,7 +140,7 @@ static ts_status compile(const ts_c_files *f, char **object, size_t *bytes)
     src.text = all.s;
     src.len = all.len;
     if (!s)
-        s = ts_cc_build(&src, &(ts_options){0}, object, bytes);
+        s = ts_cc_build(&src, &(ts_options){0}, NULL, object, bytes);
     ts_text_free(&all);
     return s;
 }

@@ -8,8 +8,18 @@
  * rounding is wanted the text says fma_f32x8(a, b, c).
  *
  * A long source is cut into units, compiled side by side: each is the prelude and some kernels, light
- * ones (render.h) or others. On one core that costs 8 % more; the number of units follows from the
- * source alone, so that every machine makes the same object.
+ * ones (render.h) or others. On one core that costs 8 % more; the number of units follows from what is
+ * compiled alone, so that every machine makes the same object.
+ *
+ * Where object code is kept (kept.c), a long source's functions that are there are not compiled:
+ *
+ *     prelude  constants  k_5d0c  k_91fe  k_3377  pack_f32_16  table
+ *                 |       found     |       |       found        |
+ *     units       |                 k_91fe k_3377                 with the constants: this program's own
+ *     linked      found files       and kept for others           the linker leaves out what nobody calls
+ *
+ * Functions that kernels call are in units of their own: gcc may know which registers a function leaves alone
+ * that it sees, and in another program the linker may take another copy of it.
  */
 #include "render/render.h"
 #include <errno.h>
@@ -28,15 +38,21 @@
 extern char **environ;
 
 enum { UNIT_BYTES = 100 * 1024, MAX_UNITS = 64 };
+enum {
+    KEPT_BYTES = UNIT_BYTES
+};                      /* fewer are compiled in less time than it takes to look for them */
 enum { LOOK_MS = 100 }; /* between two looks at how far the compiler is */
 
 #define COMMON   "-std=gnu11 -O2 -ffp-contract=off -fno-math-errno -fno-trapping-math"
 #define GCC_ONLY "-fno-ipa-pure-const -fno-ipa-modref -fno-tree-bit-ccp"
 
 /* Behind the others, of which it takes the place; what gcc leaves out took a fifth of -O1 and changed no kernel. */
-#define LIGHT     "-O1"
-#define LIGHT_GCC LIGHT " -fno-tree-dominator-opts -fno-tree-pta -fno-thread-jumps"
-#define SHARED    "-shared"
+#define LIGHTLY     "-O1"
+#define LIGHTLY_GCC LIGHTLY " -fno-tree-dominator-opts -fno-tree-pta -fno-thread-jumps"
+#define SHARED      "-shared"
+#define KEPT        " -ffunction-sections" /* of files of which not all is used, */
+#define PICKED                                                                                     \
+    SHARED " -Wl,--gc-sections -Wl,-z,muldefs" /* and whose functions may be in several */
 #define LIBRARIES "-lm"
 
 static const char *compiler(const ts_options *opt)
@@ -248,32 +264,109 @@ static ts_status report(ts_arena *a, const ts_options *opt, const ending *e, con
 
 /* --- units --- */
 
+/* What is compiled alike. The last two are this program's; without kept object code there are two. */
+enum { HEAVY, LIGHT, CALLED, OWN, OWN_LIGHT, KINDS };
+
+/* A mark, and what is behind it up to the next one. */
+typedef struct piece {
+    const char *text, *name; /* NULL: what is of this program alone has none */
+    size_t len;
+    bool light, found;
+    int kind;
+} piece;
+
+typedef struct unit {
+    ts_text text;
+    int kind;
+    const char **names;
+    int nnames;
+} unit;
+
 typedef struct job {
     ts_arena *a;
     const ts_source *src;
     const ts_options *opt;
+    ts_kept_search kept; /* in NULL: nothing is */
     ts_temp_folder folder;
     const char *log_path;
-    ts_text units[MAX_UNITS];
-    bool light[MAX_UNITS];
+    piece *pieces;
+    int npieces;
+    unit units[MAX_UNITS];
     int nunits;
-    bool keep; /* the folder: there is something to look at */
+    bool whole; /* the source is one unit */
+    bool keep;  /* the folder: there is something to look at */
+    bool stale; /* what was found does not link */
 } job;
 
-static const char *next_mark(const char *p)
+/* Is a mark at p, and of what? */
+static bool read_mark(const char *p, piece *x, int *name)
 {
-    static const char begin[] = "\n/* unit"; /* of either */
+    static const char begin[] = "/* unit", end[] = " */\n";
 
-    for (; (p = strstr(p, begin)); p++)
-        if (!strncmp(p + 1, TS_UNIT, strlen(TS_UNIT)) ||
-            !strncmp(p + 1, TS_UNIT_LIGHT, strlen(TS_UNIT_LIGHT)))
-            return p + 1;
+    if (strncmp(p, begin, strlen(begin)) != 0)
+        return false;
+    *x = (piece){.text = p};
+    p += strlen(begin);
+    x->light = !strncmp(p, TS_LIGHT, strlen(TS_LIGHT));
+    p += x->light ? strlen(TS_LIGHT) : 0;
+    *name = *p == ' ' ? (int)strspn(p + 1, "abcdefghijklmnopqrstuvwxyz0123456789_") : 0;
+    x->name = *name ? p + 1 : NULL;
+    return !strncmp(p + (*name ? *name + 1 : 0), end, strlen(end));
+}
+
+static const char *next_mark(const char *p, piece *x, int *name)
+{
+    while ((p = strstr(p, "\n/* unit")))
+        if (read_mark(++p, x, name))
+            return p;
     return NULL;
 }
 
-static bool is_light(const char *mark)
+/* Returns the length of what is before the first. */
+static size_t read_pieces(job *j)
 {
-    return !strncmp(mark, TS_UNIT_LIGHT, strlen(TS_UNIT_LIGHT));
+    const char *text = j->src->text, *end = text + j->src->len;
+    piece x;
+    int name;
+
+    for (const char *p = text; (p = next_mark(p, &x, &name));) {
+        x.name = x.name ? ts_arena_printf(j->a, "%.*s", name, x.name) : NULL;
+        if (j->npieces)
+            j->pieces[j->npieces - 1].len = (size_t)(p - j->pieces[j->npieces - 1].text);
+        x.len = (size_t)(end - p);
+        TS_PUSH(j->a, j->pieces, j->npieces, x);
+    }
+    return j->npieces ? (size_t)(j->pieces[0].text - text) : j->src->len;
+}
+
+static bool is_long(const job *j)
+{
+    size_t named = 0;
+
+    for (int i = 0; i < j->npieces; i++)
+        named += j->pieces[i].name ? j->pieces[i].len : 0;
+    return named > KEPT_BYTES;
+}
+
+static void find_kinds(job *j)
+{
+    int found = 0;
+
+    for (int i = 0; i < j->npieces; i++) {
+        piece *x = &j->pieces[i];
+        x->kind = x->light ? LIGHT : HEAVY;
+        if (!j->kept.in)
+            continue;
+        if (!x->name)
+            x->kind = x->light ? OWN_LIGHT : OWN;
+        else if (strncmp(x->name, TS_NAMED, strlen(TS_NAMED)) != 0)
+            x->kind = CALLED;
+        x->found = x->name && ts_kept_find(&j->kept, x->name, x->light);
+        found += x->found;
+    }
+    if (j->kept.in)
+        ts_note(TS_LOG_DEBUG, "%d of %d functions are in %s", found, j->npieces,
+                j->kept.in->folder);
 }
 
 /* What is of one kind, in so many units from `first` on, each of about the same length. */
@@ -282,18 +375,23 @@ typedef struct share {
     int first, n;
 } share;
 
-/* Bytes of both kinds, and units for them. */
-static void divide(const char *first, const char *end, share kinds[2])
+/* Bytes of all kinds, and units for them. Returns how many those are. */
+static int divide(const job *j, share kinds[KINDS])
 {
-    for (const char *p = first, *next; p; p = next) {
-        next = next_mark(p);
-        kinds[is_light(p)].bytes += (size_t)((next ? next : end) - p);
-    }
-    for (int k = 0; k < 2; k++)
+    int used = 0, n = 0;
+
+    for (int i = 0; i < j->npieces; i++)
+        if (!j->pieces[i].found)
+            kinds[j->pieces[i].kind].bytes += j->pieces[i].len;
+    for (int k = 0; k < KINDS; k++)
+        used += kinds[k].bytes > 0;
+    for (int k = 0; k < KINDS; k++) {
+        kinds[k].first = n;
         if (kinds[k].bytes)
-            kinds[k].n = (int)TS_MIN(kinds[k].bytes / UNIT_BYTES + 1,
-                                     (size_t)MAX_UNITS / (kinds[!k].bytes ? 2 : 1));
-    kinds[1].first = kinds[0].n;
+            kinds[k].n = (int)TS_MIN(kinds[k].bytes / UNIT_BYTES + 1, (size_t)(MAX_UNITS / used));
+        n += kinds[k].n;
+    }
+    return n;
 }
 
 /* A kernel longer than a unit leaves the next one empty. */
@@ -302,49 +400,62 @@ static void drop_empty(job *j)
     int n = 0;
 
     for (int u = 0; u < j->nunits; u++) {
-        if (!j->units[u].len)
+        unit x = j->units[u];
+        if (!x.text.len)
             continue;
-        j->units[n] = j->units[u];
-        j->light[n++] = j->light[u];
-        if (n <= u)
-            j->units[u] = (ts_text){0};
+        j->units[u] = (unit){0};
+        j->units[n++] = x;
     }
     j->nunits = n;
+}
+
+/* Constants are of this program. */
+static void add_piece(job *j, unit *u, const piece *x, size_t head)
+{
+    bool others = j->kept.in && x->kind < OWN;
+
+    u->kind = x->kind;
+    if (!u->text.len)
+        ts_text_add(&u->text, j->src->text, others ? j->src->prelude : head);
+    ts_text_add(&u->text, x->text, x->len);
+    if (others)
+        TS_PUSH(j->a, u->names, u->nnames, x->name);
 }
 
 /* head | mark kernel | mark kernel | ... | mark table: each unit is the head and a run of kernels
  * of one kind. */
 static void cut(job *j)
 {
-    const char *text = j->src->text, *first = next_mark(text), *end = text + j->src->len;
-    size_t head = first ? (size_t)(first - text) : 0;
-    share kinds[2] = {0};
+    size_t head = read_pieces(j);
+    share kinds[KINDS] = {0};
 
-    if (first && head <= j->src->len - head) /* a head of large constants is not worth repeating */
-        divide(first, end, kinds);
-    j->nunits = kinds[0].n + kinds[1].n;
-    if (j->nunits < 2) {
+    if (!is_long(j))
+        j->kept.in = NULL;
+    find_kinds(j);
+    if (j->kept.in || head <= j->src->len - head) /* large constants are not worth repeating */
+        j->nunits = divide(j, kinds);
+    j->whole = !j->kept.in && j->nunits < 2;
+    if (j->whole) {
         j->nunits = 1;
-        ts_text_add(&j->units[0], text, j->src->len);
+        ts_text_add(&j->units[0].text, j->src->text, j->src->len);
         return;
     }
-    for (const char *p = first, *next; p; p = next) {
-        share *k = &kinds[is_light(p)];
-        int u = k->first + (int)(k->done * (size_t)k->n / k->bytes);
-        next = next_mark(p);
-        k->done += (size_t)((next ? next : end) - p);
-        j->light[u] = is_light(p);
-        if (!j->units[u].len)
-            ts_text_add(&j->units[u], text, head);
-        ts_text_add(&j->units[u], p, (size_t)((next ? next : end) - p));
+    for (int i = 0; i < j->npieces; i++) {
+        const piece *x = &j->pieces[i];
+        share *k = &kinds[x->kind];
+        if (x->found)
+            continue;
+        k->done += x->len;
+        add_piece(j, &j->units[k->first + (int)((k->done - x->len) * (size_t)k->n / k->bytes)], x,
+                  head);
     }
     drop_empty(j);
 }
 
 static const char *unit_path(job *j, int u, const char *suffix)
 {
-    return j->nunits == 1 ? ts_arena_printf(j->a, "%s/step.%s", j->folder.path, suffix)
-                          : ts_arena_printf(j->a, "%s/step%d.%s", j->folder.path, u, suffix);
+    return j->whole ? ts_arena_printf(j->a, "%s/step.%s", j->folder.path, suffix)
+                    : ts_arena_printf(j->a, "%s/step%d.%s", j->folder.path, u, suffix);
 }
 
 /* cc <flags> <words> -o <to> <from...> */
@@ -396,9 +507,10 @@ typedef struct crew {
 /* Kernels, and the table. */
 static int functions(const char *text)
 {
-    int n = 0;
+    int n = 0, name;
+    piece x;
 
-    for (const char *p = text; (p = next_mark(p)); p++)
+    for (const char *p = text; (p = next_mark(p, &x, &name));)
         n++;
     return n;
 }
@@ -456,11 +568,16 @@ static void tell_the_rest(crew *c)
 /* What a unit's compiler is told. One that is alone is compiled and linked at once. */
 static const char *words_of(const job *j, int u)
 {
-    if (j->nunits == 1)
+    int kind = j->units[u].kind;
+    bool light = kind == LIGHT || kind == OWN_LIGHT;
+
+    if (j->whole)
         return SHARED;
-    if (!j->light[u])
-        return "-c";
-    return strstr(j->src->flags, GCC_ONLY) ? LIGHT_GCC " -c" : LIGHT " -c";
+    return ts_arena_printf(j->a, "%s -c%s",
+                           !light                            ? ""
+                           : strstr(j->src->flags, GCC_ONLY) ? LIGHTLY_GCC
+                                                             : LIGHTLY,
+                           j->kept.in ? KEPT : "");
 }
 
 static pid_t start_unit(crew *c, int u)
@@ -474,7 +591,7 @@ static pid_t start_unit(crew *c, int u)
 /* A unit has begun (1) or ended (-1). */
 static void count(crew *c, int u, int sign)
 {
-    const ts_text *t = &c->j->units[u];
+    const ts_text *t = &c->j->units[u].text;
 
     c->running += sign;
     c->open += (size_t)sign * t->len;
@@ -527,7 +644,7 @@ static ts_status compile_units(job *j, const char *const *objects)
     ts_team *team;
 
     for (int u = 0; u < j->nunits; u++)
-        c.all += j->units[u].len;
+        c.all += j->units[u].text.len;
     TS_TRY(ts_team_new(TS_MIN(ts_team_default_size(), j->nunits), &team));
     ts_team_run(team, compile_some, &c);
     ts_team_free(team);
@@ -539,24 +656,65 @@ static ts_status compile_units(job *j, const char *const *objects)
 static ts_status write_units(job *j)
 {
     for (int u = 0; u < j->nunits; u++)
-        TS_TRY(ts_file_write_private(unit_path(j, u, "c"), j->units[u].s, j->units[u].len));
+        TS_TRY(
+            ts_file_write_private(unit_path(j, u, "c"), j->units[u].text.s, j->units[u].text.len));
+    return TS_OK;
+}
+
+/* As files to link: their bytes were checked, and nobody else can write here. */
+static ts_status write_found(job *j, const char ***objects, int *n)
+{
+    const ts_kept_object *o;
+
+    for (int i = 0; i < j->kept.nfiles; i++) {
+        const char *path = ts_arena_printf(j->a, "%s/kept%d.o", j->folder.path, i);
+        o = ts_kept_found(&j->kept, i);
+        if (!o)
+            continue;
+        TS_TRY(ts_file_write_private(path, o->code, o->bytes));
+        TS_PUSH(j->a, *objects, *n, path);
+    }
+    return TS_OK;
+}
+
+/* A program that was linked is one whose units others can be linked of. */
+static void keep_unit(job *j, const unit *u, const char *object)
+{
+    ts_kept_unit k = {.names = u->names, .nnames = u->nnames, .light = u->kind == LIGHT};
+    char *code;
+
+    if (!u->nnames || j->kept.in->full || ts_file_read(object, &code, &k.bytes))
+        return;
+    k.code = code;
+    ts_kept_put(j->a, j->kept.in, &k);
+    free(code);
+}
+
+static ts_status link_units(job *j, const char **objects, const char *so_path)
+{
+    int n = j->nunits;
+    ending e;
+
+    TS_TRY(write_found(j, &objects, &n));
+    e = run(command(j, j->kept.in ? PICKED : SHARED, so_path, objects, n),
+            environment(j->a, j->folder.path), to_log(j));
+    j->stale = failed(&e) && !interrupted(&e) && n > j->nunits;
+    TS_TRY(judge(j, &e, unit_path(j, 0, "c")));
+    for (int u = 0; u < j->nunits && j->kept.in; u++)
+        keep_unit(j, &j->units[u], objects[u]);
     return TS_OK;
 }
 
 static ts_status compile_job(job *j, const char *so_path)
 {
-    const char *objects[MAX_UNITS];
-    ending e;
+    const char **objects = NULL;
+    int n = 0;
 
     TS_TRY(write_units(j));
     for (int u = 0; u < j->nunits; u++)
-        objects[u] = j->nunits > 1 ? unit_path(j, u, "o") : so_path;
+        TS_PUSH(j->a, objects, n, j->whole ? so_path : unit_path(j, u, "o"));
     TS_TRY(compile_units(j, objects));
-    if (j->nunits == 1)
-        return TS_OK;
-    e = run(command(j, SHARED, so_path, objects, j->nunits), environment(j->a, j->folder.path),
-            to_log(j));
-    return judge(j, &e, unit_path(j, 0, "c"));
+    return j->whole ? TS_OK : link_units(j, objects, so_path);
 }
 
 /* --- the folder --- */
@@ -619,27 +777,43 @@ static ts_status take_object(const job *j, const char *so_path, char **object, s
     return TS_ERR_COMPILER;
 }
 
-ts_status ts_cc_build(const ts_source *src, const ts_options *opt, char **object, size_t *bytes)
+static ts_status attempt(job *j, char **object, size_t *bytes)
 {
-    job j = {.a = ts_arena_new(), .src = src, .opt = opt};
-    ts_status s = ts_temp_folder_new(&j.folder);
+    const char *so_path;
+    ts_status s;
+    watcher w;
 
-    if (!s) {
-        const char *so_path = ts_arena_printf(j.a, "%s/step.so", j.folder.path);
-        watcher w = watch(j.folder.path);
-        j.log_path = ts_arena_printf(j.a, "%s/cc.log", j.folder.path);
-        cut(&j);
-        s = compile_job(&j, so_path);
-        if (!s)
-            s = take_object(&j, so_path, object, bytes);
-        if (j.keep)
-            ts_temp_folder_keep(&j.folder);
-        else
-            ts_temp_folder_remove(&j.folder);
-        unwatch(&w);
+    TS_TRY(ts_temp_folder_new(&j->folder));
+    so_path = ts_arena_printf(j->a, "%s/step.so", j->folder.path);
+    j->log_path = ts_arena_printf(j->a, "%s/cc.log", j->folder.path);
+    w = watch(j->folder.path);
+    cut(j);
+    s = compile_job(j, so_path);
+    if (!s)
+        s = take_object(j, so_path, object, bytes);
+    if (j->keep && !j->stale)
+        ts_temp_folder_keep(&j->folder);
+    else
+        ts_temp_folder_remove(&j->folder);
+    unwatch(&w);
+    for (int u = 0; u < j->nunits; u++)
+        ts_text_free(&j->units[u].text);
+    return s;
+}
+
+ts_status ts_cc_build(const ts_source *src, const ts_options *opt, const ts_kept *kept,
+                      char **object, size_t *bytes)
+{
+    ts_arena *a = ts_arena_new();
+    job j = {.a = a, .src = src, .opt = opt, .kept = {.a = a, .in = kept}};
+    ts_status s = attempt(&j, object, bytes);
+
+    if (j.stale) {
+        ts_note(TS_LOG_WARN, "not using the kernels in %s: %s", kept->folder,
+                ts_last_error()->message);
+        j = (job){.a = a, .src = src, .opt = opt};
+        s = attempt(&j, object, bytes);
     }
-    for (int u = 0; u < j.nunits; u++)
-        ts_text_free(&j.units[u]);
-    ts_arena_free(j.a);
+    ts_arena_free(a);
     return s;
 }

@@ -18,13 +18,13 @@ typedef struct ts_run_ctx {
     void *engine;
 } ts_run_ctx;
 
-/* Where a tensor of a kernel lies, for functions that several kernels share. */
+/* Where a tensor of a kernel lies. */
 typedef struct ts_module_place {
     uint64_t offset; /* in the block */
     uint64_t share;  /* bytes of a replica's part of it, or 0 */
     uint64_t stride; /* from one micro-batch to the next of `depth`, or 0 */
-    int32_t depth;
-    int32_t input; /* its number and 1 more; 0: it is in the block */
+    int32_t depth;   /* 0: it stays where it is, and the rest is 0 */
+    int32_t input;   /* its number and 1 more; 0: it is in the block */
 } ts_module_place;
 
 typedef void ts_kernel_fn(const ts_run_ctx *c, int64_t lo, int64_t hi, const ts_module_place *p);
@@ -34,7 +34,7 @@ typedef struct ts_module_kernel {
     const char *name;
     int64_t count, grain;
     int32_t phase, wait;
-    const ts_module_place *places; /* NULL: the function knows */
+    const ts_module_place *places; /* NULL: it has none */
 } ts_module_kernel;
 
 typedef struct ts_module {

@@ -475,10 +475,12 @@ void ts_panel_functions(ts_render *r)
 
     for (int i = 0; i < r->nneeds; i++) {
         if (sscanf(r->needs[i], "pack %15s %d", name, &width) == 2) {
-            ts_text_printf(&r->body, "\n" TS_UNIT);
+            ts_text_printf(&r->body, "\n" TS_UNIT_NAMED, "",
+                           ts_arena_printf(r->a, "pack_%s_%d", name, width));
             pack(r, &r->body, name, width);
         } else if (read_need(r->needs[i], &m)) {
-            ts_text_printf(&r->body, "\n" TS_UNIT);
+            ts_text_printf(&r->body, "\n" TS_UNIT_NAMED, "",
+                           ts_arena_printf(r->a, "multiply_%s", m.name));
             if (!strcmp(m.panel, "tiles"))
                 multiply_tiles(&r->body, &m);
             else

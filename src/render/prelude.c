@@ -50,12 +50,16 @@ static const char types[] =
     "trunc(double);\n"
     "extern double sqrt(double), fabs(double);\n"
     "\n"
-    "static inline void *at(const ctx *c, const place *p)\n"
+    "static __attribute__((noinline)) void *moves(const ctx *c, const place *p)\n"
     "{\n"
     "    if (p->input)\n"
     "        return (void *)c->in[p->input - 1];\n"
-    "    return c->m + p->offset + c->replica * p->share +\n"
-    "           (p->depth > 1 ? c->mb % (uint64_t)p->depth * p->stride : 0);\n"
+    "    return c->m + p->offset + c->replica * p->share + c->mb % (uint64_t)p->depth * p->stride;\n"
+    "}\n"
+    "\n"
+    "static inline void *at(const ctx *c, const place *p)\n"
+    "{\n"
+    "    return p->depth ? moves(c, p) : c->m + p->offset;\n"
     "}\n";
 
 static const char random_text[] =

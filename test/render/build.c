@@ -63,7 +63,7 @@ static ts_status build_as(const char *text, ts_options opt, char **object, size_
 
     assert_ok(ts_isa_find("portable", &src.isa));
     src.flags = ts_cc_flags(a, &src.isa, ts_cc_identity(a, &opt));
-    s = ts_cc_build(&src, &opt, object, bytes);
+    s = ts_cc_build(&src, &opt, NULL, object, bytes);
     ts_arena_free(a);
     return s;
 }

@@ -33,7 +33,7 @@ static const ts_module *build(const ts_program *p, ts_arena *a, const ts_options
     size_t bytes;
 
     *library = NULL;
-    if (!ts_source_make(a, p, opt, &src) && !ts_cc_build(src, opt, &object, &bytes) &&
+    if (!ts_source_make(a, p, opt, &src) && !ts_cc_build(src, opt, NULL, &object, &bytes) &&
         !ts_library_open(object, bytes, library))
         m = ts_library_symbol(*library, "tessera_module");
     free(object);

@@ -44,7 +44,7 @@ static float run(const ts_isa *isa, const char *more)
         x[i] = (float)i;
     opt.cc = cc;
     src.flags = ts_cc_flags(a, isa, ts_cc_identity(a, &opt));
-    assert_ok(ts_cc_build(&src, &opt, &object, &bytes));
+    assert_ok(ts_cc_build(&src, &opt, NULL, &object, &bytes));
     ts_arena_free(a);
     assert_ok(ts_library_open(object, bytes, &library));
     free(object);

@@ -91,7 +91,8 @@ static lib load(const char *isa)
     ts_text_add(&t, src->text, src->len);
     add_drivers(&t, src->isa.width);
     more = (ts_source){.text = t.s, .len = t.len, .isa = src->isa, .flags = src->flags};
-    if (ts_cc_build(&more, &opt, &object, &bytes) || ts_library_open(object, bytes, &l.handle))
+    if (ts_cc_build(&more, &opt, NULL, &object, &bytes) ||
+        ts_library_open(object, bytes, &l.handle))
         fail_msg("%s", ts_error_text());
     l.isa = src->isa;
     free(object);

@@ -20,7 +20,21 @@ static int count(const char *text, const char *what)
     return n;
 }
 
-/* How many kernels run a function that is told the places. Frees g. */
+/* How many kernels run a function that another runs, too: rows of the table, {k_..., "fc0 matmul", ... */
+static int shared_in(const char *source)
+{
+    int n = 0;
+
+    for (const char *p = strstr(source, "kernel table[] = {"); p && (p = strstr(p, "    {k_"));
+         p++) {
+        char row[64];
+        snprintf(row, sizeof(row), "%.*s", (int)strcspn(p, ","), p);
+        n += count(source, row) > 1;
+    }
+    return n;
+}
+
+/* How many kernels of the program share a function. Frees g. */
 static int shared(ts_graph *g, ts_options opt)
 {
     char why[256];
@@ -29,7 +43,7 @@ static int shared(ts_graph *g, ts_options opt)
 
     if (!exe)
         fail_msg("%s", why);
-    n = count(ts_executable_source(exe), "_at, \"");
+    n = shared_in(ts_executable_source(exe));
     ts_executable_free(exe);
     ts_graph_free(g);
     return n;
