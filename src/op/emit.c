@@ -421,8 +421,12 @@ const char *ts_emit_lanes(ts_emit *e, ts_dtype t, const char *(*body)(ts_emit *,
     return name;
 }
 
+/* Of what is looked up the source counts, which is of the result's dtype: an index is a number for all lanes, or its rule
+ * goes through them itself. */
 static bool touches_wide(const ts_node *n)
 {
+    if (n->op->flags & TS_INDEX)
+        return wide(n->out[0]->type.dtype);
     for (int i = 0; i < n->nin; i++)
         if (wide(n->in[i]->type.dtype))
             return true;
