@@ -7,7 +7,7 @@
     TS_TORCH2=/path/python bench/ops.py   also against the torch of that interpreter
 
 A network's operations are seldom alone, but a slow one makes a slow network, and nets are too many to measure. Each case
-is a function of tensors, and with "grad" before its name also the gradients of all floats among its tensors.
+is a function of tensors; with "grad" before its name its floats are parameters, and a step of SGD is measured.
 
 Ours is measured against the torch of the interpreter that runs this, and of TS_TORCH2 where that is given, both eager.
 Each side is a process of its own that goes through the cases, windows alternate, and the best window of each counts, as in
@@ -26,6 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 REST = 0.05    # seconds between two windows
+LR = 1e-12
 SIDES = {"ours": "ours", "eager": "eager", "eager2": "eager"}
 
 
@@ -44,31 +45,72 @@ def arguments():
 
 # --- one side, in a process of its own ---
 
-def module_of(torch, function, grad):
+def module_of(torch, function, inputs, grad):
+    """With grad the floats are parameters, and the loss has the result as its gradient."""
     class Case(torch.nn.Module):
-        def forward(self, *inputs):
+        def __init__(self):
+            super().__init__()
+            self.at = [torch.nn.Parameter(x.clone()) if grad and x.is_floating_point() else x for x in inputs]
+            self.own = torch.nn.ParameterList([x for x in self.at if isinstance(x, torch.nn.Parameter)])
+            self.which = [isinstance(x, torch.nn.Parameter) for x in self.at]
+
+        def forward(self, *given):
+            own, given = iter(self.own), iter(given)
+            y = function(*[next(own) if is_own else next(given) for is_own in self.which])
             if not grad:
-                return function(*inputs)
-            with torch.enable_grad():
-                inputs = [x.detach().requires_grad_() if x.is_floating_point() else x for x in inputs]
-                y = function(*inputs)
-                y = y[0] if isinstance(y, tuple) else y
-                return torch.autograd.grad(y, [x for x in inputs if x.requires_grad], y.detach())
-    return Case()
+                return y
+            y = y[0] if isinstance(y, tuple) else y
+            loss = (y * y).sum()
+            if not wrapped:
+                return loss
+            import poptorch
+            return poptorch.identity_loss(loss, reduction="none")
+    wrapped = False
+    case = Case()
+    given = [x for x, is_own in zip(inputs, case.which) if not is_own]
+
+    def wrap():
+        nonlocal wrapped
+        wrapped = True
+        return case
+    return case, given, wrap
 
 
-def ready(torch, side, case, threads):
-    import op_cases
-    torch.manual_seed(1)
-    function, inputs = op_cases.CASES[case]()
-    module = module_of(torch, function, case.startswith("grad "))
-    if side != "ours":
-        return lambda: module(*inputs)
+def ours(torch, case, inputs, grad, wrap):
     import poptorch
     options = poptorch.Options().showCompilationProgressBar(False)
     options.enableExecutableCaching(os.environ["TS_OPS_CACHE"])
-    model = poptorch.inferenceModel(module, options)
+    if grad:
+        model = poptorch.trainingModel(wrap(), options, poptorch.optim.SGD(case.parameters(), lr=LR))
+    else:
+        model = poptorch.inferenceModel(case, options)
     return lambda: model(*inputs)
+
+
+def theirs(torch, case, inputs, grad):
+    if not grad:
+        def infer():
+            with torch.no_grad():
+                return case(*inputs)
+        return infer
+    optimizer = torch.optim.SGD(case.parameters(), lr=LR)
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        loss = case(*inputs)
+        loss.backward()
+        optimizer.step()
+        return loss
+    return step
+
+
+def ready(torch, side, name):
+    import op_cases
+    torch.manual_seed(1)
+    function, inputs = op_cases.CASES[name]()
+    grad = name.startswith("grad ")
+    case, given, wrap = module_of(torch, function, inputs, grad)
+    return ours(torch, case, given, grad, wrap) if side == "ours" else theirs(torch, case, given, grad)
 
 
 def window(step, seconds):
@@ -87,7 +129,7 @@ def serve(side, threads):
         words = line.rstrip("\n").split(" ", 1)
         try:
             if words[0] == "case":
-                step = ready(torch, side, words[1], threads)
+                step = ready(torch, side, words[1])
                 step()
                 step()
             answer = window(step, float(words[1])) if words[0] == "window" else 0
