@@ -41,6 +41,7 @@ bench:
 	@$(PYTHON) bench/zoo.py
 	@$(PYTHON) bench/zoo.py --products
 	@$(PYTHON) bench/zoo.py --compile
+	@$(PYTHON) bench/ops.py
 
 # On a machine with a GPU. With build-gpu/ there (tools/gpu-bundle) nothing is built; python3 is the one that has PyTorch.
 test-gpu:

@@ -21,7 +21,7 @@
 
 #include "run/run.h"
 
-enum { CASE_INPUTS = 8, CASE_ATTRS = 12, CASE_VALUES = 32 };
+enum { CASE_INPUTS = 8, CASE_ATTRS = 12, CASE_VALUES = 136 };
 
 typedef struct op_case {
     const char *text; /* the line */

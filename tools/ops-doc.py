@@ -173,8 +173,11 @@ NOTES = {
         "recur_grad": ("dh, w, what was saved, ..", "`cell`, `reverse` (0), `strips` (0)", "recur's gradient by x and the first states"),
         "scatter_amax": ("index, source, x", "`dim` (0)", "`scatter_reduce(\"amax\")` of x; ties share the gradient"),
         "scatter_amin": ("index, source, x", "`dim` (0)", "`scatter_reduce(\"amin\")` of x; ties share the gradient"),
+        "scatter_prod": ("index, source, x", "`dim` (0)", "`scatter_reduce(\"prod\")` of x"),
         "row_scatter": ("index, source, x", "`dim` (0), `how`", "not in PyTorch: a row of x at a time, to which the source is added "
-                        "(add), written (put), or of which the largest or smallest is taken (amax, amin)"),
+                        "(add), written (put), or of which the product, largest or smallest is taken (prod, amax, amin)"),
+        "scan": ("x", "`dim` (0), `how`, `reverse` (0)", "`cumsum` (how=add), `cumprod` (mul); from the end of dim if reverse"),
+        "scan_places": ("x", "`dim` (0), `how`", "the second result of `cummax` (how=max) and `cummin` (min)"),
         "run_amax": ("starts, source, places, x", "`dim` (0)", "not in PyTorch: scatter_amax of an index whose `places` are sorted"),
         "run_amin": ("starts, source, places, x", "`dim` (0)", "not in PyTorch: scatter_amin of an index whose `places` are sorted"),
         "one_hot": ("index", "`classes`, `dtype` (i64)", "classes must be given; an index outside is a row of zeros"),

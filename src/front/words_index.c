@@ -271,17 +271,6 @@ static ts_value *filled_like(ts_value *at, ts_value *v)
     return v && at && !ts_rank(v) ? ts_expand_n(v, rank, dims) : v;
 }
 
-/* The product of what is written to each place, x itself among it if `self` says so */
-static ts_value *product(ts_call *c, const scatter *s, bool self)
-{
-    int64_t over = s->dim + 1;
-    ts_value *all = ts_where(hits(c, s), opened(s->source, s->dim), ts_call_scalar(c, 1));
-
-    if (self)
-        all = ts_concat(2, (ts_value *[]){all, opened(s->x, s->dim + 1)}, s->dim + 1);
-    return ts_call_fold(c, "prod", all, 1, &over, false);
-}
-
 /* What nothing is larger than; the largest of nothing. */
 static double least(ts_dtype t)
 {
@@ -303,6 +292,12 @@ static double greatest(ts_dtype t)
                                 : 1;
 }
 
+static ts_value *joined(ts_call *c, const scatter *s, const char *op, ts_value *first)
+{
+    return ts_apply(c->g, op, 3, (ts_value *[]){s->at, s->source, first}, 1,
+                    (ts_arg[]){ts_arg_int("dim", s->dim)});
+}
+
 /* amax or amin of what is written to each place */
 static ts_value *picked(ts_call *c, const scatter *s, bool largest, bool self)
 {
@@ -311,9 +306,15 @@ static ts_value *picked(ts_call *c, const scatter *s, bool largest, bool self)
 
     if (!self)
         first = ts_cast(ts_full_n(c->g, TS_F64, nothing, s->rank, s->dims), c->dtype);
-    return ts_apply(c->g, largest ? "scatter_amax" : "scatter_amin", 3,
-                    (ts_value *[]){s->at, s->source, first}, 1,
-                    (ts_arg[]){ts_arg_int("dim", s->dim)});
+    return joined(c, s, largest ? "scatter_amax" : "scatter_amin", first);
+}
+
+/* The product of what is written to each place, x itself among it if `self` says so */
+static ts_value *product(ts_call *c, const scatter *s, bool self)
+{
+    ts_value *one = ts_cast(ts_full_n(c->g, TS_F64, 1, s->rank, s->dims), c->dtype);
+
+    return joined(c, s, "scatter_prod", self ? s->x : one);
 }
 
 static ts_value *scatter_reduced(ts_call *c, scatter *s, const char *how, bool self)

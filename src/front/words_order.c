@@ -52,8 +52,12 @@ ts_value *ts_word_cumulative(ts_call *c)
 
     c->dtype = half ? TS_F32 : t;
     x = ts_call_as(c, 0, c->dtype);
-    if (c->rank)
+    if (c->rank && !strcmp(c->row->op, "log_add"))
         x = ts_call_scan(c, x, ts_call_dim(c, 1, c->rank), c->row->op);
+    else if (c->rank && x)
+        x = ts_apply(c->g, "scan", 1, &x, 2,
+                     (ts_arg[]){ts_arg_int("dim", ts_call_dim(c, 1, c->rank)),
+                                ts_arg_text("how", c->row->op)});
     c->dtype = t;
     return x ? ts_cast(x, t) : NULL;
 }
@@ -64,26 +68,14 @@ ts_value *ts_word_cummax(ts_call *c)
     ts_value *x = ts_call_tensor(c, 0), *at;
     int dim = ts_call_dim(c, 1, c->rank);
     bool max = !strcmp(c->row->op, "cummax");
-    int64_t dims[TS_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1}, own[TS_MAX_RANK];
 
     if (!x || !c->rank)
         return ts_call_refuse(c, "a scalar");
-    ts_call_shape_of(x, own);
-    dims[dim] = own[dim];
-    at = ts_reshape_n(ts_call_counted(c->g, own[dim], 0, 1), c->rank, dims);
-    at = ts_expand_n(at, c->rank, own);
-    for (int64_t by = 1; by < own[dim]; by *= 2) { /* before the first lies its own place, -1 */
-        ts_value *old = shifted(x, dim, by, 0), *old_at = shifted(at, dim, by, -1), *keep;
-
-        keep = max ? ts_ge(x, old) : ts_le(x, old);
-        keep = ts_call_op2("logical_or", c, keep, ts_lt(old_at, ts_scalar(c->g, TS_I64, 0)));
-        keep = ts_call_op2("logical_or", c, keep, ts_call_op1("isnan", c, x));
-        x = ts_where(keep, x, old);
-        at = ts_where(keep, at, old_at);
-    }
+    at = ts_apply(c->g, "scan_places", 1, &x, 2,
+                  (ts_arg[]){ts_arg_int("dim", dim), ts_arg_text("how", max ? "max" : "min")});
     c->out[1] = at;
     c->nout = 2;
-    return ts_gather(ts_call_tensor(c, 0), dim, at);
+    return at ? ts_gather(x, dim, at) : NULL;
 }
 
 /* --- sorting ---------------------------------------------------------------------------------- */

@@ -64,6 +64,9 @@ enum {
     TS_STEPS =
         1
         << 23, /* steps of which each needs the one before: a kernel of its own, on plain memory */
+    TS_BESIDE =
+        1
+        << 24, /* with TS_ROWS: emit makes several rows that lie side by side (ts_emit_columns)  */
 };
 
 struct ts_op {

@@ -356,6 +356,11 @@ static const char *load(ts_emit *e, const ts_value *v, const ts_ix *const *at)
     return ts_emit_lanes(e, v->type.dtype, at_body, &(at_arg){v, at});
 }
 
+const char *ts_emit_memory(ts_emit *e, const ts_value *v, const ts_ix *const *at)
+{
+    return load(e, v, at);
+}
+
 void ts_emit_store(ts_emit *e, const ts_value *v, const ts_ix *const *at, const char *name)
 {
     const ts_ix *x = ts_emit_address(e->a, v, at);
@@ -421,8 +426,12 @@ const char *ts_emit_lanes(ts_emit *e, ts_dtype t, const char *(*body)(ts_emit *,
     return name;
 }
 
+/* Of what is looked up the source counts, which is of the result's dtype: an index is a number for all lanes, or its rule
+ * goes through them itself. */
 static bool touches_wide(const ts_node *n)
 {
+    if (n->op->flags & TS_INDEX)
+        return wide(n->out[0]->type.dtype);
     for (int i = 0; i < n->nin; i++)
         if (wide(n->in[i]->type.dtype))
             return true;
@@ -484,6 +493,80 @@ const char *ts_emit_at(ts_emit *e, const ts_value *v, const ts_ix *const *at)
         name = ts_emit_node(e, v, at);
     remember(e, v, key, name);
     return name;
+}
+
+/* --- columns --- */
+
+/* A vector's names are none for a narrower one. */
+static void columns_body(ts_emit *e, void (*body)(ts_emit *, void *), void *arg)
+{
+    int mark = e->nmemo;
+
+    body(e, arg);
+    e->nmemo = mark;
+    e->part++;
+}
+
+/* From column `from` on as many as fill vectors. */
+static int64_t columns_vectors(ts_emit *e, const ts_ix **at, void (*body)(ts_emit *, void *),
+                               void *arg)
+{
+    const ts_ix *first = at[e->column];
+    int64_t done = 0;
+
+    for (int w = e->width; w >= 4; w /= 2)
+        for (; done + w <= e->columns; done += w) {
+            e->lane = ts_atom_var(e->a, "l", 0, w - 1);
+            e->lanes = w;
+            at[e->column] =
+                ts_ix_addc(e->a, ts_ix_add(e->a, first, ts_ix_var(e->a, e->lane)), done);
+            columns_body(e, body, arg);
+            e->lanes = 0;
+        }
+    at[e->column] = first;
+    return done;
+}
+
+/* No column reads what another one writes. */
+static void columns_loop(ts_emit *e, int64_t done, const ts_ix **at,
+                         void (*body)(ts_emit *, void *), void *arg)
+{
+    const ts_ix *first = at[e->column];
+    const ts_atom *x;
+    int mark;
+
+    if (!e->plain && !e->gpu)
+        ts_text_printf(e->out, "#pragma GCC ivdep\n");
+    x = ts_emit_loop(e, "x", done, e->columns);
+    ts_emit_open(e, &mark);
+    at[e->column] = ts_ix_add(e->a, first, ts_ix_var(e->a, x));
+    columns_body(e, body, arg);
+    ts_emit_close(e, mark);
+    at[e->column] = first;
+}
+
+void ts_emit_columns(ts_emit *e, int how, const ts_ix **at, void (*body)(ts_emit *, void *),
+                     void *arg)
+{
+    const ts_ix *first = at[e->column];
+    int64_t done = 0;
+
+    e->part = 0;
+    if (!e->columns) {
+        columns_body(e, body, arg);
+        return;
+    }
+    if (how & TS_COLUMNS_VECTORS)
+        done = columns_vectors(e, at, body, arg);
+    if (done + 1 < e->columns && !(how & TS_COLUMNS_APART)) {
+        columns_loop(e, done, at, body, arg);
+        return;
+    }
+    for (; done < e->columns; done++) {
+        at[e->column] = ts_ix_addc(e->a, first, done);
+        columns_body(e, body, arg);
+    }
+    at[e->column] = first;
 }
 
 /* --- conditions --- */

@@ -70,6 +70,10 @@ struct ts_emit {
     const ts_atom *lane;
     int lanes;   /* 0: scalar mode */
     int singles; /* values made so far lane by lane, with a loop each */
+    /* Of a rule that writes rows: how many rows side by side it makes together, the first of them at its
+     * coordinates, the others after it in dim `column`; floats in the widest vector. 0 is one row. */
+    int64_t columns;
+    int column, width, part;
     ts_memo *memo;
     int nmemo;
     /* where the values that are in memory lie; asked with ts_emit_stored */
@@ -84,6 +88,13 @@ struct ts_emit {
 const char *ts_emit_at(ts_emit *e, const ts_value *v, const ts_ix *const *at);
 /* The same, computed even if v is stored: what a kernel does for its roots. */
 const char *ts_emit_node(ts_emit *e, const ts_value *v, const ts_ix *const *at);
+/* The same of what is in memory, whatever the kernel knows of it: what a row rule reads of its own result. */
+const char *ts_emit_memory(ts_emit *e, const ts_value *v, const ts_ix *const *at);
+/* body() at each of the columns, `at` moved along, `part` counting; in vectors if the body can; what is left in a loop, or
+ * one by one for bodies that have variables of their own. */
+typedef enum ts_columns { TS_COLUMNS_LOOP, TS_COLUMNS_APART, TS_COLUMNS_VECTORS = 2 } ts_columns;
+void ts_emit_columns(ts_emit *e, int how, const ts_ix **at, void (*body)(ts_emit *, void *),
+                     void *arg);
 void ts_emit_store(ts_emit *e, const ts_value *v, const ts_ix *const *at, const char *name);
 const char *ts_emit_recall(ts_emit *e, const ts_value *v,
                            const ts_ix *const *at); /* NULL: not yet */

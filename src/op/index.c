@@ -5,6 +5,9 @@
  *   index_select(x, i) dim   y[a,J,b] = x[a, i[J], b]
  *   index_add(i, s) dim      y[a,k,b] = sum of s[a,J,b] with i[J] == k
  *
+ *   scatter_amax(i, s, x), scatter_amin, scatter_prod: the same of s and x
+ *   row_scatter(i, s, x) dim how    any of them, a row at a time, in the order of the row
+ *
  *   run_starts(i) size       y[k] = how many of i, which is sorted, are less than k
  *   run_add(r, s, p) dim     y[a,k,b] = sum of s[a,p[j],b] for j from r[k] to r[k + 1]
  *
@@ -187,12 +190,13 @@ ts_status ts_infer_scatter_pick(ts_node *n)
     return ts_node_set_out1(n, *x);
 }
 
-/* The same, a row at a time: how="add", "put" (the last of several), "amax" or "amin" */
+/* The same, a row at a time: how="add", "put" (the last of several), "prod", "amax" or "amin" */
 ts_status ts_infer_row_scatter(ts_node *n)
 {
     const char *how = ts_attr_str(n, "how", "");
 
-    if (strcmp(how, "add") && strcmp(how, "put") && strcmp(how, "amax") && strcmp(how, "amin"))
+    if (strcmp(how, "add") && strcmp(how, "put") && strcmp(how, "amax") && strcmp(how, "amin") &&
+        strcmp(how, "prod"))
         return ts_fail_at(n, TS_ERR_ARG, "row_scatter with how='%.20s'", how);
     if (ts_dtype_is_half(n->in[1]->type.dtype))
         return ts_fail_at(n, TS_ERR_TYPE, "row_scatter of halves, whose sums would be rounded");
@@ -212,22 +216,46 @@ ts_status ts_infer_run_pick(ts_node *n)
     return TS_OK;
 }
 
+/* What becomes of two that meet. */
+static const char *joined_by(const ts_node *n)
+{
+    if (n->op == TS_OP(row_scatter))
+        return ts_attr_str(n, "how", "");
+    if (n->op == TS_OP(scatter_amax) || n->op == TS_OP(run_amax))
+        return "amax";
+    if (n->op == TS_OP(scatter_amin) || n->op == TS_OP(run_amin))
+        return "amin";
+    return n->op == TS_OP(scatter_prod) ? "prod" : "add";
+}
+
 static bool is_largest(const ts_node *n)
 {
-    return n->op == TS_OP(scatter_amax) || n->op == TS_OP(run_amax) ||
-           (n->op == TS_OP(row_scatter) && !strcmp(ts_attr_str(n, "how", ""), "amax"));
+    return !strcmp(joined_by(n), "amax");
 }
 
 static bool is_pick(const ts_node *n)
 {
-    return is_largest(n) || n->op == TS_OP(scatter_amin) || n->op == TS_OP(run_amin) ||
-           (n->op == TS_OP(row_scatter) && !strcmp(ts_attr_str(n, "how", ""), "amin"));
+    return is_largest(n) || !strcmp(joined_by(n), "amin");
+}
+
+static bool is_product(const ts_node *n)
+{
+    return !strcmp(joined_by(n), "prod");
+}
+
+/* Does the last operand say what each result begins with? */
+static bool begins_with(const ts_node *n)
+{
+    return n->op->nin == 3 + (n->op == TS_OP(run_amax) || n->op == TS_OP(run_amin)) &&
+           n->op != TS_OP(run_add);
 }
 
 /* --- reference --- */
 
 static double pick(const ts_node *n, double x, double y)
 {
+    if (is_product(n))
+        return x * y;
     if (x != x || y != y)
         return NAN;
     return is_largest(n) ? TS_MAX(x, y) : TS_MIN(x, y);
@@ -286,7 +314,9 @@ static void pick_into(const ts_node *n, ts_tensor *out, int64_t at, const ts_ten
 
     if (t == TS_I64) {
         int64_t *x = (int64_t *)out->data + at, y = ((const int64_t *)from->data)[i];
-        *x = is_largest(n) ? TS_MAX(*x, y) : TS_MIN(*x, y);
+        *x = is_product(n)   ? (int64_t)((uint64_t)*x * (uint64_t)y)
+             : is_largest(n) ? TS_MAX(*x, y)
+                             : TS_MIN(*x, y);
     } else
         ts_dtype_set(t, out->data, at,
                      pick(n, ts_dtype_get(t, out->data, at), ts_dtype_get(t, from->data, i)));
@@ -327,7 +357,7 @@ static void join_into(const ts_node *n, ts_tensor *out, int64_t at, const ts_ten
     size_t size = ts_dtype_size(out->type.dtype);
     ts_dtype t = out->type.dtype;
 
-    if (is_pick(n))
+    if (is_pick(n) || is_product(n))
         pick_into(n, out, at, from, i);
     else if (!strcmp(ts_attr_str(n, "how", ""), "put"))
         memcpy((char *)out->data + (size_t)at * size, (const char *)from->data + (size_t)i * size,
@@ -464,6 +494,20 @@ ts_status ts_eval_run_pick(const ts_node *n, const ts_eval_ctx *c, const ts_tens
 
 /* --- generated code --- */
 
+/* Is v the same all along dim d? */
+static bool same_along(const ts_value *v, int d)
+{
+    const ts_node *n = v->node;
+    int off;
+
+    if (v->type.dim[d] == 1)
+        return true;
+    if (!n || n->op != TS_OP(expand))
+        return false;
+    off = v->type.rank - n->in[0]->type.rank;
+    return d < off || n->in[0]->type.dim[d - off] == 1;
+}
+
 typedef struct read_arg {
     const ts_node *n;
     const ts_ix *const *at;
@@ -497,6 +541,21 @@ static const char *read(ts_emit *e, const ts_value *v, const ts_ix **x, int dim,
                          &t);
 }
 
+/* An index that all lanes share is a number, wherever else the first of them stands. */
+static const char *scalar_at(ts_emit *e, const ts_value *v, const ts_ix *const *at)
+{
+    const ts_ix *first[TS_MAX_RANK];
+    int lanes = e->lanes;
+    const char *name;
+
+    for (int d = 0; d < v->type.rank; d++)
+        first[d] = same_along(v, d) ? ts_ix_const(e->a, 0) : at[d];
+    e->lanes = 0;
+    name = ts_emit_at(e, v, first);
+    e->lanes = lanes;
+    return name;
+}
+
 static const char *gather_body(ts_emit *e, void *arg)
 {
     const read_arg *r = arg;
@@ -505,7 +564,16 @@ static const char *gather_body(ts_emit *e, void *arg)
 
     for (int d = 0; d < rank; d++)
         x[d] = r->at[d];
-    return read(e, r->n->in[0], x, dim_of(r->n, rank), ts_emit_at(e, r->n->in[1], r->at));
+    return read(e, r->n->in[0], x, dim_of(r->n, rank), scalar_at(e, r->n->in[1], r->at));
+}
+
+/* Do the lanes share an element of the index? */
+static bool one_index(const ts_emit *e, const ts_value *index, const ts_ix *const *at)
+{
+    for (int d = 0; d < index->type.rank; d++)
+        if (ts_ix_uses(at[d], e->lane) && !same_along(index, d))
+            return false;
+    return true;
 }
 
 const char *ts_emit_gather(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
@@ -513,7 +581,9 @@ const char *ts_emit_gather(ts_emit *e, const ts_node *n, int out, const ts_ix *c
     read_arg r = {n, at};
 
     (void)out;
-    return e->lanes ? ts_emit_lanes(e, n->out[0]->type.dtype, gather_body, &r) : gather_body(e, &r);
+    return e->lanes && !one_index(e, n->in[1], at)
+               ? ts_emit_lanes(e, n->out[0]->type.dtype, gather_body, &r)
+               : gather_body(e, &r);
 }
 
 static const char *select_body(ts_emit *e, void *arg)
@@ -558,22 +628,26 @@ static const char *begin(ts_emit *e, const ts_node *n, const ts_ix *const *at)
     const char *acc = ts_emit_name(e, "s"), *first;
     ts_dtype t = n->out[0]->type.dtype;
 
-    first = is_pick(n) ? ts_emit_at(e, n->in[n->nin - 1], at) : ts_emit_literal(e, t, 0);
+    first = begins_with(n) ? ts_emit_at(e, n->in[n->nin - 1], at) : ts_emit_literal(e, t, 0);
     ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, t), acc, first);
     return acc;
 }
 
-static void combine(ts_emit *e, const ts_node *n, const char *acc, const char *x)
+/* x and y, joined. */
+static const char *joined(ts_emit *e, const ts_node *n, const char *x, const char *y)
 {
     const char *op = is_largest(n) ? "maximum" : "minimum",
                *suffix = ts_emit_suffix(e, n->out[0]->type.dtype);
 
-    if (!is_pick(n)) {
-        ts_emit_line(e, "%s += %s;", acc, x);
-        return;
-    }
+    if (!is_pick(n))
+        return ts_arena_printf(e->a, "%s %s %s", x, is_product(n) ? "*" : "+", y);
     e->need(e->where, ts_arena_printf(e->a, "op %s %s", op, suffix));
-    ts_emit_line(e, "%s = %s%s_%s(%s, %s);", acc, e->prefix, op, suffix, acc, x);
+    return ts_arena_printf(e->a, "%s%s_%s(%s, %s)", e->prefix, op, suffix, x, y);
+}
+
+static void combine(ts_emit *e, const ts_node *n, const char *acc, const char *x)
+{
+    ts_emit_line(e, "%s = %s;", acc, joined(e, n, acc, x));
 }
 
 /* s = 0; for (j in index) if (index[j] == k) s += source[j]; */
@@ -693,39 +767,87 @@ const char *ts_emit_run_starts(ts_emit *e, const ts_node *n, int out, const ts_i
     return NULL;
 }
 
-/* for (k) y[k] = x[k]; for (j) y[index[j]] += source[j]: writes a row */
+typedef struct row {
+    const ts_node *n;
+    int dim;
+    const ts_ix *x[TS_MAX_RANK]; /* coordinates; in dim, k or j */
+    const ts_ix *to;             /* where it goes in dim */
+} row;
+
+static void row_begin(ts_emit *e, void *arg)
+{
+    const row *r = arg;
+
+    ts_emit_store(e, r->n->out[0], r->x, ts_emit_at(e, r->n->in[2], r->x));
+}
+
+static void row_join(ts_emit *e, void *arg)
+{
+    const row *r = arg;
+    const ts_value *y = r->n->out[0];
+    const char *v = ts_emit_at(e, r->n->in[1], r->x);
+    const ts_ix *to[TS_MAX_RANK];
+
+    memcpy(to, r->x, sizeof(to));
+    to[r->dim] = r->to;
+    if (strcmp(joined_by(r->n), "put"))
+        v = ts_emit_temp(e, y->type.dtype, "%s", joined(e, r->n, ts_emit_memory(e, y, to), v));
+    ts_emit_store(e, y, to, v);
+}
+
+/* p = index[j]; if (p is inside) { */
+static void row_open(ts_emit *e, row *r, int *mark)
+{
+    int64_t size = r->n->out[0]->type.dim[r->dim];
+    const char *p = ts_emit_name(e, "p");
+
+    ts_emit_line(e, "const int64_t %s = %s;", p, ts_emit_at(e, r->n->in[0], r->x));
+    ts_emit_line(e, "if (%s >= 0 && %s < %ld) {", p, p, (long)size);
+    ts_emit_open(e, mark);
+    r->to = variable(e, p, size);
+}
+
+static void row_each(ts_emit *e, void *arg)
+{
+    int mark;
+
+    row_open(e, arg, &mark);
+    row_join(e, arg);
+    ts_emit_close(e, mark);
+}
+
+/* Numbers of a byte wrap where they are stored, which vectors of them would not. */
+static int row_vectors(const ts_node *n)
+{
+    ts_dtype t = n->out[0]->type.dtype;
+
+    return t == TS_F32 || t == TS_I32 ? TS_COLUMNS_VECTORS : TS_COLUMNS_LOOP;
+}
+
+/* for (k) y[k] = x[k]; for (j) y[index[j]] += source[j]: writes a row, or several side by side, together where they share
+ * their index */
 const char *ts_emit_row_scatter(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
-    const ts_value *index = n->in[0], *src = n->in[1], *x = n->in[2], *y = n->out[out];
-    int dim = dim_of(n, y->type.rank), mark, inner;
-    const ts_atom *k = ts_emit_loop(e, "k", 0, y->type.dim[dim]), *j;
-    const char *p, *to, *acc, *v;
-    bool put = !strcmp(ts_attr_str(n, "how", ""), "put");
-    const ts_ix *i[TS_MAX_RANK];
+    int64_t size = n->out[out]->type.dim[dim_of(n, n->out[out]->type.rank)];
+    row r = {.n = n, .dim = dim_of(n, n->out[out]->type.rank)};
+    bool together = e->columns && same_along(n->in[0], e->column);
+    int mark, inner;
 
-    for (int d = 0; d < y->type.rank; d++)
-        i[d] = at[d];
+    for (int d = 0; d < n->out[out]->type.rank; d++)
+        r.x[d] = at[d];
+    r.x[r.dim] = variable(e, ts_emit_loop(e, "k", 0, size)->name, size);
     ts_emit_open(e, &mark);
-    i[dim] = variable(e, k->name, y->type.dim[dim]);
-    ts_emit_store(e, y, i, ts_emit_at(e, x, i));
+    ts_emit_columns(e, row_vectors(n), r.x, row_begin, &r);
     ts_emit_close(e, mark);
-    j = ts_emit_loop(e, "j", 0, src->type.dim[dim]);
+    size = n->in[1]->type.dim[r.dim];
+    r.x[r.dim] = variable(e, ts_emit_loop(e, "j", 0, size)->name, size);
     ts_emit_open(e, &mark);
-    i[dim] = variable(e, j->name, src->type.dim[dim]);
-    p = ts_emit_name(e, "p");
-    ts_emit_line(e, "const int64_t %s = %s;", p, ts_emit_at(e, index, i));
-    ts_emit_line(e, "if (%s >= 0 && %s < %ld) {", p, p, (long)y->type.dim[dim]);
-    ts_emit_open(e, &inner);
-    v = ts_emit_at(e, src, i);
-    i[dim] = variable(e, p, y->type.dim[dim]);
-    to = ts_arena_printf(e->a, "%s[%s]", e->pointer(e->where, y),
-                         ts_ix_text(e->a, ts_emit_address(e->a, y, i)));
-    acc = ts_emit_name(e, "s");
-    ts_emit_line(e, "%s %s = %s;", ts_emit_ctype(e, y->type.dtype), acc, put ? v : to);
-    if (!put)
-        combine(e, n, acc, v);
-    ts_emit_line(e, "%s = %s;", to, acc);
-    ts_emit_close(e, inner);
+    if (together) {
+        row_open(e, &r, &inner);
+        ts_emit_columns(e, row_vectors(n), r.x, row_join, &r);
+        ts_emit_close(e, inner);
+    } else
+        ts_emit_columns(e, TS_COLUMNS_LOOP, r.x, row_each, &r);
     ts_emit_close(e, mark);
     return NULL;
 }
@@ -817,6 +939,38 @@ ts_status ts_grad_scatter_pick(ts_node *n, ts_value *const *dy, ts_value **dx)
     part = ts_div(dy[0], ts_add(count, ts_cast(own, x->type.dtype)));
     dx[1] = ts_where(hit, ts_gather(part, dim, index), zero);
     dx[2] = ts_where(own, part, zero);
+    return TS_OK;
+}
+
+static ts_value *added(ts_value *index, ts_value *source, ts_value *x, int dim)
+{
+    ts_attr attr[] = {ts_attr_i("dim", dim), ts_attr_l("shape", x->type.rank, x->type.dim)};
+
+    return ts_add(ts_make2(TS_OP(scatter_add), index, source, 2, attr), x);
+}
+
+/* To each factor the product of the others: without zeros y divided by it. Of one zero the others are left, and all but the
+ * zero have none; of two zeros none has. */
+ts_status ts_grad_scatter_prod(ts_node *n, ts_value *const *dy, ts_value **dx)
+{
+    ts_value *index = n->in[0], *src = n->in[1], *x = n->in[2], *zero = ts_full_like(x, 0);
+    ts_value *none = ts_full_like(src, 0), *one = ts_full_like(src, 1), *own = ts_full_like(x, 1);
+    ts_value *hit = ts_eq(src, none), *start = ts_eq(x, zero), *zeros, *others, *part, *lone;
+    ts_attr dim = ts_attr_i("dim", ts_attr_int(n, "dim", 0));
+    ts_value *in[] = {index, ts_where(hit, one, src), ts_where(start, own, x)}, *inside;
+
+    if (!in[1] || !in[2])
+        return TS_ERR_ARG;
+    others = ts_node_out(ts_node_make(in[1]->graph, n->op, 3, in, 1, &dim));
+    zeros = added(index, ts_cast(hit, x->type.dtype), ts_cast(start, x->type.dtype), (int)dim.i);
+    lone = ts_where(ts_eq(zeros, own), ts_mul(dy[0], others), zero);
+    part = ts_where(ts_eq(zeros, zero), ts_mul(dy[0], others), zero);
+    dx[1] = ts_where(hit, ts_gather(lone, (int)dim.i, index),
+                     ts_div(ts_gather(part, (int)dim.i, index), in[1]));
+    inside = ts_expand_n(own, x->type.rank, x->type.dim);
+    inside = ts_eq(ts_gather(inside, (int)dim.i, index), one);
+    dx[1] = ts_where(inside, dx[1], none);
+    dx[2] = ts_where(start, lone, ts_div(part, in[2]));
     return TS_OK;
 }
 

@@ -133,8 +133,9 @@ OP( index_add,      2, 1, TS_INDEX | TS_ADDS,      index_add,     index_add,    
 
 OP( scatter_amax,   3, 1, TS_INDEX | TS_ADDS | TS_EXACT, scatter_pick, scatter_pick, scatter_pick, scatter_pick, none )
 OP( scatter_amin,   3, 1, TS_INDEX | TS_ADDS | TS_EXACT, scatter_pick, scatter_pick, scatter_pick, scatter_pick, none )
+OP( scatter_prod,   3, 1, TS_INDEX | TS_ADDS,      scatter_pick,  scatter_prod,  scatter_pick,  scatter_pick,  none )
 
-OP( row_scatter,    3, 1, TS_WINDOW | TS_ROWS,      row_scatter,   none,          row_scatter,   row_scatter,   none )
+OP( row_scatter,    3, 1, TS_WINDOW | TS_ROWS | TS_BESIDE, row_scatter,   none,          row_scatter,   row_scatter,   none )
 
 OP( run_starts,     1, 1, TS_WINDOW | TS_ROWS | TS_NODIFF | TS_EXACT, run_starts,    none,          run_starts,    run_starts,    none )
 OP( run_add,        3, 1, TS_INDEX | TS_ADDS,      run_add,       none,          run_add,       run_add,       none )
@@ -144,6 +145,8 @@ OP( run_amin,       4, 1, TS_INDEX | TS_ADDS | TS_EXACT, run_pick, none, run_pic
 OP( host_call,     -1, 0, TS_HOST,                 host_call,     host_call,     host_call,     host_call,     none )
 OP( recur,         -4, 0, TS_WINDOW | TS_STEPS,     recur,         recur,         recur,         recur,         none )
 OP( recur_grad,    -3, 0, TS_WINDOW | TS_STEPS,     recur_grad,    none,          recur_grad,    recur,         none )
+OP( scan,           1, 1, TS_WINDOW | TS_ROWS | TS_BESIDE, scan,        scan,          scan,          scan,          none )
+OP( scan_places,    1, 1, TS_WINDOW | TS_ROWS | TS_BESIDE | TS_NODIFF | TS_EXACT, scan_places, none, scan_places, scan_places, none )
 OP( argsort,        1, 1, TS_WINDOW | TS_ROWS | TS_NODIFF | TS_EXACT, argsort, none,     argsort,       argsort,       none )
 
 /*     name          in out expand */
@@ -241,6 +244,7 @@ ATTRS( gather,                           "dim:i" )
 ATTRS( scatter_add,                      "dim:i shape:l" )
 ATTRS( scatter_amax,                     "dim:i" )
 ATTRS( scatter_amin,                     "dim:i" )
+ATTRS( scatter_prod,                     "dim:i" )
 ATTRS( row_scatter,                      "dim:i how:s" )
 ATTRS( index_select,                     "dim:i" )
 ATTRS( index_add,                        "dim:i size:i" )
@@ -251,6 +255,8 @@ ATTRS( recur_grad,                       "cell:s reverse:i strips:i" )
 ATTRS( run_amax,                         "dim:i" )
 ATTRS( run_amin,                         "dim:i" )
 ATTRS( host_call,                        "id:i gradient:i types:s checks:s" )
+ATTRS( scan,                             "dim:i how:s reverse:i" )
+ATTRS( scan_places,                      "dim:i how:s" )
 ATTRS( argsort,                          "dim:i count:i descending:i" )
 ATTRS( sort,                             "dim:i count:i descending:i" )
 ATTRS( one_hot,                          "classes:i dtype:s" )

@@ -562,10 +562,56 @@ const char *ts_emit_sum_pool(ts_emit *e, const ts_node *n, int out, const ts_ix 
     return emit_sum(e, n, at, add_tap);
 }
 
+/* Are there large windows side by side, of which each element is in one? Small ones are done together
+ * (render/kernel.c, find_steps), where the taps are numbers. */
+static bool apart(const pool *p)
+{
+    bool large = false;
+
+    for (int d = 0; d < p->spatial; d++) {
+        if (p->stride[d] != p->kernel[d])
+            return false;
+        large = large || p->kernel[d] > 4;
+    }
+    return large;
+}
+
+typedef struct place_arg {
+    const ts_node *n;
+    const ts_ix *const *at;
+} place_arg;
+
+/* What that window gives. */
+static const char *apart_body(ts_emit *e, void *arg)
+{
+    const place_arg *a = arg;
+    cover c = {.n = a->n, .o = {a->at[0], a->at[1]}};
+    const ts_ix *flat = ts_ix_const(e->a, 0);
+    pool p;
+
+    attrs(a->n, &p);
+    for (int d = 0; d < p.spatial; d++) {
+        const ts_ix *x = ts_ix_addc(e->a, a->at[2 + d], p.padding[d]);
+        c.o[2 + d] = ts_ix_div(e->a, x, p.stride[d]);
+        flat = ts_ix_add(e->a, ts_ix_mul(e->a, flat, p.kernel[d]), ts_ix_mod(e->a, x, p.stride[d]));
+    }
+    c.k = ts_ix_text(e->a, flat);
+    return ts_emit_guard(e, ts_emit_inside_all(e, p.spatial, c.o + 2, a->n->in[0]->type.dim + 2),
+                         false, a->n->in[0]->type.dtype, 0, cover_body, &c);
+}
+
 const char *ts_emit_pool_grad(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
+    place_arg a = {n, at};
+    pool p;
+
     (void)out;
-    return emit_sum(e, n, at, add_cover);
+    attrs(n, &p);
+    if (!apart(&p))
+        return emit_sum(e, n, at, add_cover);
+    return e->lanes && ts_emit_cond_by_lane(e, p.spatial, at + 2)
+               ? ts_emit_lanes(e, n->in[0]->type.dtype, apart_body, &a)
+               : apart_body(e, &a);
 }
 
 /* --- gradients --- */

@@ -29,5 +29,7 @@ enum { TS_RECUR_STRIP = 32 }; /* columns of w that lie side by side */
 ts_recur ts_recur_of(const ts_node *n); /* a recur or recur_grad */
 /* What a recur makes, as a step after the other. */
 ts_status ts_recur_written_out(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out);
+/* scan.c: a scan as its log n steps */
+ts_status ts_scan_written_out(ts_graph *g, const ts_node *n, ts_value *const *in, ts_value **out);
 
 #endif

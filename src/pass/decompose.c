@@ -20,6 +20,8 @@ static expand_fn *rule(const ts_options *opt, const ts_node *n)
 {
     if (n->op->flags & TS_COMPOSITE)
         return n->op->expand;
+    if (n->op == TS_OP(scan) && ts_pass_for_gpu(opt)) /* a row's steps are for many threads */
+        return ts_scan_written_out;
     return n->op->flags & TS_STEPS && !ts_pass_loops(opt, n) ? ts_recur_written_out : NULL;
 }
 

@@ -49,7 +49,8 @@ static ts_status result(ts_graph *g, const ts_node *n, ts_value *const *map, ts_
         *out = filled(g, t, ts_attr_float(n, "value", 0));
     else if (n->op == TS_OP(prod))
         *out = filled(g, t, 1);
-    else if (n->op == TS_OP(scatter_amax) || n->op == TS_OP(scatter_amin)) /* it begins with */
+    else if (n->op->flags & TS_ADDS && n->op->nin == 3 &&
+             n->op != TS_OP(run_add)) /* it begins with */
         *out = ts_point1("nop", map[n->in[2]->id]);
     else if (n->op == TS_OP(sum) || n->op->flags & (TS_CONTRACT | TS_ADDS))
         *out = filled(g, t, 0);

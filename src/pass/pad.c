@@ -11,6 +11,10 @@
  * of the input reads around its operand as a convolution with padding does. The copies cost far
  * less (a training step of a small net with a batch of 5: 1.8 -> 0.5 ms).
  *
+ * Doubles are always so, because their products are made from panels (render/product.c), which have no tests. With a
+ * stride the gradient of the input has zeros between the elements of dy too: more to multiply, but in panels (64 to 128
+ * channels of 28 x 28, one thread of Zen 5: 2400 -> 60 ms).
+ *
  * needs   the layout pass to be over
  */
 #include "pass/pass.h"
@@ -22,6 +26,12 @@ static int kernel(const ts_node *n, const int64_t **size)
     if (n->op == TS_OP(conv_weight))
         ts_attr_list(n, "shape", size);
     return n->in[1]->type.rank - 2;
+}
+
+static bool is_double(const ts_node *n)
+{
+    return n->out[0]->type.dtype == TS_F64 && n->in[0]->type.dtype == TS_F64 &&
+           n->in[1]->type.dtype == TS_F64;
 }
 
 /* How much to put around the operand on each side; false: nothing, or this form does not do it. */
@@ -36,9 +46,11 @@ static bool around(const ts_node *n, int64_t *pad)
         int64_t p = np ? padding[d] : 0;
         pad[d] = p;
         if (n->op == TS_OP(conv_input)) {
-            pad[d] = size[d] - 1 - p;
-            if ((ns && stride[d] != 1) || (nd && dilation[d] != 1) || pad[d] < 0)
+            int64_t apart = nd ? dilation[d] : 1, steps = ns ? stride[d] : 1;
+            pad[d] = apart * (size[d] - 1) - p;
+            if ((!is_double(n) && (steps != 1 || apart != 1)) || pad[d] < 0)
                 return false;
+            any = any || steps > 1;
         }
         any = any || pad[d];
     }
@@ -49,8 +61,8 @@ static bool applies(const ts_node *n, int64_t *pad)
 {
     if (!(n->op->flags & TS_CONV))
         return false;
-    return !n->out[0]->layout.set && !n->in[0]->layout.set && n->in[0]->type.dtype == TS_F32 &&
-           around(n, pad);
+    return !n->out[0]->layout.set && !n->in[0]->layout.set &&
+           (n->in[0]->type.dtype == TS_F32 || is_double(n)) && around(n, pad);
 }
 
 /* x with `pad` around it; *last is what was made of it before, which will do if it is as large. */
@@ -66,6 +78,56 @@ static ts_value *padded(ts_value *x, const int64_t *pad, ts_value **last)
     if (!same)
         *last = ts_pad(x, x->type.rank, both, both, 0);
     return *last;
+}
+
+/* dy with zeros between its elements, and around them as many as the gradient's windows reach. */
+static ts_value *spread(const ts_node *n, ts_value *dy, const int64_t *stride, const int64_t *pad,
+                        const int64_t *reach)
+{
+    int64_t lo[TS_MAX_RANK] = {0}, hi[TS_MAX_RANK] = {0}, shape[TS_MAX_RANK];
+    int rank = dy->type.rank;
+
+    memcpy(shape, dy->type.dim, sizeof(shape));
+    for (int d = 2; d < rank; d++) {
+        int64_t size = shape[d], all = n->out[0]->type.dim[d] + reach[d - 2];
+        shape[d] = size * stride[d - 2];
+        dy = ts_unsqueeze(dy, d + 1);
+        hi[d + 1] = stride[d - 2] - 1;
+        dy = ts_pad(dy, rank + 1, lo, hi, 0);
+        hi[d + 1] = 0;
+        dy = ts_reshape_n(dy, rank, shape);
+        shape[d] = TS_MIN(shape[d], all - pad[d - 2]);
+        dy = ts_slice(dy, d, 0, shape[d], 1);
+        lo[d] = pad[d - 2];
+        hi[d] = all - pad[d - 2] - shape[d];
+        dy = ts_pad(dy, rank, lo, hi, 0);
+        shape[d] = all;
+        lo[d] = hi[d] = 0;
+    }
+    return dy;
+}
+
+/* conv_input of a dy that was spread. */
+static ts_value *without_strides(const ts_node *n, ts_value *const *map, const int64_t *pad)
+{
+    const int64_t *size, *stride, *dilation;
+    int64_t one[TS_MAX_RANK], reach[TS_MAX_RANK], steps[TS_MAX_RANK];
+    ts_attr attr[TS_MAX_ATTR + 2];
+    int spatial = kernel(n, &size), nattr = 0;
+    int ns = ts_attr_list(n, "stride", &stride), nd = ts_attr_list(n, "dilation", &dilation);
+
+    for (int d = 0; d < spatial; d++) {
+        one[d] = 1;
+        steps[d] = ns ? stride[d] : 1;
+        reach[d] = (nd ? dilation[d] : 1) * (size[d] - 1);
+    }
+    for (int i = 0; i < n->nattr; i++)
+        if (strcmp(n->attr[i].name, "stride") && strcmp(n->attr[i].name, "padding"))
+            attr[nattr++] = n->attr[i];
+    attr[nattr++] = ts_attr_l("padding", spatial, reach);
+    attr[nattr++] = ts_attr_l("stride", spatial, one);
+    return ts_make2(n->op, spread(n, map[n->in[0]->id], steps, pad, reach), map[n->in[1]->id],
+                    nattr, attr);
 }
 
 static ts_value *without_tests(const ts_node *n, ts_value *const *map, const int64_t *pad,
@@ -100,7 +162,9 @@ ts_status ts_pass_pad(ts_arena *a, const ts_graph *in, const ts_options *opt, co
             continue;
         }
         g->like = n;
-        map[n->out[0]->id] = without_tests(n, map, pad, last);
+        map[n->out[0]->id] = is_double(n) && n->op == TS_OP(conv_input)
+                                 ? without_strides(n, map, pad)
+                                 : without_tests(n, map, pad, last);
         g->like = NULL;
         TS_TRY(ts_graph_check(g));
     }

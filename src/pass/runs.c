@@ -9,8 +9,15 @@
  * index_add reads the whole index for every element of its result, scatter_add a row of it
  * (op/index.c). In the sorted index the terms of an element lie side by side. The sort is stable,
  * so each sum has its terms in the same order, and the same bits. The largest and smallest are found in the same way. What is broadcast to
- * scatter_add's index is sorted before that. Where elements have an index each, nothing is sorted: row_scatter goes
- * through a row's indices in their order, and writes where they say.
+ * scatter_add's index is sorted before that.
+ *
+ *     %1 = index_add %i, %s  size=1000          %2 = expand %i
+ *                                               %1 = row_scatter %2, %s, 0  how="add"
+ *
+ * Where elements have an index each, or there are so many that all places of the result are worth storing, nothing is
+ * sorted: row_scatter goes through a row's indices in their order, and writes where they say, columns that share their
+ * index as vectors. Terms are read in the order in which they lie (100,000 edges of 64 to 10,000 nodes, one thread of Zen 5:
+ * 5.0 ms by runs, 2.2 by rows). Halves are joined in f32.
  *
  * needs   no composite op; gradients are made
  */
@@ -23,6 +30,10 @@
 enum { FEW = 24 };
 
 enum { VECTOR = 8 }; /* elements that are added at once */
+
+/* Places of the result for each index, up to which all of them are stored. Embeddings have more, and an update that reads
+ * the gradient where it is made. */
+enum { DENSE = 4 };
 
 /* The sort of an index is made once for all adds of a block. */
 typedef struct sorted {
@@ -89,7 +100,7 @@ static void index_of_scatter(add *x)
 static bool by_scatter(const ts_node *n)
 {
     return n->op == TS_OP(scatter_add) || n->op == TS_OP(scatter_amax) ||
-           n->op == TS_OP(scatter_amin);
+           n->op == TS_OP(scatter_amin) || n->op == TS_OP(scatter_prod);
 }
 
 static bool is_add(const ts_node *n, add *x)
@@ -121,30 +132,72 @@ static int64_t shared(const ts_node *n, const add *x)
     return ts_type_count(&n->out[0]->type) / x->size / rows;
 }
 
-/* Is there more to search than to sort? */
-static bool pays(const add *x)
+/* Is a row written where its indices say, one after the other? Where elements have an index each; and where there is enough
+ * to write that all places of the result are worth storing. A GPU has too many threads for that. */
+static bool one_by_one(const ts_options *opt, const ts_node *n, const add *x)
 {
-    return x->t.dim[x->dim] > FEW && x->size > FEW;
+    if (n->op == TS_OP(scatter_prod) || (by_scatter(n) && shared(n, x) < VECTOR))
+        return true;
+    return !ts_pass_for_gpu(opt) && DENSE * x->t.dim[x->dim] >= x->size;
 }
 
-/* Has each element an index of its own? Then a row is written where its indices say, one after the other. */
-static bool one_by_one(const ts_node *n, const add *x)
+/* Is there more to search than to sort, or to write? */
+static bool pays(const ts_options *opt, const ts_node *n, const add *x)
 {
-    return by_scatter(n) && shared(n, x) < VECTOR && !ts_dtype_is_half(n->out[0]->type.dtype);
+    return x->t.dim[x->dim] > FEW && (x->size > FEW || one_by_one(opt, n, x));
 }
 
+static const char *how(const ts_node *n)
+{
+    return n->op == TS_OP(scatter_amax)   ? "amax"
+           : n->op == TS_OP(scatter_amin) ? "amin"
+           : n->op == TS_OP(scatter_prod) ? "prod"
+                                          : "add";
+}
+
+/* v with the dims in which x's index is broadcast at their first element, if v is the same all along them. */
+static ts_value *narrow(ts_value *v, const add *x, ts_type *t)
+{
+    const ts_node *n = v->node;
+    int off = n && n->op == TS_OP(expand) ? t->rank - n->in[0]->type.rank : 0;
+
+    for (int d = 0; d < t->rank; d++) {
+        bool same = n && (n->op == TS_OP(full) || (n->op == TS_OP(expand) &&
+                                                   (d < off || n->in[0]->type.dim[d - off] == 1)));
+        if (d == x->dim || x->t.dim[d] > 1 || t->dim[d] == 1 || !same)
+            continue;
+        v = ts_slice(v, d, 0, 1, 1);
+        t->dim[d] = 1;
+    }
+    return v;
+}
+
+static ts_value *expanded(ts_value *v, const ts_type *t)
+{
+    return !v || ts_type_same_shape(&v->type, t) ? v : ts_expand_n(v, t->rank, t->dim);
+}
+
+/* Halves are joined in f32 and rounded once. */
 static ts_value *by_rows(ts_graph *g, const ts_node *n, ts_value *const *map, const add *x)
 {
-    const ts_type *t = &n->out[0]->type;
-    bool adds = n->op == TS_OP(scatter_add);
-    ts_value *in[] = {map[n->in[0]->id], map[n->in[1]->id],
-                      adds ? ts_full_n(g, t->dtype, 0, t->rank, t->dim) : map[n->in[2]->id]};
-    const char *how = adds ? "add" : n->op == TS_OP(scatter_amax) ? "amax" : "amin";
+    ts_type t = beside(&n->in[1]->type, x->dim, x->joined), y = n->out[0]->type;
+    ts_dtype kind = ts_dtype_is_half(y.dtype) ? TS_F32 : y.dtype;
+    bool adds = n->op == TS_OP(scatter_add) || n->op == TS_OP(index_add);
+    ts_value *in[3], *v = ts_reshape_n(map[n->in[1]->id], t.rank, t.dim);
 
-    if (!in[2])
+    if (v && adds)
+        v = narrow(v, x, &t);
+    if (!v)
         return NULL;
-    return ts_node_out(ts_node_make(g, TS_OP(row_scatter), 3, in, 2,
-                                    (ts_attr[]){ts_attr_i("dim", x->dim), ts_attr_s("how", how)}));
+    in[0] = expanded(ts_reshape_n(map[x->index->id], x->t.rank, x->t.dim), &t);
+    in[1] = ts_cast(v, kind);
+    t.dim[x->dim] = x->size;
+    in[2] = adds ? ts_full_n(g, kind, 0, t.rank, t.dim) : ts_cast(map[n->in[2]->id], kind);
+    if (!in[0] || !in[1] || !in[2])
+        return NULL;
+    v = ts_node_out(ts_node_make(g, TS_OP(row_scatter), 3, in, 2,
+                                 (ts_attr[]){ts_attr_i("dim", x->dim), ts_attr_s("how", how(n))}));
+    return v ? expanded(ts_cast(v, y.dtype), &y) : NULL;
 }
 
 static const sorted *sort(runs *r, const ts_node *n, const add *x)
@@ -192,14 +245,13 @@ ts_status ts_pass_runs(ts_arena *a, const ts_graph *in, const ts_options *opt, c
     runs r = {.known = TS_NEWS(a, sorted, in->nnodes)};
     ts_graph *g = ts_graph_begin_copy(a, in, &r.map);
 
-    (void)opt;
     for (int i = 0; i < in->nnodes; i++) {
         const ts_node *n = in->nodes[i];
         add x;
-        if (is_add(n, &x) && pays(&x)) {
+        if (is_add(n, &x) && pays(opt, n, &x)) {
             g->like = n;
             r.map[n->out[0]->id] =
-                one_by_one(n, &x) ? by_rows(g, n, r.map, &x) : by_runs(&r, n, &x);
+                one_by_one(opt, n, &x) ? by_rows(g, n, r.map, &x) : by_runs(&r, n, &x);
             g->like = NULL;
         } else
             ts_graph_copy_node(g, n, r.map);

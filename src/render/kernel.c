@@ -515,24 +515,96 @@ static void nest_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, loops *l, 
     ts_emit_close(e, mark);
 }
 
+/* The last dim before `end` that has several elements; -1: none. */
+static int long_dim(const ts_value *v, int end)
+{
+    while (--end >= 0 && v->type.dim[end] == 1)
+        ;
+    return end;
+}
+
+/* The dim of rows side by side that the kernel can make together; -1: none. Rows below each other are worth it where each
+ * is a chain of steps, and not where they are looked up. */
+static int column_dim(const ts_kernel *k, int row)
+{
+    const ts_value *v = k->roots[0];
+    int last = long_dim(v, v->type.rank);
+
+    for (int i = 0; v->layout.set && i < v->type.rank; i++)
+        if (v->layout.order[i] != i || v->layout.lanes > 1)
+            return -1;
+    if (last == row && k->anchor->nin == 1)
+        last = long_dim(v, row);
+    return last != row && k->anchor->op->flags & TS_BESIDE ? last : -1;
+}
+
+/* So many columns together that all cores have some, if there are enough; vectors that a core keeps in registers. */
+static int64_t columns_together(const ts_render *r, const ts_value *v, bool below, int64_t rows,
+                                int64_t columns)
+{
+    int64_t width = below ? 8 : r->m.isa.width,
+            each = below || wide(v->type.dtype) ? width : 4 * width;
+
+    while (each > width && rows * ((columns + each - 1) / each) < 2 * r->m.cores)
+        each /= 2;
+    return TS_MIN(each, columns);
+}
+
+/* The rows at `at` and the columns after it: whole pieces, or the last one. */
+static void columns_body(ts_render *r, ts_emit *e, const ts_kernel *k, const ts_ix **at,
+                         const ts_ix *piece, int64_t each)
+{
+    int64_t size = k->roots[0]->type.dim[e->column], pieces = size / each;
+    bool whole = size % each == 0;
+    int mark;
+
+    e->columns = each;
+    at[e->column] = ts_ix_mul(r->a, piece, each);
+    if (!whole) {
+        ts_emit_line(e, "if (%s < %ld) {", ts_ix_text(r->a, piece), (long)pieces);
+        ts_emit_open(e, &mark);
+    }
+    ts_render_body(e, k, at);
+    if (whole)
+        return;
+    ts_emit_close(e, mark);
+    ts_emit_line(e, "else {");
+    ts_emit_open(e, &mark);
+    e->columns = size % each;
+    at[e->column] = ts_ix_const(r->a, pieces * each);
+    ts_render_body(e, k, at);
+    ts_emit_close(e, mark);
+}
+
 /* The threads share the rows. */
 static void rows_kernel(ts_render *r, ts_emit *e, const ts_kernel *k, ts_cut *cut)
 {
     const ts_type *t = &k->roots[0]->type;
-    int dim = ts_render_row_dim(k), mark;
-    const ts_ix *at[TS_MAX_RANK], *rest;
+    int dim = ts_render_row_dim(k), column = column_dim(k, dim), mark;
+    const ts_ix *at[TS_MAX_RANK], *rest, *piece = NULL;
+    int64_t rows = ts_type_count(t) / t->dim[dim], size = column < 0 ? 1 : t->dim[column];
+    int64_t each =
+                column < 0 ? 1 : columns_together(r, k->roots[0], column < dim, rows / size, size),
+            pieces = (size + each - 1) / each;
 
-    cut->count = ts_type_count(t) / t->dim[dim];
+    cut->count = rows / size * pieces;
     cut->cycles = cycles(r, k, 0);
     cut->grain = ts_machine_grain(&r->m, cut->count, cut->cycles);
     loop_line(e, "row", "lo", "hi", 1);
     ts_emit_open(e, &mark);
     rest = ts_ix_var(r->a, ts_atom_var(r->a, "row", 0, cut->count - 1));
     for (int d = t->rank - 1; d >= 0; d--) {
-        at[d] = d == dim ? ts_ix_const(r->a, 0) : ts_ix_mod(r->a, rest, t->dim[d]);
-        rest = d == dim ? rest : ts_ix_div(r->a, rest, t->dim[d]);
+        int64_t n = d == dim ? 1 : d == column ? pieces : t->dim[d];
+        at[d] = ts_ix_mod(r->a, rest, n);
+        rest = ts_ix_div(r->a, rest, n);
+        piece = d == column ? at[d] : piece;
     }
-    ts_render_body(e, k, at);
+    e->column = TS_MAX(column, 0);
+    e->width = r->m.isa.width;
+    if (column < 0)
+        ts_render_body(e, k, at);
+    else
+        columns_body(r, e, k, at, piece, each);
     ts_emit_close(e, mark);
 }
 

@@ -121,7 +121,7 @@ static void turn(ts_render *r, ts_text *t, const char *name, int w, int width)
 /* One element, as the panel has it. */
 static const char *element(ts_render *r, const char *name, const char *at)
 {
-    if (!strcmp(name, "f32") || !strcmp(name, "f64"))
+    if (!strcmp(name, "f32"))
         return ts_arena_printf(r->a, "from[%s]", at);
     return ts_arena_printf(r->a, "%s_to_f32(from[%s])", name, at);
 }
@@ -158,17 +158,37 @@ static void copy(ts_render *r, ts_text *t, const char *name, int width)
                    f32 ? "*x" : ts_arena_printf(r->a, "%s_to_f32(*x)", name));
 }
 
+/* Doubles, of which there are no vectors to turn: strip after strip. */
+static void pack_doubles(ts_text *t, int width)
+{
+    ts_text_printf(t,
+                   "    for (int64_t i = 0; i < count; i += %d) {\n"
+                   "        const int64_t last = min(%d, count - i);\n"
+                   "        const double *const x = from + step * i;\n"
+                   "        double *const at = to + i / %d * strip;\n"
+                   "        if (step == 1 && last == %d)\n"
+                   "            for (int64_t k = 0; k < n; k++)\n"
+                   "                memcpy(at + %d * k, x + kstep * k, %d);\n"
+                   "        else\n"
+                   "            for (int64_t k = 0; k < n; k++)\n"
+                   "                for (int64_t j = 0; j < last; j++)\n"
+                   "                    at[%d * k + j] = x[step * j + kstep * k];\n"
+                   "    }\n",
+                   width, width, width, width, width, 8 * width, width);
+}
+
 static void pack_plain(ts_render *r, ts_text *t, const char *name, int width)
 {
     int w = r->m.isa.width;
-    bool f64 = !strcmp(name, "f64");
 
-    if (!f64) {
-        ts_text_printf(t, "    if (kstep == 1 && n >= %d) {\n", w);
-        turn(r, t, name, w, width);
-        ts_text_printf(t, "        return;\n    }\n");
+    if (!strcmp(name, "f64")) {
+        pack_doubles(t, width);
+        return;
     }
-    if (!f64 && (!strcmp(name, "f32") || width % w == 0))
+    ts_text_printf(t, "    if (kstep == 1 && n >= %d) {\n", w);
+    turn(r, t, name, w, width);
+    ts_text_printf(t, "        return;\n    }\n");
+    if (!strcmp(name, "f32") || width % w == 0)
         copy(r, t, name, width);
     ts_text_printf(t,
                    "    for (int64_t k = 0; k < n; k++)\n"

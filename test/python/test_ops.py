@@ -229,7 +229,7 @@ def scatter_pick(how):
 
 
 def row_scatter(index, src, x, how, dim=0):
-    if how in ("amax", "amin"):
+    if how in ("amax", "amin", "prod"):
         return scatter_pick(how)(index, src, x, dim)
     out = x.clone()
     for at in itertools.product(*map(range, src.shape)):    # in this order: the last one stays
@@ -238,6 +238,16 @@ def row_scatter(index, src, x, how, dim=0):
         if 0 <= k < x.shape[dim]:
             out[to] = src[at] + (out[to] if how == "add" else 0)
     return out
+
+
+def scan(x, how, dim=0, reverse=0):
+    x = x.flip(dim) if reverse else x
+    y = (x.cumsum(dim) if how == "add" else x.cumprod(dim)).to(x.dtype)
+    return y.flip(dim) if reverse else y
+
+
+def scan_places(x, how, dim=0):
+    return (x.cummax(dim) if how == "max" else x.cummin(dim))[1]
 
 
 def run_pick(how):
@@ -412,6 +422,7 @@ TORCH = {
     "scatter_add": lambda i, s, shape, dim=0: torch.zeros(shape, dtype=s.dtype).scatter_add(dim, i.long(), s),
     "index_select": index_select, "index_add": index_add,
     "run_starts": run_starts, "run_add": run_add, "row_scatter": row_scatter, "scatter_amax": scatter_pick("amax"), "scatter_amin": scatter_pick("amin"),
+    "scatter_prod": scatter_pick("prod"), "scan": scan, "scan_places": scan_places,
     "run_amax": run_pick(torch.maximum), "run_amin": run_pick(torch.minimum), "recur": recur, "recur_grad": recur_grad,
     "sort": sort, "argsort": lambda x, **a: sort(x, **a)[1],
     "one_hot": lambda i, classes, dtype="i64": F.one_hot(i.long(), classes).to(DTYPE[dtype]),

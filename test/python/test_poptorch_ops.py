@@ -851,6 +851,8 @@ REACHED_BY = {
     "recur": lambda x, i, m: GRU(m[:, 0])[0],
     "scatter_amax": lambda x, i, m: x.scatter_reduce(1, INDEX.view(-1, 1), x, "amax"),
     "scatter_amin": lambda x, i, m: x.scatter_reduce(1, INDEX.view(-1, 1), x, "amin"),
+    "scatter_prod": lambda x, i, m: x.scatter_reduce(1, INDEX.view(-1, 1), x, "prod"),
+    "scan": lambda x, i, m: x.cumsum(1), "scan_places": lambda x, i, m: x.cummax(1)[0],
 }
 
 #: Ops that no call makes by itself, and why.
