@@ -266,9 +266,11 @@ static void best_one(ts_emit *e, void *arg)
     const scan *s = arg;
     const char *x = ts_emit_at(e, s->n->in[0], s->x),
                *best = ts_arena_printf(e->a, "%sx%d", s->name, e->part),
-               *at = ts_arena_printf(e->a, "%s%d", s->name, e->part);
+               *at = ts_arena_printf(e->a, "%s%d", s->name, e->part), *nan = "";
 
-    ts_emit_line(e, "if (%s %s %s || %s != %s)", x, is_how(s->n, "max") ? ">=" : "<=", best, x, x);
+    if (ts_dtype_is_float(s->n->in[0]->type.dtype))
+        nan = ts_arena_printf(e->a, " || %s != %s", x, x);
+    ts_emit_line(e, "if (%s %s %s%s)", x, is_how(s->n, "max") ? ">=" : "<=", best, nan);
     ts_emit_line(e, "    %s = %s, %s = %s;", best, x, at, s->k);
     ts_emit_store(e, s->n->out[0], s->x, at);
 }
