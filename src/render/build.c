@@ -52,7 +52,7 @@ enum { LOOK_MS = 100 }; /* between two looks at how far the compiler is */
 #define SHARED      "-shared"
 #define KEPT        " -ffunction-sections" /* of files of which not all is used, */
 #define PICKED                                                                                     \
-    SHARED " -Wl,--gc-sections -Wl,-z,muldefs" /* and whose functions may be in several */
+    SHARED " -Wl,-gc-sections -Wl,-z,muldefs" /* and whose functions may be in several */
 #define LIBRARIES "-lm"
 
 static const char *compiler(const ts_options *opt)

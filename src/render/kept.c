@@ -21,7 +21,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-static const char magic[] = "tessera kernels\n";
+static const char magic[] = "kernels of tessera\n";
 enum {
     MAGIC = sizeof(magic) - 1,
     LENGTH = 8,
