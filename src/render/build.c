@@ -51,9 +51,8 @@ enum { LOOK_MS = 100 }; /* between two looks at how far the compiler is */
 #define LIGHTLY_GCC LIGHTLY " -fno-tree-dominator-opts -fno-tree-pta -fno-thread-jumps"
 #define SHARED      "-shared"
 #define KEPT        " -ffunction-sections" /* of files of which not all is used, */
-#define PICKED                                                                                     \
-    SHARED " -Wl,-gc-sections -Wl,-z,muldefs" /* and whose functions may be in several */
-#define LIBRARIES "-lm"
+#define PICKED      SHARED " -Wl,-gc-sections -Wl,-z,muldefs" /* and whose functions may be in several */
+#define LIBRARIES   "-lm"
 
 static const char *compiler(const ts_options *opt)
 {
