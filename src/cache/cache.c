@@ -440,7 +440,7 @@ const ts_kept *ts_cache_kept(ts_cache *c)
     for (int i = 0; i < TS_COUNT(maker); i++)
         ts_text_printf(&t, "%s\n", entry_of(c->key, maker[i]));
     k->folder = ts_arena_printf(c->a, "%s/" KERNELS, c->folder);
-    k->library = entry_of(c->key, "tessera");
+    k->origin = entry_of(c->key, "tessera");
     k->maker = ts_arena_copy(c->a, t.s, t.len + 1);
     k->full = c->off;
     ts_text_free(&t);
@@ -616,7 +616,7 @@ static ts_status look_into_kernels(int fd)
     TS_TRY(ts_file_read_ours(fd, &file, &len));
     s = ts_kept_unpack(file, len, &o);
     if (!s)
-        s = check_library(o.library, (size_t)o.library_len);
+        s = check_library(o.origin, (size_t)o.origin_len);
     free(file);
     return s;
 }

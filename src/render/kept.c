@@ -40,11 +40,11 @@ struct ts_kept_file {
 
 static ts_status read_lines(const char *end, ts_kept_object *o)
 {
-    const char *line = o->library, *keys = memchr(line, '\n', (size_t)(end - line));
+    const char *line = o->origin, *keys = memchr(line, '\n', (size_t)(end - line));
 
     if (!keys || (size_t)(end - ++keys) % ROW)
         return ts_fail(TS_ERR_CORRUPT, "its list of kernels is damaged");
-    o->library_len = keys - 1 - line;
+    o->origin_len = keys - 1 - line;
     o->keys = keys;
     o->nkeys = (int)((size_t)(end - keys) / ROW);
     return TS_OK;
@@ -65,7 +65,7 @@ ts_status ts_kept_unpack(const char *file, size_t len, ts_kept_object *o)
     if (bytes > len - FOOT)
         return ts_fail(TS_ERR_CORRUPT, "its object is %llu bytes of %zu", (unsigned long long)bytes,
                        len);
-    *o = (ts_kept_object){.code = file, .bytes = (size_t)bytes, .library = file + bytes};
+    *o = (ts_kept_object){.code = file, .bytes = (size_t)bytes, .origin = file + bytes};
     return read_lines(foot, o);
 }
 
@@ -75,7 +75,7 @@ void ts_kept_pack(const ts_kept_object *o, ts_text *t)
     unsigned char sum[SHA256_DIGEST_LENGTH];
 
     ts_text_add(t, o->code, o->bytes);
-    ts_text_printf(t, "%.*s\n", (int)o->library_len, o->library);
+    ts_text_printf(t, "%.*s\n", (int)o->origin_len, o->origin);
     ts_text_add(t, o->keys, (size_t)o->nkeys * ROW);
     ts_text_add(t, magic, MAGIC);
     ts_text_add(t, (const char *)&bytes, sizeof(bytes));
@@ -98,7 +98,7 @@ static void key_of(const ts_kept *k, const char *name, bool light, char *key)
     ts_text t = {0};
     XXH128_hash_t h;
 
-    ts_text_printf(&t, "%s\n%s\n%s\n%s\n", k->library, k->maker, light ? "light" : "", name);
+    ts_text_printf(&t, "%s\n%s\n%s\n%s\n", k->origin, k->maker, light ? "light" : "", name);
     h = XXH3_128bits(t.s, t.len);
     snprintf(key, ROW, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
     ts_text_free(&t);
@@ -230,8 +230,8 @@ void ts_kept_put(ts_arena *a, const ts_kept *k, const ts_kept_unit *u)
     ts_text keys = {0};
     ts_kept_object o = {.code = u->code,
                         .bytes = u->bytes,
-                        .library = k->library,
-                        .library_len = (long)strlen(k->library),
+                        .origin = k->origin,
+                        .origin_len = (long)strlen(k->origin),
                         .nkeys = u->nnames};
     char key[ROW];
 

@@ -127,15 +127,15 @@ void ts_plain_prelude(ts_render *r, const char *code, ts_text *out);
 enum { TS_KEPT_KEY = 32 }; /* letters */
 typedef struct ts_kept {
     const char *folder;
-    const char *library; /* that generated the text, */
-    const char *maker;   /* and all else that object code depends on: the compiler, its flags */
-    bool full;           /* it can only be read */
+    const char *origin; /* that generated the text, */
+    const char *maker;  /* and all else that object code depends on: the compiler, its flags */
+    bool full;          /* it can only be read */
 } ts_kept;
 typedef struct ts_kept_object {
     const char *code;
     size_t bytes;
-    const char *library;
-    long library_len;
+    const char *origin;
+    long origin_len;
     const char *keys; /* lines */
     int nkeys;
 } ts_kept_object;

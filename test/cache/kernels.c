@@ -273,7 +273,7 @@ static void without_a_cache(void **state)
 static void heavy_serves_light(void **state)
 {
     ts_arena *a = ts_arena_new();
-    ts_kept k = {.folder = ts_arena_strdup(a, at("k")), .library = "l", .maker = "m"};
+    ts_kept k = {.folder = ts_arena_strdup(a, at("k")), .origin = "l", .maker = "m"};
     ts_kept_search s = {.a = a, .in = &k};
     const char *heavy[] = {"k_1", "k_2"}, *light[] = {"k_3"};
 
@@ -288,7 +288,7 @@ static void heavy_serves_light(void **state)
     k.maker = "n";
     assert_false(ts_kept_find(&s, "k_1", false));
     k.maker = "m";
-    k.library = "m";
+    k.origin = "m";
     assert_false(ts_kept_find(&s, "k_1", false));
     ts_arena_free(a);
 }
@@ -459,8 +459,8 @@ static void not_linkable(void **state)
         assert_ok(ts_kept_unpack(file, len, &o));
         ts_kept_pack(&(ts_kept_object){.code = "nonsense",
                                        .bytes = 8,
-                                       .library = o.library,
-                                       .library_len = o.library_len,
+                                       .origin = o.origin,
+                                       .origin_len = o.origin_len,
                                        .keys = o.keys,
                                        .nkeys = o.nkeys},
                      &t);
@@ -579,8 +579,7 @@ static void a_full_disk(void **state)
     (void)state;
     for (int i = 0; i < TS_COUNT(steps); i++) {
         ts_arena *a = ts_arena_new();
-        ts_kept k = {
-            .folder = ts_arena_printf(a, "%s%d", at("k"), i), .library = "l", .maker = "m"};
+        ts_kept k = {.folder = ts_arena_printf(a, "%s%d", at("k"), i), .origin = "l", .maker = "m"};
         ts_kept_search s = {.a = a, .in = &k};
         ts_fault_arm(steps[i], 0);
         ts_kept_put(a, &k, &(ts_kept_unit){.code = "x", .bytes = 1, .names = names, .nnames = 2});
