@@ -13,7 +13,7 @@
  *     }
  *
  * So kernels that differ only in where their tensors lie are one function, in this program and in others:
- * store.c finds its object code by its name. The blocks of a deep net repeat the same shapes, and the
+ * kept.c finds its object code by its name. The blocks of a deep net repeat the same shapes, and the
  * compiler takes nearly all of the time: of the 687 kernels of ViT-B/16's step 65 are different. What is compared
  * is the text itself, the pointers' names apart, so whatever a kernel depends on is compared: shapes,
  * layouts, constants, the number of a random node. Nothing is said of whether the pointers overlap, so an

@@ -4,6 +4,7 @@
 #include "models/nets.h"
 #include "plan/plan.h"
 #include "random_graph.h"
+#include "support.h"
 #include "tessera/model.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -665,5 +666,6 @@ int main(void)
         cmocka_unit_test(operands), cmocka_unit_test(phases),
         cmocka_unit_test(received)};
 
+    setenv("TESSERA_MACHINE", TEST_MACHINE, 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

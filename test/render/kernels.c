@@ -3,6 +3,7 @@
 #include "compare.h"
 #include "render/render.h"
 #include "run/run.h"
+#include "support.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -147,9 +148,11 @@ static void rows_together(void **state)
     ts_executable *exe;
 
     (void)state;
+    setenv("TESSERA_MACHINE", TEST_MACHINE, 1);
     ts_output(ts_relu(ts_conv2d_with(x, w, NULL, 1, 1, 1, 1)), "y");
     if (ts_compile(g, &(ts_options){.cache_dir = "", .skip = "winograd"}, &exe))
         fail_msg("%s", ts_error_text());
+    unsetenv("TESSERA_MACHINE");
     assert_non_null(strstr(ts_executable_source(exe), " * g0 + r1 % s2;"));
     ts_executable_free(exe);
     check(g);
