@@ -277,15 +277,17 @@ static bool passes_on(const fuse *f, const ts_node *n, const ts_node *user)
     return only_places(n);
 }
 
-/* An operand of a convolution that has no place of its own: a picture whose pixels are repeated, or a weight that
- * is computed as a matrix and read as the layout pass laid it. Convolutions step through memory, and are far
- * slower element by element. */
+/* An operand of a convolution that has no place of its own: a picture whose pixels are repeated, or lie in
+ * Winograd's tiles, or a weight that is computed as a matrix and read as the layout pass laid it. Convolutions step
+ * through memory, and are far slower element by element. */
 static bool out_of_step(const ts_value *v, const ts_node *user)
 {
     const ts_value *in = v->node->op == TS_OP(reshape) ? v->node->in[0] : NULL;
 
-    if (!in || !(user->op->flags & TS_CONTRACT) || user->op == TS_OP(matmul))
+    if (!(user->op->flags & TS_CONV))
         return false;
+    if (!in)
+        return v->node->op == TS_OP(untile);
     return made_by(in, TS_OP(expand)) || (v->layout.set && !in->layout.set);
 }
 
