@@ -380,23 +380,31 @@ static int64_t block_of(const ts_nest *x, int axis, int width)
     return n;
 }
 
-double ts_nest_footprint(const ts_nest *x, int o, int width, int whole)
+/* Bytes of operand o that so many steps along each axis reach. */
+static double reach(const ts_nest *x, int o, const int64_t *size)
 {
-    const ts_spec *s = &x->s;
-    const ts_affine *f = o ? s->b : s->a;
+    const ts_affine *f = o ? x->s.b : x->s.a;
     const ts_type *t = &x->n->in[o]->type;
     double n = (double)ts_dtype_size(t->dtype);
 
     for (int d = 0; d < t->rank; d++) {
         int64_t span = 1, steps = 1; /* overlapping steps reach a span, wide ones leave gaps */
-        for (int i = 0; i < s->naxes; i++) {
-            int64_t size = i >= s->nout || i == whole ? s->extent[i] : block_of(x, i, width);
-            span += (f[d].k[i] < 0 ? -f[d].k[i] : f[d].k[i]) * (size - 1);
-            steps *= f[d].k[i] ? size : 1;
+        for (int i = 0; i < x->s.naxes; i++) {
+            span += (f[d].k[i] < 0 ? -f[d].k[i] : f[d].k[i]) * (size[i] - 1);
+            steps *= f[d].k[i] ? size[i] : 1;
         }
         n *= (double)TS_MIN(TS_MIN(span, steps), t->dim[d]);
     }
     return n;
+}
+
+double ts_nest_footprint(const ts_nest *x, int o, int width, int whole)
+{
+    int64_t size[TS_AXES];
+
+    for (int i = 0; i < x->s.naxes; i++)
+        size[i] = i >= x->s.nout || i == whole ? x->s.extent[i] : block_of(x, i, width);
+    return reach(x, o, size);
 }
 
 /* Cycles in which so many vectors of operand o come from level 2, where a piece walks more of it than the first holds. */
@@ -661,14 +669,13 @@ double ts_nest_rereads(const ts_nest *x)
     double cycles = 0;
 
     for (int o = 0; o < 2; o++) {
-        double bytes = (double)ts_dtype_size(x->n->in[o]->type.dtype), times = 1;
+        int64_t size[TS_AXES];
+        double bytes, times = 1;
         for (int i = 0; i < x->s.naxes; i++) {
             int64_t n = x->s.extent[i];
-            if (x->step[o][i] && (i >= x->s.nout || !x->step[!o][i])) {
-                bytes *= (double)n;
-                continue;
-            }
-            if (i >= x->s.nout)
+            bool walked = x->step[o][i] && (i >= x->s.nout || !x->step[!o][i]);
+            size[i] = walked ? n : 1;
+            if (walked || i >= x->s.nout)
                 continue;
             if (i == x->lane && !x->across)
                 n = (n + x->width - 1) / x->width;
@@ -677,6 +684,7 @@ double ts_nest_rereads(const ts_nest *x)
                     n = (n + x->size[t] - 1) / x->size[t];
             times *= (double)n;
         }
+        bytes = reach(x, o, size);
         if (bytes > (double)x->r->m.level2)
             cycles += bytes * times / x->r->m.far;
     }
