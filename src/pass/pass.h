@@ -4,7 +4,7 @@
 #ifndef TS_PASS_H
 #define TS_PASS_H
 
-#include "op/op.h"
+#include "machine/machine.h"
 
 typedef ts_status ts_pass_fn(ts_arena *a, const ts_graph *in, const ts_options *opt,
                              const ts_graph **out);
@@ -106,10 +106,16 @@ bool ts_fills_lanes(int64_t channels);
 bool ts_conv_wide(const ts_node *n);
 bool ts_channels_last(double wide, double all);
 bool ts_mostly_products(const ts_graph *g);
+/* Samples side by side in a vector: what fills one that a unit takes at once, or 8. */
+int ts_batch_lanes(const ts_machine_model *m, int64_t samples);
 
 /* winograd.c */
 /* May n, whose results or their gradients are y, be done in tiles if it has channels last? */
 bool ts_winograd_fits(const ts_node *n, const ts_type *y);
+/* Multiply-adds in whose time convolution n is made with so many samples in the lanes or, 0, with channels last,
+ * by the method that will be chosen for it. */
+double ts_winograd_price(const ts_machine_model *m, const ts_options *opt, const ts_node *n,
+                         int lanes);
 
 /* What simplify.c is made of. A rule looks at a node of the graph being made, whose inputs are
  * simple already, and gives a value of the same type to use instead: one that is there, or one it

@@ -213,24 +213,35 @@ static double direct(const ts_type *w, double places)
 }
 
 /* And in so many tiles of the batch in the lanes, the transforms of the pictures' channels with them: those
- * are mostly memory, in the time of 200 multiply-adds a tile and channel (32 channels: 210 of 512 tiles). */
-static double transformed_price(const ts_type *w, double tiles)
+ * are mostly memory, in the time of 200 multiply-adds a tile and channel (32 channels: 210 of 512 tiles) on a unit
+ * that takes 32 bytes, of 400 on one of 64 (24, 32 and 40 channels were 1.63, 1.05 and 1.24 times as slow so). */
+static double transformed_price(const ts_machine_model *m, const ts_type *w, double tiles)
 {
-    double o = (double)w->dim[0], c = (double)w->dim[1];
+    double o = (double)w->dim[0], c = (double)w->dim[1], moves = 200.0 / 32 * TS_MAX(m->unit, 32);
 
-    return tiles * (16 * o * c + 200 * (o + c));
+    return tiles * (16 * o * c + moves * (o + c));
+}
+
+/* What a multiply-add takes with so many samples in the lanes, of one with whole vectors: eight of 16 lanes take the
+ * time of 16, unless a unit has them in two turns anyway. */
+static double half_filled(const ts_machine_model *m, int lanes)
+{
+    double whole = m->isa.width * ts_machine_rate(m, m->isa.width);
+
+    return TS_MAX(1, whole / (lanes * ts_machine_rate(m, lanes)));
 }
 
 /* With the batch in the lanes, which rounds as the direct sum does: is it quicker, and are the transforms
  * so small that nobody minds the memory? `places` are the outputs of the convolution; both gradients
  * have products for each of them too. */
-static bool pays(const ts_value *x, const ts_type *w, int64_t places, int64_t tiles)
+static bool pays(const ts_machine_model *m, int lanes, const ts_type *x, const ts_type *w,
+                 int64_t places, int64_t tiles)
 {
-    double n = (double)x->type.dim[0], o = (double)w->dim[0], c = (double)w->dim[1];
+    double n = (double)x->dim[0], o = (double)w->dim[0], c = (double)w->dim[1];
     double sums = n * direct(w, (double)places), all = n * (double)tiles;
 
-    return lanes_of(x) && sums >= transformed_price(w, all) && 2 * sums >= WORK &&
-           9 * (double)places >= SAVES * 16 * (double)tiles && all >= COLUMNS &&
+    return lanes >= 8 && sums * half_filled(m, lanes) > transformed_price(m, w, all) &&
+           2 * sums >= WORK && 9 * (double)places >= SAVES * 16 * (double)tiles && all >= COLUMNS &&
            64 * all * (o + c) <= ROOM;
 }
 
@@ -271,13 +282,12 @@ static bool channels_last(const ts_value *v)
 }
 
 /* A large map, channels that fill the lanes, and enough faster, for it rounds more. */
-static bool is_large(const ts_machine_model *m, const ts_value *x, const ts_type *w,
-                     const ts_type *y)
+static bool is_large(const ts_machine_model *m, const ts_type *w, const ts_type *y)
 {
     int64_t lanes = m->isa.width;
 
-    return channels_last(x) && y->dim[2] * y->dim[3] >= PLACES && w->dim[0] >= lanes &&
-           w->dim[1] >= lanes && TS_MAX(w->dim[0], w->dim[1]) <= MOST &&
+    return y->dim[2] * y->dim[3] >= PLACES && w->dim[0] >= lanes && w->dim[1] >= lanes &&
+           TS_MAX(w->dim[0], w->dim[1]) <= MOST &&
            direct(w, (double)(y->dim[0] * y->dim[2] * y->dim[3])) >= GAIN * price_of_four(m, w, y);
 }
 
@@ -308,7 +318,7 @@ static int64_t weight_parts(const ts_machine_model *m, const ts_type *w, const t
 }
 
 /* The node again, to be done in tiles of 4 x 4. */
-static ts_value *in_tiles(const ts_machine_model *m, const ts_node *n, ts_value *const *in)
+static ts_value *in_fours(const ts_machine_model *m, const ts_node *n, ts_value *const *in)
 {
     ts_attr attr[TS_MAX_ATTR + 2];
     int count = ts_attrs_but(n, "parts", attr);
@@ -346,9 +356,9 @@ static ts_value *rewrite(winograd *p, const ts_node *n, ts_value *const *in)
     }
     if (ph > 2 || pw > 2)
         return NULL;
-    if (is_large(&p->m, n->in[0], w, dy))
-        return in_tiles(&p->m, n, in);
-    if (!pays(n->in[0], w, dy->dim[2] * dy->dim[3],
+    if (channels_last(n->in[0]) && is_large(&p->m, w, dy))
+        return in_fours(&p->m, n, in);
+    if (!pays(&p->m, lanes_of(n->in[0]), a, w, dy->dim[2] * dy->dim[3],
               tiles(&fine, made->dim[2]) * tiles(&fine, made->dim[3])))
         return NULL;
     if (forward)
@@ -359,6 +369,27 @@ static ts_value *rewrite(winograd *p, const ts_node *n, ts_value *const *in)
         return lane_convolve(p, in[0], t, 2 - ph, 2 - pw, o);
     }
     return lane_weight_grad(p, in[0], in[1], ph, pw);
+}
+
+double ts_winograd_price(const ts_machine_model *m, const ts_options *opt, const ts_node *n,
+                         int lanes)
+{
+    const ts_type *x = &n->in[0]->type, *w = &n->in[1]->type, *y = &n->out[0]->type;
+    double o = (double)w->dim[0], sums = ts_node_sums(n);
+    bool in_tiles = !opt->no_winograd && fits(n, x, w);
+    int64_t places = 1, count = 1;
+
+    if (!lanes && in_tiles && is_large(m, w, y))
+        return price_of_four(m, w, y);
+    if (!lanes)
+        return sums * (double)TS_ROUND_UP(w->dim[0], m->isa.width) / o;
+    for (int d = 2; d < y->rank; d++) {
+        places *= y->dim[d];
+        count *= tiles(&fine, y->dim[d]);
+    }
+    if (in_tiles && pays(m, lanes, x, w, places, count))
+        return transformed_price(m, w, (double)(x->dim[0] * count));
+    return sums * half_filled(m, lanes);
 }
 
 ts_status ts_pass_winograd(ts_arena *a, const ts_graph *in, const ts_options *opt,

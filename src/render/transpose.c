@@ -113,24 +113,39 @@ static bool takes_view(ts_render *r, const ts_value *y, turn *t)
     return address && t->lanes >= 4 && t->features >= t->lanes;
 }
 
-/* Does y lie as x does, but for the last two dims, which have changed places? */
+/* Where the second part of the order begins, of a tensor whose last parts have changed places: a b c to a c b. `first`
+ * is where the two differ; 0 if they do so otherwise. */
+static int changed_places(const ts_layout *p, const ts_layout *q, int rank, int *first)
+{
+    int second, n;
+
+    for (*first = 0; *first < rank && p->order[*first] == q->order[*first]; ++*first)
+        ;
+    for (second = *first; second < rank && p->order[second] != q->order[*first]; second++)
+        ;
+    n = rank - second;
+    if (n < 1 || memcmp(q->order + *first, p->order + second, (size_t)n) ||
+        memcmp(q->order + *first + n, p->order + *first, (size_t)(second - *first)))
+        return 0;
+    return second;
+}
+
+/* Does y lie as x does, but for its last dims, which have changed places? */
 static bool takes_turned(ts_render *r, const ts_value *y, turn *t)
 {
     const ts_value *x = y->node->in[0];
     const ts_layout *p = &x->layout, *q = &y->layout;
-    int rank = y->type.rank, row = rank - 2, feature = rank - 1;
+    int rank = y->type.rank, first, second;
 
     if (r->p->place[x->id].home == TS_HOME_NONE || x->type.dtype != TS_F32 || !p->set || !q->set ||
-        p->lanes > 1 || q->lanes > 1 || memcmp(p->order, q->order, (size_t)row) ||
-        p->order[row] != q->order[feature] || p->order[feature] != q->order[row])
+        p->lanes > 1 || q->lanes > 1 || !(second = changed_places(p, q, rank, &first)))
         return false;
-    *t = (turn){.from = x,
-                .to = y,
-                .rows = x->type.dim[p->order[row]],
-                .features = x->type.dim[p->order[feature]],
-                .to_lanes = true};
+    *t = (turn){.from = x, .to = y, .matrices = 1, .rows = 1, .features = 1, .to_lanes = true};
+    for (int d = 0; d < rank; d++)
+        *(d < first    ? &t->matrices
+          : d < second ? &t->rows
+                       : &t->features) *= x->type.dim[p->order[d]];
     t->lanes = lanes_of(r, t->rows);
-    t->matrices = ts_type_count(&y->type) / TS_MAX(t->rows * t->features, 1);
     return t->lanes >= 4 && t->features >= t->lanes;
 }
 
@@ -276,6 +291,15 @@ static void place(ts_render *r, ts_emit *e, const turn *t, int64_t blocks, int64
         ts_emit_line(e, "const int64_t c = %s;", ts_ix_text(a, c));
 }
 
+/* The next digit of *i, as text. */
+static const char *digit(ts_arena *a, const ts_ix **i, int64_t extent)
+{
+    const char *text = ts_ix_text(a, ts_ix_mod(a, *i, extent));
+
+    *i = ts_ix_div(a, *i, extent);
+    return text;
+}
+
 /* Piece i is a square of the result, in the order of memory but for what is inside of the channels. */
 static void square(ts_render *r, ts_emit *e, const turn *t)
 {
@@ -283,10 +307,12 @@ static void square(ts_render *r, ts_emit *e, const turn *t)
     int n = t->lanes;
     long rows = (long)t->rows / n, features = (long)t->features / n, m = (long)t->matrices,
          in = (long)t->inner, size = (long)n * n * in;
+    const ts_ix *i = ts_ix_var(r->a, ts_atom_var(r->a, "i", 0, rows * features * m * in - 1));
 
-    ts_emit_line(e,
-                 "const int64_t k = i %% %ld, c = i / %ld %% %ld, m = i / %ld %% %ld, f = i / %ld;",
-                 in, in, rows, in * rows, m, in * rows * m);
+    ts_emit_line(e, "const int64_t k = %s;", digit(r->a, &i, in));
+    ts_emit_line(e, "const int64_t c = %s;", digit(r->a, &i, rows));
+    ts_emit_line(e, "const int64_t m = %s;", digit(r->a, &i, m));
+    ts_emit_line(e, "const int64_t f = %s;", ts_ix_text(r->a, i));
     ts_emit_line(e, "const float *const x = %s + %ld * ((c * %ld + m) * %ld + f) + %d * k;", from,
                  size, m, features, n);
     ts_emit_line(e, "float *const y = %s + %ld * ((f * %ld + m) * %ld + c) + %d * k;", to, size, m,

@@ -13,6 +13,7 @@
 typedef struct settings {
     ts_options options;
     ts_optimizer optimizer;
+    const char *machine; /* what it differs in from the one that tests */
 } settings;
 
 /* What `#!` can set. */
@@ -43,6 +44,7 @@ static const struct {
     OPTION('b', stochastic_rounding),
     OPTION('b', exceptions),
     OPTION('s', isa),
+    {"machine", 's', offsetof(settings, machine)},
     OPTIMIZER('i', variable),
     OPTIMIZER('f', loss_scaling),
     OPTIMIZER('f', max_grad_norm),
@@ -171,6 +173,7 @@ static char *outcome(ts_arena *a, const golden *c, const char *text, bool *faile
     char *printed, *result;
 
     read_settings(a, text, &s);
+    setenv("TESSERA_MACHINE", s.machine ? s.machine : "", 1);
     *failed = true;
     if (ts_graph_parse(text, &g))
         return ts_arena_strdup(a, ts_error_text());
