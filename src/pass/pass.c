@@ -11,6 +11,7 @@ static const struct {
     {"crop", ts_pass_crop},           /* rows and columns that pooling drops                 */
     {"order", ts_pass_order},         /* the same whatever compiler built the builder        */
     {"cut", NULL},                    /* stages for several devices: plan/cut.c, by trial    */
+    {"patches", ts_pass_patches},     /* convolutions whose windows lie apart, as products    */
     {"batch", ts_pass_batch},         /* samples that do not fill the lanes, in parts        */
     {"autodiff", ts_pass_autodiff},   /* the backward graph; inherits place and line         */
     {"optimizer", ts_pass_optimizer}, /* accumulation, scaling, clipping, the weight update  */

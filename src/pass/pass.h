@@ -48,6 +48,7 @@ ts_pass_fn ts_pass_simplify;  /* simplify.c   fold, algebra, common subexpressio
 ts_pass_fn ts_pass_slope;     /* slope.c      derivatives as one factor, made in the forward pass */
 ts_pass_fn ts_pass_empty;     /* empty.c      what follows from tensors without elements */
 ts_pass_fn ts_pass_crop;      /* crop.c       convolutions without what pooling drops */
+ts_pass_fn ts_pass_patches;   /* patches.c    convolutions of patches as products */
 ts_pass_fn ts_pass_batch;     /* batch.c      samples that do not fill the lanes, in parts   */
 ts_pass_fn ts_pass_order;     /* order.c      the canonical order of the nodes; no dead code */
 ts_pass_fn ts_pass_rounding;  /* rounding.c   products of halves in f32, rounded once       */

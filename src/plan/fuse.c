@@ -291,11 +291,29 @@ static bool out_of_step(const ts_value *v, const ts_node *user)
     return made_by(in, TS_OP(expand)) || (v->layout.set && !in->layout.set);
 }
 
+/* Rows of a large matrix that are put together from runs shorter than a vector, like the patches of a picture: a
+ * product would have such a run in its lanes. */
+static bool in_pieces(const ts_value *v, const ts_node *user)
+{
+    const ts_value *p = v->node->op == TS_OP(reshape) ? v->node->in[0] : NULL;
+    const int64_t *dims;
+    int64_t run = 1;
+
+    if (!p || !made_by(p, TS_OP(permute)) || user->op != TS_OP(matmul) || !packs(user))
+        return false;
+    ts_attr_list(p->node, "dims", &dims);
+    for (int d = p->type.rank - 1; d >= 0 && dims[d] == d; d--)
+        run *= p->type.dim[d];
+    return run < FILLS && v->type.rank && p->type.rank &&
+           v->type.dim[v->type.rank - 1] > p->type.dim[p->type.rank - 1];
+}
+
 /* A value must be stored when one of its users reads it again and again: then the nearest node that
  * computes something is stored, views in between stay inlined. */
 static void store_operand(fuse *f, ts_value *v, const ts_node *user)
 {
-    while (v->kind == TS_VALUE_NODE && passes_on(f, v->node, user) && !out_of_step(v, user))
+    while (v->kind == TS_VALUE_NODE && passes_on(f, v->node, user) && !out_of_step(v, user) &&
+           (f->gpu || !in_pieces(v, user)))
         v = v->node->in[0];
     if (v->kind == TS_VALUE_NODE && (!is_known(v->node) || user->op->flags & TS_CONTRACT))
         f->keep[v->id] = true;
