@@ -317,8 +317,6 @@ static void square(ts_render *r, ts_emit *e, const turn *t)
                  size, m, features, n);
     ts_emit_line(e, "float *const y = %s + %ld * ((f * %ld + m) * %ld + c) + %d * k;", to, size, m,
                  rows, n);
-    for (int j = 0; j < n && in == 1; j++)
-        ts_emit_line(e, "__builtin_prefetch(x + %ld);", size * m * features + n * j);
     for (int j = 0; j < n; j++)
         ts_emit_line(e, "f32x%d t%d = *(const f32x%du *)(x + %ld);", n, j, n, n * j * in);
     shuffles(e, n);
