@@ -128,7 +128,7 @@ static void write_places(ts_text *t, const char *body, const ts_written *w, int 
 
 /* --- what is heavy --- */
 
-enum { HEAVY_BYTES = 200 * 1024 }; /* of text: about a second of the compiler's time */
+enum { HEAVY_BYTES = 128 * 1024 }; /* of text: half a second of the compiler's time */
 
 typedef struct weight {
     double cycles, bytes; /* all kernels of the form together */
