@@ -150,7 +150,7 @@ def theirs(module):
 def test_every_model_is_here(build_dir):
     text = subprocess.run([build_dir / "tessera", "models"], capture_output=True, text=True, check=True).stdout
     names = [line.split()[0] for line in text.splitlines()[1:]]
-    assert [n for n in names if n != "gpt"] == list(MODELS)  # test_command.py has such a net
+    assert [n for n in names if n != "gpt"] == list(MODELS)  # test_command_data.py has such a net
 
 
 @pytest.mark.parametrize("name", MODELS)
