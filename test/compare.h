@@ -158,6 +158,23 @@ static inline ts_status run_all(const ts_executable *exe, const ts_options *opt,
     return s;
 }
 
+/* Three steps of SGD with momentum; frees g. Its executable, or NULL: ts_error_text() says why. */
+static inline ts_executable *trained_by_sgd(ts_graph *g, ts_options opt, int threads, results *r)
+{
+    ts_optimizer sgd = ts_sgd(0.1);
+    ts_executable *x = NULL;
+
+    sgd.hyper.momentum = 0.9;
+    opt.optimizer = &sgd;
+    opt.cache_dir = "";
+    if (!ts_compile(g, &opt, &x) && run_all(x, &opt, threads, 3, 5, 0, r)) {
+        ts_executable_free(x);
+        x = NULL;
+    }
+    ts_graph_free(g);
+    return x;
+}
+
 /* How far apart two results are, relative to the largest element; *at is where. Whole numbers
  * differ by 1 or not at all. Half precision may overflow in one and not in the other, which keeps
  * more digits on the way. */

@@ -22,19 +22,13 @@ static ts_graph *net(int64_t samples)
 
 static void train(int64_t samples, ts_options opt, int threads, results *r)
 {
-    ts_optimizer sgd = ts_sgd(0.1);
-    ts_graph *g = net(samples);
-    ts_executable *x;
+    ts_executable *x = trained_by_sgd(net(samples), opt, threads, r);
 
-    sgd.hyper.momentum = 0.9;
-    opt.optimizer = &sgd;
-    opt.cache_dir = "";
-    if (ts_compile(g, &opt, &x) || run_all(x, &opt, threads, 3, 5, 0, r))
+    if (!x)
         fail_msg("%s", ts_error_text());
     if (opt.executor == TS_EXECUTOR_NATIVE)
         assert_null(strstr(ts_executable_source(x), "= conv"));
     ts_executable_free(x);
-    ts_graph_free(g);
 }
 
 static void same(const results *want, const results *got, int64_t samples, double most)

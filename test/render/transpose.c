@@ -208,20 +208,14 @@ static ts_graph *net(int64_t channels)
 
 static void train(int64_t channels, ts_options opt, int threads, results *r)
 {
-    ts_optimizer sgd = ts_sgd(0.1);
-    ts_graph *g = net(channels);
-    ts_executable *x;
+    ts_executable *x = trained_by_sgd(net(channels), opt, threads, r);
 
-    sgd.hyper.momentum = 0.9;
-    opt.optimizer = &sgd;
-    opt.cache_dir = "";
-    if (ts_compile(g, &opt, &x) || run_all(x, &opt, threads, 3, 5, 0, r))
+    if (!x)
         fail_msg("%s", ts_error_text());
     if (opt.executor == TS_EXECUTOR_NATIVE)
         assert_int_equal(!!strstr(ts_executable_source(x), "const float *const x = "),
                          channels % 16 == 0);
     ts_executable_free(x);
-    ts_graph_free(g);
 }
 
 static void trained_in_blocks(void **state)
