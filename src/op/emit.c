@@ -571,11 +571,27 @@ void ts_emit_columns(ts_emit *e, int how, const ts_ix **at, void (*body)(ts_emit
 
 /* --- conditions --- */
 
+/* x in vectors, where each of them is all on one side of every multiple of n: 16 b + l < 32 asks what b < 2 does, once
+ * for all lanes. NULL elsewhere. */
+static const ts_ix *in_vectors(ts_emit *e, const ts_ix *x, int64_t n)
+{
+    const ts_ix *block;
+
+    if (!e->lanes || n % e->lanes || !ts_ix_uses(x, e->lane))
+        return NULL;
+    block = ts_ix_div(e->a, x, e->lanes);
+    return ts_ix_uses(block, e->lane) ? NULL : block;
+}
+
 const char *ts_emit_inside(ts_emit *e, const ts_ix *x, int64_t n)
 {
+    const ts_ix *block = in_vectors(e, x, n);
     int64_t lo, hi;
-    const char *t = ts_ix_text(e->a, x);
+    const char *t;
 
+    if (block)
+        return ts_emit_inside(e, block, n / e->lanes);
+    t = ts_ix_text(e->a, x);
     ts_ix_range(x, &lo, &hi);
     if (lo >= 0 && hi < n)
         return "";
@@ -602,10 +618,10 @@ const char *ts_emit_inside_all(ts_emit *e, int rank, const ts_ix *const *x, cons
     return all;
 }
 
-bool ts_emit_cond_by_lane(ts_emit *e, int rank, const ts_ix *const *x)
+bool ts_emit_cond_by_lane(ts_emit *e, int rank, const ts_ix *const *x, const int64_t *n)
 {
     for (int i = 0; i < rank && e->lanes; i++)
-        if (ts_ix_uses(x[i], e->lane))
+        if (ts_ix_uses(x[i], e->lane) && !(n && in_vectors(e, x[i], n[i])))
             return true;
     return false;
 }

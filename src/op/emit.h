@@ -125,7 +125,8 @@ const char *ts_emit_lanes(ts_emit *e, ts_dtype t, const char *(*body)(ts_emit *,
                           void *arg);
 /* Do the lanes stand at x, x + 1, x + 2, .. with x a multiple of `by`, so that runs of so many are whole? */
 bool ts_emit_runs(ts_emit *e, const ts_ix *x, int by);
-bool ts_emit_cond_by_lane(ts_emit *e, int rank, const ts_ix *const *x);
+/* Must each lane ask for itself whether it is inside n, or, with n NULL, something else that depends on x? */
+bool ts_emit_cond_by_lane(ts_emit *e, int rank, const ts_ix *const *x, const int64_t *n);
 const char *ts_emit_number(ts_emit *e, ts_dtype t, double x);     /* one number */
 const char *ts_emit_splat(ts_emit *e, ts_dtype t, const char *x); /* in every lane */
 const char *ts_emit_literal(ts_emit *e, ts_dtype t, double x);

@@ -602,7 +602,7 @@ const char *ts_emit_index_select(ts_emit *e, const ts_node *n, int out, const ts
 {
     read_arg r = {n, at};
     int dim = dim_of(n, n->in[0]->type.rank);
-    bool by_lane = ts_emit_cond_by_lane(e, n->in[1]->type.rank, at + dim);
+    bool by_lane = ts_emit_cond_by_lane(e, n->in[1]->type.rank, at + dim, NULL);
     int lanes = e->lanes;
     const char *index, *v;
 
@@ -720,7 +720,8 @@ const char *ts_emit_scatter_pick(ts_emit *e, const ts_node *n, int out, const ts
 const char *ts_emit_index_add(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
     (void)out;
-    return emit_add(e, n, at, ts_emit_cond_by_lane(e, 1, at + dim_of(n, n->out[0]->type.rank)));
+    return emit_add(e, n, at,
+                    ts_emit_cond_by_lane(e, 1, at + dim_of(n, n->out[0]->type.rank), NULL));
 }
 
 /* An index where others of the same rank, or broadcast, are at `at`, and i is in dim. */

@@ -318,7 +318,8 @@ static const char *tap(ts_emit *e, const ts_node *n, const pool *p, const ts_ix 
     cond = ts_emit_inside_all(e, p->spatial, t.x + 2, n->in[0]->type.dim + 2);
     if (!cond)
         return NULL;
-    return ts_emit_guard(e, cond, ts_emit_cond_by_lane(e, p->spatial, t.x + 2),
+    return ts_emit_guard(e, cond,
+                         ts_emit_cond_by_lane(e, p->spatial, t.x + 2, n->in[0]->type.dim + 2),
                          n->in[0]->type.dtype, other, tap_body, &t);
 }
 
@@ -609,7 +610,7 @@ const char *ts_emit_pool_grad(ts_emit *e, const ts_node *n, int out, const ts_ix
     attrs(n, &p);
     if (!apart(&p))
         return emit_sum(e, n, at, add_cover);
-    return e->lanes && ts_emit_cond_by_lane(e, p.spatial, at + 2)
+    return e->lanes && ts_emit_cond_by_lane(e, p.spatial, at + 2, NULL)
                ? ts_emit_lanes(e, n->in[0]->type.dtype, apart_body, &a)
                : apart_body(e, &a);
 }

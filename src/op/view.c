@@ -360,7 +360,7 @@ const char *ts_emit_pad(ts_emit *e, const ts_node *n, int out, const ts_ix *cons
         }
     }
     return ts_emit_guard(e, ts_emit_inside_all(e, moved, tested, size),
-                         ts_emit_cond_by_lane(e, moved, tested), t->dtype,
+                         ts_emit_cond_by_lane(e, moved, tested, size), t->dtype,
                          ts_attr_float(n, "value", 0), view_body, &(view_arg){n->in[0], x});
 }
 
@@ -504,7 +504,7 @@ static const char *concat_body(ts_emit *e, void *arg)
         return ts_emit_at(e, v, x);
     if (!cond)
         return concat_body(e, &rest);
-    if (e->lanes && ts_ix_uses(rel, e->lane))
+    if (ts_emit_cond_by_lane(e, 1, &rel, &v->type.dim[dim]))
         return ts_emit_lanes(e, v->type.dtype, concat_body, c);
     name = ts_emit_name(e, "t");
     ts_emit_line(e, "%s %s;", ts_emit_ctype(e, v->type.dtype), name);

@@ -97,8 +97,8 @@ const char *ts_emit_windows(ts_emit *e, const ts_node *n, int out, const ts_ix *
         w.x[2 + d] = ts_ix_addc(
             e->a, ts_ix_add(e->a, ts_ix_mul(e->a, at[3 + d], t.stride[d]), at[d]), -t.padding[d]);
     return ts_emit_guard(e, ts_emit_inside_all(e, 2, w.x + 2, n->in[0]->type.dim + 2),
-                         ts_emit_cond_by_lane(e, 2, w.x + 2), n->in[0]->type.dtype, 0, window_body,
-                         &w);
+                         ts_emit_cond_by_lane(e, 2, w.x + 2, n->in[0]->type.dim + 2),
+                         n->in[0]->type.dtype, 0, window_body, &w);
 }
 
 /* --- untile --- */
