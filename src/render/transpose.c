@@ -78,6 +78,14 @@ static int lanes_of(const ts_render *r, int64_t channels)
     return n;
 }
 
+/* Channels that are fewer than the shortest vector, those of a picture: its last lanes are nobody's. */
+enum { SHORT = 4 };
+
+static bool is_short(int64_t channels)
+{
+    return channels == 2 || channels == 3;
+}
+
 /* Is y, in rows, a view of something that has all of its samples in the lanes? */
 static bool takes_view(ts_render *r, const ts_value *y, turn *t)
 {
@@ -207,7 +215,7 @@ static bool takes(ts_render *r, const ts_kernel *k, turn *t)
         t->matrices /= t->lanes;
     } else if (channels_last(laid) && x == y->node->in[0]) {
         t->rows = y->type.dim[1];
-        t->lanes = lanes_of(r, t->rows);
+        t->lanes = is_short(t->rows) ? SHORT : lanes_of(r, t->rows);
     } else
         return false;
     t->features = ts_type_count(&y->type) / TS_MAX(t->matrices * t->rows, 1);
@@ -233,18 +241,52 @@ static void shuffles(ts_emit *e, int n)
     }
 }
 
+/* Is number j of a block, on the side of short channels, loaded and stored as a vector? What its lanes have too many of is
+ * the next one's, which is written after it; behind the last ones is another block. */
+static bool in_vector(const turn *t, int j)
+{
+    return t->rows >= t->lanes || t->rows * j + t->lanes <= t->rows * t->lanes;
+}
+
+static void load(ts_render *r, ts_emit *e, const turn *t, int j)
+{
+    const char *from = ts_render_pointer(r, t->from);
+    const char *at = address(r, t, !t->to_lanes, ts_arena_printf(r->a, "%d", j));
+
+    if (t->to_lanes && j >= t->rows)
+        ts_emit_line(e, "f32x%d t%d = t0;", t->lanes, j);
+    else if (t->to_lanes || in_vector(t, j))
+        ts_emit_line(e, "f32x%d t%d = *(const f32x%du *)(%s + %s);", t->lanes, j, t->lanes, from,
+                     at);
+    else {
+        ts_emit_line(e, "f32x%d t%d = t0;", t->lanes, j);
+        for (int64_t i = 0; i < t->rows; i++)
+            ts_emit_line(e, "t%d[%ld] = %s[%s + %ld];", j, (long)i, from, at, (long)i);
+    }
+}
+
+static void store(ts_render *r, ts_emit *e, const turn *t, int j)
+{
+    const char *to = ts_render_pointer(r, t->to);
+    const char *at = address(r, t, t->to_lanes, ts_arena_printf(r->a, "%d", j));
+
+    if (!t->to_lanes && j >= t->rows)
+        return;
+    if (!t->to_lanes || in_vector(t, j)) {
+        ts_emit_line(e, "*(f32x%du *)(%s + %s) = t%d;", t->lanes, to, at, j);
+        return;
+    }
+    for (int64_t i = 0; i < t->rows; i++)
+        ts_emit_line(e, "%s[%s + %ld] = t%d[%ld];", to, at, (long)i, j, (long)i);
+}
+
 static void whole_block(ts_render *r, ts_emit *e, const turn *t)
 {
-    const char *from = ts_render_pointer(r, t->from), *to = ts_render_pointer(r, t->to);
-    int n = t->lanes;
-
-    for (int j = 0; j < n; j++)
-        ts_emit_line(e, "f32x%d t%d = *(const f32x%du *)(%s + %s);", n, j, n, from,
-                     address(r, t, !t->to_lanes, ts_arena_printf(r->a, "%d", j)));
-    shuffles(e, n);
-    for (int j = 0; j < n; j++)
-        ts_emit_line(e, "*(f32x%du *)(%s + %s) = t%d;", n, to,
-                     address(r, t, t->to_lanes, ts_arena_printf(r->a, "%d", j)), j);
+    for (int j = 0; j < t->lanes; j++)
+        load(r, e, t, j);
+    shuffles(e, t->lanes);
+    for (int j = 0; j < t->lanes; j++)
+        store(r, e, t, j);
 }
 
 static void tail(ts_render *r, ts_emit *e, const turn *t)
@@ -256,7 +298,7 @@ static void tail(ts_render *r, ts_emit *e, const turn *t)
     ts_emit_line(e, "for (int64_t f = %ld; f < %ld; f++) {",
                  (long)(t->features / t->lanes * t->lanes), (long)t->features);
     ts_emit_open(e, &mark);
-    ts_emit_line(e, "for (int64_t l = 0; l < %d; l++) {", t->lanes);
+    ts_emit_line(e, "for (int64_t l = 0; l < %ld; l++) {", (long)TS_MIN(t->rows, t->lanes));
     ts_emit_open(e, &mark2);
     ts_emit_line(e, "%s[%s%s] = %s[%s%s];", to, t->to_lanes ? lanes : rows,
                  t->to_lanes ? " + l" : "", from, t->to_lanes ? rows : lanes,
@@ -286,7 +328,7 @@ static void place(ts_render *r, ts_emit *e, const turn *t, int64_t blocks, int64
     ts_emit_open(e, mark);
     if (all)
         ts_emit_line(e, "const int64_t c = min(%d * g, %ld);", t->lanes,
-                     (long)(t->rows - t->lanes));
+                     (long)TS_MAX(0, t->rows - t->lanes));
     else
         ts_emit_line(e, "const int64_t c = %s;", ts_ix_text(a, c));
 }

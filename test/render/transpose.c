@@ -119,7 +119,10 @@ static void channels_and_back(void **state)
         {3, 33 * 41, 33, NULL, true},
         {2, 5 * 19, 5, "portable", true},
         {2, 31 * 20, 31, "x86-64-v3", true},
-        {2, 3 * 40, 3, NULL, false},        /* no vector of channels */
+        {2, 3 * 40, 3, NULL, true}, /* less than the shortest vector */
+        {3, 3 * 37, 3, "portable", true},
+        {5, 2 * 9, 2, NULL, true},
+        {2, 3 * 3, 3, NULL, false},         /* less than a block */
         {5, 32 * 3, 32, "portable", false}, /* less than a block */
     };
 
