@@ -626,19 +626,29 @@ static void bind(writer *w, const ts_ix *i, const int *axes, const int64_t *coun
     }
 }
 
-/* Pieces first .. first + total - 1 of those between lo and hi. */
-static void piece_loop(ts_emit *e, int64_t first, int64_t total)
+/* The pieces of several phases take turns, piece i of phase p being number i * phases + p: a thread that has a range of
+ * them has the same part of the picture in all phases, whatever each of them costs. */
+static const char *bound(ts_emit *e, const ts_cut *cut, const char *name)
 {
+    if (cut->phases <= 1)
+        return name;
+    return ts_arena_printf(e->a, "(%s + %d) / %d", name, cut->phases - 1 - cut->phase, cut->phases);
+}
+
+void ts_contract_loop(ts_emit *e, const ts_cut *cut, int64_t first, int64_t total)
+{
+    const char *lo = bound(e, cut, "lo"), *hi = bound(e, cut, "hi");
+
     if (first)
-        ts_emit_line(e, "for (int64_t i = max(lo - %ld, 0); i < min(hi - %ld, %ld); i++) {",
-                     (long)first, (long)first, (long)total);
+        ts_emit_line(e, "for (int64_t i = max(%s - %ld, 0); i < min(%s - %ld, %ld); i++) {", lo,
+                     (long)first, hi, (long)first, (long)total);
     else
-        ts_emit_line(e, "for (int64_t i = lo; i < min(hi, %ld); i++) {", (long)total);
+        ts_emit_line(e, "for (int64_t i = %s; i < min(%s, %ld); i++) {", lo, hi, (long)total);
 }
 
 /* One part of the lane axis: decodes a piece and does its tile. Returns how many pieces there are.
- * They are the last of those between `start` and `end`, or start there when that are fewer. */
-static int64_t write_part(writer *w, int64_t start, int64_t end)
+ * They are the last of those before `end`, or the first when that are fewer. */
+static int64_t write_part(writer *w, const ts_cut *cut, int64_t end)
 {
     ts_nest *x = w->x;
     ts_emit *e = w->e;
@@ -650,8 +660,8 @@ static int64_t write_part(writer *w, int64_t start, int64_t end)
     group = group_size(w, axes, counts, n, &inner);
     for (int p = 0; p < n; p++)
         total *= counts[p];
-    first = TS_MAX(start, end - total);
-    piece_loop(e, first, total);
+    first = TS_MAX(0, end - total);
+    ts_contract_loop(e, cut, first, total);
     ts_emit_open(e, &mark);
     e->lane = ts_atom_var(a, "l", 0, w->part.width - 1);
     e->lanes = w->part.width > 1 ? w->part.width : 0;
@@ -699,7 +709,7 @@ static double nest_sums(const ts_spec *s)
     return n;
 }
 
-/* One nest: its parts of the lane axis one after the other. cut->count goes on. */
+/* One nest: its parts of the lane axis one after the other. */
 static bool write_nest(ts_render *r, const ts_kernel *k, const ts_spec *spec, bool empty,
                        ts_cut *cut)
 {
@@ -707,7 +717,7 @@ static bool write_nest(ts_render *r, const ts_kernel *k, const ts_spec *spec, bo
         .r = r, .k = k, .n = k->anchor, .s = *spec, .lane = -1, .tile = {-1, -1}, .empty = empty};
     ts_emit e;
     writer w = {.x = &x, .e = &e};
-    int64_t extent, from = 0, start = cut->count, total;
+    int64_t extent, from = 0, total;
 
     if (!ts_nest_choose(&x)) /* one by one, a cycle each at best */
         return !empty && ts_render_product(r, k, spec, nest_sums(spec), cut);
@@ -722,7 +732,7 @@ static bool write_nest(ts_render *r, const ts_kernel *k, const ts_spec *spec, bo
     extent = x.s.extent[x.lane];
     if (x.across) {
         w.part = (part){0, 1, x.width};
-        cut->count += write_part(&w, start, start);
+        cut->count = write_part(&w, cut, 0);
         cut->dim = cut_dim(&w);
         return true;
     }
@@ -731,10 +741,10 @@ static bool write_nest(ts_render *r, const ts_kernel *k, const ts_spec *spec, bo
         w.part = (part){TS_MIN(from, extent - width), blocks, width};
         /* What is left of the lanes goes with the last whole vectors: it is little work, and lies
          * beside them. */
-        total = write_part(&w, start, cut->count);
+        total = write_part(&w, cut, cut->count);
         if (from == 0)
             cut->dim = cut_dim(&w);
-        cut->count = TS_MAX(cut->count, start + total);
+        cut->count = TS_MAX(cut->count, total);
         from += blocks * width;
     }
     return true;
@@ -753,6 +763,30 @@ static bool strided_axes(const ts_spec *s, int d, int *place, int *tap)
     return *place >= 0 && *tap >= 0 && s->extent[*place] > 1;
 }
 
+static int phases_of(const ts_spec *s)
+{
+    int place, tap, n = 1;
+
+    for (int d = 0; d < TS_MAX_RANK; d++)
+        if (s->a[d].div > 1 && strided_axes(s, d, &place, &tap))
+            n *= (int)TS_MIN(s->a[d].div, s->extent[place]);
+    return n;
+}
+
+/* A nest of its own: the next of cut->phases. */
+static bool write_phase(ts_render *r, const ts_kernel *k, const ts_spec *s, bool empty, ts_cut *cut)
+{
+    ts_cut one = {.phase = cut->phase, .phases = cut->phases};
+
+    if (!write_nest(r, k, s, empty, &one))
+        return false;
+    cut->count = TS_MAX(cut->count, one.count * TS_MAX(1, cut->phases));
+    cut->cycles += one.cycles;
+    cut->dim = one.dim;
+    cut->phase++;
+    return true;
+}
+
 /* The gradient of a convolution with stride s reads dy at (p + c - k) / s, and only where s
  * divides. Places p = s q + r with the same r use the taps k = s j + k0 with the same k0, and read
  * q + (r + c - k0) / s - j: for each r a nest without division. Some have no tap, and are zero. */
@@ -765,7 +799,7 @@ static bool write_phases(ts_render *r, const ts_kernel *k, const ts_spec *s, int
     while (d < TS_MAX_RANK && s->a[d].div <= 1)
         d++;
     if (d == TS_MAX_RANK)
-        return write_nest(r, k, s, empty, cut);
+        return write_phase(r, k, s, empty, cut);
     div = s->a[d].div;
     if (!strided_axes(s, d, &place, &tap))
         return false;
@@ -822,6 +856,7 @@ bool ts_render_contract(ts_render *r, const ts_kernel *k, ts_cut *cut)
             return false;
     cut->count = 0;
     cut->cycles = 0;
+    cut->phases = phases_of(&s);
     if (!write_phases(r, k, &s, 0, false, cut))
         return false;
     cut->grain = ts_machine_grain(&r->m, cut->count, cut->cycles);

@@ -147,14 +147,26 @@ static group grow(const ts_nest *x, int inner, const int *axes, int n, int tenso
     return g;
 }
 
-/* The longest group of those axes; the others are appended to `rest`. */
-static group longest(const ts_nest *x, const int *axes, int n, int *rest, int *nrest)
+/* Is g the better group? The longest, but of those of `enough` one whose results lie nearest to each other: then the threads
+ * cut the result where other kernels do, and not between neighbours. */
+static bool better(const ts_nest *x, const group *g, const group *best, int64_t enough)
+{
+    bool one = g->extent >= enough, other = best->extent >= enough;
+
+    if (one && other)
+        return x->step[2][g->axis[g->n - 1]] < x->step[2][best->axis[best->n - 1]];
+    return g->extent > best->extent;
+}
+
+/* The best group of those axes; the others are appended to `rest`. */
+static group best_group(const ts_nest *x, const int *axes, int n, int64_t enough, int *rest,
+                        int *nrest)
 {
     group best = {.extent = 1};
 
     for (int i = 0; i < n; i++) {
         group g = grow(x, axes[i], axes, n, 3);
-        if (g.extent > best.extent)
+        if (better(x, &g, &best, enough))
             best = g;
     }
     for (int i = 0; i < n; i++)
@@ -227,7 +239,7 @@ static bool find_groups(product *p)
         else
             p->outer[p->nouter++] = i;
     }
-    p->sum = longest(x, sums, ns, p->far, &p->nfar);
+    p->sum = best_group(x, sums, ns, INT64_MAX, p->far, &p->nfar);
     if (!p->sum.n)
         return false;
     if (p->lanes.extent % p->m.isa.width == 0)
@@ -237,7 +249,7 @@ static bool find_groups(product *p)
         if (!has(&p->lanes, columns[i]))
             p->outer[p->nouter++] = columns[i];
     p->fixed = p->nouter;
-    p->rows = longest(x, rows, nr, p->outer, &p->nouter);
+    p->rows = best_group(x, rows, nr, p->m.isa.width, p->outer, &p->nouter);
     p->fixeds = extents(x, p->outer, p->fixed);
     p->turns = extents(x, p->outer + p->fixed, p->nouter - p->fixed);
     p->fars = extents(x, p->far, p->nfar);
@@ -863,7 +875,7 @@ static void write(product *p, ts_cut *cut)
     ts_emit e;
     writer w = {.p = p, .e = &e};
     int64_t rows, columns, sums, pieces = p->fixeds * p->turns * p->down * p->right;
-    bool again = cut->count > 0; /* a nest after another, as the phases of a stride are */
+    bool again = cut->phase > 0; /* a nest after another */
     int mark, scope = 0;
 
     panel_sizes(p, &rows, &columns, &sums);
@@ -884,8 +896,7 @@ static void write(product *p, ts_cut *cut)
         ts_emit_line(&e, "TILES_BEGIN();");
     for (int i = 0; i < p->x.s.naxes; i++)
         w.axes[i] = ts_ix_const(r->a, 0);
-    ts_emit_line(&e, "for (int64_t i = max(lo - %ld, 0); i < min(hi - %ld, %ld); i++) {",
-                 (long)cut->count, (long)cut->count, (long)pieces);
+    ts_contract_loop(&e, cut, 0, pieces);
     ts_emit_open(&e, &mark);
     find_piece(&w);
     sum_block(&w);
@@ -894,7 +905,7 @@ static void write(product *p, ts_cut *cut)
         ts_emit_line(&e, "TILES_END();");
     if (again)
         ts_emit_close(&e, scope);
-    cut->count += pieces;
+    cut->count = pieces;
     cut->cycles += p->cycles;
     cut->dim = cut_dim(p);
 }

@@ -33,6 +33,9 @@ const char *ts_panel_multiply_at(ts_render *r, int64_t rows, int vectors, int of
 void ts_panel_declare(ts_render *r, ts_text *out); /* for the head */
 void ts_panel_functions(ts_render *r);             /* to the body, each a unit */
 
+/* contract.c: the loop over those pieces of a nest, `first` to `first + total - 1`, that a thread has. */
+void ts_contract_loop(ts_emit *e, const ts_cut *cut, int64_t first, int64_t total);
+
 /* product.c: the floats in memory behind an operand, or NULL if it is computed on the way. */
 const ts_value *ts_product_source(const ts_render *r, const ts_value *v);
 /* product.c: writes the contraction from packed panels if that is cheaper than `other` cycles. */

@@ -339,7 +339,7 @@ static ts_status kernels(ts_render *r)
     for (int i = 0; i < n; i++) {
         const ts_kernel *k = r->p->kernels[i];
         r->next = 0;
-        cuts[i] = (ts_cut){1, 1, -1, 0};
+        cuts[i] = (ts_cut){.count = 1, .grain = 1, .dim = -1};
         if (k->again || k->load || k->store) {
             written[i].start = written[i].code = r->body.len;
             if (k->again)

@@ -94,6 +94,8 @@ typedef struct ts_cut {
     int64_t count, grain;
     int dim;
     double cycles; /* modelled, of one core */
+    int phase;     /* while the nests of a stride are written: which, */
+    int phases;    /* of how many; or 0 of 0 */
 } ts_cut;
 /* Computes and stores every root at these coordinates. */
 void ts_render_body(ts_emit *e, const ts_kernel *k, const ts_ix *const *at);
