@@ -260,6 +260,15 @@ static ts_status choose(layouts *l, const ts_options *opt)
     return TS_OK;
 }
 
+ts_status ts_layout_in_lanes(ts_arena *a, const ts_graph *g, const ts_options *opt, bool *yes)
+{
+    layouts l = {.a = a, .in = g};
+
+    TS_TRY(choose(&l, opt));
+    *yes = l.scheme == BATCH_LANES;
+    return TS_OK;
+}
+
 static ts_layout plain(int rank)
 {
     ts_layout x = {.set = true};

@@ -107,6 +107,8 @@ bool ts_fills_lanes(int64_t channels);
 bool ts_conv_wide(const ts_node *n);
 bool ts_channels_last(double wide, double all);
 bool ts_mostly_products(const ts_graph *g);
+/* Will the samples of g lie side by side, in the lanes of vectors? */
+ts_status ts_layout_in_lanes(ts_arena *a, const ts_graph *g, const ts_options *opt, bool *yes);
 /* Samples side by side in a vector: what fills one that a unit takes at once, or 8. */
 int ts_batch_lanes(const ts_machine_model *m, int64_t samples);
 

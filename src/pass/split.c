@@ -1,8 +1,8 @@
 /* split.c - a large sum with few results in two steps, so that threads can share it.
  *
  *   before                                        after
- *     %2 = sum %1 dims=[0,2,3]   f32[32]            %3 = sum %1 dims=[0,3] keepdim f32[1,32,160,1]
- *                                                   %2 = sum %3 dims=[0,2,3]         f32[32]
+ *     %2 = sum %1 dims=[0,2,3]   f32[32]            %3 = sum %1 dims=[3] keepdim   f32[2,32,160,1]
+ *       of [2,32,160,256]                           %2 = sum %3 dims=[0,2,3]       f32[32]
  *
  * The first step has a result for every row, the second adds the rows. The cut depends on the shape
  * only, so the bits do not depend on the threads; and each rounds less than one long chain would.
@@ -32,7 +32,10 @@
 /* Results of a sum that are too few to share; rows of a picture that are enough to. Of one core's time
  * neither takes any (FEW of 128 to 2048, ROWS of 2 to 32: W1 to W4 within the noise, 5 %); they are
  * for two. */
-enum { FEW = 512, ROWS = 8 };
+enum { FEW = 4096, ROWS = 8 };
+
+/* So many samples for each core are shared evenly without their rows. */
+enum { SAMPLES = 4 };
 
 /* The results of a sum that keep a GPU busy, those whose terms lie side by side (a whole group adds up one, gpu/sum.c),
  * and a sum that is worth another kernel. */
@@ -55,13 +58,12 @@ static bool splits(const ts_machine_model *m, const ts_node *n)
     return ts_price_sums(m, all) >= m->meet && made <= FEW && all >= 32 * made;
 }
 
-/* The dim to leave for the second step: the first summed one behind the batch and the channels,
- * else any that is long enough; -1 when only one dim is summed. */
-static int row_dim(const ts_node *n, bool *summed)
+/* Which dims are summed, and how many of them are more than one long. */
+static int find_summed(const ts_node *n, bool *summed)
 {
     const ts_type *t = &n->in[0]->type;
     const int64_t *dims;
-    int count = ts_attr_list(n, "dims", &dims), total = 0, best = -1;
+    int count = ts_attr_list(n, "dims", &dims), total = 0;
 
     for (int d = 0; d < t->rank; d++) {
         summed[d] = !count;
@@ -69,27 +71,68 @@ static int row_dim(const ts_node *n, bool *summed)
             summed[d] = summed[d] || (dims[i] < 0 ? dims[i] + t->rank : dims[i]) == d;
         total += summed[d] && t->dim[d] > 1;
     }
+    return total;
+}
+
+/* The rows to leave for the second step: the first summed dim behind the batch and the channels,
+ * else any that is long enough; -1 when only one dim is summed. */
+static int row_dim(const ts_node *n, const bool *summed)
+{
+    const ts_type *t = &n->in[0]->type;
+    int best = -1;
+
     for (int d = t->rank - 1; d >= 0; d--)
         if (summed[d] && t->dim[d] >= ROWS && (best < 0 || d >= 2))
             best = d;
-    return total > 1 ? best : -1;
+    return best;
 }
 
-/* Short dims between the channels and the rows, those of a group that a norm cut the channels into, wait for the
- * second step too: channels that lie side by side are then added up as vectors (4 in a group: 8 times as fast). */
-static ts_value *split_sum(const ts_node *n, ts_value *x, const bool *summed, int row)
+/* Which summed dims wait for the second step: the rows, and the samples before them, which are what the threads share of
+ * everything else: a core then adds up what it wrote. The rows wait with few samples only, and with those that are in
+ * the lanes of vectors the samples do not. Short dims between the channels and the rows, those of a group that a norm cut
+ * the channels into, wait too: channels that lie side by side are then added up as vectors (4 in a group: 8 times as fast). */
+static void find_left(const ts_machine_model *m, const ts_node *n, bool in_lanes,
+                      const bool *summed, int row, bool *left)
+{
+    const ts_type *t = &n->in[0]->type;
+    bool samples = !in_lanes && row > 0 && summed[0] && t->dim[0] > 1, more = false;
+
+    for (int d = row + 1; d < t->rank; d++)
+        more = more || summed[d];
+    for (int d = 0; d < t->rank; d++)
+        left[d] = summed[d] && more && d >= 2 && d < row;
+    left[0] = left[0] || samples;
+    left[row] = !samples || (more && t->dim[0] < SAMPLES * m->cores);
+}
+
+static ts_value *split_sum(const ts_node *n, ts_value *x, const bool *summed, const bool *left)
 {
     int64_t first[TS_MAX_RANK];
-    int count = 0, rank = n->in[0]->type.rank;
-    bool more = false;
+    int count = 0;
 
-    for (int d = row + 1; d < rank; d++)
-        more = more || summed[d];
-    for (int d = 0; d < rank; d++)
-        if (summed[d] && d != row && !(more && d >= 2 && d < row))
+    for (int d = 0; d < n->in[0]->type.rank; d++)
+        if (summed[d] && !left[d])
             first[count++] = d;
+    if (!count)
+        return NULL;
     ts_attr attr[] = {ts_attr_l("dims", count, first), ts_attr_i("keepdim", 1)};
     return ts_make1(n->op, ts_make1(n->op, x, 2, attr), n->nattr, n->attr);
+}
+
+/* NULL: it is too small, or of one dim. */
+static ts_value *split_reduce(const ts_machine_model *m, const ts_node *n, ts_value *x,
+                              bool in_lanes)
+{
+    bool summed[TS_MAX_RANK], left[TS_MAX_RANK];
+    int row;
+
+    if (!splits(m, n) || find_summed(n, summed) < 2)
+        return NULL;
+    row = row_dim(n, summed);
+    if (row < 0)
+        return NULL;
+    find_left(m, n, in_lanes, summed, row, left);
+    return split_sum(n, x, summed, left);
 }
 
 /* Does v lie the other way round in memory, its first dim last? */
@@ -179,7 +222,7 @@ static bool sum_parts(const ts_node *n, bool *summed, int64_t *parts)
     t = &n->in[0]->type;
     all = ts_type_count(t);
     made = TS_MAX(1, ts_type_count(&n->out[0]->type));
-    (void)row_dim(n, summed);
+    (void)find_summed(n, summed);
     /* pictures may yet be laid out with their channels last */
     results = t->rank > 0 && t->rank < 4 && summed[t->rank - 1] ? ROW_RESULTS : RESULTS;
     if (all < LONG_SUM || results / made < 2 || all / made < 8 * ROWS)
@@ -241,11 +284,15 @@ static int64_t gpu_parts(int64_t rows, int64_t columns, int64_t sum, int64_t who
 
 static ts_value *split_for_gpu(const ts_node *n, ts_value *const *map)
 {
+    bool summed[TS_MAX_RANK];
+    int64_t cuts[TS_MAX_RANK];
     const ts_type *x = n->nin ? &n->in[0]->type : NULL, *y = n->nout ? &n->out[0]->type : NULL;
     ts_attr attr[TS_MAX_ATTR + 1];
     int64_t parts;
     int count;
 
+    if (sum_parts(n, summed, cuts))
+        return split_sum_for_gpu(n, map[n->in[0]->id], summed, cuts);
     if (n->op == TS_OP(matmul) && x->rank == 2 && n->in[1]->type.rank == 2 && y->dtype == TS_F32 &&
         x->dim[0] >= 24 && y->dim[1] >= 24 && x->dim[1] >= 512) {
         parts = gpu_parts(x->dim[0], y->dim[1], x->dim[1], x->dim[1], 128);
@@ -267,18 +314,12 @@ static ts_value *split_for_gpu(const ts_node *n, ts_value *const *map)
 
 /* n in two steps, or NULL. The parts of products are for the caches of cores. */
 static ts_value *split(const ts_machine_model *m, const ts_node *n, ts_value *const *map,
-                       bool cores)
+                       bool in_lanes)
 {
-    bool summed[TS_MAX_RANK];
-    int64_t parts[TS_MAX_RANK];
-    int row = cores && splits(m, n) ? row_dim(n, summed) : -1;
+    ts_value *y = split_reduce(m, n, n->nin ? map[n->in[0]->id] : NULL, in_lanes);
 
-    if (row >= 0)
-        return split_sum(n, map[n->in[0]->id], summed, row);
-    if (!cores && sum_parts(n, summed, parts))
-        return split_sum_for_gpu(n, map[n->in[0]->id], summed, parts);
-    if (!cores)
-        return split_for_gpu(n, map);
+    if (y)
+        return y;
     if (splits_product(m, n))
         return split_product(map[n->in[0]->id], map[n->in[1]->id], product_parts(m));
     if (row_parts(m, n) > 1)
@@ -292,13 +333,15 @@ ts_status ts_pass_split(ts_arena *a, const ts_graph *in, const ts_options *opt,
     ts_value **map;
     ts_graph *g = ts_graph_begin_copy(a, in, &map);
     ts_machine_model m;
+    bool in_lanes;
 
     TS_TRY(ts_machine_find(opt->isa, &m));
+    TS_TRY(ts_layout_in_lanes(a, in, opt, &in_lanes));
     for (int i = 0; i < in->nnodes; i++) {
         const ts_node *n = in->nodes[i];
         ts_value *y;
         g->like = n;
-        y = split(&m, n, map, !ts_pass_for_gpu(opt));
+        y = ts_pass_for_gpu(opt) ? split_for_gpu(n, map) : split(&m, n, map, in_lanes);
         g->like = NULL;
         if (y)
             map[n->out[0]->id] = y;
