@@ -34,6 +34,17 @@ static bool is_double(const ts_node *n)
            n->in[1]->type.dtype == TS_F64;
 }
 
+/* How far the windows of a convolution's gradient reach around dy in dim d: where the stride divides they read dy at
+ * (place + padding - tap) / stride. */
+static int64_t reach(const ts_node *n, int d, int64_t padding, int64_t stride)
+{
+    int64_t taps = n->in[1]->type.dim[2 + d], places = n->out[0]->type.dim[2 + d];
+    int64_t before = TS_MAX(0, taps - 1 - padding) / stride;
+    int64_t behind = (places - 1 + padding) / stride + 1 - n->in[0]->type.dim[2 + d];
+
+    return TS_MAX(before, behind);
+}
+
 /* How much to put around the operand on each side; false: nothing, or this form does not do it. */
 static bool around(const ts_node *n, int64_t *pad)
 {
@@ -48,9 +59,11 @@ static bool around(const ts_node *n, int64_t *pad)
         if (n->op == TS_OP(conv_input)) {
             int64_t apart = nd ? dilation[d] : 1, steps = ns ? stride[d] : 1;
             pad[d] = apart * (size[d] - 1) - p;
-            if ((!is_double(n) && (steps != 1 || apart != 1)) || pad[d] < 0)
+            if ((!is_double(n) && apart != 1) || pad[d] < 0)
                 return false;
-            any = any || steps > 1;
+            if (!is_double(n))
+                pad[d] = reach(n, d, p, steps);
+            any = any || (is_double(n) && steps > 1);
         }
         any = any || pad[d];
     }
@@ -133,13 +146,14 @@ static ts_value *without_strides(const ts_node *n, ts_value *const *map, const i
 static ts_value *without_tests(const ts_node *n, ts_value *const *map, const int64_t *pad,
                                ts_value **last)
 {
-    const int64_t *size;
+    const int64_t *size, *padding, *stride;
     int64_t now[TS_MAX_RANK] = {0};
     ts_attr attr[TS_MAX_ATTR + 1];
     int spatial = kernel(n, &size), nattr = ts_attrs_but(n, "padding", attr);
+    int np = ts_attr_list(n, "padding", &padding), ns = ts_attr_list(n, "stride", &stride);
 
     for (int d = 0; d < spatial && n->op == TS_OP(conv_input); d++)
-        now[d] = size[d] - 1;
+        now[d] = (np ? padding[d] : 0) + (ns ? stride[d] : 1) * pad[d];
     attr[nattr++] = ts_attr_l("padding", spatial, now);
     return ts_make2(n->op, padded(map[n->in[0]->id], pad, &last[n->in[0]->id]), map[n->in[1]->id],
                     nattr, attr);

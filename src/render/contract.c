@@ -709,21 +709,38 @@ static double nest_sums(const ts_spec *s)
     return n;
 }
 
+/* The nest in vectors, or from panels: *packed, and written. False: neither. */
+static bool choose(ts_nest *x, ts_render *r, const ts_kernel *k, const ts_spec *spec, bool empty,
+                   ts_cut *cut, bool *packed)
+{
+    const ts_nest plain = {
+        .r = r, .k = k, .n = k->anchor, .s = *spec, .lane = -1, .tile = {-1, -1}, .empty = empty};
+    double other = nest_sums(spec); /* one by one, a cycle each at best */
+    bool found;
+
+    *x = plain;
+    found = ts_nest_choose(x);
+    if (found)
+        other = x->cost + ts_nest_rereads(x) / (double)r->m.cores;
+    *packed = !empty && ts_render_product(r, k, spec, other, cut);
+    if (found || *packed)
+        return true;
+    *x = plain;
+    return ts_nest_choose_apart(x);
+}
+
 /* One nest: its parts of the lane axis one after the other. */
 static bool write_nest(ts_render *r, const ts_kernel *k, const ts_spec *spec, bool empty,
                        ts_cut *cut)
 {
-    ts_nest x = {
-        .r = r, .k = k, .n = k->anchor, .s = *spec, .lane = -1, .tile = {-1, -1}, .empty = empty};
+    ts_nest x;
     ts_emit e;
     writer w = {.x = &x, .e = &e};
     int64_t extent, from = 0, total;
+    bool packed;
 
-    if (!ts_nest_choose(&x)) /* one by one, a cycle each at best */
-        return !empty && ts_render_product(r, k, spec, nest_sums(spec), cut);
-    if (!empty &&
-        ts_render_product(r, k, spec, x.cost + ts_nest_rereads(&x) / (double)r->m.cores, cut))
-        return true;
+    if (!choose(&x, r, k, spec, empty, cut, &packed) || packed)
+        return packed;
     ts_render_emitter(r, &e);
     ts_emit_line(&e, "/* lanes %s%s x%d, tile %s %ld x %s %ld */", x.s.axis[x.lane],
                  x.across ? " (summed)" : "", x.width, x.tile[0] < 0 ? "-" : x.s.axis[x.tile[0]],

@@ -36,6 +36,8 @@ typedef struct ts_nest {
 /* Finds where the operands lie and chooses lanes and tile; false when this template is not
  * for it. */
 bool ts_nest_choose(ts_nest *x);
+/* The same of vectors that are put together of elements that lie apart, for what has no others. */
+bool ts_nest_choose_apart(ts_nest *x);
 /* Only the first: every address linear in every axis, and the bounds. */
 bool ts_nest_linear(ts_nest *x);
 /* Cycles that a chosen nest waits for operands that do not stay in a core's cache. */
