@@ -136,7 +136,8 @@ static bool keeps(const batch *b, const ts_node *n)
         return true;
     if (!n->nin || !samples_first(b, n->in[0]))
         return false;
-    if (n->op == TS_OP(conv) || n->op == TS_OP(max_pool) || n->op == TS_OP(sum_pool))
+    if (n->op == TS_OP(conv) || n->op == TS_OP(conv_input) || n->op == TS_OP(max_pool) ||
+        n->op == TS_OP(sum_pool))
         return true;
     if (n->op == TS_OP(matmul)) /* two gradients of a large weight would be two passes over it */
         return b->count == 1 && n->in[0]->type.rank > 1 && n->in[1]->type.rank == 2;
@@ -166,7 +167,8 @@ static void compute_part(batch *b, const ts_node *n, int i)
 {
     ts_value *in[TS_MAX_INPUTS];
     ts_attr attr[TS_MAX_ATTR + 1];
-    int count = ts_attrs_but(n, "shape", attr);
+    bool sized = !(n->op->flags & TS_CONV); /* its shape is that of all samples */
+    int count = ts_attrs_but(n, sized ? "shape" : "", attr);
     int64_t shape[TS_MAX_RANK];
     ts_node *c;
 
@@ -211,7 +213,7 @@ static int64_t samples(const ts_graph *g, bool *channels)
 
     for (int i = 0; i < g->nnodes; i++) {
         const ts_node *c = g->nodes[i];
-        if (c->op != TS_OP(conv))
+        if (c->op != TS_OP(conv) && c->op != TS_OP(conv_input))
             continue;
         if (n && c->in[0]->type.dim[0] != n)
             return 0;
