@@ -36,6 +36,7 @@ typedef struct layouts {
     ts_value **map;
     int *batch;    /* which dim of each value counts samples, -1 for none */
     int *channels; /* how many dims behind it are channels                */
+    bool *picture; /* is it what convolutions and pooling take and make?  */
     scheme scheme;
     bool last; /* channels last for what does not fill the lanes */
     int lanes;
@@ -162,6 +163,72 @@ static void find_channels(layouts *l)
             l->channels[l->in->nodes[i]->out[k]->id] = node_channels(l, l->in->nodes[i]);
 }
 
+/* --- what is a picture --- */
+
+/* All of n's operands and results of its rank, with channels of their own: are there any pictures, and then, are they
+ * all marked already? */
+static bool any_picture(const layouts *l, const ts_node *n)
+{
+    for (int i = 0; i < n->nin; i++)
+        if (l->picture[n->in[i]->id])
+            return true;
+    for (int i = 0; i < n->nout; i++)
+        if (l->picture[n->out[i]->id])
+            return true;
+    return false;
+}
+
+static bool mark(layouts *l, const ts_value *v, int rank)
+{
+    if (l->picture[v->id] || v->type.rank != rank || rank < 3)
+        return false;
+    return l->picture[v->id] = true;
+}
+
+/* Do n's operands and results lie alike? */
+static bool keeps_picture(const ts_node *n)
+{
+    if (n->op == TS_OP(reshape))
+        return cuts_channels(&n->in[0]->type, &n->out[0]->type) ||
+               cuts_channels(&n->out[0]->type, &n->in[0]->type);
+    return n->op->flags & (TS_POINT | TS_REDUCE) ||
+           (n->op->flags & TS_VIEW && n->op != TS_OP(permute));
+}
+
+/* Marks what n makes a picture. */
+static bool mark_node(layouts *l, const ts_node *n)
+{
+    bool pool = n->op->flags & TS_WINDOW && !(n->op->flags & (TS_ROWS | TS_STEPS)), any = false;
+    bool seed = pool || n->op->flags & TS_CONV, cut = n->op == TS_OP(reshape);
+    int pictures = n->op == TS_OP(conv) || n->op == TS_OP(conv_input) ? 1 : n->nin;
+
+    if (!seed && !(keeps_picture(n) && any_picture(l, n)))
+        return false;
+    for (int i = 0; i < pictures; i++)
+        any = mark(l, n->in[i], cut ? n->in[i]->type.rank : n->out[0]->type.rank) || any;
+    for (int i = 0; i < n->nout && n->op != TS_OP(conv_weight); i++)
+        any = mark(l, n->out[i], n->out[i]->type.rank) || any;
+    return any;
+}
+
+/* Pictures are what convolutions and pooling take and make, and what is computed of such element by element. A net of
+ * both has rows of tokens besides, [N,T,C], which are products' and lie as they are. On a GPU all is alike. */
+static void find_pictures(layouts *l)
+{
+    const ts_graph *g = l->in;
+    bool more = true;
+
+    for (int i = 0; i < g->nvalues; i++)
+        l->picture[i] = l->gpu;
+    while (more && !l->gpu) {
+        more = false;
+        for (int i = 0; i < g->nnodes; i++)
+            more = mark_node(l, g->nodes[i]) || more;
+        for (int i = g->nnodes - 1; i >= 0; i--)
+            more = mark_node(l, g->nodes[i]) || more;
+    }
+}
+
 /* --- the choice --- */
 
 /* Vectors that a last one completes are mostly full from 16 on, and below at multiples of 8. */
@@ -247,6 +314,7 @@ static ts_status choose(layouts *l, const ts_options *opt)
 {
     int64_t n = 0;
     double all = 0, wide = 0; /* flops */
+    bool products;
 
     TS_TRY(ts_machine_find(opt->isa, &l->m));
     l->width = l->m.isa.width;
@@ -259,11 +327,14 @@ static ts_status choose(layouts *l, const ts_options *opt)
         all += ts_node_flops(c);
         wide += (ts_pass_for_gpu(opt) ? in_vectors(c) : ts_conv_wide(c)) ? ts_node_flops(c) : 0;
     }
-    if (ts_mostly_products(l->in))
+    l->gpu = ts_pass_for_gpu(opt);
+    products = ts_mostly_products(l->in);
+    if (products && l->gpu)
         return TS_OK;
     l->last = ts_channels_last(wide, all);
-    l->gpu = ts_pass_for_gpu(opt);
-    if (l->gpu) /* whose threads are the lanes: 16 bytes of channels are one load */
+    if (products)
+        l->scheme = l->last ? CHANNELS_LAST : ROWS;
+    else if (l->gpu) /* whose threads are the lanes: 16 bytes of channels are one load */
         l->scheme = l->last ? CHANNELS_LAST : ROWS;
     else if (n && n % 8 == 0) {
         l->lanes = ts_batch_lanes(&l->m, n);
@@ -318,7 +389,7 @@ static ts_layout activation(const layouts *l, const ts_value *v)
     }
     if (b > 0)
         return (ts_layout){0};
-    if (l->last && rank >= 3) {
+    if (l->last && rank >= 3 && l->picture[v->id]) {
         int channels = TS_MIN(l->channels[v->id], rank - 1);
         for (int i = 1; i < rank; i++)
             x.order[i] = (int8_t)(i < rank - channels ? i + channels : i - rank + channels + 1);
@@ -614,6 +685,7 @@ ts_status ts_pass_layout(ts_arena *a, const ts_graph *in, const ts_options *opt,
                  .in = in,
                  .batch = TS_NEWS(a, int, in->nvalues),
                  .channels = TS_NEWS(a, int, in->nvalues),
+                 .picture = TS_NEWS(a, bool, in->nvalues),
                  .group = TS_NEWS(a, int, in->nvalues),
                  .weight = TS_NEWS(a, bool, in->nvalues),
                  .linear = TS_NEWS(a, bool, in->nvalues),
@@ -628,6 +700,7 @@ ts_status ts_pass_layout(ts_arena *a, const ts_graph *in, const ts_options *opt,
     TS_TRY(choose(&l, opt));
     if (l.scheme == ROWS || !first || opt->executor == TS_EXECUTOR_REFERENCE)
         return TS_OK;
+    find_pictures(&l);
     find_weights(&l);
     l.g = ts_graph_begin_copy(a, in, &l.map);
     for (int i = 0; i < in->nstates; i++)
