@@ -272,3 +272,38 @@ table("any 256 x 1000", lambda x: x.any(1), lambda: (torch.rand(256, 1000) > 0.9
 table("norm 1000 x 100", lambda x: x.norm(dim=1), floats((1000, 100)))
 table("renorm", lambda x: F.normalize(x, dim=1), floats((1000, 100)))
 table("kron 20 x 30", torch.kron, floats((20, 20), (30, 30)))
+
+# --- functions of each element ---
+
+for word in ("relu", "gelu", "silu", "mish", "softplus", "elu", "selu", "celu", "hardswish", "hardsigmoid", "logsigmoid", "softsign",
+             "tanhshrink", "leaky_relu", "relu6"):
+    table(f"each {word}", getattr(F, word), floats((256, 1000)))
+table("each gelu tanh", lambda x: F.gelu(x, approximate="tanh"), floats((256, 1000)))
+table("each gelu written out", lambda x: 0.5 * x * (1 + torch.tanh(0.8 * (x + 0.044715 * torch.pow(x, 3.0)))), floats((256, 1000)))
+for word in ("tanh", "sigmoid", "erf", "erfc", "exp", "exp2", "expm1", "sin", "cos", "tan", "atan", "sinh", "cosh", "asinh", "sinc", "round"):
+    table(f"each {word}", getattr(torch, word), floats((256, 1000)))
+for word in "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "asin", "acos", "atanh", "erfinv", "lgamma", "digamma", "logit":
+    table(f"each {word}", getattr(torch, word), lambda: (torch.rand(256, 1000) * 0.9 + 0.05,))
+for power in 3, 4, 2.5, -2, 1 / 3:
+    table(f"each pow {power:.3g}", lambda x, power=power: x ** power, lambda: (torch.rand(256, 1000) + 0.5,))
+table("each pow of two", torch.pow, lambda: (torch.rand(256, 1000) + 0.5, torch.randn(256, 1000)))
+table("each atan2", torch.atan2, floats((256, 1000), (256, 1000)))
+table("each fmod", lambda x, y: torch.fmod(x, y), floats((256, 1000), (256, 1000)))
+table("each logaddexp", torch.logaddexp, floats((256, 1000), (256, 1000)))
+table("dropout 256 x 1000", lambda x: F.dropout(x, 0.1), floats((256, 1000)))
+
+# --- losses and norms ---
+
+for word in "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss":
+    table(f"loss {word}", getattr(F, word), floats((256, 1000), (256, 1000)))
+table("loss binary_cross_entropy_with_logits", lambda x, t: F.binary_cross_entropy_with_logits(x, (t > 0).float()),
+      floats((256, 1000), (256, 1000)))
+table("loss kl_div", lambda x, t: F.kl_div(x.log_softmax(1), t.softmax(1), reduction="batchmean"), floats((256, 1000), (256, 1000)))
+table("loss cross_entropy 1000", F.cross_entropy, lambda: (torch.randn(256, 1000), index(1000, 256)))
+table("loss cross_entropy of pictures", F.cross_entropy, lambda: (torch.randn(4, 10, 64, 64), index(10, 4, 64, 64)))
+for n in 5, 8:
+    table(f"norm batch, {n} x 20 x 33", lambda x: F.batch_norm(x, None, None, training=True), floats((n, 20, 33, 33)))
+    table(f"norm group, {n} x 24 x 33", lambda x: F.group_norm(x, 4), floats((n, 24, 33, 33)))
+    table(f"norm instance, {n} x 20 x 33", F.instance_norm, floats((n, 20, 33, 33)))
+table("norm layer 1000 x 100", lambda x: F.layer_norm(x, (100,)), floats((1000, 100)))
+table("norm layer 300 x 768", lambda x: F.layer_norm(x, (768,)), floats((300, 768)))

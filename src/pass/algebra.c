@@ -8,7 +8,7 @@
  *   x / 2^k                      x * 2^-k
  *   (x * c) * d                  x * (c d)          c or d a power of 2; it does not overflow on
  *                                                   the way, otherwise the same bits
- *   pow(x, 0 1 2 -1)             1, x, x * x, 1 / x
+ *   pow(x, 0 1 2 3 -1)           1, x, x * x, x * x * x, 1 / x
  *   pow(x, 0.5)                  sqrt(x)            as PyTorch; differs for -0 and -inf
  *   maximum(x, x), relu relu x   x, relu x
  *   where(1, x, y), (c, x, x)    x
@@ -187,6 +187,15 @@ static ts_value *div_neg(const ts_node *n)
     return negated(n, 0) && negated(n, 1) ? make(n, "div", negated(n, 0), negated(n, 1)) : NULL;
 }
 
+/* x * x * x as PyTorch has it, halves rounded once. */
+static ts_value *cube(ts_value *x)
+{
+    ts_dtype t = x->type.dtype, wide = t == TS_F16 || t == TS_BF16 ? TS_F32 : t;
+
+    x = ts_cast(x, wide);
+    return ts_cast(ts_mul(ts_mul(x, x), x), t);
+}
+
 static ts_value *pow_const(const ts_node *n)
 {
     ts_value *x = n->in[0];
@@ -202,6 +211,8 @@ static ts_value *pow_const(const ts_node *n)
         return make(n, "mul", x, x);
     if (c == 0.5)
         return instead(n, ts_sqrt(x));
+    if (c == 3)
+        return instead(n, cube(x));
     return c == -1 ? instead(n, ts_reciprocal(x)) : NULL;
 }
 
