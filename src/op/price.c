@@ -15,8 +15,8 @@ static const struct {
     int price;
 } functions[] = {
     {"SQRT", DIVIDE}, {"EXP", 16},      {"LOG", 20},       {"TANH", 30},       {"ERF", 40},
-    {"EXPM1", 300},   {"LOG1P", 300},   {"SIN", 300},      {"COS", 300},       {"POW", 500},
-    {"ATAN2", 500},   {"FMOD", 300},    {"FLOORDIV", 300}, {"REMAINDER", 300}, {"ERFC", 500},
+    {"EXPM1", 20},    {"LOG1P", 30},    {"SIN", 30},       {"COS", 30},        {"POW", 60},
+    {"ATAN2", 30},    {"FMOD", 300},    {"FLOORDIV", 300}, {"REMAINDER", 300}, {"ERFC", 500},
     {"ERFINV", 1000}, {"LGAMMA", 1000}, {"DIGAMMA", 1000}, {"ZETA", 2000},
 };
 

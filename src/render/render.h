@@ -97,6 +97,9 @@ typedef struct ts_cut {
     int phase;     /* while the nests of a stride are written: which, */
     int phases;    /* of how many; or 0 of 0 */
 } ts_cut;
+/* math.c: those functions that the formulas used with this suffix call. */
+void ts_math_write(ts_text *out, const ts_render *r, const char *suffix,
+                   bool (*uses)(const ts_render *, const char *suffix, const char *word));
 /* Computes and stores every root at these coordinates. */
 void ts_render_body(ts_emit *e, const ts_kernel *k, const ts_ix *const *at);
 /* One loop over the elements as they lie is enough. */

@@ -18,7 +18,13 @@ typedef void math_fn(const float *x, float *one, float *many, int64_t n);
 typedef void widen_fn(const uint16_t *x, float *one, float *many, int64_t n);
 typedef void narrow_fn(const float *x, uint16_t *one, uint16_t *many, int64_t n);
 
-static const char *const ops[] = {"exp", "log", "tanh", "erf", "sigmoid"};
+static const char *const ops[] = {"exp",   "log",   "tanh", "erf", "sigmoid",
+                                  "expm1", "log1p", "sin",  "cos"};
+
+/* Of two operands. */
+typedef void pair_fn(const float *x, const float *y, float *one, float *many, int64_t n);
+
+static const char *const pairs[] = {"pow", "atan2"};
 
 typedef struct lib {
     void *handle;
@@ -40,6 +46,16 @@ static void add_drivers(ts_text *t, int w)
             "    for (int64_t i = 0; i < n; i += %d)\n"
             "        *(f32x%du *)(many + i) = %s_f32x%d(*(const f32x%du *)(x + i));\n}\n",
             ops[i], ops[i], w, w, ops[i], w, w);
+    for (int i = 0; i < TS_COUNT(pairs); i++)
+        ts_text_printf(
+            t,
+            "__attribute__((visibility(\"default\"))) void test_%s(const float *x, const float *y, "
+            "float *one, float *many, int64_t n)\n{\n"
+            "    for (int64_t i = 0; i < n; i++)\n        one[i] = %s_f32(x[i], y[i]);\n"
+            "    for (int64_t i = 0; i < n; i += %d)\n"
+            "        *(f32x%du *)(many + i) = %s_f32x%d(*(const f32x%du *)(x + i), "
+            "*(const f32x%du *)(y + i));\n}\n",
+            pairs[i], pairs[i], w, w, pairs[i], w, w, w);
     for (int i = 0; i < TS_COUNT(halves); i++) {
         const char *h = halves[i];
         ts_text_printf(t,
@@ -71,6 +87,10 @@ static ts_graph *user(ts_arena *a)
     ts_output(ts_cast(x, TS_BF16), "bf16");
     for (int i = 0; i < TS_COUNT(ops); i++)
         ts_output(ts_apply(g, ops[i], 1, &x, 0, NULL), ops[i]);
+    for (int i = 0; i < TS_COUNT(pairs); i++)
+        ts_output(
+            ts_apply(g, pairs[i], 2, (ts_value *[]){x, ts_input(g, pairs[i], TS_F32, 33)}, 0, NULL),
+            pairs[i]);
     return g;
 }
 
@@ -132,7 +152,11 @@ static double exact(int op, double x)
            : op == 1 ? log(x)
            : op == 2 ? tanh(x)
            : op == 3 ? erf(x)
-                     : 1 / (1 + exp(-x));
+           : op == 4 ? 1 / (1 + exp(-x))
+           : op == 5 ? expm1(x)
+           : op == 6 ? log1p(x)
+           : op == 7 ? sin(x)
+                     : cos(x);
 }
 
 /* Half of the last place of the smallest subnormal counts as equal. */
@@ -193,6 +217,56 @@ static void mathematics(const lib *l)
             check_block(l, op, x, MOST);
         }
     }
+}
+
+/* Powers multiply the error of a logarithm, which is less where multiply-adds are fused. */
+static void check_pairs(const lib *l, int op, const float *x, const float *y)
+{
+    static float one[MOST], many[MOST];
+    double most = op == 0 ? (l->isa.width > 4 ? 1e-6 : 1e-5) : 4e-7;
+
+    ((pair_fn *)symbol(l, "test", pairs[op]))(x, y, one, many, MOST);
+    for (int i = 0; i < MOST; i++) {
+        double want = op == 0 ? pow(x[i], y[i]) : atan2(x[i], y[i]);
+        bool same = want != want ? one[i] != one[i] : one[i] == (float)want;
+        if (!same && !(fabs(one[i] - want) <= most * fabs(want) + 3e-45) &&
+            !(isinf(one[i]) && fabs(want) > 3.4027e38))
+            fail_msg("%s(%a, %a) is %a, not %a", pairs[op], (double)x[i], (double)y[i],
+                     (double)one[i], want);
+        if (!same_bits(&one[i], &many[i], 4) && (one[i] == one[i] || many[i] == many[i]))
+            fail_msg("%s(%a, %a) is %a alone and %a in a vector (%s)", pairs[op], (double)x[i],
+                     (double)y[i], (double)one[i], (double)many[i], l->isa.name);
+    }
+}
+
+/* Any two floats, special ones among them, and those that people take powers of. */
+static void two_operands(const lib *l)
+{
+    static const float special[] = {
+        0.0f,   -0.0f, INFINITY, -INFINITY, NAN,  1.0f, -1.0f,   2.0f, -2.0f, 3.0f,   -3.0f, 0.5f,
+        1e-40f, -0.5f, 1e30f,    -1e30f,    1.5f, 1.7f, 3.4e38f, 2e9f, -2e9f, 1e-30f, 0.1f,  -0.1f};
+    static float x[MOST], y[MOST];
+    uint64_t seed = 7;
+
+    for (int op = 0; op < TS_COUNT(pairs); op++)
+        for (int round = 0; round < 64; round++) {
+            for (int i = 0; i < MOST; i++) {
+                seed = seed * 6364136223846793005u + 1442695040888963407u;
+                x[i] = from_bits((uint32_t)(seed >> 32));
+                y[i] = from_bits((uint32_t)(seed >> 16));
+                if (round % 4 == 1) { /* 0..4 to the power of -8..8 */
+                    x[i] = (float)((seed >> 40) & 0xffffff) / 4194304.0f;
+                    y[i] = (float)((seed >> 20) & 0xfffff) / 65536.0f - 8.0f;
+                } else if (round % 4 == 2) { /* about 1 to a high one */
+                    x[i] = 0.9f + (float)((seed >> 40) & 0xffffff) / 83886080.0f;
+                    y[i] = (float)((seed >> 20) & 0xfffff) / 1024.0f - 512.0f;
+                } else if (round % 4 == 3) {
+                    x[i] = special[(seed >> 33) % TS_COUNT(special)];
+                    y[i] = special[(seed >> 50) % TS_COUNT(special)];
+                }
+            }
+            check_pairs(l, op, x, y);
+        }
 }
 
 static double half_value(bool brain, uint32_t h)
@@ -271,6 +345,7 @@ static void check(const char *isa)
     lib l = load(isa);
 
     mathematics(&l);
+    two_operands(&l);
     for (int brain = 0; brain < 2; brain++) {
         widening(&l, brain);
         narrowing(&l, brain);

@@ -1,0 +1,266 @@
+/* math.c - the mathematics of generated code, in vectors: the same text for a number and for any width, so that a number
+ * is the same bits wherever it is computed.
+ *
+ * Each function is a few multiply-adds that are fused by name, and selections; test/render/prelude.c holds them against libm
+ * in double: 4e-7 of the result over all floats. Coefficients are least of the largest error, found by reweighted least squares. What a
+ * polynomial cannot do (arguments of sin beyond 100,000, powers of negative numbers) is done by libm, number by number,
+ * where a vector has any such lane.
+ */
+#include "render/render.h"
+
+/* clang-format off */
+static const char exp_text[] =
+    "/* e^x = 2^n e^r, |r| <= ln2/2; e^r - 1 - r = r^2 p(r), error 3e-9. 2^n in two factors: subnormal results too */\n"
+    "static inline T JOIN(math_exp_, NAME)(T x)\n"
+    "{\n"
+    "    T n = FMA(x, 1.44269504f, 12582912.0f) - 12582912.0f;\n"
+    "    n = SEL(n < 129.0f, n, (T){0} + 129.0f); /* NaN too: it must become an integer */\n"
+    "    n = SEL(n > -151.0f, n, (T){0} - 151.0f);\n"
+    "    I i = TO_I(n), h = i >> 1;\n"
+    "    T r = FMA(n, 2.12194440e-4f, FMA(n, -0.693359375f, x));\n"
+    "    T p = FMA(1.98495185e-4f, r, 1.39335813e-3f);\n"
+    "    p = FMA(p, r, 8.33337313e-3f);\n"
+    "    p = FMA(p, r, 4.16664657e-2f);\n"
+    "    p = FMA(p, r, 1.66666665e-1f);\n"
+    "    p = FMA(p, r, 5.00000001e-1f);\n"
+    "    T y = (FMA(p * r, r, r) + 1.0f) * FLOAT((h + 127) << 23) * FLOAT((i - h + 127) << 23);\n"
+    "    return SEL(x < -104.0f, (T){0}, y);\n"
+    "}\n";
+static const char log_text[] =
+    "/* log x = e ln2 + log(1 + f), f in [sqrt(1/2) - 1, sqrt(2) - 1], error 8e-8 of f^3 */\n"
+    "static inline T JOIN(math_log_, NAME)(T x)\n"
+    "{\n"
+    "    I tiny = BITS(x) < 0x00800000;\n"
+    "    T s = SEL(tiny, x * 8388608.0f, x);\n"
+    "    I i = BITS(s) - 0x3f3504f3;\n"
+    "    T f = FLOAT((i & 0x007fffff) + 0x3f3504f3) - 1.0f;\n"
+    "    T k = CVT(i >> 23) - SEL(tiny, (T){0} + 23.0f, (T){0});\n"
+    "    T p = FMA(6.862343e-2f, f, -1.14214981e-1f);\n"
+    "    p = FMA(p, f, 1.16990747e-1f);\n"
+    "    p = FMA(p, f, -1.24349245e-1f);\n"
+    "    p = FMA(p, f, 1.42486559e-1f);\n"
+    "    p = FMA(p, f, -1.66673783e-1f);\n"
+    "    p = FMA(p, f, 2.00007161e-1f);\n"
+    "    p = FMA(p, f, -2.50000019e-1f);\n"
+    "    p = FMA(p, f, 3.33333312e-1f);\n"
+    "    T y = FMA(k, 0.693359375f, f + FMA(f * f, FMA(f, p, -0.5f), k * -2.12194440e-4f));\n"
+    "    y = SEL(x == __builtin_inff(), x, y);\n"
+    "    y = SEL(x == 0.0f, (T){0} - __builtin_inff(), y);\n"
+    "    return SEL((x < 0.0f) | (x != x), (T){0} + __builtin_nanf(\"\"), y);\n"
+    "}\n";
+static const char tanh_text[] =
+    "/* x p(x^2) below 0.625 (error 4e-9), 1 - 2/(e^2x + 1) above */\n"
+    "static inline T JOIN(math_tanh_, NAME)(T x)\n"
+    "{\n"
+    "    T a = FLOAT(BITS(x) & 0x7fffffff), t = x * x;\n"
+    "    T p = FMA(-5.65235526e-3f, t, 2.0583489e-2f);\n"
+    "    p = FMA(p, t, -5.3718485e-2f);\n"
+    "    p = FMA(p, t, 1.33310911e-1f);\n"
+    "    p = FMA(p, t, -3.33332587e-1f) * t;\n"
+    "    T big = 1.0f - 2.0f / (JOIN(math_exp_, NAME)(a + a) + 1.0f);\n"
+    "    T y = SEL(a < 0.625f, FMA(a, p, a), big);\n"
+    "    return FLOAT(BITS(y) | (BITS(x) & (-0x7fffffff - 1)));\n"
+    "}\n";
+static const char erf_text[] =
+    "/* x p(x^2) below 1 (error 1e-9); above, 1 - e^(-x^2) q(1/(1 + x/2)) (error 7e-10) */\n"
+    "static inline T JOIN(math_erf_, NAME)(T x)\n"
+    "{\n"
+    "    T a = FLOAT(BITS(x) & 0x7fffffff), t = x * x;\n"
+    "    T p = FMA(7.84725913e-5f, t, -8.00818932e-4f);\n"
+    "    p = FMA(p, t, 5.18809889e-3f);\n"
+    "    p = FMA(p, t, -2.68536911e-2f);\n"
+    "    p = FMA(p, t, 1.12835822e-1f);\n"
+    "    p = FMA(p, t, -3.76126256e-1f);\n"
+    "    p = FMA(p, t, 1.12837917f);\n"
+    "    T u = 1.0f / FMA(0.5f, a, 1.0f);\n"
+    "    T q = FMA(1.18261461e-1f, u, -4.67449583e-1f);\n"
+    "    q = FMA(q, u, 5.57763926e-1f);\n"
+    "    q = FMA(q, u, -9.91536604e-2f);\n"
+    "    q = FMA(q, u, 3.45651036e-1f);\n"
+    "    q = FMA(q, u, 2.60306773e-1f);\n"
+    "    q = FMA(q, u, 2.84814204e-1f);\n"
+    "    q = FMA(q, u, -1.47535193e-4f);\n"
+    "    T big = FMA(-JOIN(math_exp_, NAME)(-t), q, 1.0f);\n"
+    "    big = SEL(a > 4.0f, (T){0} + 1.0f, big);\n"
+    "    T y = SEL(a < 1.0f, a * p, big);\n"
+    "    y = SEL(x != x, x, y);\n"
+    "    return FLOAT(BITS(y) | (BITS(x) & (-0x7fffffff - 1)));\n"
+    "}\n";
+static const char expm1_text[] =
+    "/* 2^n e^r - 1 as 2 (2^(n-1) (e^r - 1) + (2^(n-1) - 1/2)): nothing is lost where n is 0 */\n"
+    "static inline T JOIN(math_expm1_, NAME)(T x)\n"
+    "{\n"
+    "    T n = FMA(x, 1.44269504f, 12582912.0f) - 12582912.0f;\n"
+    "    n = SEL(n < 129.0f, n, (T){0} + 129.0f);\n"
+    "    n = SEL(n > -30.0f, n, (T){0} - 30.0f);\n"
+    "    T r = FMA(n, 2.12194440e-4f, FMA(n, -0.693359375f, x));\n"
+    "    T p = FMA(1.98495185e-4f, r, 1.39335813e-3f);\n"
+    "    p = FMA(p, r, 8.33337313e-3f);\n"
+    "    p = FMA(p, r, 4.16664657e-2f);\n"
+    "    p = FMA(p, r, 1.66666665e-1f);\n"
+    "    p = FMA(p, r, 5.00000001e-1f);\n"
+    "    T s = FLOAT((TO_I(n) + 126) << 23);\n"
+    "    T y = FMA(s, FMA(p * r, r, r), s - 0.5f) * 2.0f;\n"
+    "    y = SEL(x > 88.8f, (T){0} + __builtin_inff(), y);\n"
+    "    y = SEL(x < -18.0f, (T){0} - 1.0f, y);\n"
+    "    return SEL(x == 0.0f, x, y);\n"
+    "}\n";
+
+static const char log1p_text[] =
+    "/* log(1 + x), what 1 + x loses by rounding put back */\n"
+    "static inline T JOIN(math_log1p_, NAME)(T x)\n"
+    "{\n"
+    "    T u = 1.0f + x, c = SEL(x < 1.0f, x - (u - 1.0f), 1.0f - (u - x));\n"
+    "    I i = BITS(u) - 0x3f3504f3;\n"
+    "    T k = CVT(i >> 23), f = FLOAT((i & 0x007fffff) + 0x3f3504f3) - 1.0f;\n"
+    "    f = SEL(x < 1e10f, FMA(c, FLOAT((127 - (i >> 23)) << 23), f), f);\n"
+    "    T p = FMA(6.862343e-2f, f, -1.14214981e-1f);\n"
+    "    p = FMA(p, f, 1.16990747e-1f);\n"
+    "    p = FMA(p, f, -1.24349245e-1f);\n"
+    "    p = FMA(p, f, 1.42486559e-1f);\n"
+    "    p = FMA(p, f, -1.66673783e-1f);\n"
+    "    p = FMA(p, f, 2.00007161e-1f);\n"
+    "    p = FMA(p, f, -2.50000019e-1f);\n"
+    "    p = FMA(p, f, 3.33333312e-1f);\n"
+    "    T y = FMA(k, 0.693359375f, f + FMA(f * f, FMA(f, p, -0.5f), k * -2.12194440e-4f));\n"
+    "    y = SEL(u == __builtin_inff(), x, y);\n"
+    "    y = SEL(u == 0.0f, (T){0} - __builtin_inff(), y);\n"
+    "    y = SEL(x == 0.0f, x, y);\n"
+    "    return SEL((u < 0.0f) | (x != x), (T){0} + __builtin_nanf(\"\"), y);\n"
+    "}\n";
+
+static const char turn_text[] =
+    "/* sin or cos (turn 0, 1): x = n pi/2 + r, |r| <= pi/4, and of sin r and cos r (error 4e-9, 1e-10) the one that n wants */\n"
+    "static inline T JOIN(math_turn_, NAME)(T x, int turn)\n"
+    "{\n"
+    "    T a = FLOAT(BITS(x) & 0x7fffffff);\n"
+    "    T n = FMA(SEL(a < 1e5f, x, (T){0}), 0.636619772f, 12582912.0f) - 12582912.0f;\n"
+    "    I q = TO_I(n) + turn;\n"
+    "    T r = FMA(n, -4.82559204e-4f, FMA(n, -1.5703125f, x)); /* exact, fused or not */\n"
+    "    r = FMA(n, -9.9209358e-10f, FMA(n, -1.2665987e-6f, r));\n"
+    "    T t = r * r;\n"
+    "    T s = FMA(-1.95172627e-4f, t, 8.33217788e-3f), c = FMA(2.44384081e-5f, t, -1.38873671e-3f);\n"
+    "    s = FMA(FMA(s, t, -1.66666549e-1f) * t, r, r);\n"
+    "    c = FMA(FMA(c, t, 4.16666469e-2f) * t, t, FMA(t, -0.5f, 1.0f));\n"
+    "    T y = SEL((q & 1) != 0, c, s);\n"
+    "    return FLOAT(BITS(y) ^ ((q & 2) << 30));\n"
+    "}\n";
+
+static const char sin_text[] =
+    "static inline T JOIN(math_sin_, NAME)(T x)\n"
+    "{\n"
+    "    T y = JOIN(math_turn_, NAME)(x, 0);\n"
+    "    I far = FLOAT(BITS(x) & 0x7fffffff) >= 1e5f;\n"
+    "    far = far | (x != x);\n"
+    "    if (ANY(far))\n"
+    "        y = SEL(far, EACH(sinf, x), y);\n"
+    "    return SEL(x == 0.0f, x, y);\n"
+    "}\n";
+
+static const char cos_text[] =
+    "static inline T JOIN(math_cos_, NAME)(T x)\n"
+    "{\n"
+    "    T y = JOIN(math_turn_, NAME)(x, 1);\n"
+    "    I far = FLOAT(BITS(x) & 0x7fffffff) >= 1e5f;\n"
+    "    far = far | (x != x);\n"
+    "    if (ANY(far))\n"
+    "        y = SEL(far, EACH(cosf, x), y);\n"
+    "    return y;\n"
+    "}\n";
+
+static const char atan2_text[] =
+    "/* t + t^3 p(t^2) of the quotient below 1 (error 4e-9), turned into its eighth of the circle */\n"
+    "static inline T JOIN(math_atan2_, NAME)(T y, T x)\n"
+    "{\n"
+    "    T a = FLOAT(BITS(y) & 0x7fffffff), b = FLOAT(BITS(x) & 0x7fffffff);\n"
+    "    I steep = a > b;\n"
+    "    T less = SEL(steep, b, a), more = SEL(steep, a, b), t = less / more;\n"
+    "    t = SEL(more == 0.0f, (T){0}, t);\n"
+    "    t = SEL(less == __builtin_inff(), (T){0} + 1.0f, t);\n"
+    "    T u = t * t, p = FMA(1.13482514e-3f, u, -7.42237386e-3f);\n"
+    "    p = FMA(p, u, 2.27597854e-2f);\n"
+    "    p = FMA(p, u, -4.49457994e-2f);\n"
+    "    p = FMA(p, u, 6.75952677e-2f);\n"
+    "    p = FMA(p, u, -8.81882868e-2f);\n"
+    "    p = FMA(p, u, 1.10602394e-1f);\n"
+    "    p = FMA(p, u, -1.42801300e-1f);\n"
+    "    p = FMA(p, u, 1.99996926e-1f);\n"
+    "    p = FMA(p, u, -3.33333274e-1f);\n"
+    "    T r = FMA(p * u, t, t);\n"
+    "    r = SEL(steep, (1.57079637f - r) - 4.37113883e-8f, r);\n"
+    "    r = SEL(BITS(x) < 0, (3.14159274f - r) - 8.74227766e-8f, r);\n"
+    "    r = SEL((x != x) | (y != y), (T){0} + __builtin_nanf(\"\"), r);\n"
+    "    return FLOAT(BITS(r) | (BITS(y) & (-0x7fffffff - 1)));\n"
+    "}\n";
+
+static const char pow_text[] =
+    "/* e^(y log x), log x = k ln2 + f - f^2/2 + f^3 p(f) in two parts, h and l, since the power takes its error y times */\n"
+    "static inline T JOIN(math_pow_, NAME)(T x, T y)\n"
+    "{\n"
+    "    I i = BITS(x) - 0x3f3504f3;\n"
+    "    T k = CVT(i >> 23), f = FLOAT((i & 0x007fffff) + 0x3f3504f3) - 1.0f;\n"
+    "    T p = FMA(5.84956453e-2f, f, -9.91044981e-2f);\n"
+    "    p = FMA(p, f, 9.76369433e-2f);\n"
+    "    p = FMA(p, f, -9.89422538e-2f);\n"
+    "    p = FMA(p, f, 1.10492364e-1f);\n"
+    "    p = FMA(p, f, -1.25025183e-1f);\n"
+    "    p = FMA(p, f, 1.42879333e-1f);\n"
+    "    p = FMA(p, f, -1.66666517e-1f);\n"
+    "    p = FMA(p, f, 1.99999723e-1f);\n"
+    "    p = FMA(p, f, -2.50000000e-1f);\n"
+    "    p = FMA(p, f, 3.33333334e-1f);\n"
+    "    T g = f * f, half = -0.5f * g, s = f + half;\n"
+    "    T l = (f - s) + half - 0.5f * FMA(f, f, -g);\n"
+    "    T a = k * 0.693359375f, h = a + s;\n"
+    "    l = l + ((a - h) + s) + FMA(g * f, p, k * -2.12194440e-4f);\n"
+    "    s = h + l;\n"
+    "    l = (h - s) + l;\n"
+    "    T z = y * s, rest = FMA(y, s, -z) + y * l;\n"
+    "    T e = JOIN(math_exp_, NAME)(z);\n"
+    "    e = SEL((e < __builtin_inff()) & (e > 0.0f), FMA(e, rest, e), e);\n"
+    "    e = SEL(y == 0.0f, (T){0} + 1.0f, e);\n"
+    "    I odd = (x >= 1.17549435e-38f) & (x < __builtin_inff());\n"
+    "    odd = odd & (y > -1e9f) & (y < 1e9f);\n"
+    "    odd = odd == 0;\n"
+    "    if (ANY(odd))\n"
+    "        e = SEL(odd, EACH2(powf, x, y), e);\n"
+    "    return e;\n"
+    "}\n";
+/* clang-format on */
+
+/* In the order in which they need each other: a function, and what calls it. */
+static const struct {
+    const char *text, *users[5];
+} functions[] = {
+    {exp_text, {"EXP(", "TANH(", "ERF(", "POW("}},
+    {log_text, {"LOG("}},
+    {tanh_text, {"TANH("}},
+    {erf_text, {"ERF("}},
+    {expm1_text, {"EXPM1("}},
+    {log1p_text, {"LOG1P("}},
+    {turn_text, {"SIN(", "COS("}},
+    {sin_text, {"SIN("}},
+    {cos_text, {"COS("}},
+    {atan2_text, {"ATAN2("}},
+    {pow_text, {"POW("}},
+};
+
+void ts_math_write(ts_text *out, const ts_render *r, const char *suffix,
+                   bool (*uses)(const ts_render *, const char *suffix, const char *word))
+{
+    bool any = false;
+
+    for (int i = 0; i < TS_COUNT(functions); i++) {
+        bool wanted = false;
+        for (int u = 0; functions[i].users[u]; u++)
+            wanted = wanted || uses(r, suffix, functions[i].users[u]);
+        if (wanted && !any)
+            ts_text_printf(out, "#define FMA(a, b, c) JOIN(fma_, NAME)((a) - (T){0}, (b) - (T){0}, "
+                                "(c) - (T){0}) /* numbers too */\n");
+        any = any || wanted;
+        if (wanted)
+            ts_text_printf(out, "%s", functions[i].text);
+    }
+    if (any)
+        ts_text_printf(out, "#undef FMA\n");
+}
