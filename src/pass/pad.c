@@ -36,10 +36,10 @@ static bool is_double(const ts_node *n)
 
 /* How far the windows of a convolution's gradient reach around dy in dim d: where the stride divides they read dy at
  * (place + padding - tap) / stride. */
-static int64_t reach(const ts_node *n, int d, int64_t padding, int64_t stride)
+static int64_t reach(const ts_node *n, int d, int64_t padding, int64_t stride, int64_t apart)
 {
     int64_t taps = n->in[1]->type.dim[2 + d], places = n->out[0]->type.dim[2 + d];
-    int64_t before = TS_MAX(0, taps - 1 - padding) / stride;
+    int64_t before = TS_MAX(0, apart * (taps - 1) - padding) / stride;
     int64_t behind = (places - 1 + padding) / stride + 1 - n->in[0]->type.dim[2 + d];
 
     return TS_MAX(before, behind);
@@ -59,10 +59,10 @@ static bool around(const ts_node *n, int64_t *pad)
         if (n->op == TS_OP(conv_input)) {
             int64_t apart = nd ? dilation[d] : 1, steps = ns ? stride[d] : 1;
             pad[d] = apart * (size[d] - 1) - p;
-            if ((!is_double(n) && apart != 1) || pad[d] < 0)
+            if (pad[d] < 0)
                 return false;
             if (!is_double(n))
-                pad[d] = reach(n, d, p, steps);
+                pad[d] = reach(n, d, p, steps, apart);
             any = any || (is_double(n) && steps > 1);
         }
         any = any || pad[d];

@@ -767,14 +767,14 @@ static bool write_nest(ts_render *r, const ts_kernel *k, const ts_spec *spec, bo
     return true;
 }
 
-/* The output axis and the tap of dim d of operand a, where (place + c - tap) / div is read. */
+/* The output axis and the tap of dim d of operand a, where (place + c - dilation * tap) / div is read. */
 static bool strided_axes(const ts_spec *s, int d, int *place, int *tap)
 {
     *place = *tap = -1;
     for (int i = 0; i < s->naxes; i++) {
         if (i < s->nout && s->a[d].k[i] == 1)
             *place = i;
-        if (i >= s->nout && s->a[d].k[i] == -1)
+        if (i >= s->nout && s->a[d].k[i] < 0)
             *tap = i;
     }
     return *place >= 0 && *tap >= 0 && s->extent[*place] > 1;
@@ -804,9 +804,26 @@ static bool write_phase(ts_render *r, const ts_kernel *k, const ts_spec *s, bool
     return true;
 }
 
-/* The gradient of a convolution with stride s reads dy at (p + c - k) / s, and only where s
- * divides. Places p = s q + r with the same r use the taps k = s j + k0 with the same k0, and read
- * q + (r + c - k0) / s - j: for each r a nest without division. Some have no tap, and are zero. */
+/* The first of every `*apart` taps that places of `phase` reach, or -1: (phase + c - dilation * tap) is a multiple of div. */
+static int64_t first_tap(const ts_affine *f, int tap, int64_t phase, int64_t *apart)
+{
+    int64_t dilation = -f->k[tap], a = f->div, b = dilation;
+
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    *apart = f->div / a;
+    for (int64_t k = 0; k < *apart; k++)
+        if ((phase + f->c - dilation * k) % f->div == 0)
+            return k;
+    return -1;
+}
+
+/* The gradient of a convolution with stride s and dilation e reads dy at (p + c - e k) / s, and only where s
+ * divides. Places p = s q + r with the same r use the taps k = t j + k0 with the same k0, t = s / gcd(s, e), and read
+ * q + (r + c - e k0) / s - e t / s j: for each r a nest without division. Some have no tap, and are zero. */
 static bool write_phases(ts_render *r, const ts_kernel *k, const ts_spec *s, int d, bool empty,
                          ts_cut *cut)
 {
@@ -822,17 +839,19 @@ static bool write_phases(ts_render *r, const ts_kernel *k, const ts_spec *s, int
         return false;
     for (int64_t phase = 0; phase < div && phase < s->extent[place]; phase++) {
         ts_spec one = *s;
-        int64_t k0 = (phase + s->a[d].c) % div, taps = (s->extent[tap] - k0 + div - 1) / div;
-        bool none = k0 >= s->extent[tap];
+        int64_t apart, k0 = first_tap(&s->a[d], tap, phase, &apart);
+        bool none = k0 < 0 || k0 >= s->extent[tap];
+        k0 = TS_MAX(k0, 0);
         one.extent[place] = (s->extent[place] - phase + div - 1) / div;
-        one.extent[tap] = none ? 1 : taps;
+        one.extent[tap] = none ? 1 : (s->extent[tap] - k0 + apart - 1) / apart;
         one.a[d].div = 1;
-        one.a[d].c = (phase + s->a[d].c - k0) / div;
+        one.a[d].c = (phase + s->a[d].c + s->a[d].k[tap] * k0) / div;
+        one.a[d].k[tap] = s->a[d].k[tap] * apart / div;
         for (int o = 0; o < TS_MAX_RANK; o++) {
             one.out[o].c += s->out[o].k[place] * phase;
             one.out[o].k[place] *= div;
             one.b[o].c += none ? 0 : s->b[o].k[tap] * k0;
-            one.b[o].k[tap] *= div;
+            one.b[o].k[tap] *= apart;
         }
         if (!write_phases(r, k, &one, d + 1, empty || none, cut))
             return false;

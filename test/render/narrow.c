@@ -11,6 +11,7 @@ enum { CALLS = 2 };
 typedef struct layer {
     int64_t samples, in, out, size, kernel, stride;
     bool transposed, line; /* pictures of one dim */
+    int64_t dilation;
 } layer;
 
 /* A convolution with its gradients, behind one that gives it an input's gradient. */
@@ -19,7 +20,7 @@ static ts_graph *net(const layer *l)
     ts_graph *g = ts_graph_new("narrow");
     ts_value *x = l->line ? ts_input(g, "x", TS_F32, l->samples, l->in, 8 * l->size)
                           : ts_input(g, "x", TS_F32, l->samples, l->in, l->size, l->size);
-    int64_t pad = (l->kernel - 1) / 2;
+    int64_t apart = l->dilation, pad = apart * (l->kernel - 1) / 2;
 
     x = l->line ? ts_conv1d(x, "a", l->in, 3, .padding = 1)
                 : ts_conv2d(x, "a", l->in, 3, .padding = 1);
@@ -29,8 +30,10 @@ static ts_graph *net(const layer *l)
                     : ts_conv_transpose2d(x, "b", l->out, l->kernel, .stride = l->stride,
                                           .padding = pad);
     else
-        x = l->line ? ts_conv1d(x, "b", l->out, l->kernel, .stride = l->stride, .padding = pad)
-                    : ts_conv2d(x, "b", l->out, l->kernel, .stride = l->stride, .padding = pad);
+        x = l->line ? ts_conv1d(x, "b", l->out, l->kernel, .stride = l->stride, .padding = pad,
+                                .dilation = apart)
+                    : ts_conv2d(x, "b", l->out, l->kernel, .stride = l->stride, .padding = pad,
+                                .dilation = apart);
     ts_loss(ts_mean(ts_square(x), 0, NULL, false));
     return g;
 }
@@ -95,21 +98,28 @@ static void every_way(void **state)
 {
     static const layer layers[] = {
         /* pictures are made: many channels to few, with channels last */
-        {5, 32, 3, 12, 3, 1, false, false},
-        {5, 32, 3, 10, 4, 2, true, false},
-        {8, 48, 1, 9, 5, 1, false, false},
-        {3, 24, 12, 9, 3, 2, false, false},
-        {2, 32, 5, 9, 7, 2, false, false},
+        {5, 32, 3, 12, 3, 1, false, false, 1},
+        {5, 32, 3, 10, 4, 2, true, false, 1},
+        {8, 48, 1, 9, 5, 1, false, false, 1},
+        {3, 24, 12, 9, 3, 2, false, false, 1},
+        {2, 32, 5, 9, 7, 2, false, false, 1},
         /* few channels throughout, a batch that fills no lanes: rows */
-        {1, 5, 10, 12, 3, 2, false, false},
-        {1, 12, 20, 12, 4, 2, true, false},
-        {7, 20, 12, 12, 3, 2, true, false},
-        {3, 6, 5, 12, 2, 2, true, false},
-        {1, 12, 20, 12, 9, 4, false, true},
-        {7, 12, 20, 12, 4, 2, true, true},
+        {1, 5, 10, 12, 3, 2, false, false, 1},
+        {1, 12, 20, 12, 4, 2, true, false, 1},
+        {7, 20, 12, 12, 3, 2, true, false, 1},
+        {3, 6, 5, 12, 2, 2, true, false, 1},
+        {1, 12, 20, 12, 9, 4, false, true, 1},
+        {7, 12, 20, 12, 4, 2, true, true, 1},
+        /* strides and dilations that share a factor, and that do not */
+        {1, 5, 10, 13, 3, 2, false, false, 2},
+        {3, 12, 20, 13, 3, 3, false, false, 2},
+        {5, 32, 32, 13, 3, 2, false, false, 2},
+        {8, 12, 20, 13, 3, 2, false, false, 4},
+        {2, 12, 6, 9, 3, 4, true, false, 2},
+        {1, 12, 20, 12, 5, 1, false, true, 4},
         /* and in the lanes */
-        {8, 5, 10, 9, 3, 2, false, false},
-        {16, 12, 3, 9, 4, 2, true, false},
+        {8, 5, 10, 9, 3, 2, false, false, 1},
+        {16, 12, 3, 9, 4, 2, true, false, 1},
     };
 
     (void)state;
