@@ -165,8 +165,6 @@ static void find_channels(layouts *l)
 
 /* --- what is a picture --- */
 
-/* All of n's operands and results of its rank, with channels of their own: are there any pictures, and then, are they
- * all marked already? */
 static bool any_picture(const layouts *l, const ts_node *n)
 {
     for (int i = 0; i < n->nin; i++)
@@ -178,6 +176,7 @@ static bool any_picture(const layouts *l, const ts_node *n)
     return false;
 }
 
+/* Is v of that rank, and was it no picture so far? */
 static bool mark(layouts *l, const ts_value *v, int rank)
 {
     if (l->picture[v->id] || v->type.rank != rank || rank < 3)
@@ -195,7 +194,7 @@ static bool keeps_picture(const ts_node *n)
            (n->op->flags & TS_VIEW && n->op != TS_OP(permute));
 }
 
-/* Marks what n makes a picture. */
+/* Marks what n makes pictures of, backward too: false when that was all known. */
 static bool mark_node(layouts *l, const ts_node *n)
 {
     bool pool = n->op->flags & TS_WINDOW && !(n->op->flags & (TS_ROWS | TS_STEPS)), any = false;
@@ -314,7 +313,7 @@ static ts_status choose(layouts *l, const ts_options *opt)
 {
     int64_t n = 0;
     double all = 0, wide = 0; /* flops */
-    bool products;
+    bool products = ts_mostly_products(l->in);
 
     TS_TRY(ts_machine_find(opt->isa, &l->m));
     l->width = l->m.isa.width;
@@ -328,13 +327,10 @@ static ts_status choose(layouts *l, const ts_options *opt)
         wide += (ts_pass_for_gpu(opt) ? in_vectors(c) : ts_conv_wide(c)) ? ts_node_flops(c) : 0;
     }
     l->gpu = ts_pass_for_gpu(opt);
-    products = ts_mostly_products(l->in);
     if (products && l->gpu)
         return TS_OK;
     l->last = ts_channels_last(wide, all);
-    if (products)
-        l->scheme = l->last ? CHANNELS_LAST : ROWS;
-    else if (l->gpu) /* whose threads are the lanes: 16 bytes of channels are one load */
+    if (products || l->gpu) /* whose threads are the lanes: 16 bytes of channels are one load */
         l->scheme = l->last ? CHANNELS_LAST : ROWS;
     else if (n && n % 8 == 0) {
         l->lanes = ts_batch_lanes(&l->m, n);
