@@ -9,32 +9,22 @@
 #include "render/render.h"
 
 /* clang-format off */
-static const char exp_text[] =
-    "/* e^x = 2^n e^r, |r| <= ln2/2; e^r - 1 - r = r^2 p(r), error 3e-9. 2^n in two factors: subnormal results too */\n"
-    "static inline T JOIN(math_exp_, NAME)(T x)\n"
+static const char grow_text[] =
+    "/* e^r - 1, |r| <= ln2/2: r + r^2 p(r), error 3e-9 */\n"
+    "static inline T JOIN(math_grow_, NAME)(T r)\n"
     "{\n"
-    "    T n = FMA(x, 1.44269504f, 12582912.0f) - 12582912.0f;\n"
-    "    n = SEL(n < 129.0f, n, (T){0} + 129.0f); /* NaN too: it must become an integer */\n"
-    "    n = SEL(n > -151.0f, n, (T){0} - 151.0f);\n"
-    "    I i = TO_I(n), h = i >> 1;\n"
-    "    T r = FMA(n, 2.12194440e-4f, FMA(n, -0.693359375f, x));\n"
     "    T p = FMA(1.98495185e-4f, r, 1.39335813e-3f);\n"
     "    p = FMA(p, r, 8.33337313e-3f);\n"
     "    p = FMA(p, r, 4.16664657e-2f);\n"
     "    p = FMA(p, r, 1.66666665e-1f);\n"
     "    p = FMA(p, r, 5.00000001e-1f);\n"
-    "    T y = (FMA(p * r, r, r) + 1.0f) * FLOAT((h + 127) << 23) * FLOAT((i - h + 127) << 23);\n"
-    "    return SEL(x < -104.0f, (T){0}, y);\n"
+    "    return FMA(p * r, r, r);\n"
     "}\n";
-static const char log_text[] =
-    "/* log x = e ln2 + log(1 + f), f in [sqrt(1/2) - 1, sqrt(2) - 1], error 8e-8 of f^3 */\n"
-    "static inline T JOIN(math_log_, NAME)(T x)\n"
+
+static const char shrink_text[] =
+    "/* k ln2 + log(1 + f), f in [sqrt(1/2) - 1, sqrt(2) - 1], error 8e-8 of f^3 */\n"
+    "static inline T JOIN(math_shrink_, NAME)(T k, T f)\n"
     "{\n"
-    "    I tiny = BITS(x) < 0x00800000;\n"
-    "    T s = SEL(tiny, x * 8388608.0f, x);\n"
-    "    I i = BITS(s) - 0x3f3504f3;\n"
-    "    T f = FLOAT((i & 0x007fffff) + 0x3f3504f3) - 1.0f;\n"
-    "    T k = CVT(i >> 23) - SEL(tiny, (T){0} + 23.0f, (T){0});\n"
     "    T p = FMA(6.862343e-2f, f, -1.14214981e-1f);\n"
     "    p = FMA(p, f, 1.16990747e-1f);\n"
     "    p = FMA(p, f, -1.24349245e-1f);\n"
@@ -43,11 +33,37 @@ static const char log_text[] =
     "    p = FMA(p, f, 2.00007161e-1f);\n"
     "    p = FMA(p, f, -2.50000019e-1f);\n"
     "    p = FMA(p, f, 3.33333312e-1f);\n"
-    "    T y = FMA(k, 0.693359375f, f + FMA(f * f, FMA(f, p, -0.5f), k * -2.12194440e-4f));\n"
+    "    return FMA(k, 0.693359375f, f + FMA(f * f, FMA(f, p, -0.5f), k * -2.12194440e-4f));\n"
+    "}\n";
+
+static const char exp_text[] =
+    "/* e^x = 2^n e^r, |r| <= ln2/2. 2^n in two factors: subnormal results too */\n"
+    "static inline T JOIN(math_exp_, NAME)(T x)\n"
+    "{\n"
+    "    T n = FMA(x, 1.44269504f, 12582912.0f) - 12582912.0f;\n"
+    "    n = SEL(n < 129.0f, n, (T){0} + 129.0f); /* NaN too: it must become an integer */\n"
+    "    n = SEL(n > -151.0f, n, (T){0} - 151.0f);\n"
+    "    I i = TO_I(n), h = i >> 1;\n"
+    "    T r = FMA(n, 2.12194440e-4f, FMA(n, -0.693359375f, x));\n"
+    "    T y = (JOIN(math_grow_, NAME)(r) + 1.0f) * FLOAT((h + 127) << 23) * FLOAT((i - h + 127) << 23);\n"
+    "    return SEL(x < -104.0f, (T){0}, y);\n"
+    "}\n";
+
+static const char log_text[] =
+    "/* log x = k ln2 + log(1 + f) */\n"
+    "static inline T JOIN(math_log_, NAME)(T x)\n"
+    "{\n"
+    "    I tiny = BITS(x) < 0x00800000;\n"
+    "    T s = SEL(tiny, x * 8388608.0f, x);\n"
+    "    I i = BITS(s) - 0x3f3504f3;\n"
+    "    T f = FLOAT((i & 0x007fffff) + 0x3f3504f3) - 1.0f;\n"
+    "    T k = CVT(i >> 23) - SEL(tiny, (T){0} + 23.0f, (T){0});\n"
+    "    T y = JOIN(math_shrink_, NAME)(k, f);\n"
     "    y = SEL(x == __builtin_inff(), x, y);\n"
     "    y = SEL(x == 0.0f, (T){0} - __builtin_inff(), y);\n"
     "    return SEL((x < 0.0f) | (x != x), (T){0} + __builtin_nanf(\"\"), y);\n"
     "}\n";
+
 static const char tanh_text[] =
     "/* x p(x^2) below 0.625 (error 4e-9), 1 - 2/(e^2x + 1) above */\n"
     "static inline T JOIN(math_tanh_, NAME)(T x)\n"
@@ -61,6 +77,7 @@ static const char tanh_text[] =
     "    T y = SEL(a < 0.625f, FMA(a, p, a), big);\n"
     "    return FLOAT(BITS(y) | (BITS(x) & (-0x7fffffff - 1)));\n"
     "}\n";
+
 static const char erf_text[] =
     "/* x p(x^2) below 1 (error 1e-9); above, 1 - e^(-x^2) q(1/(1 + x/2)) (error 7e-10) */\n"
     "static inline T JOIN(math_erf_, NAME)(T x)\n"
@@ -86,6 +103,7 @@ static const char erf_text[] =
     "    y = SEL(x != x, x, y);\n"
     "    return FLOAT(BITS(y) | (BITS(x) & (-0x7fffffff - 1)));\n"
     "}\n";
+
 static const char expm1_text[] =
     "/* 2^n e^r - 1 as 2 (2^(n-1) (e^r - 1) + (2^(n-1) - 1/2)): nothing is lost where n is 0 */\n"
     "static inline T JOIN(math_expm1_, NAME)(T x)\n"
@@ -94,13 +112,8 @@ static const char expm1_text[] =
     "    n = SEL(n < 129.0f, n, (T){0} + 129.0f);\n"
     "    n = SEL(n > -30.0f, n, (T){0} - 30.0f);\n"
     "    T r = FMA(n, 2.12194440e-4f, FMA(n, -0.693359375f, x));\n"
-    "    T p = FMA(1.98495185e-4f, r, 1.39335813e-3f);\n"
-    "    p = FMA(p, r, 8.33337313e-3f);\n"
-    "    p = FMA(p, r, 4.16664657e-2f);\n"
-    "    p = FMA(p, r, 1.66666665e-1f);\n"
-    "    p = FMA(p, r, 5.00000001e-1f);\n"
     "    T s = FLOAT((TO_I(n) + 126) << 23);\n"
-    "    T y = FMA(s, FMA(p * r, r, r), s - 0.5f) * 2.0f;\n"
+    "    T y = FMA(s, JOIN(math_grow_, NAME)(r), s - 0.5f) * 2.0f;\n"
     "    y = SEL(x > 88.8f, (T){0} + __builtin_inff(), y);\n"
     "    y = SEL(x < -18.0f, (T){0} - 1.0f, y);\n"
     "    return SEL(x == 0.0f, x, y);\n"
@@ -114,15 +127,7 @@ static const char log1p_text[] =
     "    I i = BITS(u) - 0x3f3504f3;\n"
     "    T k = CVT(i >> 23), f = FLOAT((i & 0x007fffff) + 0x3f3504f3) - 1.0f;\n"
     "    f = SEL(x < 1e10f, FMA(c, FLOAT((127 - (i >> 23)) << 23), f), f);\n"
-    "    T p = FMA(6.862343e-2f, f, -1.14214981e-1f);\n"
-    "    p = FMA(p, f, 1.16990747e-1f);\n"
-    "    p = FMA(p, f, -1.24349245e-1f);\n"
-    "    p = FMA(p, f, 1.42486559e-1f);\n"
-    "    p = FMA(p, f, -1.66673783e-1f);\n"
-    "    p = FMA(p, f, 2.00007161e-1f);\n"
-    "    p = FMA(p, f, -2.50000019e-1f);\n"
-    "    p = FMA(p, f, 3.33333312e-1f);\n"
-    "    T y = FMA(k, 0.693359375f, f + FMA(f * f, FMA(f, p, -0.5f), k * -2.12194440e-4f));\n"
+    "    T y = JOIN(math_shrink_, NAME)(k, f);\n"
     "    y = SEL(u == __builtin_inff(), x, y);\n"
     "    y = SEL(u == 0.0f, (T){0} - __builtin_inff(), y);\n"
     "    y = SEL(x == 0.0f, x, y);\n"
@@ -230,8 +235,10 @@ static const char pow_text[] =
 
 /* In the order in which they need each other: a function, and what calls it. */
 static const struct {
-    const char *text, *users[5];
+    const char *text, *users[6];
 } functions[] = {
+    {grow_text, {"EXP(", "TANH(", "ERF(", "POW(", "EXPM1("}},
+    {shrink_text, {"LOG(", "LOG1P("}},
     {exp_text, {"EXP(", "TANH(", "ERF(", "POW("}},
     {log_text, {"LOG("}},
     {tanh_text, {"TANH("}},
