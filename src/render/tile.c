@@ -290,16 +290,17 @@ static bool lane_ok(const ts_nest *x, int i)
            (x->step[1][i] == 0 || x->step[1][i] == 1) && x->step[0][i] + x->step[1][i] > 0;
 }
 
-/* The same with what lies apart: vectors of it are put together and stored one by one. Where nothing else is in the
- * lanes, as over rows with a stride, that is 5 to 30 times as fast as no vectors. */
+/* The same with what lies apart: vectors of it are put together and stored one by one. For what has nothing else in the
+ * lanes, as a transposed convolution over rows with a stride (20 to 12 channels of 32 x 32, kernel 4, one sample: 19.6 ms
+ * of a core element by element, 0.1 so). */
 static bool lane_apart(const ts_nest *x, int i)
 {
-    int o = i >= x->s.nout;
+    bool summed = i >= x->s.nout;
 
     if (ts_nest_bounded(x, i) || x->step[0][i] < 0 || x->step[1][i] < 0)
         return false;
-    return o ? x->step[0][i] > 0 && x->step[1][i] > 0
-             : x->step[2][i] > 0 && x->step[0][i] + x->step[1][i] > 0;
+    return summed ? x->step[0][i] > 0 && x->step[1][i] > 0
+                  : x->step[2][i] > 0 && x->step[0][i] + x->step[1][i] > 0;
 }
 
 /* The summed axis that shares an index of an operand with axis t, if it is short. */
