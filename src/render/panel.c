@@ -126,7 +126,8 @@ static const char *element(ts_render *r, const char *name, const char *at)
     return ts_arena_printf(r->a, "%s_to_f32(from[%s])", name, at);
 }
 
-/* Elements that lie side by side: all strips of a row, then the next. */
+/* Elements that lie side by side, for some steps of the sum a strip, then the next: strips are often powers of 2 apart, and one
+ * set of level 1 does not hold them all. */
 static void copy(ts_render *r, ts_text *t, const char *name, int width)
 {
     int w = TS_MIN(r->m.isa.width, width);
@@ -134,27 +135,35 @@ static void copy(ts_render *r, ts_text *t, const char *name, int width)
 
     ts_text_printf(t,
                    "    if (step == 1) {\n"
-                   "        for (int64_t k = 0; k < n; k++) {\n"
-                   "            const %s *x = from + kstep * k, *const end = x + count;\n"
-                   "            float *at = to + %d * k;\n"
-                   "            for (; x + %d <= end; x += %d, at += strip)\n",
-                   memory_type(name), width, width, width);
+                   "        for (int64_t some = 0; some < n; some += 8)\n"
+                   "            for (int64_t i = 0; i < count; i += %d)\n"
+                   "                for (int64_t k = some; k < min(some + 8, n); k++) {\n"
+                   "                    const %s *x = from + kstep * k + i, *const end = x + "
+                   "min(%d, count - i);\n"
+                   "                    float *at = to + i / %d * strip + %d * k;\n"
+                   "                    if (x + %d == end) {\n",
+                   width, memory_type(name), width, width, width, width);
     if (f32)
-        ts_text_printf(t, "                memcpy(at, x, %d);\n", 4 * width);
+        ts_text_printf(t, "                        memcpy(at, x, %d);\n", 4 * width);
     else
         ts_text_printf(t,
-                       "                for (int i = 0; i < %d; i += %d)\n"
-                       "                    *(f32x%du *)(at + i) = load_%sx%d(x + i);\n",
+                       "                        for (int j = 0; j < %d; j += %d)\n"
+                       "                            *(f32x%du *)(at + j) = load_%sx%d(x + j);\n",
                        width, w, w, name, w);
-    ts_text_printf(t, "            for (; x + %d <= end; x += %d, at += %d)\n", w, w, w);
-    if (f32)
-        ts_text_printf(t, "                memcpy(at, x, %d);\n", 4 * w);
-    else
-        ts_text_printf(t, "                *(f32x%du *)at = load_%sx%d(x);\n", w, name, w);
+    ts_text_printf(t, "                        continue;\n                    }\n");
+    if (w < width) {
+        ts_text_printf(t, "                    for (; x + %d <= end; x += %d, at += %d)\n", w, w,
+                       w);
+        if (f32)
+            ts_text_printf(t, "                        memcpy(at, x, %d);\n", 4 * w);
+        else
+            ts_text_printf(t, "                        *(f32x%du *)at = load_%sx%d(x);\n", w, name,
+                           w);
+    }
     ts_text_printf(t,
-                   "            for (; x < end; x++)\n"
-                   "                *at++ = %s;\n"
-                   "        }\n        return;\n    }\n",
+                   "                    for (; x < end; x++)\n"
+                   "                        *at++ = %s;\n"
+                   "                }\n        return;\n    }\n",
                    f32 ? "*x" : ts_arena_printf(r->a, "%s_to_f32(*x)", name));
 }
 
@@ -413,6 +422,15 @@ static void multiply_tiles(ts_text *t, const need *m)
     ts_text_printf(t, "}\n");
 }
 
+/* The sums so far come while the tile is multiplied: they may be far away. */
+static void fetch_sums(ts_render *r, ts_text *t, int rows, int bytes)
+{
+    ts_text_printf(t, "\n    for (int i = 0; i < %d; i++) {\n", rows);
+    for (int j = 0; j < bytes; j += r->m.line)
+        ts_text_printf(t, "        __builtin_prefetch((char *)(c + i * step) + %d, 1);\n", j);
+    ts_text_printf(t, "    }\n");
+}
+
 static void multiply(ts_render *r, ts_text *t, const need *m)
 {
     bool f64 = !strcmp(m->panel, "f64");
@@ -436,13 +454,9 @@ static void multiply(ts_render *r, ts_text *t, const need *m)
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++)
             ts_text_printf(t, "    %sx%d c%d_%d = {0};\n", kind, w, i, j);
-    ts_text_printf(t, "\n    if (again) {\n        const %s *s = c;\n", type);
-    for (int i = 0; i < rows; i++, ts_text_printf(t, "        s += step;\n"))
-        for (int j = 0; j < vectors; j++)
-            ts_text_printf(t, "        c%d_%d = *(const %sx%du *)(s + %d);\n", i, j, kind, w,
-                           j * w);
-    ts_text_printf(t, "    }\n    for (; n > 0; n--, a += %ld, b += %d) {\n        %sx%d x;\n",
-                   m->kstep, m->columns ? w : m->of * w, kind, w);
+    fetch_sums(r, t, rows, (int)(f64 ? sizeof(double) : sizeof(float)) * vectors * w);
+    ts_text_printf(t, "    for (; n > 0; n--, a += %ld, b += %d) {\n        %sx%d x;\n", m->kstep,
+                   m->columns ? w : m->of * w, kind, w);
     for (int j = 0; j < vectors; j++)
         ts_text_printf(t, "        const %sx%d b%d = *(const %sx%du *)(b + %ld);\n", kind, w, j,
                        kind, w, j * (m->columns ? m->columns : w));
@@ -455,7 +469,13 @@ static void multiply(ts_render *r, ts_text *t, const need *m)
             add_product(t, m->panel, w, i, j);
     }
     /* else the compiler keeps the addresses of all rows, and there is no room for them */
-    ts_text_printf(t, "    }\n    __asm__(\"\" : \"+r\"(step));\n");
+    ts_text_printf(t, "    }\n    __asm__(\"\" : \"+r\"(step));\n    if (again) {\n");
+    ts_text_printf(t, "        const %s *s = c;\n", type);
+    for (int i = 0; i < rows; i++, ts_text_printf(t, "        s += step;\n"))
+        for (int j = 0; j < vectors; j++)
+            ts_text_printf(t, "        c%d_%d += *(const %sx%du *)(s + %d);\n", i, j, kind, w,
+                           j * w);
+    ts_text_printf(t, "    }\n");
     for (int i = 0; i < rows; i++, ts_text_printf(t, "    c += step;\n"))
         for (int j = 0; j < vectors; j++)
             ts_text_printf(t, "    *(%sx%du *)(c + %d) = c%d_%d;\n", kind, w, j * w, i, j);

@@ -791,6 +791,17 @@ static const char clip_text[] =
     "static inline int64_t floor_div(int64_t a, int64_t b)\n{\n    return a / b - (a % b < 0);\n}\n"
     "static inline int64_t ceil_div(int64_t a, int64_t b)\n{\n    return -floor_div(-a, b);\n}\n";
 
+static const char fetch_text[] =
+    "\n"
+    "/* Part `part` of `parts` of so many rows comes to level 2. */\n"
+    "static inline void fetch(const void *from, int64_t rows, int64_t step, int64_t bytes,\n"
+    "                         int64_t part, int64_t parts)\n"
+    "{\n"
+    "    for (int64_t i = part; i < rows; i += parts)\n"
+    "        for (int64_t j = 0; j < bytes; j += 64)\n"
+    "            __builtin_prefetch((const char *)from + i * step + j, 0, 2);\n"
+    "}\n";
+
 /* The sum of the lanes, as a tree: halves are added until one is left. */
 static void add_up(ts_text *out, int width)
 {
@@ -901,6 +912,8 @@ void ts_prelude(ts_render *r, ts_text *out)
         randoms(out, widths, TS_COUNT(widths));
     if (needs(r, "clip"))
         ts_text_printf(out, "%s", clip_text);
+    if (needs(r, "fetch"))
+        ts_text_printf(out, "%s", fetch_text);
     for (int i = 0; i < TS_COUNT(widths); i++)
         if (needs(r, ts_arena_printf(r->a, "add up %d", widths[i])))
             add_up(out, widths[i]);

@@ -359,11 +359,11 @@ static bool stay(const product *p)
            4 * p->rows.extent * p->sum.extent <= p->m.level1;
 }
 
-/* The sum in blocks, so that a strip of rows takes `share` quarters of level 1 at most. */
-static void make_blocks(product *p, int share)
+/* The sum in blocks, so that a strip of rows takes that many eighths of level 1 at most. */
+static void make_blocks(product *p, int eighths)
 {
     int64_t all = p->nfar ? p->fars : p->sum.extent, one = p->nfar ? steps(p, p->sum.extent) : 1;
-    int64_t most = TS_MAX(1, p->m.level1 * share / 4 / (4 * p->tile * one));
+    int64_t most = TS_MAX(1, p->m.level1 * eighths / 8 / (4 * p->tile * one));
 
     if (has_pairs(p) && !p->nfar)
         most = TS_MAX(2 * most, together(p));
@@ -411,7 +411,7 @@ static bool fits(const product *p)
 
     panel_sizes(p, &rows, &columns, &sums);
     return (4 * near <= p->m.level2 / 2 || p->width <= p->vectors * p->m.isa.width) &&
-           4 * sums <= TS_MAX(p->m.level2, 1 << 16) && 4 * (rows + columns + sums) <= MOST_PANEL;
+           4 * (rows + columns + sums) <= MOST_PANEL;
 }
 
 /* Cycles of all, the pieces being down x right of each batch. Columns that are one block of the sum
@@ -490,8 +490,8 @@ static void choose_pieces(product *p)
     product best = *p;
 
     best.cost = -1;
-    for (int share = 3; share > 0; share--) {
-        make_blocks(p, share);
+    for (int eighths = 6; eighths > 0; eighths--) {
+        make_blocks(p, eighths);
         try_pieces(p, &best);
     }
     *p = best;
@@ -780,6 +780,39 @@ static void pack_columns(writer *w)
     ts_emit_close(e, mark);
 }
 
+/* Tiles between the packing of some strips and of the next. */
+static int64_t tiles_between(const product *p)
+{
+    return p->strips * (p->width / (p->vectors * p->m.isa.width));
+}
+
+/* Are packed rows fetched? They lie side by side along the sum or across it. */
+static bool fetches(const product *p)
+{
+    return !p->in_place && !p->nfar &&
+           (step(p, !p->wide, &p->sum) == 1 || step(p, !p->wide, &p->rows) == 1);
+}
+
+/* While these strips are multiplied the rows of the next come near, a part of them with each tile. */
+static void fetch_rows(writer *w)
+{
+    product *p = w->p;
+    ts_emit *e = w->e;
+    int o = !p->wide;
+    bool along = step(p, o, &p->sum) == 1;
+    long size = (long)ts_dtype_size(p->from[o]->type.dtype);
+    long apart = size * (long)step(p, o, along ? &p->rows : &p->sum);
+    const char *rows = ts_arena_printf(e->a, "min(%ld, down - last)", (long)(p->strips * p->tile));
+
+    ts_render_need(p->x.r, "fetch");
+    spread(w, &p->rows, ts_ix_var(e->a, ts_atom_var(e->a, "last", 0, p->rows.extent - 1)));
+    spread(w, &p->sum, ts_ix_var(e->a, ts_atom_var(e->a, "k", 0, p->sum.extent - 1)));
+    ts_emit_line(e, "if (last < down)");
+    ts_emit_line(e, "    fetch(%s + %s, %s, %ld, %ld * %s, part++, %ld);",
+                 ts_render_pointer(p->x.r, p->from[o]), address(w, o), along ? rows : "sums", apart,
+                 size, along ? "sums" : rows, (long)tiles_between(p));
+}
+
 /* Some strips of rows with all columns of the piece. */
 static void strips(writer *w)
 {
@@ -791,12 +824,16 @@ static void strips(writer *w)
         pack(w, !p->wide, &p->rows, "pa", ts_arena_printf(e->a, "%ld", (long)strip_size(p)),
              ts_ix_var(e->a, ts_atom_var(e->a, "first", 0, p->rows.extent - 1)), "last - first",
              p->tile);
+    if (fetches(p))
+        ts_emit_line(e, "int64_t part = 0;");
     ts_emit_line(e, "for (int64_t m = first; m < last; m += %ld) {", (long)p->tile);
     ts_emit_open(e, &mark);
     ts_emit_line(e, "const int64_t rows = min(%ld, last - m);", (long)p->tile);
     ts_emit_line(e, "for (int64_t n = left; n < right; n += %ld) {",
                  (long)p->vectors * p->m.isa.width);
     ts_emit_open(e, &mark2);
+    if (fetches(p))
+        fetch_rows(w);
     multiply(w);
     ts_emit_close(e, mark2);
     ts_emit_close(e, mark);
