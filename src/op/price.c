@@ -14,7 +14,7 @@ static const struct {
     const char *name;
     int price;
 } functions[] = {
-    {"SQRT", DIVIDE}, {"EXP", 16},      {"LOG", 20},       {"TANH", 30},       {"ERF", 40},
+    {"SQRT", DIVIDE}, {"EXP", 16},      {"LOG", 20},       {"TANH", 21},       {"ERF", 23},
     {"EXPM1", 20},    {"LOG1P", 30},    {"SIN", 30},       {"COS", 30},        {"POW", 60},
     {"ATAN2", 30},    {"FMOD", 300},    {"FLOORDIV", 300}, {"REMAINDER", 300}, {"ERFC", 500},
     {"ERFINV", 1000}, {"LGAMMA", 1000}, {"DIGAMMA", 1000}, {"ZETA", 2000},

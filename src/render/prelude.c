@@ -188,12 +188,21 @@ static const char half_text[] =
     "{\n"
     "    return bits_f32((uint32_t)x << 16);\n"
     "}\n"
+    "#ifdef __AVX512BF16__ /* subnormals become 0, as in the processor's products */\n"
+    "static inline uint16_t f32_to_bf16(float x)\n"
+    "{\n"
+    "    f32x4 r;\n"
+    "    __asm__(\"vcvtneps2bf16 %1, %0\" : \"=v\"(r) : \"v\"((f32x4){x}));\n"
+    "    return (uint16_t)f32_bits(r[0]);\n"
+    "}\n"
+    "#else\n"
     "static inline uint16_t f32_to_bf16(float x)\n"
     "{\n"
     "    uint32_t u = f32_bits(x);\n"
     "    uint32_t r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;\n"
     "    return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? (u >> 16) | 0x40 : r);\n"
     "}\n"
+    "#endif\n"
     "#ifdef __F16C__\n"
     "typedef short i16x8 __attribute__((vector_size(16)));\n"
     "static inline float f16_to_f32(uint16_t x)\n"
@@ -232,9 +241,16 @@ static const char half_text[] =
     "}\n";
 
 /* The same side by side; @ stands for the width. */
+/* What holds so many halves in a register of the processor: compilers have none for a vector of 8 bytes. */
+static const char half_register_text[] =
+    "\n"
+    "typedef double in_4;\n"
+    "typedef f32x4 in_8;\n"
+    "typedef f32x8 in_16;\n";
 static const char half_vector_text[] =
     "\n"
     "typedef uint16_t u16x@ __attribute__((vector_size(2 * @), aligned(2), may_alias));\n"
+    "typedef JOIN(in_, @) in_u16x@;\n"
     "static inline u32x@ pick_u32x@(i32x@ take, u32x@ x, u32x@ y)\n"
     "{\n"
     "    return (x & (u32x@)take) | (y & ~(u32x@)take);\n"
@@ -243,18 +259,27 @@ static const char half_vector_text[] =
     "{\n"
     "    return (f32x@)(__builtin_convertvector(*(const u16x@ *)p, u32x@) << 16);\n"
     "}\n"
-    "static inline u32x@ bf16_above_f32x@(f32x@ v) /* and what it cuts off below */\n"
+    "static inline u16x@ bf16_f32x@(f32x@ v)\n"
     "{\n"
+    "#ifdef __AVX512BF16__\n"
+    "    u16x@ r;\n"
+    "    in_u16x@ near;\n"
+    "    __asm__(\"vcvtneps2bf16 %1, %0\" : \"=v\"(near) : \"v\"(v));\n"
+    "    memcpy(&r, &near, sizeof(r));\n"
+    "    return r;\n"
+    "#else\n"
     "    u32x@ u = (u32x@)v;\n"
-    "    return pick_u32x@(v != v, u | 0x400000, u + 0x7fff + ((u >> 16) & 1));\n"
+    "    u = pick_u32x@(v != v, u | 0x400000, u + 0x7fff + ((u >> 16) & 1));\n"
+    "    return __builtin_convertvector(u >> 16, u16x@);\n"
+    "#endif\n"
     "}\n"
     "static inline void store_bf16x@(uint16_t *p, f32x@ v)\n"
     "{\n"
-    "    *(u16x@ *)p = __builtin_convertvector(bf16_above_f32x@(v) >> 16, u16x@);\n"
+    "    *(u16x@ *)p = bf16_f32x@(v);\n"
     "}\n"
     "static inline f32x@ round_bf16_f32x@(f32x@ v)\n"
     "{\n"
-    "    return (f32x@)(bf16_above_f32x@(v) & 0xffff0000);\n"
+    "    return (f32x@)(__builtin_convertvector(bf16_f32x@(v), u32x@) << 16);\n"
     "}\n";
 
 static const char f16_vector_text[] =
@@ -880,7 +905,7 @@ static void shuffles(ts_render *r, ts_text *out, int width)
 
 static void halves(ts_text *out, const int *widths, int n)
 {
-    ts_text_printf(out, "%s", half_text);
+    ts_text_printf(out, "%s%s", half_text, half_register_text);
     for (int i = 0; i < n; i++)
         put(out, half_vector_text, widths[i]);
     ts_text_printf(out, "\n#ifdef __F16C__%s", f16c_vector_text);

@@ -301,9 +301,10 @@ static void widening(const lib *l, bool brain)
 }
 
 /* Each half, the next one, the middle between them, and the floats beside the middle: nearest, ties
- * to even. */
+ * to even. The processor's own rounding to bf16 has no subnormals. */
 static void narrowing(const lib *l, bool brain)
 {
+    bool flushed = brain && l->isa.pairs;
     uint32_t infinite = brain ? 0x7f80 : 0x7c00;
     narrow_fn *f = symbol(l, "narrow", brain ? "bf16" : "f16");
 
@@ -317,6 +318,8 @@ static void narrowing(const lib *l, bool brain)
         uint16_t one[16], many[16];
         if (x[2] == x[0] && lo == (lo + hi) / 2)
             continue;
+        for (int i = 0; i < 5; i++)
+            want[i] = flushed && x[i] < 0x1p-126f ? 0 : want[i];
         for (int i = 0; i < 8; i++)
             x[8 + i] = -x[i];
         f(x, one, many, 16);
