@@ -17,6 +17,7 @@ static const struct {
     {"optimizer", ts_pass_optimizer}, /* accumulation, scaling, clipping, the weight update  */
     {"simplify", ts_pass_simplify},   /* fold, algebra, common subexpressions, dead code     */
     {"slope", ts_pass_slope},         /* derivatives as one factor, made forward             */
+    {"remake", ts_pass_remake},       /* what follows from less is made again, backward       */
     {"rounding", ts_pass_rounding},   /* products of halves in f32, rounded once             */
     {"runs", ts_pass_runs},           /* adds by index by way of the sorted index            */
     {"rows", ts_pass_rows},           /* products in the shape that is read                  */

@@ -46,6 +46,7 @@ ts_pass_fn
 ts_pass_fn ts_pass_optimizer; /* optimizer.c  grads become updates of weights and optimiser state */
 ts_pass_fn ts_pass_simplify;  /* simplify.c   fold, algebra, common subexpressions, dead code  */
 ts_pass_fn ts_pass_slope;     /* slope.c      derivatives as one factor, made in the forward pass */
+ts_pass_fn ts_pass_remake;    /* remake.c     in the backward pass again what follows from less */
 ts_pass_fn ts_pass_empty;     /* empty.c      what follows from tensors without elements */
 ts_pass_fn ts_pass_crop;      /* crop.c       convolutions without what pooling drops */
 ts_pass_fn ts_pass_patches;   /* patches.c    convolutions of patches as products */

@@ -534,6 +534,8 @@ static bool keeps_more(const fuse *f, const ts_kernel *k, int t)
     const ts_kernel *into = f->p->kernels[t];
     const ts_node *n = k->roots[0]->node;
 
+    if (n->backward && !into->roots[0]->node->backward) /* pass/remake.c made it, to keep less */
+        return true;
     if (widens(n) && n->backward != into->roots[0]->node->backward)
         return true;
     if (!into->anchor || !small(into->roots[0], into->anchor->in[0]))

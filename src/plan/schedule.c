@@ -331,6 +331,26 @@ static void move_before(const order *o, line *l, int k, int j)
     }
 }
 
+/* Where k is to run: just before what must come after it, j, or, if something that it reads would have to be kept until then,
+ * before the last that reads that anyway. -1: where it is. */
+static int later_place(const order *o, const line *l, int k, int j)
+{
+    const ts_kernel *x = o->p->kernels[k];
+    int first = j;
+
+    if (j < 0 || saves(o, l, k, j))
+        return j;
+    for (int r = 0; r < x->nreads; r++) {
+        int last = l->last[x->reads[r]->id];
+        if (x->reads[r]->kind != TS_VALUE_NODE || l->at[last] >= l->at[first])
+            continue;
+        if (last == k)
+            return -1;
+        first = last;
+    }
+    return first != j && saves(o, l, k, first) ? first : -1;
+}
+
 /* From the last kernel to the first, since what reads a result may have moved. */
 static void delay(order *o, int *sorted)
 {
@@ -338,8 +358,8 @@ static void delay(order *o, int *sorted)
     int at = 0;
 
     for (int i = o->n - 1; i >= 0; i--) {
-        int k = sorted[i], j = first_after(o, &l, k);
-        if (j >= 0 && l.next[k] != j && saves(o, &l, k, j))
+        int k = sorted[i], j = later_place(o, &l, k, first_after(o, &l, k));
+        if (j >= 0 && l.next[k] != j)
             move_before(o, &l, k, j);
     }
     for (int k = l.next[o->n]; k != o->n; k = l.next[k])
