@@ -52,7 +52,7 @@ class Tensor:
         self.version = memory.version
         self.parent: Optional["Tensor"] = None
         self.op = ""
-        self.args: Tuple = ()
+        self.args: Any = ()    # a tuple, or what makes it when it is asked for
         self.which = 0
         self.make: Optional[Callable[[], Any]] = None    # of a leaf that nobody has read yet
         self.start: Any = None                           # of a leaf: the state itself
@@ -304,6 +304,13 @@ class Memories(Record):
         has none of them, as pieces of one split of which only some are traced.
         """
         base = of.tensor
+        if base.dtype == t.dtype and base.is_contiguous() and base.storage_offset() <= t.storage_offset() and \
+                _reach(t) <= _reach(base):
+            if t.is_contiguous() and t.numel() == base.numel():
+                return self._view(t, of, "aten::view", (list(t.shape),), 0, None)
+            where = t.shape, t.stride(), t.storage_offset() - base.storage_offset()
+            return self._view(t, of, "poptorch::places",    # only if somebody reads it: it is as large as t
+                              lambda: (self._constant(torch.arange(base.numel()).as_strided(*where).flatten()),), 0, None)
         size = max(_reach(base), _reach(t))
         inside = torch.full((size,), -1, dtype=torch.int64)
         inside.as_strided(base.shape, base.stride(), base.storage_offset()).copy_(
@@ -323,7 +330,7 @@ class Memories(Record):
         cut = of.tensor.requires_grad and not t.requires_grad
         return self._view(t, of, "aten::detach" if cut else "aten::alias", (), 0, None)
 
-    def _view(self, t: torch.Tensor, of: Tensor, op: str, args: Tuple, which: int, value: Any) -> Tensor:
+    def _view(self, t: torch.Tensor, of: Tensor, op: str, args: Any, which: int, value: Any) -> Tensor:
         view = Tensor(t, of.memory, value)
         view.parent, view.op, view.args, view.which = of, op, args, which
         if value is None:
@@ -349,6 +356,11 @@ class Memories(Record):
         found = self._find(t)
         return found is not None and found.memory.drawn
 
+    def _argsOf(self, t: Tensor) -> Tuple:
+        if callable(t.args):
+            t.args = t.args()
+        return t.args
+
     def _valueOf(self, t: Tensor) -> Any:
         if t.memory.rows is not None and not self.in_rows:
             self.askSize()
@@ -360,7 +372,7 @@ class Memories(Record):
             if t.value is None:
                 raise Missing(t.op)
             return t.value
-        args = (self._valueOf(t.parent),) + t.args
+        args = (self._valueOf(t.parent),) + self._argsOf(t)
         t.value = self._lower(t.op, t.spec, args)[t.which]
         t.version = t.memory.version
         return t.value
@@ -370,7 +382,7 @@ class Memories(Record):
         up, node = value, t
         while node.parent is not None:
             if up is not None:
-                args = (self._valueOf(node.parent),) + node.args
+                args = (self._valueOf(node.parent),) + self._argsOf(node)
                 up = self._tracked(self.graph.put(node.op, *node.spec, args, up, node.which), (args, up))
                 if node.op.startswith("aten::detach") and node.parent.tensor.grad_fn is not None:
                     up = self._changed(node.parent, up)
