@@ -352,6 +352,19 @@ static const char *emit_along(ts_emit *e, const ts_node *n, const ts_ix *const *
     return acc[0];
 }
 
+/* The lanes of v come together in its first: halves, quarters, ... of it, since one after the other each would wait for the
+ * one before. */
+static void fold_lanes(ts_emit *e, const ts_node *n, ts_dtype t, const char *v)
+{
+    e->need(e->where, ts_arena_printf(e->a, "swap %d", e->lanes));
+    for (int half = e->lanes / 2; half; half /= 2) {
+        const char *other = ts_arena_printf(e->a, "SHUFFLE_f32x%d(%s, %s", e->lanes, v, v);
+        for (int l = 0; l < e->lanes; l++)
+            other = ts_arena_printf(e->a, "%s, %d", other, l ^ half);
+        combine(e, n, t, v, ts_arena_printf(e->a, "%s)", other));
+    }
+}
+
 const char *ts_emit_reduce(ts_emit *e, const ts_node *n, int out, const ts_ix *const *at)
 {
     ts_dtype t = n->out[0]->type.dtype;
@@ -368,10 +381,10 @@ const char *ts_emit_reduce(ts_emit *e, const ts_node *n, int out, const ts_ix *c
     e->lanes = lanes;
     v = n->in[0]->layout.set && n->in[0]->layout.lanes > 1 ? emit_ways(e, n, at, t, dim, lanes)
                                                            : emit_along(e, n, at, t, dim, s);
+    fold_lanes(e, n, t, v);
     e->lanes = 0;
     e->lane = outer;
-    ts_emit_line(e, "for (int l = 0; l < %d; l++)", lanes);
-    combine(e, n, t, s, ts_arena_printf(e->a, "%s[l]", v));
+    combine(e, n, t, s, ts_arena_printf(e->a, "%s[0]", v));
     return s;
 }
 
