@@ -15,7 +15,7 @@
  *
  * Making it again takes time: the arithmetic, and of an operand of a contraction, which must be in memory, its
  * way there and back. Leaves that save most for their time go first, until a twentieth of the step's products is
- * spent, by a price that is high: of vit_b_16 (batch 4: planned in 980 MB instead of 1144) the time is the same within
+ * spent, by a price that is high: of vit_b_16 (batch 4: planned in 987 MB instead of 1144) the time is the same within
  * the noise of 2 %. A resnet50 would be 1 to 2 % slower for 6 % of its memory, so nets that keep little are left alone.
  *
  * needs   gradients; slopes as factors (slope.c)

@@ -1,7 +1,7 @@
 /* product.c - large products of operands that lie anyhow: blocks for the caches, packed panels, tiles
  * of accumulators.
  *
- *   for each piece, a block of rows and columns          cut among the threads
+ *   for each piece, a block of columns and of rows       cut among the threads
  *     for each block of the sum
  *       pack the columns                                 stays in level 2; once for all pieces below
  *       for each strip of rows                           each other, where the sum is one block
@@ -51,10 +51,11 @@ typedef struct product {
     /* the choice */
     int64_t tile; /* rows */
     int vectors;
-    int64_t strips;                     /* of rows packed together */
-    bool in_place;                      /* rows are read where they lie */
-    int64_t height, width, down, right; /* of a piece, and pieces */
-    int64_t block, blocks;              /* steps of the sum, or of the axes around it */
+    int64_t strips; /* of rows packed together */
+    bool in_place;  /* rows are read where they lie */
+    int64_t height, width, down,
+        right;             /* of a piece, and pieces: rows of all turns in whole strips */
+    int64_t block, blocks; /* steps of the sum, or of the axes around it */
     double cycles, cost;
 } product;
 
@@ -428,30 +429,39 @@ static double whole_cost(const product *p, double multiply)
     if (p->in_place)
         rows = 0;
     if (p->blocks > 1)
-        packs = (double)(p->fixeds * p->turns * p->down * p->right);
+        packs = (double)(p->fixeds * p->down * p->right);
     return batches * multiply + batches * (double)p->right * rows +
            packs / (double)p->right * columns + sums;
+}
+
+/* Strips of rows of one turn, and of all. */
+static int64_t strips_of_turn(const product *p)
+{
+    return (p->rows.extent + p->tile - 1) / p->tile;
+}
+
+static int64_t all_strips(const product *p)
+{
+    return p->turns * strips_of_turn(p);
 }
 
 /* Elements of the result in the pieces before i. */
 static double done_before(const product *p, int64_t i)
 {
-    int64_t below = p->turns * p->down, batch = p->right * below;
-    int64_t block = i % batch / below, left = i % below;
+    int64_t batch = p->right * p->down, block = i % batch / p->down, left = i % p->down;
     int64_t columns = TS_MIN(p->width, p->lanes.extent - block * p->width);
-    double rows = (double)(p->turns * p->rows.extent);
+    int64_t rows = all_strips(p) * p->tile;
 
-    return (double)(i / batch) * rows * (double)p->lanes.extent +
-           rows * (double)(block * p->width) +
-           (double)columns * (double)(left / p->down * p->rows.extent +
-                                      TS_MIN(left % p->down * p->height, p->rows.extent));
+    return (double)(i / batch) * (double)rows * (double)p->lanes.extent +
+           (double)rows * (double)(block * p->width) +
+           (double)columns * (double)TS_MIN(left * p->height, rows);
 }
 
 /* The part of the work that the core with most of it has: the last pieces of rows and columns are
  * smaller. */
 static double longest_share(const product *p)
 {
-    int64_t pieces = p->fixeds * p->turns * p->down * p->right;
+    int64_t pieces = p->fixeds * p->down * p->right;
     int64_t cores = TS_MIN(p->m.cores, pieces);
     double most = 0;
 
@@ -461,20 +471,21 @@ static double longest_share(const product *p)
     return most / done_before(p, pieces);
 }
 
-/* The best pieces for these blocks of the sum, if better than `best`. */
+/* The best pieces for these blocks of the sum, if better than `best`. Where columns are packed once anyway, each turn has
+ * pieces of its own. */
 static void try_pieces(product *p, product *best)
 {
     const ts_machine_model *m = &p->m;
     int64_t lanes = p->vectors * (int64_t)m->isa.width;
-    int64_t down = (p->rows.extent + p->tile - 1) / p->tile,
-            right = (p->lanes.extent + lanes - 1) / lanes;
+    int64_t down = all_strips(p), right = (p->lanes.extent + lanes - 1) / lanes,
+            turns = p->blocks > 1 ? 1 : p->turns;
     double multiply = multiply_cost(p, p->tile, p->vectors);
 
-    for (int64_t i = 1; i <= TS_MIN(down, MOST_PIECES); i++)
+    for (int64_t i = turns; i <= TS_MIN(down, MOST_PIECES * turns); i += turns)
         for (int64_t j = 1; j <= TS_MIN(right, MOST_PIECES); j++) {
             p->height = (down + i - 1) / i * p->tile;
             p->width = (right + j - 1) / j * lanes;
-            p->down = (p->rows.extent + p->height - 1) / p->height;
+            p->down = (down * p->tile + p->height - 1) / p->height;
             p->right = (p->lanes.extent + p->width - 1) / p->width;
             if (p->down != i || p->right != j || !fits(p))
                 continue;
@@ -713,8 +724,9 @@ static void point_at_panels(writer *w)
     ts_emit_line(e, "const %s *const ma = pa + (m - first) / %ld * %ld;", element_type(p),
                  (long)p->tile, (long)strip_size(p));
     if (p->blocks > 1)
-        ts_emit_line(e, "%s *const at = pc + (m - top) * %ld + (n - left);", element_type(p),
-                     (long)p->width);
+        ts_emit_line(e,
+                     "%s *const at = pc + ((strip - begin) * %ld + m - first) * %ld + (n - left);",
+                     element_type(p), (long)p->tile, (long)p->width);
     else
         ts_emit_line(e, "%s *const at = pc;", element_type(p));
 }
@@ -802,12 +814,14 @@ static void fetch_rows(writer *w)
     bool along = step(p, o, &p->sum) == 1;
     long size = (long)ts_dtype_size(p->from[o]->type.dtype);
     long apart = size * (long)step(p, o, along ? &p->rows : &p->sum);
-    const char *rows = ts_arena_printf(e->a, "min(%ld, down - last)", (long)(p->strips * p->tile));
+    long end = (long)p->rows.extent;
+    const char *rows =
+        ts_arena_printf(e->a, "min(%ld, %ld - last)", (long)(p->strips * p->tile), end);
 
     ts_render_need(p->x.r, "fetch");
     spread(w, &p->rows, ts_ix_var(e->a, ts_atom_var(e->a, "last", 0, p->rows.extent - 1)));
     spread(w, &p->sum, ts_ix_var(e->a, ts_atom_var(e->a, "k", 0, p->sum.extent - 1)));
-    ts_emit_line(e, "if (last < down)");
+    ts_emit_line(e, "if (last < %ld)", end);
     ts_emit_line(e, "    fetch(%s + %s, %s, %ld, %ld * %s, part++, %ld);",
                  ts_render_pointer(p->x.r, p->from[o]), address(w, o), along ? rows : "sums", apart,
                  size, along ? "sums" : rows, (long)tiles_between(p));
@@ -839,11 +853,28 @@ static void strips(writer *w)
     ts_emit_close(e, mark);
 }
 
+/* From strip number `strip` on those that are packed together: of one turn and of the piece. */
+static void find_strips(writer *w)
+{
+    product *p = w->p;
+    ts_emit *e = w->e;
+    int64_t one = strips_of_turn(p);
+    const ts_ix *strip = ts_ix_var(e->a, ts_atom_var(e->a, "strip", 0, all_strips(p) - 1));
+    const ts_ix *turn = ts_ix_div(e->a, strip, one);
+
+    ts_emit_line(e, "const int64_t first = %s;",
+                 ts_ix_text(e->a, ts_ix_mul(e->a, ts_ix_mod(e->a, strip, one), p->tile)));
+    decode(w, p->outer, p->fixed, p->nouter, &turn);
+    ts_emit_line(e, "const int64_t last = min(first + min(%ld, end - strip) * %ld, %ld);",
+                 (long)p->strips, (long)p->tile, (long)p->rows.extent);
+    ts_emit_line(e, "next = strip + (last - first + %ld) / %ld;", (long)p->tile - 1, (long)p->tile);
+}
+
 static void sum_block(writer *w)
 {
     product *p = w->p;
     ts_emit *e = w->e;
-    long all = (long)(p->nfar ? p->fars : p->sum.extent), rows = (long)(p->strips * p->tile);
+    long all = (long)(p->nfar ? p->fars : p->sum.extent);
     int mark, mark2;
 
     ts_emit_line(e, "for (int64_t k = 0; k < %ld; k += %ld) {", all, (long)p->block);
@@ -858,9 +889,9 @@ static void sum_block(writer *w)
                                                   : "sums");
     if (!p->apart)
         pack_columns(w);
-    ts_emit_line(e, "for (int64_t first = top; first < down; first += %ld) {", rows);
+    ts_emit_line(e, "for (int64_t strip = begin, next; strip < end; strip = next) {");
     ts_emit_open(e, &mark2);
-    ts_emit_line(e, "const int64_t last = min(first + %ld, down);", rows);
+    find_strips(w);
     strips(w);
     ts_emit_close(e, mark2);
     ts_emit_close(e, mark);
@@ -872,16 +903,14 @@ static void find_piece(writer *w)
     product *p = w->p;
     ts_emit *e = w->e;
     ts_arena *a = e->a;
-    int64_t below = p->turns * p->down, all = p->fixeds * p->right * below;
+    int64_t all = p->fixeds * p->right * p->down;
     const ts_ix *i = ts_ix_var(a, ts_atom_var(a, "i", 0, all - 1)), *block;
 
-    ts_emit_line(e, "const int64_t top = %s;",
-                 ts_ix_text(a, ts_ix_mul(a, ts_ix_mod(a, i, p->down), p->height)));
-    ts_emit_line(e, "const int64_t down = min(top + %ld, %ld);", (long)p->height,
-                 (long)p->rows.extent);
-    i = ts_ix_div(a, i, p->down);
-    decode(w, p->outer, p->fixed, p->nouter, &i);
-    block = ts_ix_div(a, ts_ix_var(a, ts_atom_var(a, "i", 0, all - 1)), below);
+    ts_emit_line(e, "const int64_t begin = %s;",
+                 ts_ix_text(a, ts_ix_mul(a, ts_ix_mod(a, i, p->down), p->height / p->tile)));
+    ts_emit_line(e, "const int64_t end = min(begin + %ld, %ld);", (long)(p->height / p->tile),
+                 (long)all_strips(p));
+    block = ts_ix_div(a, i, p->down);
     if (p->blocks == 1 && !p->apart)
         ts_emit_line(e, "const int64_t block = %s;", ts_ix_text(a, block));
     ts_emit_line(e, "const int64_t left = %s;",
@@ -911,7 +940,7 @@ static void write(product *p, ts_cut *cut)
     ts_render *r = p->x.r;
     ts_emit e;
     writer w = {.p = p, .e = &e};
-    int64_t rows, columns, sums, pieces = p->fixeds * p->turns * p->down * p->right;
+    int64_t rows, columns, sums, pieces = p->fixeds * p->down * p->right;
     bool again = cut->phase > 0; /* a nest after another */
     int mark, scope = 0;
 
