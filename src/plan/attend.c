@@ -27,7 +27,7 @@
  */
 #include "plan/plan.h"
 
-enum { NONE, FORTH, BACK, DONE, MOST_BYTES = 16 << 20 /* of a thread */ };
+enum { NONE, FORTH, BACK, DONE, MOST_BYTES = 64 << 20 /* of a thread */ };
 
 /* Matrices made again may cost that much more of the time of attention than stored ones: a large net runs out of
  * memory first. (4 x 512 tokens, width 256, 4 heads: 57 MB instead of 89, the step 157 ms instead of 153, and 160
@@ -641,18 +641,26 @@ static double kept_price(const attend *x, bool own)
     return bytes / x->p->machine.memory;
 }
 
-/* Of a thread, about: packed operands and sums of a batch. */
-static double thread_bytes(const ts_kernel *k, int64_t batch)
+/* Of a thread, about: a band of the matrices and packed, of what fits its second cache or a vector of rows; operands
+ * and sums of a batch. */
+static double thread_bytes(const attend *x, const ts_kernel *k)
 {
-    double bytes = 0;
+    double bytes = 0, matrix = (double)(x->batch * x->rows * x->columns);
+    double rows = 2 * x->p->machine.isa.width * bytes_of(k->bands->own, k->bands->nown) /
+                  (double)(x->batch * x->rows);
 
     for (int i = 0; i < k->bands->nparts; i++) {
         const ts_node *n = k->bands->parts[i]->anchor;
-        if (!n || n->op != TS_OP(matmul))
+        const ts_value *all[3] = {n && n->op == TS_OP(matmul) ? n->in[0] : NULL};
+        if (!all[0])
             continue;
-        bytes += bytes_of(n->in, 2) + bytes_of(n->out, 1);
+        all[1] = n->in[1];
+        all[2] = n->out[0];
+        for (int j = 0; j < 3; j++)
+            if ((double)ts_type_count(&all[j]->type) < matrix)
+                bytes += (double)ts_type_bytes(&all[j]->type);
     }
-    return bytes / (double)batch;
+    return bytes / (double)x->batch + TS_MAX(rows, (double)x->p->machine.level2);
 }
 
 /* --- all --- */
@@ -681,7 +689,7 @@ static double make(attend *x, bool again, ts_kernel **k)
         k[who] = x->count[who] ? make_kernel(x, who) : NULL;
         if (!k[who])
             continue;
-        if (!k[who]->bands->nown || thread_bytes(k[who], x->batch) > MOST_BYTES)
+        if (!k[who]->bands->nown || thread_bytes(x, k[who]) > MOST_BYTES)
             return -1;
         cycles += together_price(x, k[who]);
     }

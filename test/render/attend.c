@@ -193,9 +193,38 @@ static void no_matrix(void **state)
     ts_arena_free(a);
 }
 
+/* However many tokens: the longer they are, the less is their matrix to be in memory. This machine's plan. */
+static void long_ones(void **state)
+{
+    static const form all[] = {
+        {"plain", 1000, 1000, 8, TS_F32, false},    {"causal", 1024, 1024, 64, TS_F32, false},
+        {"plain", 77, 4096, 40, TS_F32, false},     {"plain", 4096, 77, 8, TS_F32, false},
+        {"padded", 5000, 5000, 64, TS_BF16, false}, {"causal", 16384, 16384, 32, TS_F32, false}};
+    ts_optimizer sgd = ts_sgd(0.01);
+
+    (void)state;
+    for (int i = 0; i < TS_COUNT(all); i++)
+        for (int trained = 0; trained < 2; trained++) {
+            ts_options opt = {.cache_dir = "", .optimizer = trained ? &sgd : NULL};
+            ts_arena *a = ts_arena_new();
+            ts_graph *g = ts_graph_new("attention");
+            const ts_program *p;
+            ts_value *loss = attention(g, &all[i]);
+            if (trained)
+                ts_loss(loss);
+            assert_ok(ts_compile_plan(a, g, &opt, &p));
+            if (stored(p, &all[i]))
+                fail_msg("%s, %ld x %ld tokens, %s: a matrix is in memory", all[i].name,
+                         (long)all[i].rows, (long)all[i].columns, trained ? "trained" : "inferred");
+            ts_graph_free(g);
+            ts_arena_free(a);
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(trains), cmocka_unit_test(no_matrix)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(trains), cmocka_unit_test(no_matrix),
+                                       cmocka_unit_test(long_ones)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
