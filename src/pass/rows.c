@@ -29,10 +29,13 @@ typedef struct rows {
 
 static bool splits_rows(const ts_node *n)
 {
-    const ts_type *x = &n->in[0]->type, *y = &n->out[0]->type;
+    const ts_type *x, *y;
 
-    return n->op == TS_OP(reshape) && x->rank == 2 && y->rank > 2 && x->dim[0] > 1 &&
-           x->dim[1] == y->dim[y->rank - 1];
+    if (n->op != TS_OP(reshape))
+        return false;
+    x = &n->in[0]->type;
+    y = &n->out[0]->type;
+    return x->rank == 2 && y->rank > 2 && x->dim[0] > 1 && x->dim[1] == y->dim[y->rank - 1];
 }
 
 static void propose(rows *r, const ts_value *v, const ts_type *shape)

@@ -51,11 +51,10 @@ typedef struct product {
     /* the choice */
     int64_t tile; /* rows */
     int vectors;
-    int64_t strips; /* of rows packed together */
-    bool in_place;  /* rows are read where they lie */
-    int64_t height, width, down,
-        right;             /* of a piece, and pieces: rows of all turns in whole strips */
-    int64_t block, blocks; /* steps of the sum, or of the axes around it */
+    int64_t strips;                     /* of rows packed together */
+    bool in_place;                      /* rows are read where they lie */
+    int64_t height, width, down, right; /* of a piece, and pieces: all turns' strips of rows */
+    int64_t block, blocks;              /* steps of the sum, or of the axes around it */
     double cycles, cost;
 } product;
 
