@@ -36,7 +36,7 @@ What differs is said under *differs*.
   `i8` with a `u8` gives `i32`, for there is no `i16`.
 - Integers are computed through double in the reference executor: `i64` beyond 2^53 is not exact there.
 - An index outside its range reads NaN (0 for integers) or adds nothing, where PyTorch raises.
-- Half precision (`f16`, `bf16`): each op rounds its result; sums inside one op are in f32 or better.
+- Half precision (`f16`, `bf16`): each op rounds its result; sums inside one op are in f32 or better. Where the processor rounds to bf16 itself (AVX512-BF16), results below 2^-126 become 0.
 """
 
 # name: (inputs, attributes, differs)
