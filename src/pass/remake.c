@@ -25,6 +25,7 @@
 
 enum {
     CHEAP = 3,          /* pointwise nodes that plan/fuse.c computes again anyway */
+    LONG = 256,         /* so many, counted on each way to the leaf, are too many */
     SHARE = 20,         /* of the time that the products take, one part may be spent */
     SMALL = 64,         /* times smaller: one number a row or a column */
     FLOOR = 64000,      /* bytes that are worth a thought */
@@ -88,7 +89,7 @@ static bool follows(const ts_value *v)
 
 static void find_leaf(remake *r, const ts_value *v)
 {
-    int leaf = -1;
+    int leaf = -1, nodes = 1;
 
     r->leaf[v->id] = v->id;
     if (is_view(v) && ts_type_count(&v->node->in[0]->type) == ts_type_count(&v->type)) {
@@ -107,17 +108,15 @@ static void find_leaf(remake *r, const ts_value *v)
         if (leaf >= 0 && leaf != r->leaf[in->id])
             return;
         leaf = r->leaf[in->id];
+        nodes += r->nodes[in->id];
     }
-    if (leaf < 0)
+    if (leaf < 0 || nodes > LONG)
         return;
     r->leaf[v->id] = leaf;
+    r->nodes[v->id] = nodes;
     r->price[v->id] = ts_op_price(v->node->op);
-    r->nodes[v->id] = 1;
-    for (int i = 0; i < v->node->nin; i++) {
-        const ts_value *in = v->node->in[i];
-        r->price[v->id] += is_small(in, v) ? 0 : r->price[in->id];
-        r->nodes[v->id] += is_small(in, v) ? 0 : r->nodes[in->id];
-    }
+    for (int i = 0; i < v->node->nin; i++)
+        r->price[v->id] += is_small(v->node->in[i], v) ? 0 : r->price[v->node->in[i]->id];
 }
 
 static void find_readers(remake *r)
