@@ -651,11 +651,9 @@ static double thread_bytes(const attend *x, const ts_kernel *k)
 
     for (int i = 0; i < k->bands->nparts; i++) {
         const ts_node *n = k->bands->parts[i]->anchor;
-        const ts_value *all[3] = {n && n->op == TS_OP(matmul) ? n->in[0] : NULL};
-        if (!all[0])
+        if (!n || n->op != TS_OP(matmul))
             continue;
-        all[1] = n->in[1];
-        all[2] = n->out[0];
+        const ts_value *all[] = {n->in[0], n->in[1], n->out[0]};
         for (int j = 0; j < 3; j++)
             if ((double)ts_type_count(&all[j]->type) < matrix)
                 bytes += (double)ts_type_bytes(&all[j]->type);
